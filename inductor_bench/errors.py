@@ -1,0 +1,31 @@
+"""The expected failures, and the exit codes that stand for them. Imports nothing of the package."""
+
+from __future__ import annotations
+
+EXIT_OK = 0
+EXIT_FAILURE = 1
+EXIT_USAGE = 2
+EXIT_BUG = 3
+EXIT_INTERRUPTED = 130
+
+
+class InductorBenchError(Exception):
+    """An expected failure: what happened and why (``message``), and what to type next (``hint``).
+
+    Args:
+        message: one line, without a trailing full stop being required.
+        hint: the next thing to do, or an empty string where nothing sensible can be said.
+    """
+
+    exit_code = EXIT_FAILURE
+
+    def __init__(self, message: str, hint: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+
+class UsageError(InductorBenchError):
+    """The request itself cannot be carried out as typed."""
+
+    exit_code = EXIT_USAGE

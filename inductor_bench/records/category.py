@@ -1,0 +1,44 @@
+"""The one honest category of every kernel."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+
+class Category(Enum):
+    """What kind of code a kernel is. The value is what ``record.json`` and the tables show."""
+
+    POINTWISE = "pointwise"
+    REDUCTION = "reduction"
+    PERSISTENT_REDUCTION = "persistent_reduction"
+    COOPERATIVE_REDUCTION = "cooperative_reduction"
+    SPLIT_SCAN = "split_scan"
+    FOREACH = "foreach"
+    COMBO = "combo"
+    TEMPLATE = "template"
+    USER_TRITON = "user_triton"
+    EXTERN_GEMM = "extern_gemm"
+    EXTERN_CONV = "extern_conv"
+    EXTERN_ATTENTION = "extern_attention"
+    EXTERN_ATEN = "extern_aten"
+    COPY = "copy"
+    MEMSET = "memset"
+    COLLECTIVE = "collective"
+    CPP = "cpp"
+    OTHER = "other"
+
+    @property
+    def title(self) -> str:
+        """The words a table shows, for example ``persistent reduction`` or ``conv (library)``."""
+        return _TITLES.get(self, self.value.replace("_", " "))
+
+
+_TITLES = {
+    Category.TEMPLATE: "template (Triton)",
+    Category.USER_TRITON: "user Triton",
+    Category.EXTERN_GEMM: "gemm (library)",
+    Category.EXTERN_CONV: "conv (library)",
+    Category.EXTERN_ATTENTION: "attention (library)",
+    Category.EXTERN_ATEN: "ATen (other)",
+    Category.CPP: "C++ (CPU)",
+}

@@ -1,0 +1,65 @@
+"""Writing files so that a reader never sees half of one."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from ..errors import InductorBenchError
+
+
+def write_text(path: Path, text: str) -> None:
+    """Writes UTF-8 text atomically (a temporary file beside it, then a rename).
+
+    Raises:
+        InductorBenchError: the disk is full, read-only, or the folder is not there.
+    """
+    write_bytes(path, text.encode("utf-8", "backslashreplace"))
+
+
+def write_bytes(path: Path, data: bytes) -> None:
+    """Like :func:`write_text`, for bytes."""
+    temporary = None
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+        with os.fdopen(handle, "wb") as stream:
+            stream.write(data)
+        os.chmod(temporary, 0o666 & ~_umask())
+        os.replace(temporary, path)
+    except OSError as error:
+        if temporary is not None:
+            with contextlib.suppress(OSError):
+                os.unlink(temporary)
+        raise InductorBenchError(
+            f"cannot write {path}: {error.strerror or error}", "free some space or choose another folder with -o"
+        ) from error
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Writes JSON with two-space indentation, atomically. ``value`` is what ``codec.encode`` returns."""
+    write_text(path, json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def read_json(path: Path) -> Any:
+    """Reads a JSON file.
+
+    Raises:
+        InductorBenchError: it is not there, cannot be read, or is not JSON.
+    """
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InductorBenchError(f"cannot read {path}: {error.strerror or error}") from error
+    except ValueError as error:
+        raise InductorBenchError(f"{path} is not valid JSON ({error})") from error
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

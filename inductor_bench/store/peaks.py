@@ -1,0 +1,87 @@
+"""The cache of measured peaks: one small JSON file per device, outside any RUN, so that each is measured once.
+
+A cache that cannot be read or written is as good as an empty one; it never fails a measurement.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from pathlib import Path
+
+from ..errors import InductorBenchError
+from ..records.run import Environment, Peaks
+from . import codec
+from .files import read_json, write_json
+
+FORMAT = 1
+"""The version of the cached file. A file of another version is measured again, never converted."""
+
+
+def cache_folder() -> Path:
+    """``$INDUCTOR_BENCH_CACHE``, else ``inductor-bench`` in ``$XDG_CACHE_HOME``, else in ``~/.cache``."""
+    chosen = os.environ.get("INDUCTOR_BENCH_CACHE")
+    if chosen:
+        return Path(chosen)
+    base = os.environ.get("XDG_CACHE_HOME")
+    # By the specification, a relative XDG path is to be ignored.
+    root = Path(base) if base and Path(base).is_absolute() else Path(os.path.expanduser("~")) / ".cache"
+    return root / "inductor-bench"
+
+
+def peaks_key(environment: Environment, device: str) -> str:
+    """Names what the peaks depend on: the device, torch's minor version, and the driver or the threads in use.
+
+    Args:
+        environment: of the process that measures.
+        device: a device type or name; ``cpu`` or an accelerator's.
+    """
+    torch = _leading(environment.torch, 2)
+    if device.partition(":")[0] == "cpu":
+        parts = [
+            environment.cpu,
+            environment.vector_isa or "",
+            f"{environment.threads or environment.cpu_count} threads",
+        ]
+    else:
+        units = f"{environment.multiprocessors} units" if environment.multiprocessors else ""
+        parts = [environment.accelerator or device, units, f"driver {_leading(environment.driver or 'unknown', 1)}"]
+    return slug(" ".join([*parts, f"torch {torch}"]))
+
+
+def load_peaks(key: str) -> Peaks | None:
+    """The cached peaks of a key, or ``None`` where there are none that this version can read."""
+    try:
+        data = read_json(_path(key))
+        if not isinstance(data, dict) or data.get("format") != FORMAT:
+            return None
+        peaks: Peaks = codec.decode(Peaks, data.get("peaks"))
+    except (InductorBenchError, UnicodeDecodeError):
+        return None
+    return peaks
+
+
+def save_peaks(key: str, peaks: Peaks) -> bool:
+    """Caches the peaks of a key, atomically. Returns whether that worked; a full or read-only disk is no failure."""
+    try:
+        write_json(_path(key), {"format": FORMAT, "peaks": codec.encode(peaks)})
+    except InductorBenchError:
+        return False
+    return True
+
+
+def slug(text: str) -> str:
+    """A file name of letters, digits and dashes; long ones are cut and told apart by a hash."""
+    name = re.sub(r"[^a-z0-9.]+", "-", text.lower()).strip("-.") or "device"
+    if len(name) <= 100:
+        return name
+    return f"{name[:88].rstrip('-.')}-{hashlib.sha256(text.encode()).hexdigest()[:10]}"
+
+
+def _path(key: str) -> Path:
+    return cache_folder() / "peaks" / f"{slug(key)}.json"
+
+
+def _leading(version: str, parts: int) -> str:
+    return ".".join(re.split(r"[.+]", version)[:parts])

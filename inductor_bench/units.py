@@ -1,0 +1,99 @@
+"""Numbers as a person reads them: three significant digits, decimal prefixes. Imports nothing of the package.
+
+Every function takes ``None`` (and NaN or infinity) for "not measured" and gives an en dash.
+"""
+
+from __future__ import annotations
+
+import math
+
+MISSING = "\N{EN DASH}"
+
+_TIMES = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
+_SIZES = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "B"))
+_FLOPS = ((1e15, "PFLOP"), (1e12, "TFLOP"), (1e9, "GFLOP"), (1e6, "MFLOP"), (1e3, "kFLOP"), (1.0, "FLOP"))
+
+
+def seconds(value: float | None) -> str:
+    """A time in seconds: ``1.23 µs``, ``0.108 ms``, ``15.7 ms``, ``2.31 s``.
+
+    A tenth of a millisecond and more is said in milliseconds, so that the rows of one table can be compared by eye;
+    likewise a tenth of a microsecond in microseconds.
+    """
+    if value is None or not math.isfinite(value):
+        return MISSING
+    if value == 0:
+        return "0 s"
+    for scale, unit in _TIMES:
+        smallest = 1.0 if unit == "s" else 0.1
+        digits = _significant(value / scale)
+        if abs(float(digits)) >= smallest or unit == "ns":
+            return f"{digits} {unit}"
+    raise AssertionError("the last unit always answers")
+
+
+def size(value: float | None) -> str:
+    """An amount of memory in bytes, with decimal prefixes: ``512 B``, ``1.23 MB``, ``11.3 GB``."""
+    return _scaled(value, _SIZES)
+
+
+def rate(value: float | None) -> str:
+    """Bytes per second: ``812 GB/s``, ``4.02 TB/s``."""
+    text = _scaled(value, _SIZES)
+    return text if text == MISSING else f"{text}/s"
+
+
+def flops(value: float | None) -> str:
+    """A number of floating-point operations: ``142 GFLOP``."""
+    return _scaled(value, _FLOPS)
+
+
+def flop_rate(value: float | None) -> str:
+    """Floating-point operations per second: ``18.6 TFLOP/s``."""
+    text = _scaled(value, _FLOPS)
+    return text if text == MISSING else f"{text}/s"
+
+
+def percent(value: float | None) -> str:
+    """A share of 1: ``0.446`` is ``44.6%``. One decimal below 99.95%; what is there but rounds to 0 is ``<0.1%``."""
+    if value is None or not math.isfinite(value):
+        return MISSING
+    if value == 0:
+        return "0%"
+    if 0 < value < 0.0005:
+        return "<0.1%"
+    return f"{value * 100:.0f}%" if abs(value) >= 0.9995 else f"{value * 100:.1f}%"
+
+
+def whole_percent(value: float | None) -> str:
+    """A share of 1 without decimals: ``0.446`` is ``45%``; what is there but rounds to 0 is ``<1%``."""
+    if value is None or not math.isfinite(value):
+        return MISSING
+    return "<1%" if 0 < value < 0.005 else f"{value * 100:.0f}%"
+
+
+def count(value: float | None) -> str:
+    """A number of things with thousands separators: ``1,234``; a mean that is not whole keeps one decimal."""
+    if value is None or not math.isfinite(value):
+        return MISSING
+    rounded = round(value, 1)
+    return f"{rounded:,.0f}" if rounded == int(rounded) else f"{rounded:,.1f}"
+
+
+def _scaled(value: float | None, units: tuple[tuple[float, str], ...]) -> str:
+    if value is None or not math.isfinite(value):
+        return MISSING
+    for scale, unit in units:
+        digits = _significant(value / scale)
+        if abs(float(digits)) >= 1:
+            return f"{digits} {unit}" if scale > 1 else f"{value:.0f} {unit}"
+    return f"{value:.0f} {units[-1][1]}" if value == int(value) else f"{_significant(value)} {units[-1][1]}"
+
+
+def _significant(value: float) -> str:
+    """Three significant digits without an exponent; whole digits are never dropped (``1234`` stays)."""
+    if value == 0:
+        return "0"
+    rounded = float(f"{value:.3g}")
+    decimals = max(0, 2 - math.floor(math.log10(abs(rounded))))
+    return f"{rounded:.{decimals}f}" if abs(rounded) < 1000 else f"{value:.0f}"
