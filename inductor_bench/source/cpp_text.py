@@ -1,0 +1,74 @@
+"""What the text of a C++ kernel insists on: the number of threads, the vector width, its profiler marks."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+
+_THREADS = (
+    re.compile(r"\bnum_threads\((\d+)\)"),
+    re.compile(r"\bnum_threads?\s*=\s*(\d+)\s*;"),
+    re.compile(r"\btid\s*<\s*(\d+)\b"),
+)
+_ARRAY = re.compile(r"\b(\w+_arr)\[(\d+)\]")
+_BY_THREAD = re.compile(r"\b(\w+_arr)\[tid\]")
+_MARK = re.compile(r"RAIIAtenRecordFunctionHandle\s+record_|\bRECORD_FUNCTION\(")
+# A whole vector is a plain literal; the rest at the end of a row is written as an index expression (``8L``).
+_LOAD = re.compile(
+    r"Vectorized<(?:at::|c10::)?(float|BFloat16|bfloat16|Half|half)>::loadu\([^;]*?"
+    r",\s*(?:static_cast<int64_t>\()?(\d+)\)?(?:,[^;]*?)?\);"
+)
+_STEP = re.compile(r"\+=\s*(?:static_cast<int64_t>\()?\(?(\d+)L?\)")
+_EXTERN_C = re.compile(r'extern "C"\s+[\w\s]*?\bvoid\s+(\w+)\(')
+
+
+def read_threads(sources: Iterable[str]) -> int | None:
+    """The number of OpenMP threads that the kernels are written for, or ``None`` where any number is right.
+
+    Arrays with an element per thread count; those with one per lane of a vector have like names and do not.
+    """
+    found = []
+    for text in sources:
+        found += [int(number) for pattern in _THREADS for number in pattern.findall(text)]
+        by_thread = set(_BY_THREAD.findall(text))
+        found += [int(number) for name, number in _ARRAY.findall(text) if name in by_thread]
+    return max(found, default=None)
+
+
+def read_vector_lanes(sources: Iterable[str]) -> int | None:
+    """float32 values in one vector step, or ``None`` where no kernel is vectorised."""
+    vectorised = [text for text in sources if "at::vec::Vectorized<" in text]
+    wide = {"full": set[int](), "half": set[int]()}
+    for text in vectorised:
+        for kind, number in _LOAD.findall(text):
+            wide["full" if kind == "float" else "half"].add(int(number))
+    steps = {int(number) for text in vectorised for number in _STEP.findall(text)} - {1}
+    if wide["full"]:
+        return max(wide["full"])
+    if wide["half"]:
+        return max(wide["half"]) // 2
+    return max(steps, default=None)
+
+
+def has_profile_mark(text: str) -> bool:
+    """Whether the kernel reports itself to the profiler when it runs."""
+    return _MARK.search(text) is not None
+
+
+def find_cpp_functions(text: str) -> Iterator[tuple[str, str, int]]:
+    """The functions with C linkage that ``text`` defines: name, source, offset. Prototypes are passed over."""
+    for match in _EXTERN_C.finditer(text):
+        brace, semicolon = text.find("{", match.end()), text.find(";", match.end())
+        if brace < 0 or 0 <= semicolon < brace:
+            continue
+        end = _closing_brace(text, brace)
+        yield match.group(1), text[match.start() : end], match.start()
+
+
+def _closing_brace(text: str, start: int) -> int:
+    depth = 0
+    for match in re.compile(r"[{}]").finditer(text, start):
+        depth += 1 if match.group() == "{" else -1
+        if depth == 0:
+            return match.end()
+    return len(text)

@@ -1,0 +1,269 @@
+"""The parts that every standalone kernel file shares: its header, the recorded facts, its name, the pasted harness.
+
+Writes text only: it creates no file and imports neither torch nor triton.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import math
+import re
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..errors import InductorBenchError
+from ..records.category import Category
+from ..records.launch import Argument, Launch, TensorView
+from ..records.source import KernelDefinition, SourceLine
+
+HARNESS = Path(__file__).resolve().parent / "standalone_harness"
+_LONGEST_NAME = 150
+_LINE = 116
+_SHOWN_ARGUMENTS = 24
+
+
+class UnwritableKernelError(InductorBenchError):
+    """There can be no standalone file of this kernel; the message says why in a few words."""
+
+
+@dataclass(frozen=True)
+class StandaloneHeader:
+    """What a standalone file says of itself.
+
+    ``module`` is the label of the compiled module, ``model`` the title of what was compiled, ``calls`` the launches
+    per iteration and ``time_s`` their seconds on the device per iteration, where they were measured.
+    """
+
+    name: str
+    kernel_id: str
+    category: Category
+    aten_ops: tuple[str, ...] = ()
+    source_nodes: tuple[str, ...] = ()
+    source_lines: tuple[SourceLine, ...] = ()
+    module: str | None = None
+    model: str | None = None
+    tool_version: str | None = None
+    torch_version: str | None = None
+    triton_version: str | None = None
+    device_name: str | None = None
+    calls: int | None = None
+    time_s: float | None = None
+    moved_bytes: int | None = None
+
+
+def file_text(
+    header: StandaloneHeader,
+    launch: Launch,
+    recorded: dict[str, Any],
+    kernel: KernelDefinition | None = None,
+) -> str:
+    """The whole text of one standalone file.
+
+    Args:
+        header: what it says of itself.
+        launch: the call that it makes.
+        recorded: the encoded ``launch`` under that name, and what else the harness of the language takes:
+            ``config`` (a flat dictionary of block sizes, ``num_warps`` and ``num_stages``), ``reference`` (a
+            fingerprint) and ``tolerance``.
+        kernel: the definition; ``None`` for a library call.
+
+    Raises:
+        UnwritableKernelError: there can be no such file.
+    """
+    facts = {**described_facts(header), **recorded}
+    for argument in (*launch.arguments, *launch.keywords.values()):
+        refuse_opaque(argument)
+    if kernel is None:
+        from .standalone_operator import operator_text
+
+        return operator_text(header, launch, facts)
+    if kernel.language == "triton":
+        from .standalone_triton import triton_text
+
+        return triton_text(header, kernel, launch, facts)
+    if kernel.language == "cpp":
+        from .standalone_cpp import cpp_text
+
+        return cpp_text(header, kernel, launch, facts)
+    raise UnwritableKernelError(f"kernels in {kernel.language} have no standalone form")
+
+
+def refuse_opaque(argument: Argument) -> None:
+    """Raises ``UnwritableKernelError`` for an argument that cannot be made again."""
+    if argument.kind == "opaque":
+        raise UnwritableKernelError(f"an argument cannot be made again: {_plain(argument.text or 'unknown')[:80]}")
+    for item in argument.items:
+        refuse_opaque(item)
+
+
+def described_facts(header: StandaloneHeader) -> dict[str, Any]:
+    """The part of ``RECORDED`` that is the same in every language."""
+    return {
+        "name": header.name,
+        "kernel_id": header.kernel_id,
+        "category": header.category.value,
+        "device": header.device_name,
+        "torch": header.torch_version,
+        "triton": header.triton_version,
+        "tool": header.tool_version,
+        "calls": header.calls,
+        "time_s": header.time_s,
+        "moved_bytes": header.moved_bytes,
+    }
+
+
+def write_header(header: StandaloneHeader, launch: Launch) -> str:
+    """The docstring of the file as source text: what the kernel is, where it came from, how to run the file."""
+    versions = (("torch", header.torch_version), ("triton", header.triton_version), ("on", header.device_name))
+    rows = [
+        ("kernel", f"{header.kernel_id} ({header.category.title})"),
+        ("ATen ops", ", ".join(header.aten_ops)),
+        ("nodes", ", ".join(header.source_nodes)),
+        *(("source", f"{line.file}:{line.line} in {line.function}: {line.code}") for line in header.source_lines),
+        ("model", header.model),
+        ("module", header.module),
+        ("in the model", _time_in_model(header)),
+        ("recorded", ", ".join(f"{word} {version}" for word, version in versions if version)),
+        ("written by", f"inductor-bench {header.tool_version}" if header.tool_version else None),
+    ]
+    lines = [_plain(header.name), ""]
+    lines += [_folded(f"{title + ':':<14}{_plain(text)}") for title, text in rows if text]
+    lines += ["", "Arguments:", *_argument_lines(launch)]
+    lines += ["", "python FILE            time it: median of cold and warm calls, bytes, GB/s cold"]
+    lines += ["python FILE --check    compare its outputs with the reference; exit status 0 or 1"]
+    lines += ["python FILE --json     the times as one JSON object"]
+    text = "\n".join(lines).replace("\\", "\\\\").replace('"""', '\\"\\"\\"')
+    return f'"""{text}\n"""\n'
+
+
+def _time_in_model(header: StandaloneHeader) -> str | None:
+    calls = f"{header.calls} calls" if header.calls else None
+    time = f"{header.time_s * 1e6:.2f} µs an iteration" if header.time_s is not None else None
+    return ", ".join(part for part in (calls, time) if part) or None
+
+
+def _argument_lines(launch: Launch) -> list[str]:
+    named = [("", item) for item in launch.arguments]
+    named += [(f"{name} = ", item) for name, item in launch.keywords.items()]
+    lines = []
+    for index, (name, item) in enumerate(named[:_SHOWN_ARGUMENTS]):
+        written = " (written)" if index in launch.mutated else ""
+        lines.append(_folded(f"  {name}{_plain(_argument_words(item))}{written}"))
+    if len(named) > _SHOWN_ARGUMENTS:
+        lines.append(f"  and {len(named) - _SHOWN_ARGUMENTS} more")
+    return lines or ["  none"]
+
+
+def _argument_words(item: Argument) -> str:
+    if item.tensor is not None:
+        return _tensor_words(item.tensor)
+    if item.kind == "list":
+        return f"[{', '.join(_argument_words(each) for each in item.items[:8])}]"
+    for value in (item.integer, item.number, item.text):
+        if value is not None:
+            return str(bool(value)) if item.kind == "bool" else str(value)
+    return "None"
+
+
+def _tensor_words(view: TensorView) -> str:
+    place = f", from element {view.offset}" if view.offset else ""
+    return f"{view.dtype} {list(view.shape)}, strides {list(view.stride)}{place}, storage {view.storage}"
+
+
+def _plain(text: str) -> str:
+    """One line without control characters; what cannot be shown is escaped."""
+    words = " ".join(text.split())
+    return "".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in words)
+
+
+def _folded(line: str) -> str:
+    return line if len(line) <= _LINE else line[: _LINE - 3] + "..."
+
+
+def file_name(name: str, kernel_id: str, taken: Collection[str] = ()) -> str:
+    """A file name for a kernel of any name: letters, digits, ``_`` and ``-``, no longer than 160 bytes, ends in .py.
+
+    A name that had to be changed, or that is ``taken`` (compared without case), gets the first digits of the id.
+    """
+    safe = re.sub(r"[^A-Za-z0-9_-]", "_", name).lstrip("-")[:_LONGEST_NAME] or "kernel"
+    used = {each.lower() for each in taken}
+    if safe != name or f"{safe}.py".lower() in used:
+        safe = f"{safe[: _LONGEST_NAME - 9]}_{re.sub(r'[^0-9a-zA-Z]', '', kernel_id)[:8]}"
+    candidate, number = f"{safe}.py", 2
+    while candidate.lower() in used:
+        candidate, number = f"{safe}_{number}.py", number + 1
+    return candidate
+
+
+def recorded_text(facts: dict[str, Any]) -> str:
+    """``RECORDED = {...}`` as a Python literal, one line per fact, storage and argument."""
+    return f"RECORDED = {_literal(facts, 0)}\n"
+
+
+def _literal(value: Any, depth: int) -> str:
+    inner, outer = "    " * (depth + 1), "    " * depth
+    if isinstance(value, float) and not math.isfinite(value):
+        return repr(str(value))  # a literal has no word for it; float() takes this one
+    if isinstance(value, dict):
+        items = [f"{key!r}: {_literal(item, depth + 1)}" for key, item in value.items()]
+        shape = "{}"
+    elif isinstance(value, list | tuple):
+        items = [_literal(item, depth + 1) for item in value]
+        shape = "[]"
+    else:
+        return repr(value)
+    if depth >= 3 or sum(map(len, items)) < _LINE // 2:
+        return f"{shape[0]}{', '.join(items)}{shape[1]}"
+    return f"{shape[0]}\n" + "".join(f"{inner}{item},\n" for item in items) + f"{outer}{shape[1]}"
+
+
+@functools.cache
+def harness_text(*names: str) -> str:
+    """Harness modules pasted one after another, their imports gathered at the top."""
+    plain: set[str] = set()
+    members: dict[str, set[str]] = {}
+    bodies = []
+    for name in names:
+        imports, body = _split_imports((HARNESS / name).read_text(encoding="utf-8"))
+        bodies.append(body)
+        for node in imports:
+            if isinstance(node, ast.Import):
+                plain.add(ast.unparse(node))
+            elif not node.level and node.module and node.module != "__future__":
+                members.setdefault(node.module, set()).update(map(ast.unparse, node.names))
+    gathered = [f"from {module} import {', '.join(sorted(found))}" for module, found in sorted(members.items())]
+    return "\n".join([*sorted(plain), *gathered]) + "\n\n\n" + "\n\n\n".join(bodies) + "\n"
+
+
+def _split_imports(text: str) -> tuple[list[ast.Import | ast.ImportFrom], str]:
+    """The imports at the top level, and the rest without them and without the docstring of the module."""
+    lines, imports, dropped = text.splitlines(), [], set[int]()
+    for index, node in enumerate(ast.parse(text).body):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            imports.append(node)
+        elif index or not isinstance(node, ast.Expr):
+            continue
+        dropped.update(range(node.lineno, (node.end_lineno or node.lineno) + 1))
+    body = "\n".join(line for number, line in enumerate(lines, 1) if number not in dropped)
+    return imports, body.strip("\n")
+
+
+@functools.lru_cache(maxsize=64)
+def defined_names(text: str) -> frozenset[str]:
+    """The names that a text defines at its top level."""
+    return names_in(ast.parse(text).body)
+
+
+def names_in(statements: Iterable[ast.stmt]) -> frozenset[str]:
+    """The names that statements define; imported modules are left out."""
+    found: set[str] = set()
+    for node in statements:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            found.add(node.name)
+        elif isinstance(node, ast.Assign | ast.AnnAssign):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            found.update(each.id for target in targets for each in ast.walk(target) if isinstance(each, ast.Name))
+    return frozenset(found)

@@ -1,0 +1,250 @@
+"""Makes the arguments of a recorded launch again, and compares what a call wrote with what it should have written.
+
+Plain torch and the standard library: this text stands in every standalone kernel file.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+import os
+import zlib
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+import torch
+
+ALIGNMENT = 256  # bytes; the finest that is recorded
+PATTERN_ELEMENTS = 1048573  # a prime, so that no row of a tensor is likely to repeat the one before
+
+
+class Arguments(NamedTuple):
+    """The arguments of one call. ``storages`` are the allocations behind them, as bytes (``uint8``)."""
+
+    args: list[Any]
+    keywords: dict[str, Any]
+    storages: list[torch.Tensor]
+
+
+def build_arguments(launch: dict[str, Any], device: str, seed: int = 0, folder: str = ".") -> Arguments:
+    """Allocates and fills the storages of a launch and makes its arguments as views of them.
+
+    The same seed gives the same values on every machine: they are drawn on the CPU, in whole numbers, because a
+    generator on a GPU gives other numbers on a GPU of another size. Above ``PATTERN_ELEMENTS`` elements they repeat.
+
+    Args:
+        launch: an encoded ``Launch``.
+        device: where storages lie that did not lie on the CPU, for example ``cuda`` or ``cuda:1``.
+        seed: of the random values.
+        folder: where files of recorded values lie.
+
+    Raises:
+        ValueError: an argument cannot be made again, does not fit its storage, or its recorded values are missing.
+    """
+    storages = []
+    for index, storage in enumerate(launch["storages"]):
+        target = device if storage["device"] != "cpu" else "cpu"
+        made = allocate(storage["size_bytes"], storage["alignment"], target)
+        fill(made, storage, index, seed, folder)
+        storages.append(made)
+    return _bind_arguments(launch, storages, device)
+
+
+def copy_arguments(launch: dict[str, Any], arguments: Arguments, device: str) -> Arguments:
+    """The same arguments with the same values in storages of their own."""
+    storages = []
+    for storage, original in zip(launch["storages"], arguments.storages, strict=True):
+        made = allocate(storage["size_bytes"], storage["alignment"], str(original.device))
+        storages.append(made.copy_(original))
+    return _bind_arguments(launch, storages, device)
+
+
+def _bind_arguments(launch: dict[str, Any], storages: list[torch.Tensor], device: str) -> Arguments:
+    args = [_argument(item, storages, device) for item in launch["arguments"]]
+    keywords = {name: _argument(item, storages, device) for name, item in (launch.get("keywords") or {}).items()}
+    return Arguments(args, keywords, storages)
+
+
+def allocate(size: int, alignment: int, device: str) -> torch.Tensor:
+    """``size`` bytes whose address is divisible by ``alignment`` and, below 256, by no larger power of two."""
+    wanted = alignment % ALIGNMENT
+    made = torch.empty(size, dtype=torch.uint8, device=device)
+    if size == 0 or made.data_ptr() % ALIGNMENT == wanted:
+        return made
+    made = torch.empty(size + ALIGNMENT, dtype=torch.uint8, device=device)
+    start = (wanted - made.data_ptr()) % ALIGNMENT
+    return made[start : start + size]
+
+
+def fill(target: torch.Tensor, storage: dict[str, Any], index: int, seed: int, folder: str) -> None:
+    """Writes the values of a recorded storage into its bytes."""
+    values, size = storage["values"], target.numel()
+    if values["kind"] == "zeros" or size == 0:
+        target.zero_()
+    elif values["kind"] == "recorded":
+        data = _recorded_bytes(values, index, folder)
+        if len(data) != size:
+            raise ValueError(f"storage {index} has {size} bytes, but {len(data)} were recorded")
+        target.copy_(torch.frombuffer(data, dtype=torch.uint8))
+    else:
+        dtype = getattr(torch, storage["dtype"])
+        count = min(max(size // dtype.itemsize, 1), PATTERN_ELEMENTS)
+        pattern = _pattern(values, dtype, count, seed * 100003 + index)
+        _repeat(target, pattern.contiguous().view(torch.uint8).reshape(-1))
+
+
+def _pattern(values: dict[str, Any], dtype: torch.dtype, count: int, seed: int) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    if dtype == torch.bool:
+        share = values.get("share")
+        if share is None:
+            low, high = values.get("low") or 0, values.get("high")
+            share = 0.5 if high is None or low != high else float(high)
+        return torch.randint(0, 1 << 24, (count,), generator=generator) < int(share * (1 << 24))
+    if values["kind"] == "integers":
+        low = int(values["low"] if values.get("low") is not None else 0)
+        high = int(values["high"] if values.get("high") is not None else low)
+        low, high = max(low, -(1 << 62)), min(high, (1 << 62) - 1)  # unsigned numbers may go above the signed range
+        return torch.randint(low, max(high, low) + 1, (count,), generator=generator).to(dtype)
+    if not (dtype.is_floating_point or dtype.is_complex) or "float4" in str(dtype):  # any bits will do
+        return torch.randint(0, 256, (count * dtype.itemsize,), generator=generator).to(torch.uint8)
+    if dtype.is_complex:
+        parts = _normal(2 * count, generator).view(count, 2) * math.sqrt(0.5)
+        return torch.view_as_complex(parts).to(dtype)
+    return _normal(count, generator).to(torch.float32 if dtype.itemsize == 1 else dtype).to(dtype)
+
+
+def _normal(count: int, generator: torch.Generator) -> torch.Tensor:
+    """Nearly normal numbers, the same to the last bit everywhere: sums of eight uniform whole numbers."""
+    total = torch.zeros(count, dtype=torch.int64)
+    for _ in range(8):
+        total += torch.randint(0, 1 << 16, (count,), generator=generator)
+    return (total.double() - 8 * 32767.5) / (65536 * math.sqrt(2 / 3))
+
+
+def _repeat(target: torch.Tensor, pattern: torch.Tensor) -> None:
+    pattern = pattern[: target.numel()].to(target.device)
+    whole, rest = divmod(target.numel(), pattern.numel())
+    target[: whole * pattern.numel()].view(whole, pattern.numel()).copy_(pattern.expand(whole, -1))
+    if rest:
+        target[target.numel() - rest :].copy_(pattern[:rest])
+
+
+def _recorded_bytes(values: dict[str, Any], index: int, folder: str) -> bytearray:
+    if values.get("data") is not None:
+        return bytearray(zlib.decompress(base64.b64decode(values["data"])))
+    path, key = os.path.join(folder, values["file"]), f"storage_{index}"
+    try:
+        with open(path, "rb") as stream:  # the safetensors format: a length, a JSON header, the bytes
+            length = int.from_bytes(stream.read(8), "little")
+            header = json.loads(stream.read(length))
+            start, end = header[key]["data_offsets"]
+            stream.seek(8 + length + start)
+            return bytearray(stream.read(end - start))
+    except (OSError, ValueError, KeyError) as error:
+        raise ValueError(f"cannot read {key} of the recorded values in {path}: {error!r}") from None
+
+
+def _argument(item: dict[str, Any], storages: Sequence[torch.Tensor], device: str) -> Any:
+    kind, text = item["kind"], item.get("text") or ""
+    if kind == "tensor":
+        return _view(item["tensor"], storages)
+    if kind in ("int", "bool"):
+        return item["integer"] if kind == "int" else bool(item["integer"])
+    if kind == "float":  # infinities and NaN have no number in JSON
+        return float(text) if item.get("number") is None else float(item["number"])
+    if kind in ("text", "none"):
+        return text if kind == "text" else None
+    if kind == "list":
+        return [_argument(each, storages, device) for each in item.get("items") or ()]
+    if kind in ("dtype", "layout", "memory_format"):
+        return getattr(torch, text)
+    if kind == "device":
+        return torch.device("cpu" if text == "cpu" else device)
+    raise ValueError(f"an argument of this call cannot be made again: {text}")
+
+
+def _view(view: dict[str, Any], storages: Sequence[torch.Tensor]) -> torch.Tensor:
+    dtype, storage = getattr(torch, view["dtype"]), storages[view["storage"]]
+    shape, stride = tuple(view["shape"]), tuple(view["stride"])
+    last = view["offset"] + sum((size - 1) * step for size, step in zip(shape, stride, strict=True))
+    if 0 not in shape and (last + 1) * dtype.itemsize > storage.numel():
+        raise ValueError(f"a tensor of shape {shape} does not fit its storage of {storage.numel()} bytes")
+    start = storage.storage_offset()
+    if start % dtype.itemsize:
+        raise ValueError(f"a storage is aligned to less than an element of {view['dtype']}")
+    made = torch.empty(0, dtype=dtype, device=storage.device)
+    return made.set_(storage.untyped_storage(), start // dtype.itemsize + view["offset"], shape, stride)
+
+
+def with_zeros(launch: dict[str, Any]) -> dict[str, Any] | None:
+    """The launch with zeros in every storage of several whole numbers or bools; ``None`` where it has none."""
+    storages, changed = [], False
+    for storage in launch["storages"]:
+        dtype = getattr(torch, storage["dtype"])
+        indices = not (dtype.is_floating_point or dtype.is_complex) and storage["size_bytes"] > dtype.itemsize
+        if indices and storage["values"]["kind"] != "zeros":
+            storage, changed = {**storage, "values": {"kind": "zeros"}}, True
+        storages.append(storage)
+    return {**launch, "storages": storages} if changed else None
+
+
+def touched_bytes(launch: dict[str, Any]) -> int:
+    """The bytes that the launch's tensors span, what they share counted once; an estimate of what is moved."""
+    seen: dict[int, dict[str, int]] = {}
+    for view in _tensor_views([*launch["arguments"], *(launch.get("keywords") or {}).values()]):
+        count = math.prod(size for size, step in zip(view["shape"], view["stride"], strict=True) if step)
+        count = 0 if 0 in view["shape"] else count
+        seen.setdefault(view["storage"], {})[repr(view)] = count * view["itemsize"]
+    sizes = launch["storages"]
+    return sum(min(sizes[index]["size_bytes"], sum(views.values())) for index, views in seen.items())
+
+
+def _tensor_views(items: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    found = []
+    for item in items:
+        if item["kind"] == "tensor":
+            found.append(item["tensor"])
+        found.extend(_tensor_views(item.get("items") or ()))
+    return found
+
+
+def mutated_items(launch: dict[str, Any]) -> list[dict[str, Any]]:
+    """The encoded arguments that the call writes. Keywords count on after the last positional argument."""
+    every = [*launch["arguments"], *(launch.get("keywords") or {}).values()]
+    return [every[index] for index in launch.get("mutated") or ()]
+
+
+def mutated_storages(launch: dict[str, Any]) -> list[int]:
+    """The indices of the storages that the call writes."""
+    return sorted({view["storage"] for view in _tensor_views(mutated_items(launch))})
+
+
+def snapshot(arguments: Arguments, indices: Iterable[int]) -> dict[int, torch.Tensor]:
+    """Copies of some storages, to be given to :func:`restore`."""
+    return {index: arguments.storages[index].clone() for index in indices}
+
+
+def restore(arguments: Arguments, saved: dict[int, torch.Tensor]) -> None:
+    """Writes copied storages back."""
+    for index, copy in saved.items():
+        arguments.storages[index].copy_(copy)
+
+
+def written_tensors(launch: dict[str, Any], arguments: Arguments, result: Any = None) -> list[torch.Tensor]:
+    """The tensors that a call wrote: its mutated arguments, then the tensors that it returned."""
+    every = [*arguments.args, *arguments.keywords.values()]
+    mutated = [every[index] for index in launch.get("mutated") or ()]
+    return [*tensors_in(mutated), *tensors_in(result)]
+
+
+def tensors_in(value: Any) -> list[torch.Tensor]:
+    """The tensors in nested lists, tuples and dictionaries, in order."""
+    if isinstance(value, torch.Tensor):
+        return [value]
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, list | tuple):
+        return [tensor for item in value for tensor in tensors_in(item)]
+    return []

@@ -1,0 +1,148 @@
+"""Times a call on the CPU: warm, with its data where the last call left it, and cold, with its data out of the caches.
+
+A sample is a window of at least a millisecond. What the call writes is put back between samples, outside of them.
+"""
+
+from __future__ import annotations
+
+import glob
+import math
+import os
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from .arguments import Arguments, copy_arguments, mutated_storages, restore, snapshot
+
+WINDOW_S = 1e-3
+SAMPLE_COUNT = 31
+FEWEST_SAMPLES = 5
+BUDGET_S = 1.0  # for each of warm and cold; the fewest samples are taken in any case
+MOST_COPIES = 512
+COPIES_LIMIT_BYTES = 2 << 30
+UNKNOWN_CACHE_BYTES = 64 << 20
+
+Bind = Callable[[Arguments], Callable[[], Any]]
+
+
+def measure_cpu(launch: dict[str, Any], arguments: Arguments, bind: Bind) -> dict[str, Any]:
+    """The time of a call in seconds: ``{"cold": …, "warm": …, "method": …}``, each with ``median_s``, ``low_s`` and
+    ``high_s`` (10 and 90%), ``min_s`` and the number of ``samples``.
+
+    Args:
+        launch: the encoded ``Launch``.
+        arguments: made for it.
+        bind: turns arguments into the call to be timed, which takes nothing.
+    """
+    written = mutated_storages(launch)
+    run = bind(arguments)
+    warm, estimate = _measure_warm(run, arguments, written)
+    cold, copies = _measure_cold(launch, arguments, bind, written, estimate)
+    method = f"{torch.get_num_threads()} threads; cold: {copies} copies in turn, evicted before"
+    processors, load = os.cpu_count() or 1, os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
+    if load > 1.5 * processors:  # a parallel call waits for the last of its threads, which waits for a processor
+        method += f"; unreliable: the machine is busy, load {load:.1f} on {processors} CPUs"
+    return {"cold": summarize(cold), "warm": summarize(warm), "method": method}
+
+
+def _measure_warm(run: Callable[[], Any], arguments: Arguments, written: Sequence[int]) -> tuple[list[float], float]:
+    """Samples, and an estimate of the time of one undisturbed call."""
+    saved = snapshot(arguments, written)
+    run()
+    batch, elapsed = 1, _window(run, 1)
+    while elapsed < WINDOW_S:
+        batch = max(2 * batch, math.ceil(batch * WINDOW_S / max(elapsed, 1e-7)))
+        restore(arguments, saved)
+        run()
+        elapsed = _window(run, batch)
+    samples: list[float] = []
+    started = time.perf_counter()
+    while _wants_more(samples, started):
+        restore(arguments, saved)
+        run()
+        samples.append(_window(run, batch) / batch)
+    restore(arguments, saved)
+    return samples, min(samples)
+
+
+def _measure_cold(
+    launch: dict[str, Any], arguments: Arguments, bind: Bind, written: Sequence[int], estimate: float
+) -> tuple[list[float], int]:
+    """Samples, and the number of copies that they rotate over. Each call meets a copy that left the caches before."""
+    saved = snapshot(arguments, written)
+    footprint = max(sum(storage.numel() for storage in arguments.storages), 1)
+    count = min(math.ceil(WINDOW_S / max(estimate, 1e-7)), MOST_COPIES, COPIES_LIMIT_BYTES // footprint)
+    copies = [arguments, *(copy_arguments(launch, arguments, "cpu") for _ in range(count - 1))]
+    runs = [bind(copy) for copy in copies]
+    evictor = torch.ones(3 * last_level_cache_bytes() // 8, dtype=torch.int64)
+    evictor.sum()
+    singles = sorted(_window(run, 1) for run in runs)
+    # No longer than needed: on a busy machine a long window is sure to be interrupted.
+    runs = runs[: math.ceil(WINDOW_S / max(singles[len(singles) // 4], 1e-7))]
+    copies = copies[: len(runs)]
+    samples: list[float] = []
+    started = time.perf_counter()
+    while _wants_more(samples, started):
+        elapsed, calls = 0.0, 0
+        while elapsed < WINDOW_S:
+            for copy in copies:
+                restore(copy, saved)
+            evictor.sum()
+            before = time.perf_counter()
+            for run in runs:
+                run()
+            elapsed, calls = elapsed + time.perf_counter() - before, calls + len(runs)
+        samples.append(elapsed / calls)
+    restore(arguments, saved)
+    return samples, len(copies)
+
+
+def _window(run: Callable[[], Any], batch: int) -> float:
+    before = time.perf_counter()
+    for _ in range(batch):
+        run()
+    return time.perf_counter() - before
+
+
+def _wants_more(samples: Sequence[float], started: float) -> bool:
+    if len(samples) < FEWEST_SAMPLES:
+        return True
+    return len(samples) < SAMPLE_COUNT and time.perf_counter() - started < BUDGET_S
+
+
+def summarize(samples: Sequence[float]) -> dict[str, Any]:
+    """The median and the range from 10 to 90% of some times."""
+    ordered = sorted(samples)
+    last = len(ordered) - 1
+    return {
+        "median_s": statistics.median(ordered),
+        "low_s": ordered[round(0.1 * last)],
+        "high_s": ordered[round(0.9 * last)],
+        "min_s": ordered[0],
+        "samples": len(ordered),
+    }
+
+
+def last_level_cache_bytes() -> int:
+    """The size of all last-level caches that this process can use together, at most 1 GiB; a guess where unknown."""
+    found: dict[tuple[int, str], int] = {}
+    for cpu in sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else ():
+        for folder in glob.glob(f"/sys/devices/system/cpu/cpu{cpu}/cache/index*"):
+            facts = {name: _read_fact(folder, name) for name in ("type", "level", "size", "shared_cpu_list")}
+            if facts["type"] != "Instruction" and facts["level"].isdigit() and facts["size"][:-1].isdigit():
+                unit = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}.get(facts["size"][-1], 1)
+                found[int(facts["level"]), facts["shared_cpu_list"]] = int(facts["size"][:-1]) * unit
+    last = max((level for level, _ in found), default=0)
+    size = sum(size for (level, _), size in found.items() if level == last)
+    return min(size, 1 << 30) if size else UNKNOWN_CACHE_BYTES
+
+
+def _read_fact(folder: str, name: str) -> str:
+    try:
+        with open(os.path.join(folder, name)) as stream:
+            return stream.read().strip()
+    except OSError:
+        return ""

@@ -1,0 +1,187 @@
+"""Tying each device activity (on a CPU: each outermost operator) of a trace to the call in the compiled module that
+caused it, by the trace's ids and the order of calls. Names are a cross-check, never the key."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+
+from ..records.activity import Activity
+from ..records.source import CallSite, KernelDefinition, ModuleSource
+from ..records.trace import DeviceEvent, Iteration, TensorArguments, Trace
+from .alignment import align_calls
+from .hierarchy import children, is_operator
+
+LIBRARIES = re.compile(r"mkldnn|onednn|\bmkl|flash_attention|xnnpack|fbgemm")
+"""Operators that name the library which does the work, nested in the operator that the module calls."""
+
+
+def attribute_activities(trace: Trace, iterations: Sequence[Iteration], source: ModuleSource) -> tuple[Activity, ...]:
+    """Lists what ran in each iteration, with the call site, the kernel and the operator that it belongs to.
+
+    On a GPU an activity is a device event; on a CPU it is an outermost operator, with its inclusive time.
+    """
+    reader = _Attribution(trace, source)
+    if source.device == "cpu":
+        return tuple(activity for index, one in enumerate(iterations) for activity in reader.host(index, one))
+    return tuple(activity for index, one in enumerate(iterations) for activity in reader.device(index, one))
+
+
+class _Attribution:
+    def __init__(self, trace: Trace, source: ModuleSource) -> None:
+        self._trace = trace
+        self._source = source
+        self._by_name = {kernel.name: kernel for kernel in source.kernels}
+        self._by_event = {kernel.event_name: kernel for kernel in source.kernels}
+        self._by_hash = {kernel.kernel_hash: kernel for kernel in source.kernels if kernel.kernel_hash}
+        self._choices = {name: call.target for call in source.calls for name in call.alternatives}
+        self._expected = [self._expected_name(call) for call in source.calls]
+        self._children = children(trace)
+
+    def _expected_name(self, call: CallSite) -> str:
+        # Host operators bear the module's variable (add_kernel_0) where device events bear the function (add_kernel).
+        if call.kernel is not None or call.alternatives:
+            return call.kernel or call.target
+        return (call.operator or call.target).replace(".", "::", 1)
+
+    def _calls(self, iteration: Iteration) -> dict[int, CallSite]:
+        """The call site of each outermost operator of an iteration, by the operator's index."""
+        seen = [self._host_name(index) for index in iteration.top_ops]
+        places = align_calls(self._expected, seen)
+        pairs = zip(iteration.top_ops, places, strict=True)
+        return {op: self._source.calls[place] for op, place in pairs if place is not None}
+
+    def _launches(self, iteration: Iteration) -> dict[int, CallSite]:
+        """The call site of each launch where no operators were recorded (cpp_wrapper): by order, as far as it tells."""
+        events = [(place, self._trace.device_events[place]) for place in iteration.device_events]
+        if any(event.host_op >= 0 for _, event in events):
+            return {}
+        kernels = [self._by_event.get(event.name) for _, event in events]
+        indices = align_calls(self._expected, [kernel.name if kernel else "" for kernel in kernels])
+        before = -1
+        for number, index in enumerate(indices):
+            if index is None:
+                after = next((later for later in indices[number:] if later is not None), len(self._expected))
+                # What stands between two generated kernels is the library call between them, if there is only one.
+                indices[number] = before + 1 if after - before == 2 else None
+            else:
+                before = index
+        pairs = zip(events, indices, strict=True)
+        return {place: self._source.calls[index] for (place, _), index in pairs if index is not None}
+
+    def _host_name(self, index: int) -> str:
+        name = self._trace.host_ops[index].name
+        if name.startswith("graph_"):  # C++ kernels are recorded as graph_<n>_<kernel>
+            bare = name.split("_", 2)[-1]
+            return bare if bare in self._by_name else name
+        return self._choices.get(name, name)
+
+    def device(self, index: int, iteration: Iteration) -> Iterator[Activity]:
+        calls = self._calls(iteration)
+        tops = set(iteration.top_ops)
+        unrecorded = self._launches(iteration)
+        for place in iteration.device_events:
+            event = self._trace.device_events[place]
+            top = self._top_of(event.host_op, tops)
+            if top < 0 and event.launch_start_s is not None:
+                top = self._top_at(event.launch_start_s, iteration)
+            call = calls.get(top) if top >= 0 else unrecorded.get(place)
+            yield Activity(
+                iteration=index,
+                name=event.name,
+                kind=event.kind,
+                duration_s=event.duration_s,
+                call=call,
+                kernel=self._kernel(event, top, call),
+                operator=self._operator(top),
+                instance=top,
+                arguments=self._trace.host_ops[top].arguments if top >= 0 else None,
+                config=self._config(event.host_op),
+                event=event,
+                inner=self._inner(event.host_op, top),
+            )
+
+    def host(self, index: int, iteration: Iteration) -> Iterator[Activity]:
+        calls = self._calls(iteration)
+        for top in iteration.top_ops:
+            op = self._trace.host_ops[top]
+            kernel = self._by_name.get(self._host_name(top))
+            yield Activity(
+                iteration=index,
+                name=kernel.name if kernel else self._library_name(top),
+                kind="kernel",
+                duration_s=op.duration_s,
+                call=calls.get(top),
+                kernel=kernel,
+                operator=None if kernel else op.name,
+                instance=top,
+                arguments=op.arguments,
+                config={},
+                event=None,
+            )
+
+    def _top_of(self, index: int, tops: set[int]) -> int:
+        while index >= 0 and index not in tops:
+            index = self._trace.host_ops[index].parent
+        return index
+
+    def _top_at(self, time_s: float, iteration: Iteration) -> int:
+        """The outermost operator that was running when something was launched: the profiler loses an id at times."""
+        ops = self._trace.host_ops
+        place = bisect_right(iteration.top_ops, time_s, key=lambda index: ops[index].start_s) - 1
+        if place < 0:
+            return -1
+        top = iteration.top_ops[place]
+        return top if time_s <= ops[top].start_s + ops[top].duration_s else -1
+
+    def _kernel(self, event: DeviceEvent, top: int, call: CallSite | None) -> KernelDefinition | None:
+        if event.host_op >= 0:
+            known = self._by_hash.get(self._trace.host_ops[event.host_op].kernel_hash or "")
+            if known is not None:
+                return known
+        if call is not None and call.kernel is not None:
+            kernel = self._by_name.get(call.kernel)
+            return kernel if event.kind == "kernel" else None
+        if call is None and (top < 0 or self._operator(top) is None):
+            return self._by_event.get(event.name)
+        return None
+
+    def _operator(self, top: int) -> str | None:
+        name = self._trace.host_ops[top].name if top >= 0 else ""
+        return name if is_operator(name) else None
+
+    def _inner(self, index: int, top: int) -> tuple[str, TensorArguments] | None:
+        if index < 0 or index == top:
+            return None
+        op = self._trace.host_ops[index]
+        return (op.name, op.arguments) if op.arguments is not None and is_operator(op.name) else None
+
+    def _config(self, index: int) -> dict[str, int]:
+        if index < 0:
+            return {}
+        op = self._trace.host_ops[index]
+        values = _parse_kwargs(op.kernel_kwargs)
+        for name, value in (("num_warps", op.num_warps), ("num_stages", op.num_stages)):
+            if value is not None:
+                values[name] = value
+        return values
+
+    def _library_name(self, index: int) -> str:
+        """The first operator inside an outermost one that names a library, or the outermost one's own name.
+
+        Decided by names alone: by time, one call would bear two names where timings vary.
+        """
+        below = [index]
+        while below:
+            place = below.pop()
+            name = self._trace.host_ops[place].name
+            if LIBRARIES.search(name):
+                return name
+            below += reversed(self._children[place])
+        return self._trace.host_ops[index].name
+
+
+def _parse_kwargs(text: str | None) -> dict[str, int]:
+    pairs = (part.split("=", 1) for part in (text or "").split(",") if "=" in part)
+    return {name.strip(): int(value) for name, value in pairs if value.strip().lstrip("-").isdigit()}

@@ -1,0 +1,304 @@
+"""A Chrome trace of torch.profiler as a ``records.Trace``: host operators, device events and what ties them.
+
+Reads GPU traces of CUDA, ROCm and XPU and CPU traces. Relies neither on the order of events in the file nor on its
+layout; knows no kernel names.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from array import array
+from pathlib import Path
+from typing import Any
+
+from ..records.trace import DeviceEvent, HostOp, TensorArguments, Trace, TraceDevice
+from .events import EventReader, Fields, nanoseconds
+from .nesting import find_parents
+
+DEVICE_KINDS = {"kernel": "kernel", "gpu_memcpy": "memcpy", "gpu_memset": "memset"}
+HOST_CATEGORY = "cpu_op"
+SYNCHRONIZATIONS = frozenset(
+    {
+        "cudaDeviceSynchronize",
+        "cuCtxSynchronize",
+        "hipDeviceSynchronize",
+        "hipCtxSynchronize",
+        "urQueueFinish",
+        "piQueueFinish",
+        "zeCommandQueueSynchronize",
+        "zeCommandListHostSynchronize",
+    }
+)
+# Passed over undecoded. Annotations are ranges that enclose work, not work, on the host and on the device.
+_SKIPPED = frozenset(
+    {
+        *(b"ac2g", b"async_cpu_to_gpu", b"async_gpu", b"fwdbwd", b"overhead", b"python_function", b"Trace"),
+        *(b"user_annotation", b"gpu_user_annotation", b"cpu_instant_event", b"cuda_sync", b"cuda_event"),
+        *(b"cuda_profiler_range", b"gpu_pm_counter"),
+    }
+)
+_NEVER = -1
+
+
+class _Template:
+    """What all events of one shape share. ``ts`` … are places in the event's numbers, -1 where it has none."""
+
+    __slots__ = ("correlation", "duration", "external", "fixed", "kind", "synchronizes", "thread", "ts")
+
+    def __init__(self, order: dict[str, int]) -> None:
+        self.kind = "ignored"  # or "host", "device", "runtime"
+        self.ts = order.get("ts", -1)
+        self.duration = order.get("dur", -1)
+        self.external = order.get("External id", -1)
+        self.correlation = order.get("correlation", -1)
+        self.thread = ""
+        self.synchronizes = False
+        self.fixed: dict[str, Any] = {}
+
+
+class _Rows:
+    """Columns of one kind of event while the file is being read; times in nanoseconds."""
+
+    def __init__(self) -> None:
+        self.templates: list[_Template] = []
+        self.starts = array("q")
+        self.durations = array("q")
+        self.externals = array("q")
+        self.correlations = array("q")
+
+    def add(self, template: _Template, numbers: list[bytes]) -> None:
+        self.templates.append(template)
+        self.starts.append(nanoseconds(numbers[template.ts]))
+        self.durations.append(max(0, nanoseconds(numbers[template.duration])) if template.duration >= 0 else 0)
+        self.externals.append(int(numbers[template.external]) if template.external >= 0 else _NEVER)
+        self.correlations.append(int(numbers[template.correlation]) if template.correlation >= 0 else _NEVER)
+
+    def in_order(self) -> list[int]:
+        """Row numbers by start; of equal starts the longer first, then the one that was begun first."""
+        starts, durations, externals = self.starts, self.durations, self.externals
+        return sorted(range(len(starts)), key=lambda row: (starts[row], -durations[row], externals[row]))
+
+
+class _Classifier:
+    """Turns a decoded event into a template. Equal texts and equal arguments are kept once."""
+
+    def __init__(self) -> None:
+        self._kept: dict[Any, Any] = {}
+
+    def _keep(self, value: Any) -> Any:
+        return self._kept.setdefault(value, value)
+
+    def __call__(self, event: Fields, order: dict[str, int]) -> _Template:
+        template = _Template(order)
+        category = event.get("cat")
+        if event.get("ph") != "X" or template.ts < 0 or not isinstance(category, str):
+            return template
+        arguments = event.get("args")
+        arguments = arguments if isinstance(arguments, dict) else {}
+        name = self._keep(str(event.get("name", "")))
+        if category == HOST_CATEGORY:
+            template.kind = "host"
+            template.thread = self._keep(f"{event.get('pid')}/{event.get('tid')}")
+            template.fixed = self._host_fields(name, arguments)
+        elif category in DEVICE_KINDS:
+            template.kind = "device"
+            template.fixed = self._device_fields(name, event, arguments)
+        elif category.endswith(("_runtime", "_driver")):
+            template.synchronizes = name in SYNCHRONIZATIONS
+            if template.synchronizes or template.correlation >= 0:
+                template.kind = "runtime"
+        return template
+
+    def _host_fields(self, name: str, arguments: Fields) -> dict[str, Any]:
+        return {
+            "name": name,
+            "arguments": self._tensor_arguments(arguments),
+            "kernel_file": self._text(arguments.get("kernel_file")),
+            "kernel_hash": self._text(arguments.get("kernel_hash")),
+            "kernel_kwargs": self._text(arguments.get("kernel_kwargs")),
+            "num_warps": _whole(arguments.get("num_warps")),
+            "num_stages": _whole(arguments.get("num_stages")),
+            "kernel_num_gb": _real(arguments.get("kernel_num_gb")),
+            "kernel_flop": _real(arguments.get("kernel_flop")),
+        }
+
+    def _device_fields(self, name: str, event: Fields, arguments: Fields) -> dict[str, Any]:
+        device = _whole(arguments.get("device"))
+        stream = _whole(arguments.get("stream"))
+        device = _whole(event.get("pid")) if device is None else device
+        stream = _whole(event.get("tid")) if stream is None else stream
+        return {
+            "name": name,
+            "kind": DEVICE_KINDS[event["cat"]],
+            "device": 0 if device is None else device,
+            "stream": 0 if stream is None else stream,
+            "registers": _whole(arguments.get("registers per thread")),
+            "shared_memory_bytes": _whole(arguments.get("shared memory")),
+            "grid": self._triple(arguments.get("grid")),
+            "block": self._triple(arguments.get("block")),
+            "occupancy": _occupancy(arguments),
+            "moved_bytes": _whole(arguments.get("bytes")),
+        }
+
+    def _text(self, value: object) -> str | None:
+        return self._keep(value) if isinstance(value, str) else None
+
+    def _triple(self, value: object) -> tuple[int, int, int] | None:
+        if not isinstance(value, list) or len(value) != 3 or not all(isinstance(part, int) for part in value):
+            return None
+        return self._keep((value[0], value[1], value[2]))  # type: ignore[no-any-return]
+
+    def _tensor_arguments(self, arguments: Fields) -> TensorArguments | None:
+        lists = [arguments.get(key) for key in ("Input Dims", "Input Strides", "Input type", "Concrete Inputs")]
+        if not isinstance(lists[0], list):
+            return None
+        dims, strides, types, concrete = (_frozen(value) if isinstance(value, list) else () for value in lists)
+        return self._keep(  # type: ignore[no-any-return]
+            TensorArguments(dims, strides, tuple(map(str, types)), tuple(map(str, concrete)))
+        )
+
+
+def read_trace(path: Path) -> Trace:
+    """Read a trace of torch.profiler, plain or gzipped.
+
+    Both ``host_ops`` and ``device_events`` are in the order of their start, an enclosing operator before what it
+    encloses. Times are seconds after the first event that is kept. A file that was cut short or is damaged yields
+    what was whole, with ``truncated`` set.
+
+    Raises:
+        InductorBenchError: where the file is missing, empty, not JSON or has no ``traceEvents``.
+    """
+    return read_trace_and_origin(path)[0]
+
+
+def read_trace_and_origin(path: Path) -> tuple[Trace, int]:
+    """As ``read_trace``, with the moment of the file's own clock, in nanoseconds, that second 0 stands for."""
+    reader = EventReader(path, _Classifier(), _SKIPPED)
+    rows = {"host": _Rows(), "device": _Rows(), "runtime": _Rows()}
+    for shape, numbers, _ in reader:
+        template = shape.digest
+        if template.kind != "ignored":
+            rows[template.kind].add(template, numbers)
+    host, device, runtime = rows["host"], rows["device"], rows["runtime"]
+    origin = min((start for kind in (host, device, runtime) for start in kind.starts), default=0)
+    host_order = host.in_order()
+    host_ops = _build_host_ops(host, host_order, origin)
+    device_events = _build_device_events(device, host, host_order, runtime, origin)
+    synchronizations = sorted(
+        start for template, start in zip(runtime.templates, runtime.starts, strict=True) if template.synchronizes
+    )
+    trace = Trace(
+        host_ops=host_ops,
+        device_events=device_events,
+        synchronizations=tuple((start - origin) / 1e9 for start in synchronizations),
+        devices=_read_devices(reader.header, reader.tail),
+        truncated=reader.truncated,
+    )
+    return trace, origin
+
+
+def _build_host_ops(host: _Rows, order: list[int], origin: int) -> tuple[HostOp, ...]:
+    starts = array("q", (host.starts[row] for row in order))
+    ends = array("q", (host.starts[row] + host.durations[row] for row in order))
+    parents = find_parents(starts, ends, [host.templates[row].thread for row in order])
+    return tuple(
+        HostOp(
+            start_s=(host.starts[row] - origin) / 1e9,
+            duration_s=host.durations[row] / 1e9,
+            thread=host.templates[row].thread,
+            external_id=host.externals[row],
+            parent=parent,
+            **host.templates[row].fixed,
+        )
+        for row, parent in zip(order, parents, strict=True)
+    )
+
+
+def _build_device_events(
+    device: _Rows, host: _Rows, host_order: list[int], runtime: _Rows, origin: int
+) -> tuple[DeviceEvent, ...]:
+    op_of = {host.externals[row]: index for index, row in enumerate(host_order)}
+    op_of.pop(_NEVER, None)
+    launches = _find_launches(set(device.correlations), runtime)
+    events = []
+    for row in device.in_order():
+        correlation = device.correlations[row]
+        launch = launches.get(correlation, -1)
+        op = op_of.get(device.externals[row], -1)
+        if op < 0 and launch >= 0:
+            op = op_of.get(runtime.externals[launch], -1)
+        events.append(
+            DeviceEvent(
+                start_s=(device.starts[row] - origin) / 1e9,
+                duration_s=device.durations[row] / 1e9,
+                correlation=correlation,
+                host_op=op,
+                launch_start_s=(runtime.starts[launch] - origin) / 1e9 if launch >= 0 else None,
+                **device.templates[row].fixed,
+            )
+        )
+    return tuple(events)
+
+
+def _find_launches(wanted: set[int], runtime: _Rows) -> dict[int, int]:
+    """Correlation to row of the launch; where a runtime call and the driver call in it share one, the outer."""
+    wanted.discard(_NEVER)
+    launches: dict[int, int] = {}
+    for row, correlation in enumerate(runtime.correlations):
+        if correlation in wanted:
+            known = launches.get(correlation)
+            if known is None or runtime.starts[row] < runtime.starts[known]:
+                launches[correlation] = row
+    return launches
+
+
+def _read_devices(*texts: bytes) -> tuple[TraceDevice, ...]:
+    for text in texts:
+        found = re.search(rb'"deviceProperties"\s*:\s*(?=\[)', text)
+        if found:
+            try:
+                listed, _ = json.JSONDecoder().raw_decode(text[found.end() :].decode("utf-8", "replace"))
+            except ValueError:
+                continue
+            return tuple(_read_device(index, entry) for index, entry in enumerate(listed) if isinstance(entry, dict))
+    return ()
+
+
+def _read_device(position: int, entry: Fields) -> TraceDevice:
+    index = _whole(entry.get("id"))
+    major, minor = entry.get("computeMajor"), entry.get("computeMinor")
+    return TraceDevice(
+        index=position if index is None else index,
+        name=str(entry.get("name", "")),
+        compute_capability="" if major is None else f"{major}.{0 if minor is None else minor}",
+        multiprocessors=_whole(entry.get("numSms")),
+        memory_bytes=_whole(entry.get("totalGlobalMem")),
+    )
+
+
+def _occupancy(arguments: Fields) -> float | None:
+    """The recorded whole percentage as a share. It is 0 where the profiler could not tell: no figure then."""
+    percent = _real(arguments.get("est. achieved occupancy %"))
+    if percent is None or (percent == 0 and (_real(arguments.get("warps per SM")) or 0) >= 1):
+        return None
+    return percent / 100
+
+
+def _whole(value: object) -> int | None:
+    if isinstance(value, str) and re.fullmatch(r"-?[0-9]+", value):
+        return int(value)
+    if isinstance(value, bool) or not isinstance(value, int | float) or value != value or value in (_INF, -_INF):
+        return None
+    return int(value)
+
+
+def _real(value: object) -> float | None:
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+_INF = float("inf")
+
+
+def _frozen(value: Any) -> Any:
+    return tuple(map(_frozen, value)) if isinstance(value, list) else value
