@@ -1,0 +1,300 @@
+"""The census: every activity that ran, gathered into kernels and categories. Nothing is left out and nothing is
+counted twice; shares of peak and gains follow in ``roofline``."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
+
+from ..records.activity import Activity
+from ..records.category import Category
+from ..records.operators import OperatorCost
+from ..records.run import CategoryTotal, Kernel, ShapeGroup
+from ..records.source import KernelDefinition, SourceLine
+from ..records.trace import DeviceEvent, TensorArguments
+from .classification import classify
+from .parts import Part, find_parts
+from .shapes import describe_arguments, dtype_of
+
+OUTLIER_FACTOR = 1.5
+"""An iteration that took this much longer than the faster ones was disturbed and does not count."""
+
+TF32_NAME = re.compile(r"tf32|tensorop_s?(1688|16816)")
+"""What the names of library kernels have in common that multiply float32 data on tensor cores."""
+
+MATRIX_PRODUCT = re.compile(r"\btl\.dot(_scaled)?\(")
+
+CostKey = tuple[str, TensorArguments]
+KernelKey = tuple[Category, str, str]
+UNKNOWN = OperatorCost()
+Value = TypeVar("Value")
+Member = tuple[Activity, Part | None]
+PartKey = tuple[int, int, Part]
+
+
+@dataclass(frozen=True)
+class CompiledKernel:
+    """What only the process that ran a kernel could say about it."""
+
+    config: dict[str, int] = field(default_factory=dict)
+    registers: int | None = None
+    spills: int | None = None
+    shared_memory_bytes: int | None = None
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What the census knows beside the activities themselves.
+
+    ``costs``: FLOPs and bytes of library operators. ``kernel_bytes``: bytes of one call of a C++ kernel, by name.
+    ``compiled``: by kernel name. ``source_lines``: by provenance handle.
+    """
+
+    costs: Mapping[CostKey, OperatorCost] = field(default_factory=dict)
+    kernel_bytes: Mapping[str, float] = field(default_factory=dict)
+    compiled: Mapping[str, CompiledKernel] = field(default_factory=dict)
+    source_lines: Mapping[str, Sequence[SourceLine]] = field(default_factory=dict)
+
+
+def steady_iterations(activities: Iterable[Activity], count: int) -> tuple[int, ...]:
+    """The iterations that count: those within :data:`OUTLIER_FACTOR` of the lower quartile.
+
+    The quartile, because on a busy CPU every second iteration can be disturbed and the median with them.
+    """
+    totals = [0.0] * count
+    for activity in activities:
+        totals[activity.iteration] += activity.duration_s
+    if not totals:
+        return ()
+    limit = OUTLIER_FACTOR * sorted(totals)[len(totals) // 4]
+    return tuple(index for index, total in enumerate(totals) if total <= limit)
+
+
+def take_census(
+    activities: Sequence[Activity], iterations: int, steady: Sequence[int], evidence: Evidence
+) -> tuple[Kernel, ...]:
+    """Gathers activities into kernels, dearest first, with times per iteration and shares of the device time.
+
+    Args:
+        activities: all of them, of all iterations.
+        iterations: how many there were.
+        steady: those that count (see :func:`steady_iterations`); not empty unless there are no activities.
+        evidence: what else is known.
+    """
+    groups: dict[KernelKey, list[Member]] = defaultdict(list)
+    members = list(zip(activities, find_parts(activities), strict=True))
+    for member in members:
+        groups[_key(member[0])].append(member)
+    context = _Context(iterations, frozenset(steady), _part_times(members), evidence)
+    kernels = [_kernel(key[0], group, context) for key, group in groups.items()]
+    total = sum(kernel.time_s for kernel in kernels)
+    return tuple(
+        _with_share(kernel, total) for kernel in sorted(kernels, key=lambda kernel: (-kernel.time_s, kernel.name))
+    )
+
+
+def total_categories(kernels: Sequence[Kernel], wall_time_s: float | None) -> tuple[CategoryTotal, ...]:
+    """Sums kernels by category, dearest first. ``wall_time_s`` is what shares of wall refer to."""
+    groups: dict[Category, list[Kernel]] = defaultdict(list)
+    for kernel in kernels:
+        groups[kernel.category].append(kernel)
+    totals = [
+        CategoryTotal(
+            name=category,
+            time_s=(time_s := sum(kernel.time_s for kernel in group)),
+            share=sum(kernel.share for kernel in group),
+            wall_share=time_s / wall_time_s if wall_time_s else None,
+            calls=sum(kernel.calls for kernel in group),
+            kernels=len(group),
+        )
+        for category, group in groups.items()
+    ]
+    return tuple(sorted(totals, key=lambda total: -total.time_s))
+
+
+def _key(activity: Activity) -> KernelKey:
+    category = classify(activity)
+    if activity.kernel is not None and activity.kind == "kernel":
+        return category, activity.name, activity.kernel.name
+    return category, activity.name, activity.operator or ""
+
+
+def _part_times(members: Iterable[Member]) -> dict[PartKey, float]:
+    """The device time of each part of each library call: what the kernels that share it take together."""
+    times: dict[PartKey, float] = defaultdict(float)
+    for activity, part in members:
+        if part is not None:
+            times[_part_key(activity, part)] += activity.duration_s
+    return times
+
+
+def _part_key(activity: Activity, part: Part) -> PartKey:
+    # An operator called inside another is a call of its own, even where two of them look the same.
+    event = activity.event
+    instance = event.host_op if event is not None and part.operator != activity.operator else activity.instance
+    return activity.iteration, instance, part
+
+
+@dataclass(frozen=True)
+class _Context:
+    """What is the same for every kernel of a module. ``part_times`` are those of library calls."""
+
+    iterations: int
+    steady: frozenset[int]
+    part_times: Mapping[PartKey, float]
+    evidence: Evidence
+
+
+def _kernel(category: Category, members: Sequence[Member], context: _Context) -> Kernel:
+    group = [activity for activity, _ in members]
+    first = group[0]
+    samples = [0.0] * context.iterations
+    for activity in group:
+        samples[activity.iteration] += activity.duration_s
+    counted = [member for member in members if member[0].iteration in context.steady]
+    calls = len(counted) / len(context.steady)
+    definition = first.kernel if first.kind == "kernel" else None
+    shapes = _shape_groups(counted, context) if definition is None else ()
+    evidence = context.evidence
+    moved, flops = _work(definition, shapes, calls, evidence) if counted else (None, None)
+    compiled = evidence.compiled.get(definition.name, CompiledKernel()) if definition else CompiledKernel()
+    events = [activity.event for activity in group if activity.event is not None]
+    sites = list(dict.fromkeys(activity.call for activity in group if activity.call is not None))
+    return Kernel(
+        name=first.name,
+        kernel_id=definition.kernel_id if definition else "",
+        category=category,
+        calls=calls,
+        time_s=sum(activity.duration_s for activity, _ in counted) / len(context.steady),
+        samples_s=tuple(samples),
+        share=0.0,
+        wall_share=None,
+        moved_bytes=moved,
+        flops=flops,
+        dtype=_dtype(members, evidence),
+        line=definition.line if definition else None,
+        kernel_hash=definition.kernel_hash if definition else None,
+        config=first.config or compiled.config,
+        registers=compiled.registers or _common([event.registers for event in events]),
+        spills=compiled.spills,
+        shared_memory_bytes=_common([event.shared_memory_bytes for event in events]) or compiled.shared_memory_bytes,
+        occupancy=_occupancy(events),
+        grid=_common([event.grid for event in events]) or (),
+        block=_common([event.block for event in events]) or (),
+        operator=first.operator.replace("::", ".", 1) if first.operator else None,
+        shapes=shapes,
+        source_nodes=tuple(dict.fromkeys(node for site in sites for node in site.source_nodes)),
+        aten_ops=tuple(dict.fromkeys(op for site in sites for op in site.aten_ops)),
+        source_lines=tuple(
+            dict.fromkeys(line for site in sites for line in evidence.source_lines.get(site.handle or "", ()))
+        ),
+        unjudged=_unjudged(definition, counted, evidence),
+    )
+
+
+def _work(
+    definition: KernelDefinition | None, shapes: Sequence[ShapeGroup], calls: float, evidence: Evidence
+) -> tuple[float | None, float | None]:
+    """Bytes moved and FLOPs of all calls of one iteration; ``None`` where any call's are unknown."""
+    if definition is None:
+        return _total(shape.moved_bytes for shape in shapes), _total(shape.flops for shape in shapes)
+    per_call = evidence.kernel_bytes.get(definition.name, definition.moved_bytes)
+    flops = definition.template_flops
+    return (per_call * calls if per_call is not None else None), (flops * calls if flops is not None else None)
+
+
+def _total(values: Iterable[float | None]) -> float | None:
+    known = list(values)
+    return sum(value for value in known if value is not None) if known and None not in known else None
+
+
+def _shape_groups(members: Sequence[Member], context: _Context) -> tuple[ShapeGroup, ...]:
+    alike: dict[tuple[TensorArguments | None, Part | None], list[Activity]] = defaultdict(list)
+    for activity, part in members:
+        alike[activity.arguments, part].append(activity)
+    groups = [_shape_group(arguments, part, group, context) for (arguments, part), group in alike.items()]
+    return tuple(sorted(groups, key=lambda group: -group.time_s))
+
+
+def _shape_group(
+    arguments: TensorArguments | None, part: Part | None, group: Sequence[Activity], context: _Context
+) -> ShapeGroup:
+    iterations = len(context.steady)
+    # Several kernels may do one part, but its work is to be counted once: each stands for its share of the time.
+    portion = sum(_portion(activity, part, context) for activity in group) / iterations
+    cost = context.evidence.costs.get((part.operator, part.arguments), UNKNOWN) if part else UNKNOWN
+    moved = cost.moved_bytes * portion if cost.moved_bytes is not None else None
+    return ShapeGroup(
+        shapes=_describe(arguments, part),
+        calls=len(group) / iterations,
+        time_s=sum(activity.duration_s for activity in group) / iterations,
+        operator_calls=portion,
+        flops=cost.flops * portion if cost.flops is not None else None,
+        moved_bytes=moved if part else _transferred(group, iterations),
+    )
+
+
+def _describe(arguments: TensorArguments | None, part: Part | None) -> str:
+    shown = part.arguments if part else arguments
+    return " ".join(text for text in (part.label if part else "", describe_arguments(shown) if shown else "") if text)
+
+
+def _portion(activity: Activity, part: Part | None, context: _Context) -> float:
+    whole = context.part_times[_part_key(activity, part)] if part else 0.0
+    return activity.duration_s / whole if whole else 0.0
+
+
+def _transferred(group: Sequence[Activity], iterations: int) -> float | None:
+    """The bytes of copies and memsets, which the profiler records. A copy within the device reads and writes them."""
+    total = 0.0
+    for activity in group:
+        if activity.event is None or activity.event.moved_bytes is None:
+            return None
+        total += activity.event.moved_bytes * (2 if "DtoD" in activity.name else 1)
+    return total / iterations
+
+
+def _unjudged(definition: KernelDefinition | None, members: Sequence[Member], evidence: Evidence) -> str:
+    """Why no roof applies to a kernel although it ran and was counted, or nothing."""
+    if definition is not None:
+        has_products = definition.template_flops is None and MATRIX_PRODUCT.search(definition.source)
+        return "how large its matrix products are is not known" if has_products else ""
+    for activity, part in members:
+        if activity.kind == "kernel" and activity.operator:
+            if part is None:
+                return f"it does none of the work that is counted for {activity.operator.replace('::', '.', 1)}"
+            reason = evidence.costs.get((part.operator, part.arguments), UNKNOWN).reason
+            if reason:
+                return reason
+    return ""
+
+
+def _dtype(members: Sequence[Member], evidence: Evidence) -> str | None:
+    if members[0][0].kind != "kernel":
+        return None
+    found = (evidence.costs.get((part.operator, part.arguments)) for _, part in members if part is not None)
+    first = members[0][0]
+    dtype = next((cost.dtype for cost in found if cost is not None and cost.dtype), None)
+    dtype = dtype or (dtype_of(first.arguments) if first.arguments else None)
+    return "tf32" if dtype == "float32" and first.kernel is None and TF32_NAME.search(first.name) else dtype
+
+
+def _common(values: Sequence[Value | None]) -> Value | None:
+    """The value that all have, or ``None`` where they differ."""
+    return values[0] if values and all(value == values[0] for value in values) else None
+
+
+def _occupancy(events: Sequence[DeviceEvent]) -> float | None:
+    """The mean over time; ``None`` where it is unknown for any launch."""
+    known = [(event.occupancy, event.duration_s) for event in events if event.occupancy is not None]
+    time_s = sum(duration for _, duration in known)
+    if len(known) < len(events) or not time_s:
+        return None
+    return round(sum(share * duration for share, duration in known) / time_s, 4)
+
+
+def _with_share(kernel: Kernel, total: float) -> Kernel:
+    return replace(kernel, share=kernel.time_s / total if total else 0.0)
