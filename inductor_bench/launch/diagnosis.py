@@ -1,0 +1,45 @@
+"""What a program's last words mean: the error that ended it, and what to do about those that are well known."""
+
+from __future__ import annotations
+
+import re
+
+_TRACEBACK = "Traceback (most recent call last):"
+_ERROR_LINE = re.compile(r"^[A-Za-z_][\w.]*(Error|Exception|Interrupt|Iteration|Warning)(:|$)")
+_LONGEST = 300
+
+_REMEDIES = (
+    (r"InvalidCxxCompiler|No working C\+\+ compiler", "install a C++ compiler (g++), or name one in CXX"),
+    (r"No module named 'torch'", "name an interpreter that has torch with --python"),
+    (r"No module named '([\w.]+)'", r"install \1 for the interpreter that runs it, or name another with --python"),
+    (r"TritonMissing|[Cc]annot find a working triton", "install triton; `inductor-bench doctor` says what is there"),
+    (r"[Oo]ut of memory|OutOfMemoryError|MemoryError", "try a smaller batch, or free memory that others hold"),
+    (r"No space left on device|Disk quota exceeded", "free some space or choose another folder with -o"),
+    (
+        r"No CUDA GPUs are available|no NVIDIA driver|not compiled with CUDA",
+        "this torch sees no CUDA device; `inductor-bench doctor` says what it sees",
+    ),
+)
+
+
+def last_error(text: str) -> str:
+    """The first line of the error that a Python program's output ends with, for example ``ValueError: no such file``.
+
+    An empty string where the output does not end with one.
+    """
+    lines = text.splitlines()
+    starts = [index for index, line in enumerate(lines) if line.strip() == _TRACEBACK]
+    if starts:
+        after = (line for line in lines[starts[-1] + 1 :] if line and not line[0].isspace())
+        return next(after, "")[:_LONGEST].strip()
+    errors = [line for line in lines if _ERROR_LINE.match(line)]  # a syntax error comes without a traceback
+    return errors[-1][:_LONGEST].strip() if errors else ""
+
+
+def remedy(text: str) -> str:
+    """What to do about a well-known error that ``text`` names; empty where nothing sensible can be said."""
+    for pattern, advice in _REMEDIES:
+        match = re.search(pattern, text)
+        if match:
+            return match.expand(advice)
+    return ""

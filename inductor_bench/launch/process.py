@@ -1,0 +1,189 @@
+"""One child process with a log, a time limit, and no survivors."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import threading
+import time
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from ..errors import InductorBenchError
+
+GRACE_S = 3.0
+"""How long a process may take to end after SIGTERM, and its output pipe to close after its end."""
+
+MARK = "INDUCTOR_BENCH_PROCESS"
+"""Marks everything that one child started: its value is the child's own, and is inherited."""
+
+TAIL_LINES = 15
+
+
+@dataclass(frozen=True)
+class ProcessResult:
+    """How a child process ended. ``exit_code`` is ``None`` where a signal or the time limit ended it."""
+
+    exit_code: int | None
+    signal_name: str | None
+    timed_out: bool
+    time_s: float
+    log: Path
+
+    @property
+    def ok(self) -> bool:
+        return self.exit_code == 0
+
+    @property
+    def kind(self) -> str:
+        """The failure kind for a record: ``timeout``, ``signal`` or ``exit``."""
+        return "timeout" if self.timed_out else "signal" if self.signal_name else "exit"
+
+    @property
+    def outcome(self) -> str:
+        """The end in words, for example ``exited with code 3 after 1.2 s``."""
+        if self.timed_out:
+            return f"was stopped by the time limit after {self.time_s:.0f} s"
+        if self.signal_name:
+            return f"was killed by {self.signal_name} after {self.time_s:.1f} s"
+        return f"exited with code {self.exit_code} after {self.time_s:.1f} s"
+
+    def tail(self, lines: int = TAIL_LINES) -> str:
+        """The last lines of the log, or an empty string."""
+        try:
+            text = self.log.read_text(encoding="utf-8", errors="replace")
+        except OSError:
+            return ""
+        return "\n".join(text.splitlines()[-lines:])
+
+
+def run_process(
+    command: Sequence[str],
+    *,
+    environment: Mapping[str, str],
+    log: Path,
+    timeout_s: float | None,
+    on_line: Callable[[str], None] = lambda line: None,
+) -> ProcessResult:
+    """Runs a command in the current folder, in a process group of its own, its two outputs merged into ``log``.
+
+    Whatever way this returns or raises, the command and its descendants are gone.
+
+    Args:
+        command: the program and its arguments; no shell is involved.
+        environment: the whole environment of the child.
+        log: where its output goes, appended line by line as it comes.
+        timeout_s: wall-clock limit, or ``None``.
+        on_line: is given each line of output, on another thread.
+
+    Raises:
+        InductorBenchError: the program cannot be started, or the log cannot be written.
+        KeyboardInterrupt: passed on, after the child was killed.
+    """
+    try:
+        log.parent.mkdir(parents=True, exist_ok=True)
+        stream = log.open("a", encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise InductorBenchError(f"cannot write {log}: {error.strerror or error}") from error
+    mark = uuid.uuid4().hex
+    with stream:
+        begin = time.monotonic()
+        try:
+            child = subprocess.Popen(
+                command,
+                env={**environment, MARK: mark},
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                encoding="utf-8",
+                errors="replace",
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise InductorBenchError(f"cannot start {command[0]}: {error.strerror or error}") from error
+        reader = _LogReader(child, stream, on_line)
+        timed_out = False
+        try:
+            child.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            timed_out = True
+        finally:
+            time_s = time.monotonic() - begin
+            end_process_tree(child, mark)
+            reader.finish()
+    code = child.returncode
+    name = signal.Signals(-code).name if code < 0 and not timed_out else None
+    return ProcessResult(None if timed_out or code < 0 else code, name, timed_out, time_s, log)
+
+
+def end_process_tree(child: subprocess.Popen[str], mark: str) -> None:
+    """Ends a process, its group and whatever else bears its mark: SIGTERM first, SIGKILL for what is left."""
+    try:
+        if child.poll() is None:
+            _signal_group(child.pid, signal.SIGTERM)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                child.wait(GRACE_S)
+    finally:  # an impatient second Ctrl-C comes by here too
+        _signal_group(child.pid, signal.SIGKILL)
+        child.wait()
+        strays = _marked(mark)
+        for process in strays:
+            with contextlib.suppress(psutil.Error):
+                process.kill()
+        psutil.wait_procs(strays, timeout=GRACE_S)
+
+
+def _marked(mark: str) -> list[psutil.Process]:
+    # A program may start processes in sessions of their own, which no group signal reaches, and die before them,
+    # after which nothing but their environment tells whose they are.
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            if process.environ().get(MARK) == mark:
+                found.append(process)
+    return found
+
+
+def _signal_group(pid: int, number: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(pid, number)
+
+
+class _LogReader:
+    """Copies a child's output to its log and to a listener, on a thread of its own."""
+
+    def __init__(self, child: subprocess.Popen[str], stream: object, on_line: Callable[[str], None]) -> None:
+        self._child = child
+        self._stream = stream
+        self._on_line = on_line
+        self._disk_full = False
+        self._thread = threading.Thread(target=self._copy, daemon=True)
+        self._thread.start()
+
+    def _copy(self) -> None:
+        assert self._child.stdout is not None
+        with contextlib.suppress(ValueError):  # the pipe was closed while a line was awaited
+            for line in self._child.stdout:
+                self._write(line)
+                self._on_line(line.rstrip("\n"))
+
+    def _write(self, line: str) -> None:
+        if self._disk_full:
+            return
+        try:
+            self._stream.write(line)  # type: ignore[attr-defined]
+            self._stream.flush()  # type: ignore[attr-defined]
+        except (OSError, ValueError):
+            self._disk_full = True
+
+    def finish(self) -> None:
+        self._thread.join(GRACE_S)
+        if not self._thread.is_alive() and self._child.stdout is not None:
+            self._child.stdout.close()

@@ -1,0 +1,65 @@
+"""The worker's entry: ``python -m inductor_bench.worker VERB JOB RESULT``.
+
+The result file holds ``{"result": …}``, ``{"failure": {"kind", "message", "hint"}}``, or both where a verb failed after
+it had saved a part. A traceback goes to stderr, which the parent keeps as this worker's log.
+"""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from inductor_bench.errors import InductorBenchError
+from inductor_bench.store.files import read_json, write_json
+
+Verb = Callable[[dict[str, Any], Callable[[dict[str, Any]], None]], dict[str, Any]]
+
+VERBS = {
+    "profile": "inductor_bench.worker.profile:profile_module",
+    "references": "inductor_bench.worker.references:compute_references",
+    "launches": "inductor_bench.worker.profile:list_launches",
+    "survey": "inductor_bench.worker.survey:survey",
+}
+
+
+def main(arguments: list[str]) -> int:
+    verb, job, result = arguments
+    saved: dict[str, Any] = {}
+
+    def save(partial: dict[str, Any]) -> None:
+        saved["result"] = partial
+        write_json(Path(result), saved)
+
+    try:
+        saved["result"] = _find(VERBS[verb])(read_json(Path(job)), save)
+    except InductorBenchError as error:
+        saved["failure"] = {"kind": "invalid", "message": error.message, "hint": error.hint}
+    except Exception as error:
+        # The boundary of the process: whatever the user's code or torch raised becomes a row in the record.
+        traceback.print_exc()
+        saved["failure"] = describe_exception(error)
+    write_json(Path(result), saved)
+    return 1 if "failure" in saved else 0
+
+
+def _find(place: str) -> Verb:
+    module_name, function_name = place.split(":")
+    verb: Verb = getattr(import_module(module_name), function_name)
+    return verb
+
+
+def describe_exception(error: BaseException) -> dict[str, str]:
+    """An exception as the kind, message and hint of a failure."""
+    name = type(error).__name__
+    first = (str(error).strip().splitlines() or [""])[0]
+    if isinstance(error, MemoryError) or name == "OutOfMemoryError":
+        return {"kind": "memory", "message": f"out of memory: {first}", "hint": "try a smaller --batch-size"}
+    return {"kind": "raised", "message": f"{name}: {first}" if first else name, "hint": ""}
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

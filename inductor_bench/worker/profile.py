@@ -1,0 +1,105 @@
+"""Profiling a compiled module from its file, in a fresh process: what ``python MODULE -p`` does, and more."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from inductor_bench.errors import InductorBenchError
+from inductor_bench.records.launch import Launch
+from inductor_bench.store import codec
+
+from . import upstream
+from .launches import encode_launches, watch_launches
+from .measurement import measure_graph_replay, measure_run
+from .references import fingerprint_launches
+from .switches import set_switches
+
+Save = Callable[[dict[str, Any]], None]
+
+
+def profile_module(job: dict[str, Any], save: Save) -> dict[str, Any]:
+    """Runs one compiled module with its own harness.
+
+    Args:
+        job: ``module`` (path), ``label``, ``device``, ``repeat``, ``threads`` and ``vector_lanes`` that its C++
+            kernels are written for (or ``None``), ``trace`` and ``text`` (paths to write).
+        save: keeps what is known so far, should a later step take the process down.
+
+    Returns:
+        What ``measure_run``, :func:`details` and ``measure_graph_replay`` return, and ``references``.
+    """
+    module, run = _load(job)
+    result = measure_run(
+        run,
+        label=job["label"],
+        device=job["device"],
+        repeat=job["repeat"],
+        trace=Path(job["trace"]),
+        text=Path(job["text"]),
+        module=module,
+    )
+    save(result)
+    result |= details(module, run)
+    save(result)
+    if job["device"] == "cuda":
+        result |= measure_graph_replay(run)
+        save(result)
+    return result | _references(module, result, job["device"])
+
+
+def list_launches(job: dict[str, Any], save: Save) -> dict[str, Any]:
+    """Runs one compiled module with its own inputs, without measuring it, for the sake of its launches.
+
+    Args:
+        job: ``module``, ``device``, ``threads``.
+        save: keeps the launches, should a kernel take the process down while its reference is made.
+
+    Returns:
+        What :func:`details` returns, and ``references``.
+    """
+    module, run = _load(job)
+    run()  # the first call autotunes, launching each kernel many times
+    result = details(module, run)
+    save(result)
+    return result | _references(module, result, job["device"])
+
+
+def _load(job: dict[str, Any]) -> tuple[ModuleType, Callable[[], Any]]:
+    import torch
+
+    if job["threads"]:
+        torch.set_num_threads(job["threads"])
+    if job.get("switches"):
+        set_switches(job["switches"])
+    _check_vector_lanes(job["vector_lanes"])
+    module = upstream.load_compiled_module(Path(job["module"]))
+    return module, upstream.harness_run(module)
+
+
+def _references(module: ModuleType, result: dict[str, Any], device: str) -> dict[str, Any]:
+    launches = [codec.decode(Launch, launch) for launch in result["launches"]]
+    return {"references": fingerprint_launches(module, launches, device)}
+
+
+def _check_vector_lanes(wanted: int | None) -> None:
+    """Kernels written for vectors of another width compute garbage here, and say nothing."""
+    if wanted is None or wanted == (here := upstream.vector_lanes()):
+        return
+    raise InductorBenchError(
+        f"the module was compiled for vectors of {wanted} floats, and here they hold {here or 1}",
+        "capture the program on this machine, with ATEN_CPU_CAPABILITY as it was",
+    )
+
+
+def details(module: ModuleType, run: Callable[[], Any]) -> dict[str, Any]:
+    """What only the process that ran a module knows of its kernels: configs, launch arguments, threads."""
+    import torch
+
+    return {
+        "threads": torch.get_num_threads(),
+        "compiled": upstream.compiled_kernels(vars(module)),
+        "launches": encode_launches(watch_launches(module, run)),
+    }

@@ -1,0 +1,96 @@
+"""Which memory the tensors of a call occupy: the regions that they are views of, and where they alias."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import torch
+
+_SLACK_BYTES = 1 << 20
+_BLOCK_BYTES = 256
+
+
+@dataclass
+class Region:
+    """A stretch of one storage. ``start`` and ``size`` are bytes; ``views`` are indices into the call's tensors."""
+
+    storage: torch.UntypedStorage
+    device: torch.device
+    dtype: torch.dtype
+    start: int
+    size: int
+    views: list[int] = field(default_factory=list)
+
+    @property
+    def key(self) -> tuple[str, int]:
+        """The same for all regions of one storage."""
+        return str(self.device), self.storage.data_ptr()
+
+    @property
+    def alignment(self) -> int:
+        """The largest power of two that divides the address, up to what an allocator gives on purpose."""
+        most = 64 if self.device.type == "cpu" else _BLOCK_BYTES
+        address = self.storage.data_ptr() + self.start
+        return min(most, address & -address) if address else most
+
+    def flat(self, dtype: torch.dtype) -> torch.Tensor:
+        """The region as a tensor of one dimension; a rest too small for an element is left out."""
+        empty = torch.empty(0, dtype=dtype, device=self.device)
+        return empty.set_(self.storage, self.start // dtype.itemsize, (self.size // dtype.itemsize,), (1,))
+
+
+def is_plain(value: torch.Tensor) -> bool:
+    """Whether a tensor is nothing but a strided view of memory."""
+    return (
+        type(value) in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
+        and value.layout == torch.strided
+        and value.device.type != "meta"
+        and not value.is_quantized
+        and not value.is_conj()
+        and not value.is_neg()
+    )
+
+
+def find_regions(tensors: Sequence[torch.Tensor]) -> list[Region]:
+    """The regions that plain tensors lie in, in the order of their first view.
+
+    Tensors whose extents overlap share a region; views of disjoint parts of one storage do not, so that a pool or a
+    flat buffer of parameters falls into its parts. A region is the whole storage where little more than the views
+    is in it.
+    """
+    by_storage: dict[tuple[str, int], list[int]] = {}
+    for index, tensor in enumerate(tensors):
+        address = tensor.untyped_storage().data_ptr()
+        key = (str(tensor.device), address) if address else ("", -1 - index)
+        by_storage.setdefault(key, []).append(index)
+    regions = [region for indices in by_storage.values() for region in _split(tensors, indices)]
+    return sorted(regions, key=lambda region: region.views[0])
+
+
+def _split(tensors: Sequence[torch.Tensor], indices: Sequence[int]) -> list[Region]:
+    storage = tensors[indices[0]].untyped_storage()
+    parts: list[tuple[int, int, list[int]]] = []
+    for start, end, index in sorted((*_extent(tensors[index]), index) for index in indices):
+        if parts and start < parts[-1][1]:
+            first, last, views = parts[-1]
+            parts[-1] = (first, max(last, end), [*views, index])
+        else:
+            parts.append((start, end, [index]))
+    whole = len(parts) == 1 and storage.nbytes() - (parts[0][1] - parts[0][0]) <= _SLACK_BYTES
+    regions = []
+    for start, end, views in parts:
+        start = 0 if whole else start - start % _BLOCK_BYTES
+        size = storage.nbytes() if whole else end - start
+        first_view = tensors[min(views)]
+        regions.append(Region(storage, first_view.device, first_view.dtype, start, size, sorted(views)))
+    return regions
+
+
+def _extent(tensor: torch.Tensor) -> tuple[int, int]:
+    """The bytes of its storage that a tensor reaches: the first, and the one after the last."""
+    start = int(tensor.storage_offset()) * tensor.element_size()
+    if tensor.numel() == 0:
+        return start, start
+    reach = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    return start, start + (int(reach) + 1) * tensor.element_size()

@@ -1,0 +1,42 @@
+"""What only a process with torch can say about the machine and about library calls: the environment, the FLOPs and
+bytes of operators, the measured peaks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from inductor_bench.records.operators import OperatorCall
+from inductor_bench.store import codec
+from inductor_bench.store.peaks import load_peaks, peaks_key, save_peaks
+
+from .environment import describe_environment
+from .operators import count_operator_costs
+from .peaks import measure_peaks
+
+Save = Callable[[dict[str, Any]], None]
+
+
+def survey(job: dict[str, Any], save: Save) -> dict[str, Any]:
+    """Surveys the machine.
+
+    Args:
+        job: ``calls`` (encoded ``OperatorCall``), ``device`` (``cuda`` or ``cpu``) and ``peaks``: ``none``,
+            ``cached`` (measured only where the cache has none) or ``measured`` (afresh).
+        save: keeps the part that is known should the measurement of the peaks take the process down.
+
+    Returns:
+        ``environment``, ``costs`` (one for each call, in order) and ``peaks`` (or ``None``), encoded.
+    """
+    environment = describe_environment()
+    costs = count_operator_costs([codec.decode(OperatorCall, call) for call in job["calls"]])
+    result: dict[str, Any] = {"environment": codec.encode(environment), "costs": codec.encode(costs), "peaks": None}
+    save(result)
+    if job["peaks"] != "none":
+        key = peaks_key(environment, job["device"])
+        peaks = load_peaks(key) if job["peaks"] == "cached" else None
+        if peaks is None:
+            peaks = measure_peaks(job["device"])
+            save_peaks(key, peaks)
+        result["peaks"] = codec.encode(peaks)
+    return result
