@@ -1,0 +1,4 @@
+"""The command line: one file per verb, which parses, calls the workflow, renders and gives the exit code.
+
+Click lives only here. Importing this room loads neither torch nor anything that draws.
+"""

@@ -1,0 +1,114 @@
+"""The verb ``breakdown``: from a target to a RUN folder and its summary."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ..errors import EXIT_FAILURE, EXIT_INTERRUPTED, EXIT_OK
+from ..records.run import Run
+from ..workflows.options import BreakdownOptions
+from .console import Console
+from .presentation import presentation_options, show_run, take_presentation
+
+ARGUMENTS = f"{__name__}.arguments"
+
+AMP = {
+    "float16": "float16",
+    "fp16": "float16",
+    "half": "float16",
+    "bfloat16": "bfloat16",
+    "bf16": "bfloat16",
+}
+
+MODES = ["default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"]
+
+
+class ProgramCommand(click.Command):
+    """A command whose arguments after ``--`` belong to the user's program, whatever they look like."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if "--" in args:
+            split = args.index("--")
+            ctx.meta[ARGUMENTS] = tuple(args[split + 1 :])
+            args = args[:split]
+        return super().parse_args(ctx, args)
+
+    def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
+        return [*super().collect_usage_pieces(ctx), "[-- ARGS...]"]
+
+
+@click.command("breakdown", cls=ProgramCommand, no_args_is_help=True)
+@click.argument("targets", metavar="TARGET...", nargs=-1, required=True)
+@click.option("--training/--inference", default=None, help="With a loss and a backward pass, or without gradients.")
+@click.option("--mode", type=click.Choice(MODES), help="The mode of torch.compile.")
+@click.option("--dynamic/--no-dynamic", default=None, help="The dynamic argument of torch.compile.")
+@click.option("--amp", metavar="DTYPE", type=click.Choice(list(AMP)), help="Autocast to float16 or bfloat16.")
+@click.option("--device", metavar="DEVICE", help="cpu, cuda, cuda:1, …; the best there is where not given.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Of random weights and inputs.")
+@click.option("--batch-size", type=click.IntRange(min=1), help="Of a timm model.")
+@click.option("--live", is_flag=True, help="Profile inside the program, with the inputs that it really gets.")
+@click.option(
+    "--trace",
+    metavar="FILE",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Analyse this trace of the compiled module, recorded elsewhere; nothing is run.",
+)
+@click.option(
+    "--timeout",
+    "timeout_s",
+    metavar="SECONDS",
+    type=click.FloatRange(min=0, min_open=True),
+    help="The limit of each process that is started.",
+)
+@click.option("--repeat", metavar="N", type=click.IntRange(min=1), help="Profiled iterations.")
+@click.option("--python", metavar="PATH", help="The interpreter to run the program under, with another torch.")
+@click.option(
+    "-o", "--output", metavar="RUN", type=click.Path(path_type=Path), help="The folder to write; runs/NAME-1, -2, …"
+)
+@click.option("--force", is_flag=True, help="Replace an earlier run in that folder.")
+@presentation_options
+@click.option("--plots/--no-plots", default=True, help="Draw the plots (the default) or not.")
+@click.option("-v", "--verbose", is_flag=True, help="Show what the program prints.")
+@click.option("-q", "--quiet", is_flag=True, help="Print nothing but the result.")
+@click.pass_context
+def command(context: click.Context, /, **values: Any) -> int:
+    """Say where the time of a compiled model goes, kernel by kernel.
+
+    \b
+    TARGET is one of
+      model.py          a script, run untouched; arguments for it after --
+      model.py:factory  a callable that returns (module_or_function, example_inputs)
+      timm:NAME         a timm model with random weights
+      c….py             a compiled module, or several
+      run.log           a log that holds `Compiled module path:` lines
+      FOLDER            a TORCH_TRACE folder, or an earlier run, analysed again
+
+    Exit code: 0, 1 where something failed (what was measured is still shown), 2 for a request that cannot be carried
+    out as typed, 3 for a bug in this tool, 130 after Ctrl-C.
+    """
+    how = take_presentation(values)
+    with Console(quiet=values.pop("quiet"), verbose=values.pop("verbose")) as console:
+        options = make_options(values, context.meta.get(ARGUMENTS, ()))
+        from ..workflows.breakdown import run_breakdown
+
+        outcome = run_breakdown(options, console)
+        show_run(outcome.run, outcome.folder, console, how)
+        if how.format != "table":
+            console.note(f"Written: {outcome.folder}")
+    return exit_code(outcome.run)
+
+
+def make_options(values: dict[str, Any], arguments: tuple[str, ...]) -> BreakdownOptions:
+    """The typed request out of click's values, whose names are those of the fields."""
+    amp = values.pop("amp")
+    return BreakdownOptions(amp=AMP[amp] if amp else None, arguments=arguments, **values)
+
+
+def exit_code(run: Run) -> int:
+    """What the record amounts to: any failure is a 1, although the rest was measured and shown."""
+    if any(failure.kind == "interrupted" for failure in run.failures):
+        return EXIT_INTERRUPTED
+    return EXIT_FAILURE if run.failures else EXIT_OK

@@ -1,0 +1,139 @@
+"""The entry of the ``inductor-bench`` command, and the one place where every failure becomes an exit code.
+
+A verb's file is imported only when the verb is called, so that ``--help`` stays instant: nothing that draws or
+measures may be imported here.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import sys
+import tempfile
+import traceback
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Any
+
+import click
+
+from .. import __version__
+from ..errors import EXIT_BUG, EXIT_FAILURE, EXIT_INTERRUPTED, InductorBenchError
+from .console import Console
+
+VERBS = {
+    "breakdown": "Say where the time of a compiled model goes, kernel by kernel.",
+    "extract": "Write every kernel as a file of its own, with the arguments that it had.",
+    "report": "Draw an earlier run again from its record.",
+    "doctor": "Say what is installed and what the devices can reach.",
+}
+"""Each verb's line in ``--help``; its command is ``command`` in the file of the same name."""
+
+
+class VerbGroup(click.Group):
+    """A group whose verbs are files beside this one."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(VERBS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in VERBS:
+            return None
+        command: click.Command = import_module(f"{__package__}.{cmd_name}").command
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0]
+        if name not in VERBS and not name.startswith("-") and ("." in name or ":" in name or os.path.exists(name)):
+            ctx.fail(f"{name!r} is no command. Did you mean: inductor-bench breakdown {name}")
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(VERBS.items()))
+
+
+@click.group(cls=VerbGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(__version__, message="%(prog)s %(version)s")
+def group() -> None:
+    """From a model to where its time goes, in one command.
+
+    \b
+    inductor-bench breakdown train.py                    a script, run untouched
+    inductor-bench breakdown train.py:factory --training a factory of (module, inputs)
+    inductor-bench breakdown timm:mixnet_s --training    a timm model
+    inductor-bench report runs/train-1                   look at it again
+    """
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the command line and returns the exit code; see ``errors`` for what each one means.
+
+    Args:
+        arguments: without the program's name; those of this process where ``None``.
+    """
+    _prepare_process()
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        code = group.main(given, prog_name="inductor-bench", standalone_mode=False)
+        sys.stdout.flush()
+        return int(code or 0)
+    except InductorBenchError as error:
+        Console().error(error.message, error.hint)
+        return error.exit_code
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except (click.Abort, KeyboardInterrupt) as stop:
+        # click puts an Abort in the place of the interrupt, which may have said what is kept.
+        Console().error(str(stop.__cause__ or stop) or "interrupted")
+        return EXIT_INTERRUPTED
+    except BrokenPipeError:
+        # Whoever read our output has seen enough. The interpreter must not trip over it again while it shuts down.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_FAILURE
+    except Exception as error:
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+            Console().error(f"the disk is full: {error}", "free some space or choose another folder with -o")
+            return EXIT_FAILURE
+        _report_bug(error, given)
+        return EXIT_BUG
+
+
+def _prepare_process() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        # A terminal that knows only ASCII gets question marks for bars, not an error.
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")
+    # Children run in sessions of their own: being ended from outside has to pass the code that ends them.
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        try:
+            if signal.getsignal(number) == signal.SIG_DFL:
+                signal.signal(number, _interrupt)
+        except ValueError:  # not the main thread: the program around us owns the signals
+            return
+
+
+def _interrupt(number: int, frame: Any) -> None:
+    raise KeyboardInterrupt
+
+
+def _report_bug(error: Exception, arguments: list[str]) -> None:
+    summary = f"{type(error).__name__}: {error}".splitlines()[0]
+    text = "".join(
+        [
+            f"inductor-bench {__version__}, Python {sys.version.split()[0]}, {sys.platform}\n",
+            f"arguments: {arguments}\n\n",
+            *traceback.format_exception(error),
+        ]
+    )
+    try:
+        handle, path = tempfile.mkstemp(prefix="inductor-bench-", suffix=".log", text=True)
+        with os.fdopen(handle, "w", encoding="utf-8", errors="backslashreplace") as stream:
+            stream.write(text)
+        Console().error(f"this is a bug in inductor-bench: {summary}", f"the details are in {path}; please report them")
+    except OSError:
+        Console().error(f"this is a bug in inductor-bench: {summary}", text)

@@ -1,0 +1,1 @@
+"""One file per verb: a request in, a record out. No click, no printing; progress goes through ``progress.Progress``."""

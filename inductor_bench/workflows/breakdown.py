@@ -1,0 +1,271 @@
+"""The breakdown: from a target to a RUN folder with its record. Each step's result is saved before the next begins."""
+
+from __future__ import annotations
+
+import datetime
+import shlex
+import shutil
+import sys
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from .. import __version__
+from ..errors import InductorBenchError
+from ..launch.worker import WorkerPool, default_python
+from ..records.run import Capture, Environment, Failure, ModuleRecord, Request, Run
+from ..report.folder import write_report
+from ..source.labels import ModuleLabel, label_modules
+from ..store.evidence import save_costs
+from ..store.folder import RunFolder, create_run_folder
+from ..store.schema import FORMAT
+from .capture import DEFAULT_BATCH_SIZE, CapturedProgram, FoundModule, capture_environment, capture_program
+from .extract import extract_run
+from .module_analysis import (
+    AttributedModule,
+    attribute_module,
+    describe_module,
+    describe_unprofiled,
+    trace_environment,
+)
+from .options import BreakdownOptions
+from .profiling import DEFAULT_REPEAT, Profiling
+from .progress import Progress
+from .reanalysis import reanalyse_run
+from .roofs import with_roofs
+from .survey import take_survey
+from .targets import PROGRAMS, Target, find_listed_modules, resolve_target
+
+Listed = tuple[tuple[FoundModule, ...], tuple[str, ...]]
+"""Modules that a target names, and the paths of those that are gone."""
+
+
+@dataclass(frozen=True)
+class BreakdownOutcome:
+    """A finished breakdown: its record, where it lies, and the files written for people."""
+
+    run: Run
+    folder: Path
+    written: tuple[Path, ...] = ()
+
+
+def run_breakdown(options: BreakdownOptions, progress: Progress) -> BreakdownOutcome:
+    """Breaks a target down, from whatever form it comes in.
+
+    Raises:
+        UsageError: the target is not there, or the options do not fit it.
+        InductorBenchError: the RUN folder cannot be written.
+        KeyboardInterrupt: the user stopped it; what was measured until then is in the RUN folder.
+    """
+    target = resolve_target(options)
+    if target.kind == "run":
+        return _again(target, options, progress)
+    listed = None if target.kind in PROGRAMS else find_listed_modules(target)
+    folder = create_run_folder(options.output, _folder_title(target, options), force=options.force)
+    try:
+        breakdown = _Breakdown(options, target, listed, folder, progress)
+        try:
+            breakdown.measure()
+        except KeyboardInterrupt as stop:
+            breakdown.interrupted()
+            raise KeyboardInterrupt(f"interrupted; what was measured until then is in {folder.path}") from stop
+        finally:
+            breakdown.save()
+        return _report(breakdown.run, folder, options)
+    finally:
+        shutil.rmtree(folder.work, ignore_errors=True)
+
+
+def _report(run: Run, folder: RunFolder, options: BreakdownOptions) -> BreakdownOutcome:
+    """Draws what was measured. The record is safe by now, so a full disk costs pictures and no more."""
+    try:
+        return BreakdownOutcome(run, folder.path, tuple(write_report(run, folder.path, plots=options.plots)))
+    except InductorBenchError as error:
+        failure = Failure("report", "write", error.message, error.hint)
+        return BreakdownOutcome(replace(run, failures=(*run.failures, failure)), folder.path)
+
+
+def _again(target: Target, options: BreakdownOptions, progress: Progress) -> BreakdownOutcome:
+    folder = RunFolder(target.paths[0])
+    progress.stage(f"analysing {folder.path} again")
+    run = reanalyse_run(folder)
+    folder.save(run)
+    return _report(run, folder, options)
+
+
+class _Breakdown:
+    """The state of one breakdown in progress. ``run`` is always fit to be saved."""
+
+    def __init__(
+        self, options: BreakdownOptions, target: Target, listed: Listed | None, folder: RunFolder, progress: Progress
+    ) -> None:
+        self._options = options
+        self._target = target
+        self._listed = listed
+        self._folder = folder
+        self._progress = progress
+        self._python = options.python or default_python()
+        self._stage = "capture"
+        folder.work.mkdir(exist_ok=True)
+        self.run = Run(
+            format=FORMAT,
+            tool_version=__version__,
+            run_id=uuid.uuid4().hex[:16],
+            created=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+            command=shlex.join(["inductor-bench", *sys.argv[1:]]) if _is_command() else "inductor_bench.breakdown(…)",
+            target=target.name,
+            title=_title(target, options),
+            request=_request(target, options),
+            environment=Environment(),
+        )
+
+    def save(self) -> None:
+        self._folder.save(self.run)
+
+    def interrupted(self) -> None:
+        count = len(self.run.modules)
+        kept = f"; {count} module{'s' if count > 1 else ''} measured until then" if count else ""
+        hint = f"inductor-bench report {shlex.quote(str(self._folder.path))}" if count else ""
+        failure = Failure(self._stage, "interrupted", f"stopped from outside{kept}", hint)
+        self.run = replace(self.run, failures=(*self.run.failures, failure))
+
+    def measure(self) -> None:
+        captured = self._capture()
+        self.run = replace(self.run, capture=captured.capture)
+        for failure in captured.failures:
+            self._fail(failure)
+        self.save()
+        if not captured.modules:
+            return
+        self._stage = "profile"
+        pool = self._pool(captured)
+        profiling = Profiling(pool, self._folder, self._progress, self._options.repeat, self._options.trace)
+        labels = label_modules([(module.text, module.code) for module in captured.modules])
+        attributed = []
+        for module, label in zip(captured.modules, labels, strict=True):
+            attributed += self._measure_module(profiling, module, label)
+        self._conclude(pool, attributed)
+
+    def _capture(self) -> CapturedProgram:
+        if self._listed is None:
+            repeat = self._options.repeat or DEFAULT_REPEAT
+            return capture_program(
+                self.run.request, self._folder, python=self._python, repeat=repeat, progress=self._progress
+            )
+        modules, missing = self._listed
+        failures = tuple(
+            Failure("capture", "missing", f"{path} no longer exists", "run the program again", subject=path)
+            for path in missing
+        )
+        return CapturedProgram(modules, Capture(), failures, capture_environment(self._folder.work))
+
+    def _pool(self, captured: CapturedProgram) -> WorkerPool:
+        return WorkerPool(
+            self._python,
+            self._folder.work,
+            captured.environment,
+            self._options.timeout_s,
+            self._progress.output,
+        )
+
+    def _measure_module(self, profiling: Profiling, module: FoundModule, label: ModuleLabel) -> list[AttributedModule]:
+        """Profiles one module; its row stands in the record, without costs and peaks, before the next one begins."""
+        try:
+            profiled = profiling.profile(module, label)
+            if profiled.failure is not None:
+                self._fail(profiled.failure)
+            attributed = attribute_module(profiled)
+        except InductorBenchError as error:
+            self._fail(Failure("profile", "invalid", error.message, error.hint, subject=label.label))
+            return []
+        record = describe_module(attributed, self._folder, {}) if attributed else describe_unprofiled(profiled)
+        if record is not None:
+            self.run = replace(self.run, modules=(*self.run.modules, record))
+            self.save()
+        return [attributed] if attributed else []
+
+    def _conclude(self, pool: WorkerPool, attributed: list[AttributedModule]) -> None:
+        """Adds what a worker with torch knows: the environment, the costs of library calls, the peaks."""
+        calls = list(dict.fromkeys(call for module in attributed for call in module.operator_calls))
+        elsewhere = self._options.trace is not None
+        if elsewhere and not attributed:
+            return
+        device = "cpu" if all(module.profiled.source.device == "cpu" for module in attributed) else "cuda"
+        self._progress.stage("counting FLOPs" if elsewhere else "counting FLOPs, looking up the device's peaks")
+        peaks = "none" if elsewhere or not attributed else "cached"
+        found = take_survey(pool, calls, device=device, peaks=peaks, log=self._folder.logs / "survey.log")
+        if found.failure is not None:
+            self._fail(found.failure)
+        environment = found.environment
+        if elsewhere:
+            environment = trace_environment(attributed[0].trace) if attributed else Environment()
+        costs = dict(zip(calls, found.costs, strict=False))
+        save_costs(self._folder, costs)
+        described = {module.profiled.label.label: describe_module(module, self._folder, costs) for module in attributed}
+        modules = tuple(described.get(module.label, module) for module in self.run.modules)
+        self.run = with_roofs(replace(self.run, modules=modules, environment=environment), found.peaks)
+        self.save()
+        self._write_kernels()
+
+    def _write_kernels(self) -> None:
+        """Fills ``RUN/kernels`` and names each kernel's file in the record."""
+        self._progress.stage("writing the kernels as files")
+        try:
+            rows = extract_run(self._folder)
+        except InductorBenchError as error:
+            self._fail(Failure("extract", "invalid", error.message, error.hint))
+            return
+        files = {row.kernel_id: f"kernels/{row.file}" for row in rows if row.file is not None}
+        self.run = replace(self.run, modules=tuple(_with_files(module, files) for module in self.run.modules))
+
+    def _fail(self, failure: Failure) -> None:
+        self._progress.note(f"{failure.subject or failure.stage}: {failure.message}")
+        self.run = replace(self.run, failures=(*self.run.failures, failure))
+
+
+def _with_files(module: ModuleRecord, files: Mapping[str, str]) -> ModuleRecord:
+    kernels = tuple(replace(kernel, file=files.get(kernel.kernel_id, kernel.file)) for kernel in module.kernels)
+    return replace(module, kernels=kernels)
+
+
+def _is_command() -> bool:
+    return Path(sys.argv[0]).name in ("inductor-bench", "__main__.py")
+
+
+def _request(target: Target, options: BreakdownOptions) -> Request:
+    return Request(
+        target=target.name,
+        kind=target.kind,
+        arguments=options.arguments,
+        training=options.training,
+        batch_size=options.batch_size,
+        amp=options.amp,
+        mode=options.mode,
+        dynamic=options.dynamic,
+        device=options.device,
+        seed=options.seed,
+        live=options.live,
+        timeout_s=options.timeout_s,
+        python=options.python,
+        repeat=options.repeat,
+    )
+
+
+def _title(target: Target, options: BreakdownOptions) -> str:
+    name = target.name.removeprefix("timm:") if target.kind == "timm" else Path(target.name).name
+    parts = [name, *options.arguments]
+    if target.kind in ("factory", "timm"):
+        if options.training is not None or target.kind == "timm":
+            parts.append("training" if options.training else "inference")
+        if target.kind == "timm":
+            parts.append(f"batch {options.batch_size or DEFAULT_BATCH_SIZE}")
+        parts += [f"{options.amp} autocast"] if options.amp else []
+        parts += [options.mode] if options.mode else []
+    return " · ".join(parts)
+
+
+def _folder_title(target: Target, options: BreakdownOptions) -> str:
+    name = target.name.removeprefix("timm:")
+    stem = Path(name.partition(":")[0]).stem if target.kind != "timm" else name
+    return stem + ("-training" if options.training else "")

@@ -1,0 +1,242 @@
+"""Running a program once and finding every module that torch compiled in it."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ..errors import InductorBenchError
+from ..launch.diagnosis import last_error, remedy
+from ..launch.process import ProcessResult, run_process
+from ..launch.worker import expose_package, join_paths
+from ..records.run import Capture, Failure, Request
+from ..records.source import CapturedCode
+from ..source.log import printed_module_paths
+from ..source.structured import StructuredTrace, read_structured_trace
+from ..store.files import read_json, write_json
+from ..store.folder import RunFolder
+from .progress import Progress
+
+DEFAULT_BATCH_SIZE = 32
+"""Of a timm model, where none is asked for."""
+
+UNCAUGHT = 1
+"""The exit code of a Python program that an exception ended."""
+
+ERROR_LINES = 200
+"""How many of a program's last lines may hold the exception that ended it."""
+
+SITE = Path(__file__).resolve().parent.parent / "worker" / "site"
+
+
+@dataclass(frozen=True)
+class FoundModule:
+    """A compiled module that a program loaded.
+
+    ``observations`` are what its processes saw of it (see ``worker.observation``), one entry per process.
+    """
+
+    path: Path
+    text: str
+    code: CapturedCode | None = None
+    observations: tuple[dict[str, Any], ...] = ()
+
+    @property
+    def calls(self) -> int | None:
+        """How often the program called it, over all processes; ``None`` where nobody counted."""
+        return sum(seen["calls"] for seen in self.observations) if self.observations else None
+
+    @property
+    def live(self) -> dict[str, Any] | None:
+        """The observation that holds a live profile, if there is one."""
+        return next((seen for seen in self.observations if "live" in seen), None)
+
+    def observed(self, key: str) -> Any:
+        """The first value that an observation has for ``key``, or ``None``."""
+        return next((seen[key] for seen in self.observations if seen.get(key) not in (None, "")), None)
+
+
+@dataclass(frozen=True)
+class CapturedProgram:
+    """What a program compiled. ``environment`` is what the modules must be run again under."""
+
+    modules: tuple[FoundModule, ...]
+    capture: Capture
+    failures: tuple[Failure, ...] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
+def capture_environment(work: Path) -> dict[str, str]:
+    """The environment in which modules are compiled for measurement, with caches and temporary files of its own.
+
+    FX and AOTAutograd caches are off, because a hit there compiles nothing and prints nothing; forcing all caches off
+    instead would put each module into a folder of its own and change the hashes of its kernels.
+    """
+    environment = dict(os.environ)
+    for name in ("TRITON_CACHE_DIR", "TORCHINDUCTOR_FORCE_DISABLE_CACHES", "TORCHINDUCTOR_FX_COMPILE_MODE"):
+        environment.pop(name, None)
+    folders = {name: work / name for name in ("cache", "tmp", "torch_trace", "observed")}
+    for folder in folders.values():
+        folder.mkdir(parents=True, exist_ok=True)
+    return environment | {
+        "TORCHINDUCTOR_UNIQUE_KERNEL_NAMES": "1",
+        "TORCHINDUCTOR_BENCHMARK_KERNEL": "1",
+        "TORCHINDUCTOR_CPP_ENABLE_KERNEL_PROFILE": "1",
+        "TORCHINDUCTOR_FX_GRAPH_CACHE": "0",
+        "TORCHINDUCTOR_AUTOGRAD_CACHE": "0",
+        "INDUCTOR_PROVENANCE": "1",
+        "TORCHINDUCTOR_CACHE_DIR": str(folders["cache"].resolve()),
+        "TORCH_TRACE": str(folders["torch_trace"].resolve()),
+        "TMPDIR": str(folders["tmp"].resolve()),
+        "PYTHONUNBUFFERED": "1",
+    }
+
+
+def capture_program(
+    request: Request, folder: RunFolder, *, python: str, repeat: int, progress: Progress
+) -> CapturedProgram:
+    """Runs the program that a request names and returns the modules that it compiled.
+
+    A program that fails after it compiled something is a failure in the result; its modules are kept.
+
+    Raises:
+        InductorBenchError: the program cannot be started.
+    """
+    work = folder.work
+    environment = capture_environment(work)
+    observed = {
+        "INDUCTOR_BENCH_CAPTURE": str((work / "observed").resolve()),
+        "INDUCTOR_BENCH_LIVE": "1" if request.live else "0",
+        "INDUCTOR_BENCH_REPEAT": str(repeat),
+        "PYTHONPATH": join_paths(str(SITE), join_paths(expose_package(work), environment.get("PYTHONPATH"))),
+    }
+    complaint = work / "complaint.json"
+    command = _program_command(request, work, python, complaint)
+    progress.stage(f"running {shlex.join(_shown(request))}")
+    ended = run_process(
+        command,
+        environment=environment | observed,
+        log=folder.logs / "program.log",
+        timeout_s=request.timeout_s,
+        on_line=progress.output,
+    )
+    structured, failures = _read_trace(work / "torch_trace")
+    printed = printed_module_paths(ended.log.read_text(encoding="utf-8", errors="replace"))
+    modules = _join_modules(printed, structured, _read_observations(work / "observed"))
+    capture = Capture(
+        printed=len(printed),
+        structured=len(structured.codes),
+        disagreement=_disagreement(printed, structured),
+        exit_code=ended.exit_code,
+        time_s=ended.time_s,
+        graph_breaks=structured.graph_breaks,
+        recompiles=structured.recompiles,
+    )
+    failures += _program_failures(request, ended, complaint, compiled=bool(modules))
+    return CapturedProgram(modules, capture, failures, environment)
+
+
+def _program_command(request: Request, work: Path, python: str, complaint: Path) -> list[str]:
+    if request.kind == "script":
+        return [python, request.target, *request.arguments]
+    job = work / "program.job.json"
+    place = request.target.removeprefix("timm:") if request.kind == "timm" else request.target
+    names = ("kind", "training", "mode", "dynamic", "amp", "device", "seed", "batch_size")
+    options = {name: getattr(request, name) for name in names}
+    options["batch_size"] = request.batch_size or DEFAULT_BATCH_SIZE
+    write_json(job, {**options, "place": place, "complaint": str(complaint)})
+    return [python, "-m", "inductor_bench.worker.programs", str(job)]
+
+
+def _shown(request: Request) -> list[str]:
+    return [request.target, *request.arguments]
+
+
+def _read_trace(folder: Path) -> tuple[StructuredTrace, tuple[Failure, ...]]:
+    try:
+        return read_structured_trace(folder), ()
+    except InductorBenchError as error:
+        # A program that never got as far as torch leaves no trace; the printed lines then speak alone.
+        failure = Failure("capture", "invalid", error.message, error.hint) if any(folder.iterdir()) else None
+        return StructuredTrace(), (failure,) if failure else ()
+
+
+def _read_observations(folder: Path) -> dict[str, list[dict[str, Any]]]:
+    found: dict[str, list[dict[str, Any]]] = {}
+    for file in sorted(folder.glob("*.json"), key=_observation_order):
+        if file.name.endswith(".trace.json"):
+            continue
+        seen = read_json(file)
+        seen["stem"] = str(file.with_suffix(""))
+        found.setdefault(os.path.realpath(seen["path"]), []).append(seen)
+    return found
+
+
+def _observation_order(file: Path) -> tuple[int, ...]:
+    return tuple(int(part) for part in file.name.split(".")[0].split("-"))
+
+
+def _join_modules(
+    printed: tuple[str, ...], structured: StructuredTrace, observed: dict[str, list[dict[str, Any]]]
+) -> tuple[FoundModule, ...]:
+    codes = {os.path.realpath(code.path): code for code in structured.codes}
+    paths = dict.fromkeys([*codes, *map(os.path.realpath, printed), *observed])
+    found = []
+    for path in paths:
+        text = read_module_text(Path(path)) or (codes[path].text if path in codes else None)
+        if text is not None:
+            found.append(FoundModule(Path(path), text, codes.get(path), tuple(observed.get(path, ()))))
+    return tuple(found)
+
+
+def read_module_text(path: Path) -> str | None:
+    """The text of a module, or ``None`` if it cannot be read."""
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+
+
+def _disagreement(printed: tuple[str, ...], structured: StructuredTrace) -> str:
+    lines = {os.path.realpath(path) for path in printed}
+    traced = {os.path.realpath(code.path) for code in structured.codes}
+    parts = []
+    if traced - lines:
+        parts.append(f"{len(traced - lines)} only in the structured trace")
+    if lines - traced:
+        parts.append(f"{len(lines - traced)} only in the printed lines")
+    return ", ".join(parts)
+
+
+def _program_failures(
+    request: Request, ended: ProcessResult, complaint: Path, *, compiled: bool
+) -> tuple[Failure, ...]:
+    if complaint.is_file():
+        said = read_json(complaint)
+        return (Failure("capture", "program", said["message"], said["hint"], subject=request.target),)
+    if not ended.ok:
+        kept = "; what it had compiled until then is measured" if compiled else ""
+        reason = last_error(ended.tail(ERROR_LINES)) if ended.exit_code == UNCAUGHT else ""
+        hint = {
+            "timeout": "give it more time with --timeout SECONDS",
+            "signal": "an out-of-memory kill or a crash in native code is likely",
+            "exit": remedy(reason) or f"read {ended.log}",
+        }[ended.kind]
+        message = f"the program {ended.outcome}{f': {reason}' if reason else ''}{kept}"
+        return (Failure("capture", ended.kind, message, hint, ended.tail(), request.target),)
+    if not compiled:
+        return (
+            Failure(
+                "capture",
+                "nothing-compiled",
+                "the program ended well but compiled nothing",
+                "call torch.compile on the model and run it; TORCH_COMPILE_DISABLE must not be set",
+                ended.tail(),
+                request.target,
+            ),
+        )
+    return ()

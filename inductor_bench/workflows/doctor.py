@@ -1,0 +1,122 @@
+"""What is installed, which devices are seen, what is missing and how to get it, and how fast the device is."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+
+from ..launch.worker import WorkerPool, default_python
+from ..records.run import Environment, Failure, Peaks
+from .progress import Progress
+from .survey import take_survey
+
+LEAST_FREE_BYTES = 2_000_000_000
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing that was looked at. ``status`` is ``ok``, ``missing`` (needed) or ``optional`` (absent, not needed)."""
+
+    name: str
+    status: str
+    found: str
+    hint: str = ""
+
+
+@dataclass(frozen=True)
+class DoctorReport:
+    """All checks, the environment, and the measured peaks of the device that was asked for."""
+
+    checks: tuple[Check, ...]
+    environment: Environment
+    peaks: Peaks | None = None
+    failure: Failure | None = None
+
+    @property
+    def healthy(self) -> bool:
+        return self.failure is None and all(check.status != "missing" for check in self.checks)
+
+
+def run_doctor(device: str | None, remeasure: bool, progress: Progress, python: str | None = None) -> DoctorReport:
+    """Looks at the machine and measures its peaks, which are cached for later runs.
+
+    Args:
+        device: ``cuda`` or ``cpu``; the best there is where ``None``.
+        remeasure: measure the peaks even where the cache has them.
+        progress: is told what happens.
+        python: the interpreter whose torch is looked at; this one where ``None``.
+    """
+    with tempfile.TemporaryDirectory(prefix="inductor-bench-") as name:
+        work = Path(name)
+        pool = WorkerPool(python or default_python(), work, dict(os.environ), on_line=progress.output)
+        progress.stage("looking at the machine")
+        log = work / "survey.log"
+        seen = take_survey(pool, (), device="cpu", peaks="none", log=log)
+        if seen.failure is not None:
+            return DoctorReport(_checks(seen.environment), seen.environment, failure=seen.failure)
+        wanted = (device or ("cuda" if seen.environment.accelerator else "cpu")).split(":")[0]
+        if wanted == "cuda" and not seen.environment.accelerator:
+            failure = Failure("peaks", "missing", "no CUDA device is visible to torch", "try --device cpu")
+            return DoctorReport(_checks(seen.environment), seen.environment, failure=failure)
+        progress.stage(f"measuring what the {wanted} device can do")
+        found = take_survey(pool, (), device=wanted, peaks="measured" if remeasure else "cached", log=log)
+        return DoctorReport(_checks(seen.environment), seen.environment, found.peaks, found.failure)
+
+
+def _checks(environment: Environment) -> tuple[Check, ...]:
+    return (
+        _torch(environment),
+        _triton(environment),
+        _compiler(environment),
+        _accelerator(environment),
+        _package("timm", "timm:NAME targets", "pip install 'inductor-bench[timm]'"),
+        _disk(),
+    )
+
+
+def _torch(environment: Environment) -> Check:
+    if not environment.torch:
+        return Check("torch", "missing", "cannot be imported", "install torch 2.9 or newer: see pytorch.org")
+    return Check("torch", "ok", environment.torch)
+
+
+def _triton(environment: Environment) -> Check:
+    if environment.triton:
+        return Check("triton", "ok", environment.triton)
+    if environment.accelerator:
+        return Check("triton", "missing", "not installed", "pip install the triton that your torch names")
+    return Check("triton", "optional", "not installed", "needed for GPU kernels only")
+
+
+def _compiler(environment: Environment) -> Check:
+    names = [os.environ.get("CXX", ""), "g++", "clang++", "c++"]
+    found = next((path for name in names if name and (path := shutil.which(name))), None)
+    if found:
+        return Check("C++ compiler", "ok", found)
+    return Check("C++ compiler", "missing", "none on the PATH", "install g++ (or set CXX): CPU graphs are compiled C++")
+
+
+def _accelerator(environment: Environment) -> Check:
+    if environment.accelerator is None:
+        return Check("GPU", "optional", "none is visible to torch", "everything works on the CPU as well")
+    driver = f", driver {environment.driver}" if environment.driver else ""
+    return Check("GPU", "ok", f"{environment.accelerator_count} x {environment.accelerator}{driver}")
+
+
+def _package(name: str, purpose: str, hint: str) -> Check:
+    try:
+        return Check(name, "ok", metadata.version(name))
+    except metadata.PackageNotFoundError:
+        return Check(name, "optional", f"not installed ({purpose})", hint)
+
+
+def _disk() -> Check:
+    free = shutil.disk_usage(Path.cwd()).free
+    text = f"{free / 1e9:.1f} GB free here"
+    if free < LEAST_FREE_BYTES:
+        return Check("disk", "missing", text, "a run needs up to 2 GB while it works")
+    return Check("disk", "ok", text)

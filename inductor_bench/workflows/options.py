@@ -1,0 +1,49 @@
+"""What a person asks of a workflow, as typed values. The command line and the Python API both build these."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class BreakdownOptions:
+    """The request of one breakdown. ``None`` means: not said, the workflow decides.
+
+    Attributes:
+        targets: what to break down; several only where all are compiled modules.
+        arguments: given to the program, where the target is one.
+        training: whether a factory or timm target gets a loss and a backward pass.
+        mode: the ``mode`` of ``torch.compile``.
+        dynamic: the ``dynamic`` of ``torch.compile``.
+        amp: the dtype of autocast, by torch's name (``float16``, ``bfloat16``).
+        device: ``cpu``, ``cuda``, ``cuda:1``, …
+        seed: of the random weights and inputs.
+        batch_size: of a timm target.
+        live: profile every module in the capturing process, with the inputs that it really gets.
+        trace: a trace recorded elsewhere, to analyse instead of running anything.
+        timeout_s: the limit of each process that is started, in seconds.
+        repeat: how many iterations are profiled.
+        python: the interpreter to run the program under.
+        output: the RUN folder.
+        force: whether an earlier run there may be replaced.
+        plots: whether PNG plots are drawn.
+    """
+
+    targets: tuple[str, ...]
+    arguments: tuple[str, ...] = ()
+    training: bool | None = None
+    mode: str | None = None
+    dynamic: bool | None = None
+    amp: str | None = None
+    device: str | None = None
+    seed: int = 0
+    batch_size: int | None = None
+    live: bool = False
+    trace: Path | None = None
+    timeout_s: float | None = None
+    repeat: int | None = None
+    python: str | None = None
+    output: Path | None = None
+    force: bool = False
+    plots: bool = True

@@ -1,0 +1,197 @@
+"""What a target is: decided from its form and from what lies on disk, before anything runs."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..errors import InductorBenchError, UsageError
+from ..source.log import printed_module_paths
+from ..source.structured import read_structured_trace
+from ..store.folder import RECORD
+from .capture import FoundModule, read_module_text
+from .options import BreakdownOptions
+
+PROGRAMS = frozenset({"script", "factory", "timm"})
+COMPILED_HERE = frozenset({"factory", "timm"})
+"""Programs that this tool writes around what is given, and so decides how they run."""
+
+ACCEPTED = "give a script, FILE.py:FACTORY, timm:NAME, a compiled module, a log, or a RUN folder"
+STRUCTURED_TRACE_LOGS = "dedicated_log_torch_trace*"
+
+
+@dataclass(frozen=True)
+class Target:
+    """A target and its kind: ``script``, ``factory``, ``timm``, ``module``, ``log``, ``structured-trace``, ``run`` or
+    ``trace`` (a compiled module with a trace recorded elsewhere)."""
+
+    kind: str
+    name: str
+    paths: tuple[Path, ...] = ()
+
+
+def resolve_target(options: BreakdownOptions) -> Target:
+    """Finds out what was given.
+
+    Raises:
+        UsageError: nothing is there, or the pieces do not go together.
+    """
+    if not options.targets:
+        raise UsageError("no target given", "try: inductor-bench breakdown model.py")
+    if len(options.targets) > 1:
+        return _several_modules(options)
+    name = options.targets[0]
+    if name.startswith("timm:"):
+        if not name.removeprefix("timm:"):
+            raise UsageError("timm: needs a model name", "try: inductor-bench breakdown timm:mobilenetv3_small_050")
+        return _checked(Target("timm", name), options)
+    path = Path(name)
+    if path.exists():
+        return _checked(Target(_kind_of(path), name, (path,)), options)
+    file, colon, function = name.rpartition(":")
+    if colon and Path(file).is_file() and function.isidentifier():
+        return _checked(Target("factory", name, (Path(file),)), options)
+    raise UsageError(f"{name} does not exist", _guess(name))
+
+
+def find_listed_modules(target: Target) -> tuple[tuple[FoundModule, ...], tuple[str, ...]]:
+    """The modules that a module, log or structured-trace target lists, and the paths that are no longer there.
+
+    Raises:
+        InductorBenchError: it lists none, or none of them can be read.
+    """
+    found, missing = _list_modules(target)
+    if missing and not found:
+        others = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
+        raise InductorBenchError(
+            f"the modules that {target.name} names no longer exist: {missing[0]}{others}",
+            "run the program again, or give its script instead",
+        )
+    return found, missing
+
+
+def _list_modules(target: Target) -> tuple[tuple[FoundModule, ...], tuple[str, ...]]:
+    if target.kind in ("module", "trace"):
+        found = [FoundModule(path, read_module_text(path) or "") for path in target.paths]
+        return tuple(found), ()
+    if target.kind == "log":
+        text = target.paths[0].read_text(encoding="utf-8", errors="replace")
+        found, missing = [], []
+        for line in printed_module_paths(text):
+            content = read_module_text(Path(line))
+            if content is None:
+                missing.append(line)
+            else:
+                found.append(FoundModule(Path(line), content))
+        if not found and not missing:
+            raise InductorBenchError(
+                f"{target.name} holds no `Compiled module path:` line",
+                "run the program with TORCHINDUCTOR_BENCHMARK_KERNEL=1, or give its script instead of its log",
+            )
+        return tuple(found), tuple(missing)
+    structured = read_structured_trace(target.paths[0])
+    if not structured.codes:
+        raise InductorBenchError(
+            f"{target.name} holds no compiled module", "run the program again with this folder as TORCH_TRACE"
+        )
+    return tuple(FoundModule(Path(code.path), code.text, code) for code in structured.codes), ()
+
+
+def _kind_of(path: Path) -> str:
+    if path.is_dir():
+        if (path / RECORD).is_file():
+            return "run"
+        if any(path.glob(STRUCTURED_TRACE_LOGS)):
+            return "structured-trace"
+        raise UsageError(
+            f"{path} is a folder, but neither a RUN (no {RECORD}) nor a TORCH_TRACE folder",
+            "give a script, a compiled module, a log, or one of those folders",
+        )
+    head = _head(path)
+    if _is_compiled_module(head, path):
+        return "module"
+    if path.suffix == ".py":
+        return "script"
+    if "\0" in head:
+        raise UsageError(f"{path} is neither a Python file nor a log, but binary data", ACCEPTED)
+    return "log"
+
+
+def _head(path: Path) -> str:
+    try:
+        with path.open(encoding="utf-8", errors="replace") as stream:
+            return stream.read(20_000)
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror or error}") from error
+
+
+def _is_compiled_module(head: str, path: Path) -> bool:
+    if re.search(r"^# AOT ID: ", head, re.M):
+        return True
+    return path.suffix == ".py" and ("async_compile = AsyncCompile()" in head or "CppWrapperCodeCache" in head)
+
+
+def _several_modules(options: BreakdownOptions) -> Target:
+    paths = tuple(dict.fromkeys(Path(name) for name in options.targets))
+    for path in paths:
+        if not path.is_file():
+            raise UsageError(f"{path} does not exist")
+        if _kind_of(path) != "module":
+            raise UsageError(
+                f"{path} is not a compiled module", "several targets are possible only for compiled modules"
+            )
+    return _checked(Target("module", options.targets[0], paths), options)
+
+
+def _checked(target: Target, options: BreakdownOptions) -> Target:
+    if options.trace is not None:
+        if target.kind != "module" or len(target.paths) != 1:
+            raise UsageError("--trace goes with one compiled module", "inductor-bench breakdown c….py --trace FILE")
+        if not options.trace.is_file():
+            raise UsageError(f"the trace {options.trace} does not exist")
+        target = Target("trace", target.name, target.paths)
+    for complaint in _misfits(target, options):
+        raise complaint
+    return target
+
+
+def _misfits(target: Target, options: BreakdownOptions) -> Iterator[UsageError]:
+    """What was asked for and would not happen: better refused than ignored."""
+    if options.arguments and target.kind != "script":
+        yield UsageError("arguments after -- go to a script, and the target is not one")
+    if options.live and target.kind not in PROGRAMS:
+        yield UsageError("--live needs a program to run", "give the script, factory or timm model instead")
+    for option, value in (
+        ("--training" if options.training else "--inference", options.training),
+        ("--mode", options.mode),
+        ("--dynamic", options.dynamic),
+        ("--amp", options.amp),
+        ("--device", options.device),
+    ):
+        if value is not None and target.kind not in COMPILED_HERE:
+            hint = "a script decides that itself; give it arguments of its own after --"
+            yield UsageError(
+                f"{option} is for a factory or a timm model, and the target is a {target.kind}",
+                hint if target.kind == "script" else "",
+            )
+    if options.batch_size is not None and target.kind != "timm":
+        yield UsageError("--batch-size is for a timm model", "other programs make their own inputs")
+    if options.output is not None and target.kind == "run":
+        yield UsageError("an earlier run is analysed where it lies", "leave -o away; copy the folder to keep both")
+    if options.python is not None and shutil.which(options.python) is None:
+        yield UsageError(f"--python {options.python} is not a program that can be run", "give an interpreter's path")
+    kept = [*target.paths, *([options.trace] if options.trace else [])]
+    if options.output is not None and options.force:
+        cleared = options.output.resolve()
+        for path in kept:
+            if cleared in (path.resolve(), *path.resolve().parents):
+                yield UsageError(f"--force would delete {path}", "choose another folder with -o")
+
+
+def _guess(name: str) -> str:
+    if ":" in name:
+        return "a factory is given as FILE.py:FUNCTION; the file was not found"
+    return ACCEPTED
