@@ -1,0 +1,193 @@
+"""Runs of the real command that several test files look at: each is made once per session, when it is first needed."""
+
+from __future__ import annotations
+
+import functools
+import gzip
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from conftest import ROOT, SHIM
+
+PROGRAMS = ROOT / "tests" / "programs"
+H200 = ROOT / "tests" / "data" / "h200_torch2.11"
+_scratch: list[tempfile.TemporaryDirectory[str]] = []
+
+
+@functools.cache
+def scratch() -> Path:
+    """The folder of this session's runs; it goes when the session ends."""
+    _scratch.append(tempfile.TemporaryDirectory(prefix="breakdown-runs-"))
+    return Path(_scratch[0].name).resolve()
+
+
+@dataclass(frozen=True)
+class Done:
+    """A finished command: its exit code, what it printed, and the RUN folder that it was told to write."""
+
+    code: int
+    stdout: str
+    stderr: str
+    folder: Path
+
+    @property
+    def record(self) -> dict[str, Any]:
+        return json.loads((self.folder / "record.json").read_text(encoding="utf-8"))
+
+    @property
+    def printed(self) -> str:
+        return self.stdout + self.stderr
+
+    def module(self, label: str) -> dict[str, Any]:
+        (found,) = [module for module in self.record["modules"] if module["label"] == label]
+        return found
+
+
+def environment(**variables: str | Path) -> dict[str, str]:
+    """The environment of a command: this checkout, and a cache of peaks that only this session writes."""
+    path = variables.pop("PYTHONPATH", os.environ.get("PYTHONPATH"))
+    return {
+        **os.environ,
+        "INDUCTOR_BENCH_CACHE": str(scratch() / "peaks"),
+        # Spares each fresh cache a trial compilation of seven seconds.
+        "TORCHINDUCTOR_VEC_ISA_OK": "1",
+        "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), str(path or "")])),
+        **{name: str(value) for name, value in variables.items()},
+    }
+
+
+def command(*arguments: str | Path) -> list[str]:
+    return [sys.executable, "-m", "inductor_bench", *map(str, arguments)]
+
+
+def breakdown(folder: Path, *arguments: str | Path, cwd: Path | None = None, **variables: str | Path) -> Done:
+    """Runs ``inductor-bench breakdown … -o folder`` without plots."""
+    words = command("breakdown", *arguments)
+    place = words.index("--") if "--" in words else len(words)
+    words[place:place] = ["-o", str(folder), "--no-plots"]
+    return run(words, folder, cwd=cwd, **variables)
+
+
+def run(words: list[str], folder: Path, *, cwd: Path | None = None, **variables: str | Path) -> Done:
+    ended = subprocess.run(
+        words,
+        cwd=cwd or scratch(),
+        env=environment(**variables),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=900,
+        check=False,
+    )
+    assert "Traceback" not in ended.stderr, ended.stderr
+    return Done(ended.returncode, ended.stdout, ended.stderr, folder)
+
+
+def interrupt(
+    folder: Path,
+    *arguments: str | Path,
+    when: Callable[[str], bool],
+    number: signal.Signals = signal.SIGINT,
+    times: int = 1,
+) -> Done:
+    """Runs a breakdown and sends it a signal, or several, once ``when`` is true of what it has said so far."""
+    words = command("breakdown", *arguments, "-o", folder, "--no-plots")
+    said = folder.with_name(f"{folder.name}.stderr")
+    with said.open("w") as stderr:
+        child = subprocess.Popen(
+            words, env=environment(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=stderr, text=True
+        )
+        try:
+            deadline = time.monotonic() + 300
+            while not when(said.read_text()):
+                assert child.poll() is None and time.monotonic() < deadline, said.read_text()
+                time.sleep(0.05)
+            for _ in range(times):
+                child.send_signal(number)
+                time.sleep(0.3)
+            stdout, _ = child.communicate(timeout=60)
+        finally:
+            child.kill()
+            child.wait()
+    return Done(child.returncode, stdout, said.read_text(), folder)
+
+
+@functools.cache
+def training() -> Done:
+    """A training program with graph breaks and recompilations, with arguments, ``-v`` and a user's sitecustomize."""
+    site = scratch() / "site"
+    site.mkdir()
+    (site / "sitecustomize.py").write_text("print('the site of the user')\n")
+    target = PROGRAMS / "train_breaks.py"
+    return breakdown(scratch() / "training", target, "-v", "--", "--lr", "0.1", "a b", PYTHONPATH=site)
+
+
+@functools.cache
+def factory() -> Done:
+    """A factory of floats only, trained."""
+    return breakdown(scratch() / "factory", f"{PROGRAMS / 'factories.py'}:mlp", "--training", "--seed", "3")
+
+
+@functools.cache
+def frozen() -> Done:
+    return breakdown(scratch() / "frozen", PROGRAMS / "frozen_convnet.py")
+
+
+@functools.cache
+def timm_model() -> Done:
+    words = ("timm:test_vit", "--inference", "--batch-size", "1")
+    return breakdown(scratch() / "timm", *words, PYTHONPATH=SHIM)
+
+
+@functools.cache
+def plain() -> Path:
+    """What a run of a program leaves without this tool: ``run.log``, ``trace`` (TORCH_TRACE) and ``cache``."""
+    folder = scratch() / "plain"
+    folder.mkdir()
+    with (folder / "run.log").open("w") as log:
+        subprocess.run(
+            [sys.executable, PROGRAMS / "two_processes.py", "one"],
+            env={
+                **environment(),
+                "TORCHINDUCTOR_CACHE_DIR": str(folder / "cache"),
+                "TORCH_TRACE": str(folder / "trace"),
+                "TORCHINDUCTOR_BENCHMARK_KERNEL": "1",
+            },
+            stdout=log,
+            stderr=log,
+            check=True,
+            timeout=300,
+        )
+    return folder
+
+
+@functools.cache
+def processes() -> Done:
+    """A program of two processes that compile, of which one finds warm caches; it fails in the end."""
+    cache = plain() / "cache"
+    return breakdown(scratch() / "processes", PROGRAMS / "two_processes.py", TORCHINDUCTOR_CACHE_DIR=cache)
+
+
+@functools.cache
+def recorded() -> Done:
+    """A module with its trace, both recorded on an H200. It takes seconds, and torch only to count FLOPs."""
+    module = scratch() / "0_forward.py"
+    module.write_bytes(gzip.decompress((H200 / "gpu_kinds" / "0_forward.py.gz").read_bytes()))
+    return breakdown(scratch() / "recorded", module, "--trace", H200 / "gpu_kinds" / "0_forward.trace.json.gz")
+
+
+def copy_of(done: Done, name: str) -> Path:
+    """A copy of a RUN folder that a test may change."""
+    target = scratch() / name
+    shutil.copytree(done.folder, target)
+    return target

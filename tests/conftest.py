@@ -1,0 +1,75 @@
+"""What all tests share: where the data lies, the command as a child process, and who may run on a GPU."""
+
+from __future__ import annotations
+
+import functools
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+SHIM = ROOT / "tests" / "torchvision_shim"
+
+Tool = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture
+def data() -> Path:
+    """The folder of recorded modules, traces and texts."""
+    return ROOT / "tests" / "data"
+
+
+@pytest.fixture
+def tool(tmp_path: Path) -> Tool:
+    """Runs ``inductor-bench`` with the given arguments, in a folder of its own, without a terminal."""
+
+    def run(*arguments: str | Path, timeout: float = 600, **variables: str) -> subprocess.CompletedProcess[str]:
+        environment = {**os.environ, **variables}
+        environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), environment.get("PYTHONPATH")]))
+        return subprocess.run(
+            [sys.executable, "-m", "inductor_bench", *map(str, arguments)],
+            cwd=tmp_path,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+        )
+
+    return run
+
+
+@pytest.fixture
+def torchvision_shim(monkeypatch: pytest.MonkeyPatch) -> str:
+    """Lets timm be imported by child processes, beside a CPU torch too. Returns the ``PYTHONPATH`` that does it."""
+    value = os.pathsep.join(filter(None, [str(SHIM), os.environ.get("PYTHONPATH")]))
+    monkeypatch.setenv("PYTHONPATH", value)
+    return value
+
+
+@pytest.fixture(scope="session")
+def gpu_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The RUN of the program that has GPU kernels of every kind: captured once for all tests."""
+    path = tmp_path_factory.mktemp("gpu") / "run"
+    program = ROOT / "tests" / "programs" / "gpu_kinds.py"
+    command = [sys.executable, "-m", "inductor_bench", "breakdown", str(program), "-o", str(path)]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))}
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=900)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    return path
+
+
+@functools.cache
+def gpu_is_there() -> bool:
+    import torch
+
+    return torch.cuda.is_available()
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if item.get_closest_marker("gpu") and not gpu_is_there():
+        pytest.skip("no CUDA GPU on this machine")

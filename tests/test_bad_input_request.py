@@ -1,0 +1,141 @@
+"""Requests that cannot be carried out: one line with what and why, one with what to do, exit code 2 (1 where the fault
+is in what lies there and not in the request), no RUN folder, and nothing that was there is touched."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import breakdown_runs as runs
+import pytest
+
+SCRIPT = "print('hello')\n"
+MODULE = "# AOT ID: ['0_inference']\nasync_compile = AsyncCompile()\n"
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Path:
+    """A folder with one of everything that may be named by mistake."""
+    (tmp_path / "script.py").write_text(SCRIPT)
+    (tmp_path / "module.py").write_text(MODULE)
+    (tmp_path / "binary.bin").write_bytes(b"\x7fELF\x00\x01\x02")
+    (tmp_path / "empty.log").write_text("")
+    (tmp_path / "gone.log").write_text("".join(f"Compiled module path: /nowhere/{name}.py\n" for name in "ab"))
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "torch_trace").mkdir()
+    (tmp_path / "torch_trace" / "dedicated_log_torch_trace_x.log").write_text("nothing of use\n")
+    (tmp_path / "trace.json").write_text('{"traceEvents": []}')
+    (tmp_path / "factory.py").write_text("def make():\n    return None\n")
+    return tmp_path
+
+
+def refused(desk: Path, *words: str) -> runs.Done:
+    before = sorted(desk.rglob("*"))
+    done = runs.run(runs.command("breakdown", *words), desk, cwd=desk)
+    assert sorted(desk.rglob("*")) == before, "something was written"
+    assert done.stdout == ""
+    return done
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "message", "hint"),
+    [
+        ("absent.py", 2, "absent.py does not exist", "give a script"),
+        ("absent.py:make", 2, "absent.py:make does not exist", "FILE.py:FUNCTION"),
+        ("folder", 2, "neither a RUN (no record.json) nor a TORCH_TRACE folder", "give a script"),
+        ("timm:", 2, "timm: needs a model name", "timm:mobilenetv3"),
+        ("binary.bin", 2, "neither a Python file nor a log, but binary data", "give a script"),
+        ("empty.log", 1, "empty.log holds no `Compiled module path:` line", "TORCHINDUCTOR_BENCHMARK_KERNEL=1"),
+        ("gone.log", 1, "no longer exist: /nowhere/a.py and 1 more", "run the program again"),
+        ("torch_trace", 1, "torch_trace", ""),
+        ("module.py absent.py", 2, "absent.py does not exist", ""),
+        ("module.py script.py", 2, "script.py is not a compiled module", "only for compiled modules"),
+        ("module.py -- --steps 3", 2, "arguments after -- go to a script", ""),
+        ("module.py --live", 2, "--live needs a program to run", "give the script"),
+        ("script.py --training", 2, "--training is for a factory or a timm model", "arguments of its own after --"),
+        ("script.py --device cuda", 2, "--device is for a factory or a timm model", "arguments of its own"),
+        ("module.py --amp fp16", 2, "--amp is for a factory or a timm model", ""),
+        ("factory.py:make --batch-size 8", 2, "--batch-size is for a timm model", "make their own inputs"),
+        ("script.py --trace trace.json", 2, "--trace goes with one compiled module", "c….py --trace FILE"),
+        ("module.py --trace absent.json", 2, "absent.json", ""),
+        ("script.py --python no-such-python", 2, "no-such-python is not a program that can be run", "interpreter"),
+        ("script.py --timeout 0", 2, "--timeout", ""),
+        ("script.py --format xml", 2, "xml", ""),
+        ("script.py -o script.py", 2, "script.py exists and is not a folder", "choose another folder"),
+        ("script.py -o folder/../torch_trace", 2, "is not a run of inductor-bench", "choose another folder"),
+    ],
+)
+def test_a_request_is_refused_in_words(words: str, code: int, message: str, hint: str, desk: Path) -> None:
+    done = refused(desk, *words.split())
+    assert done.code == code, done.stderr
+    lines = done.stderr.splitlines()
+    errors = [line for line in lines if line.startswith("Error: ")]
+    assert len(errors) == 1 and message in errors[0]
+    assert hint in " ".join(line for line in lines if line.startswith("Hint: "))
+
+
+@pytest.fixture
+def earlier(desk: Path) -> Path:
+    """An earlier run, with a record that holds nothing but its name."""
+    run = desk / "earlier"
+    run.mkdir()
+    (run / "record.json").write_text('{"format": 1}')
+    (run / "forward.py").write_text(MODULE)
+    return run
+
+
+def test_an_earlier_run_is_kept_without_force(desk: Path, earlier: Path) -> None:
+    done = refused(desk, "script.py", "-o", "earlier")
+    assert done.code == 2 and "earlier holds an earlier run" in done.stderr and "--force" in done.stderr
+
+
+@pytest.mark.parametrize("target", ["earlier/forward.py", "gone.log", "absent.py", "script.py --mode default"])
+def test_force_deletes_nothing_for_a_request_that_is_refused(target: str, desk: Path, earlier: Path) -> None:
+    done = refused(desk, *target.split(), "-o", "earlier", "--force")
+    assert done.code in (1, 2)
+    if target.startswith("earlier"):
+        assert "--force would delete" in done.stderr
+
+
+def test_with_force_an_earlier_run_is_replaced(desk: Path, earlier: Path) -> None:
+    done = runs.run(runs.command("breakdown", "script.py", "-o", "earlier", "--force"), earlier, cwd=desk)
+    assert done.code == 1 and done.record["target"] == "script.py" and not (earlier / "forward.py").exists()
+
+
+def test_a_file_that_cannot_be_read(desk: Path) -> None:
+    if os.getuid() == 0:
+        pytest.skip("root can read everything")
+    (desk / "script.py").chmod(0)
+    done = refused(desk, "script.py")
+    assert done.code == 2 and "cannot read script.py" in done.stderr
+
+
+def test_names_are_never_read_as_anything_else(desk: Path) -> None:
+    hostile = desk / "[bold red]$(touch pwned)\n;`touch pwned` ..%s{0}.py"
+    hostile.write_text("import sys\nprint(len(sys.argv))\n")
+    done = runs.run(runs.command("breakdown", hostile, "--no-plots", "--", "--help", "; touch pwned"), desk, cwd=desk)
+    assert done.code == 1 and "compiled nothing" in done.printed and "[bold red]$(touch pwned)" in done.stdout
+    assert not list(desk.rglob("pwned"))
+    (run,) = (desk / "runs").iterdir()
+    assert run.parent == desk / "runs" and (run / "logs" / "program.log").read_text() == "3\n"
+
+
+def test_a_hostile_label_stays_in_its_folder(desk: Path) -> None:
+    text = MODULE.replace("0_inference", "../../../0_forward") + "\ndef call(args):\n    return ()\n"
+    (desk / "module.py").write_text(text)
+    done = runs.breakdown(desk / "run", desk / "module.py", cwd=desk)
+    assert done.code == 1
+    outside = [path for path in desk.rglob("*.py") if "run" not in path.parts]
+    assert sorted(path.name for path in outside) == ["factory.py", "module.py", "script.py"]
+    assert [path.name for path in (desk / "run" / "modules").iterdir()] == ["forward.py"]
+
+
+def test_an_interpreter_without_torch_is_named(desk: Path) -> None:
+    python = desk / "bare"
+    python.write_text(f'#!/bin/sh\nexec "{sys.executable}" -S "$@"\n')
+    python.chmod(0o755)
+    (desk / "script.py").write_text("import torch\n")
+    done = runs.breakdown(desk / "run", desk / "script.py", "--python", python, cwd=desk)
+    assert done.code == 1 and "No module named 'torch'" in done.stdout
+    assert done.record["failures"][0]["hint"] == "name an interpreter that has torch with --python"

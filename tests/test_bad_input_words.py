@@ -1,0 +1,55 @@
+"""What is read out of a program's last words."""
+
+from __future__ import annotations
+
+import pytest
+
+from inductor_bench.launch.diagnosis import last_error, remedy
+
+CHAIN = """step 1
+Traceback (most recent call last):
+  File "a.py", line 1, in <module>
+KeyError: 'lr'
+
+During handling of the above exception, another exception occurred:
+
+Traceback (most recent call last):
+  File "a.py", line 3, in <module>
+    raise ConfigProblem("no lr")
+    ^^^^^^^^^^^^^^^^^^^^
+app.config.ConfigProblem: no lr
+and a second line
+
+Set TORCHDYNAMO_VERBOSE=1 for the internal stack trace
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        (CHAIN, "app.config.ConfigProblem: no lr"),
+        ('  File "a.py", line 1\n    def f(:\n          ^\nSyntaxError: invalid\n', "SyntaxError: invalid"),
+        ("Traceback (most recent call last):\n  File", ""),
+        ("all is well\n", ""),
+        ("", ""),
+    ],
+)
+def test_the_error_that_ended_a_program(text: str, error: str) -> None:
+    assert last_error(text) == error
+
+
+@pytest.mark.parametrize(
+    ("error", "advice"),
+    [
+        ("InvalidCxxCompiler: No working C++ compiler found in config.cpp.cxx", "install a C++ compiler"),
+        ("ModuleNotFoundError: No module named 'torch'", "--python"),
+        ("ModuleNotFoundError: No module named 'yaml.loader'", "install yaml.loader "),
+        ("TritonMissing: Cannot find a working triton installation", "install triton"),
+        ("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB", "smaller batch"),
+        ("OSError: [Errno 28] No space left on device", "free some space"),
+        ("RuntimeError: No CUDA GPUs are available", "sees no CUDA device"),
+        ("ValueError: bad", ""),
+    ],
+)
+def test_what_to_do_about_it(error: str, advice: str) -> None:
+    assert advice in remedy(error) and bool(remedy(error)) == bool(advice)

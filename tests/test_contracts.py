@@ -1,0 +1,256 @@
+"""The rules that keep the house in order, checked over the source text: who imports whom, and how large things get.
+
+Every rule is also tried on a planted violation, because a rule that cannot fail says nothing.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import shutil
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGE = ROOT / "inductor_bench"
+FILES = sorted(PACKAGE.rglob("*.py"))
+
+LEAVES = {"errors", "units"}
+ROOMS: dict[str, set[str]] = {
+    "errors": set(),
+    "units": set(),
+    "records": LEAVES,
+    "store": {"records"} | LEAVES,
+    "source": {"records"} | LEAVES,
+    "trace": {"records"} | LEAVES,
+    "analysis": {"records"} | LEAVES,
+    "worker": {"records", "store", "source"} | LEAVES,
+    "launch": {"records", "store"} | LEAVES,
+    "report": {"records", "analysis", "store"} | LEAVES,
+    "workflows": {"records", "store", "source", "trace", "analysis", "launch", ""} | LEAVES,
+    "cli": {"records", "store", "report", "workflows", "analysis", "launch", ""} | LEAVES,
+    "__main__": {"cli"},
+    "": {"workflows", "records"},
+}
+"""Each room and the rooms that it may import. The empty name is the package's own ``__init__``."""
+
+DOORS = {("workflows", "inductor_bench.report.folder")}
+"""Single files that a room may import although the rest of their room is closed to it."""
+
+HOMES: dict[str, re.Pattern[str]] = {
+    # The harness is text that is pasted into standalone files; it is imported by workers only.
+    "torch": re.compile(r"worker/.*|source/standalone_harness/.*"),
+    "triton": re.compile(r"worker/.*|source/standalone_harness/.*"),
+    "click": re.compile(r"cli/.*"),
+    "rich": re.compile(r"report/terminal\w*\.py|cli/console\.py"),
+}
+"""Packages that only some files may import."""
+
+ONE_FILE = ("matplotlib", "jinja2", "ray")
+"""Packages that a single file may import."""
+
+BROAD_EXCEPT = {"worker/__main__.py", "cli/main.py"}
+MOST_LINES = 330
+MOST_FUNCTION_LINES = 60
+
+
+def name_of(path: Path) -> str:
+    return path.relative_to(PACKAGE).as_posix()
+
+
+def room_of(name: str) -> str:
+    first = name.split("/")[0].removesuffix(".py")
+    return "" if first == "__init__" else first
+
+
+def imports_of(name: str, text: str) -> Iterator[tuple[int, str]]:
+    """Every import of a file as (line, absolute dotted name), wherever in the file it stands."""
+    package = ["inductor_bench", *name.split("/")[:-1]]
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = package[: len(package) - node.level + 1] if node.level else []
+            module = ".".join([*base, *([node.module] if node.module else [])])
+            if module == "inductor_bench":
+                yield from ((node.lineno, f"{module}.{alias.name}") for alias in node.names)
+            else:
+                yield node.lineno, module
+
+
+def wrong_imports(name: str, text: str) -> list[str]:
+    """The imports of a file that its room may not make."""
+    room = room_of(name)
+    allowed = ROOMS[room]
+    wrong = []
+    for line, module in imports_of(name, text):
+        top, *rest = module.split(".")
+        if top == "inductor_bench":
+            other = rest[0] if rest and rest[0] in ROOMS else ""
+            if other != room and other not in allowed and (room, module) not in DOORS:
+                wrong.append(f"{name}:{line} {room or 'the package'} may not import {other or 'the package itself'}")
+        elif top in HOMES and not HOMES[top].fullmatch(name):
+            wrong.append(f"{name}:{line} {top} may not be imported here")
+    return wrong
+
+
+def broad_excepts(name: str, text: str) -> list[str]:
+    """Handlers that swallow everything. One that always raises again swallows nothing."""
+    found = []
+    for node in ast.walk(ast.parse(text)):
+        if not isinstance(node, ast.ExceptHandler):
+            continue
+        kinds = node.type.elts if isinstance(node.type, ast.Tuple) else [node.type]
+        names = {kind.id if isinstance(kind, ast.Name) else None for kind in kinds}
+        broad = node.type is None or names & {"Exception", "BaseException"}
+        last = node.body[-1]
+        if broad and not (isinstance(last, ast.Raise) and last.exc is None):
+            found.append(f"{name}:{node.lineno}")
+    return found
+
+
+def long_functions(name: str, text: str) -> list[str]:
+    found = []
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            lines = (node.end_lineno or node.lineno) - node.lineno + 1
+            if lines > MOST_FUNCTION_LINES:
+                found.append(f"{name}:{node.lineno} {node.name} has {lines} lines")
+    return found
+
+
+@pytest.mark.parametrize("path", FILES, ids=name_of)
+def test_a_file_keeps_to_its_room(path: Path) -> None:
+    name, text = name_of(path), path.read_text()
+    assert room_of(name) in ROOMS, f"{name} lies in no known room"
+    assert wrong_imports(name, text) == []
+
+
+@pytest.mark.parametrize("path", FILES, ids=name_of)
+def test_a_file_is_small_and_catches_what_it_names(path: Path) -> None:
+    name, text = name_of(path), path.read_text()
+    lines = text.count("\n")
+    assert lines <= MOST_LINES, f"{name} has {lines} lines"
+    assert long_functions(name, text) == []
+    if name not in BROAD_EXCEPT:
+        assert broad_excepts(name, text) == []
+
+
+@pytest.mark.parametrize("package", ONE_FILE)
+def test_a_package_has_one_home(package: str) -> None:
+    homes = {
+        name_of(path)
+        for path in FILES
+        for _, module in imports_of(name_of(path), path.read_text())
+        if module.split(".")[0] == package
+    }
+    assert len(homes) <= 1
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("records/run.py", "from ..store import codec"),
+        ("source/calls.py", "from ..trace.reading import read"),
+        ("trace/reading.py", "def f():\n    from inductor_bench.analysis import census"),
+        ("analysis/census.py", "import torch.utils"),
+        ("report/csvs.py", "import inductor_bench.workflows.report"),
+        ("report/html.py", "from rich import box"),
+        ("workflows/breakdown.py", "import click"),
+        ("workflows/breakdown.py", "from ..report import terminal"),
+        ("workflows/breakdown.py", "from ..worker.upstream import version"),
+        ("cli/main.py", "from .. import worker"),
+        ("launch/worker.py", "from ..workflows import breakdown"),
+        ("worker/profile.py", "from ..analysis import census"),
+    ],
+)
+def test_a_wrong_import_is_seen(name: str, text: str) -> None:
+    assert len(wrong_imports(name, text)) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("worker/profile.py", "import torch\nfrom ..store.files import read_json\nfrom .upstream import x"),
+        ("cli/report.py", "import click\nfrom ..report.terminal import print_run\nfrom .. import __version__"),
+        ("report/terminal.py", "from rich.table import Table\nfrom ..records.run import Run"),
+    ],
+)
+def test_a_right_import_is_let_through(name: str, text: str) -> None:
+    assert wrong_imports(name, text) == []
+
+
+def test_broad_excepts_and_long_functions_are_seen() -> None:
+    handler = "try:\n    pass\nexcept {}:\n    {}\n"
+    for kind in ("Exception", "BaseException", "(ValueError, Exception)"):
+        assert broad_excepts("x.py", handler.format(kind, "pass")) == ["x.py:3"]
+    assert broad_excepts("x.py", "try:\n    pass\nexcept:\n    pass\n") == ["x.py:3"]
+    assert broad_excepts("x.py", handler.format("ValueError", "pass")) == []
+    assert broad_excepts("x.py", handler.format("BaseException", "raise")) == []
+    body = "    pass\n" * MOST_FUNCTION_LINES
+    assert long_functions("x.py", "def f():\n" + body) and not long_functions("x.py", "def f():\n" + body[9:])
+
+
+def own_files() -> list[str]:
+    """The files of the project: those that git would take, or the package's where there is no checkout."""
+    if shutil.which("git"):
+        command = ["git", "ls-files", "-co", "--exclude-standard"]
+        listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+        if listed.returncode == 0 and listed.stdout:
+            return listed.stdout.splitlines()
+    return [str(path.relative_to(ROOT)) for path in FILES]
+
+
+def test_nothing_names_a_machine() -> None:
+    # Spelt in two halves, so that this file does not find itself.
+    words = ["/wo" + "rk/", "/tmp" + "/tv", "/ro" + "ot/", ".pyenv" + "/"]
+    found = []
+    for name in own_files():
+        # Recorded modules and traces hold paths of the machine that they were recorded on.
+        if name.startswith("tests/data/") or not (ROOT / name).is_file():
+            continue
+        try:
+            text = (ROOT / name).read_text()
+        except UnicodeDecodeError:
+            continue
+        found += [f"{name}: {word}" for word in words if word in text]
+    assert found == []
+
+
+def run_python(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, *arguments], cwd=ROOT, capture_output=True, text=True, check=True)
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "import inductor_bench",
+        "import inductor_bench.cli.main",
+        "from inductor_bench.cli.main import main; main(['--help'])",
+    ],
+)
+def test_starting_loads_nothing_heavy(statement: str) -> None:
+    heavy = ["torch", "triton", "matplotlib", "numpy", "rich", "jinja2", "psutil", "asyncio", "multiprocessing"]
+    code = f"{statement}\nimport sys\nprint('LOADED', [name for name in {heavy!r} if name in sys.modules])"
+    assert run_python("-c", code).stdout.splitlines()[-1] == "LOADED []"
+
+
+def test_help_answers_at_once() -> None:
+    def seconds(*arguments: str) -> float:
+        begin = time.perf_counter()
+        run_python(*arguments)
+        return time.perf_counter() - begin
+
+    bare, helped = [], []
+    for _ in range(5):
+        bare.append(seconds("-c", "pass"))
+        helped.append(seconds("-m", "inductor_bench", "--help"))
+    # A bare interpreter starts in about 15 ms where nothing else runs: on a busy machine the limit grows alike.
+    limit = 0.3 * max(1.0, statistics.median(bare) / 0.03)
+    assert statistics.median(helped) < limit, f"{helped} against {bare} for a bare interpreter"

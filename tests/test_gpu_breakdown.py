@@ -1,0 +1,104 @@
+"""The real thing on a real GPU: one program with many kinds of kernels, captured once, its record held against the
+harness's own text and against what is known of the program."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from p_text import disagreements, read_p_text
+
+from inductor_bench.records.category import Category
+from inductor_bench.records.run import Kernel, ModuleRecord, Run
+from inductor_bench.store.folder import RunFolder
+
+pytestmark = pytest.mark.gpu
+
+TRITON = {
+    Category.POINTWISE,
+    Category.REDUCTION,
+    Category.PERSISTENT_REDUCTION,
+    Category.SPLIT_SCAN,
+    Category.FOREACH,
+    Category.COMBO,
+    Category.COOPERATIVE_REDUCTION,
+    Category.TEMPLATE,
+    Category.USER_TRITON,
+}
+LIBRARY = {Category.EXTERN_GEMM, Category.EXTERN_ATTENTION, Category.EXTERN_ATEN}
+
+
+@pytest.fixture(scope="module")
+def run(gpu_run: Path) -> Run:
+    return RunFolder(gpu_run).load()
+
+
+def kernels_of(run: Run) -> list[tuple[ModuleRecord, Kernel]]:
+    return [(module, kernel) for module in run.modules for kernel in module.kernels]
+
+
+def test_every_graph_is_measured_and_both_channels_agree(run: Run) -> None:
+    assert run.failures == ()
+    assert run.capture.printed == run.capture.structured == len(run.modules) == 11
+    assert run.capture.disagreement == ""
+    assert {module.role for module in run.modules} == {"forward", "backward", "inference"}
+    assert sum(module.dynamic for module in run.modules) == 1
+
+
+def test_every_kind_of_kernel_is_named_and_none_is_other(run: Run) -> None:
+    found = {kernel.category for _, kernel in kernels_of(run)}
+    assert found >= TRITON | LIBRARY
+    assert Category.OTHER not in found
+
+
+def test_times_agree_with_the_harness_within_one_percent(run: Run, gpu_run: Path) -> None:
+    for module in run.modules:
+        assert module.log is not None
+        report = read_p_text((gpu_run / module.log).read_text())
+        assert disagreements(module, report, tolerance=0.01) == [], module.label
+
+
+def test_integer_inputs_are_profiled_with_their_real_values(run: Run) -> None:
+    methods = {module.label: module.method for module in run.modules}
+    assert methods["forward"] == methods["backward"] == "live"
+    assert "-p" in methods.values()
+    assert all(module.method_reason for module in run.modules if module.method == "live")
+
+
+def test_library_kernels_have_their_call_shapes_and_flops(run: Run) -> None:
+    for module, kernel in kernels_of(run):
+        if kernel.category in LIBRARY:
+            assert kernel.operator, f"{module.label}: {kernel.name}"
+            assert kernel.shapes and all(shape.shapes for shape in kernel.shapes)
+        if kernel.category is Category.EXTERN_GEMM:
+            assert kernel.flops and kernel.flops > 0
+
+
+def test_triton_kernels_have_launch_facts_and_origins(run: Run) -> None:
+    for module, kernel in kernels_of(run):
+        if kernel.category in TRITON:
+            where = f"{module.label}: {kernel.name}"
+            assert kernel.config["num_warps"] in (1, 2, 4, 8, 16, 32), where
+            assert kernel.registers and kernel.spills is not None, where
+            assert kernel.grid and kernel.block, where
+            assert kernel.kernel_id and kernel.file and kernel.line, where
+    lines = [line for _, kernel in kernels_of(run) for line in kernel.source_lines]
+    assert any(line.file.endswith("gpu_kinds.py") and line.function == "forward" for line in lines)
+
+
+def test_shares_are_shares(run: Run) -> None:
+    assert run.peaks is not None and run.peaks.launch_floor_s is not None
+    for module in run.modules:
+        assert module.busy_share is not None and 0 < module.busy_share <= 1
+        assert sum(kernel.share for kernel in module.kernels) == pytest.approx(1)
+        assert sum(total.wall_share or 0 for total in module.categories) <= 1 + 1e-9
+        for kernel in module.kernels:
+            assert kernel.peak_share is None or 0 <= kernel.peak_share <= 1
+            assert kernel.gain_limit_s is None or 0 <= kernel.gain_limit_s <= kernel.time_s
+
+
+def test_traces_are_small_and_compressed(gpu_run: Path, run: Run) -> None:
+    for module in run.modules:
+        assert module.trace is not None
+        data = (gpu_run / module.trace).read_bytes()
+        assert data[:2] == b"\x1f\x8b" and len(data) < 10_000_000

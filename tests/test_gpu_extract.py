@@ -1,0 +1,55 @@
+"""Every kernel of the program of many kinds, as a file that runs by itself on the GPU and agrees with its reference."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from conftest import ROOT
+
+pytestmark = pytest.mark.gpu
+
+
+@pytest.fixture(scope="module")
+def outcomes(gpu_run: Path, tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, object]]:
+    written = tmp_path_factory.mktemp("outcomes") / "outcomes.json"
+    command = [sys.executable, "scripts/benchmark_kernels.py", str(gpu_run), "--json", str(written)]
+    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600)
+    assert written.is_file(), ended.stdout + ended.stderr
+    return list(json.loads(written.read_text()))
+
+
+def test_every_kernel_of_the_census_has_a_file(gpu_run: Path) -> None:
+    rows = json.loads((gpu_run / "kernels" / "kernels.json").read_text())
+    assert [row["name"] for row in rows if row["reason"]] == []
+
+
+def test_every_file_runs_and_agrees(outcomes: list[dict[str, object]]) -> None:
+    assert [one["file"] for one in outcomes if not one["ran"]] == []
+    assert [(one["file"], one["why"]) for one in outcomes if one["agreed"] is not True] == []
+
+
+def test_a_file_runs_by_itself_without_this_package(gpu_run: Path, tmp_path: Path) -> None:
+    file = next((gpu_run / "kernels").glob("triton_per_fused*.py"))
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    command = [sys.executable, str(file), "--json", "--check"]
+    ended = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
+    assert ended.returncode == 0, ended.stderr
+    result = json.loads(ended.stdout)
+    assert result["check"]["passed"] is True
+    assert 0 < result["warm"]["median_s"] <= result["cold"]["median_s"] * 1.1
+
+
+def test_indices_of_a_gather_are_those_that_it_had(gpu_run: Path) -> None:
+    rows = json.loads((gpu_run / "kernels" / "kernels.json").read_text())
+    row = next(row for row in rows if "index_add" in row["name"])
+    file = gpu_run / "kernels" / row["file"]
+    ended = subprocess.run([sys.executable, str(file), "--json"], capture_output=True, text=True, timeout=300)
+    assert ended.returncode == 0, ended.stderr
+    result = json.loads(ended.stdout)
+    assert result["with_zeros"] is not None
+    assert result["with_zeros"]["warm"]["median_s"] > 0

@@ -1,0 +1,116 @@
+"""Child processes: their outcome, their log, and that nothing of them survives."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from inductor_bench.errors import InductorBenchError
+from inductor_bench.launch.process import ProcessResult, run_process
+from inductor_bench.launch.worker import WorkerPool
+
+
+def run(code: str, tmp_path: Path, timeout_s: float | None = 30.0, **more) -> ProcessResult:
+    return run_process(
+        [sys.executable, "-c", code],
+        environment=dict(os.environ),
+        log=tmp_path / "log.txt",
+        timeout_s=timeout_s,
+        **more,
+    )
+
+
+def test_both_outputs_reach_the_log_and_the_listener(tmp_path) -> None:
+    lines: list[str] = []
+    ended = run("import sys; print('out'); print('err', file=sys.stderr)", tmp_path, on_line=lines.append)
+    assert ended.ok and sorted(lines) == ["err", "out"]
+    assert sorted(ended.tail().splitlines()) == ["err", "out"]
+
+
+@pytest.mark.parametrize(
+    ("code", "kind", "words"),
+    [
+        ("raise SystemExit(7)", "exit", "exited with code 7"),
+        ("import os, signal; os.kill(os.getpid(), signal.SIGSEGV)", "signal", "killed by SIGSEGV"),
+    ],
+)
+def test_the_outcome_is_told(code: str, kind: str, words: str, tmp_path) -> None:
+    ended = run(code, tmp_path)
+    assert not ended.ok and ended.kind == kind and words in ended.outcome
+
+
+def wait_until_gone(pid: int) -> bool:
+    for _ in range(50):
+        if not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE:
+            return True
+        time.sleep(0.1)
+    return False
+
+
+FAMILY = """
+import subprocess, sys, time, signal
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"], start_new_session=True)
+print(child.pid, flush=True)
+time.sleep(60)
+"""
+
+
+def test_a_time_limit_ends_the_whole_family_even_where_it_resists(tmp_path) -> None:
+    pids: list[str] = []
+    ended = run(FAMILY, tmp_path, timeout_s=2.0, on_line=pids.append)
+    assert ended.timed_out and ended.kind == "timeout" and ended.time_s < 15
+    assert wait_until_gone(int(pids[0])), "a child in a session of its own survived"
+
+
+def test_ctrl_c_ends_the_child_and_is_passed_on(tmp_path) -> None:
+    pids: list[str] = []
+
+    def interrupt() -> None:
+        while not pids:
+            time.sleep(0.05)
+        os.kill(os.getpid(), 2)
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    with pytest.raises(KeyboardInterrupt):
+        run("import os, time; print(os.getpid(), flush=True); time.sleep(60)", tmp_path, on_line=pids.append)
+    thread.join()
+    assert wait_until_gone(int(pids[0]))
+
+
+def test_a_program_that_is_not_there_is_one_clear_line(tmp_path) -> None:
+    with pytest.raises(InductorBenchError, match="cannot start"):
+        run_process(["/nowhere/python"], environment={}, log=tmp_path / "log", timeout_s=1)
+
+
+def test_bytes_that_are_not_utf8_do_no_harm(tmp_path) -> None:
+    ended = run("import sys; sys.stdout.buffer.write(b'\\xff\\xfe ok\\n')", tmp_path)
+    assert ended.ok and "ok" in ended.tail()
+
+
+def pool(tmp_path: Path) -> WorkerPool:
+    return WorkerPool(sys.executable, tmp_path, dict(os.environ), timeout_s=60)
+
+
+def test_a_worker_that_fails_says_why(tmp_path) -> None:
+    job = {
+        "module": str(tmp_path / "absent.py"),
+        "label": "forward",
+        "device": "cpu",
+        "repeat": 3,
+        "threads": None,
+        "vector_lanes": None,
+        "trace": str(tmp_path / "t.json"),
+        "text": str(tmp_path / "p.txt"),
+    }
+    answer = pool(tmp_path).call("profile", job, name="forward", log=tmp_path / "log.txt")
+    assert answer.result is None and answer.failure is not None
+    assert answer.failure.kind == "raised" and answer.failure.subject == "forward"
+    assert "absent" in answer.failure.message

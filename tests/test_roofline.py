@@ -1,0 +1,129 @@
+"""Roofs, shares and gains on a made-up device with round figures: 1 TB/s, 4 TB/s cache of 10 MB, 100 TFLOP/s half."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from inductor_bench.analysis.roofline import Judgement, Work, judge_groups, judge_kernel, matrix_roof
+from inductor_bench.records.run import Peaks
+
+GPU = Peaks(
+    device="made-up",
+    memory_bandwidth=1e12,
+    matmul_flops={"float16": 1e14, "float32": 1e13, "tf32": 5e13, "float8": 2e14},
+    cache_bytes=10_000_000,
+    cache_bandwidth=4e12,
+    launch_floor_s=1e-6,
+)
+CPU = replace(GPU, launch_floor_s=None, matmul_flops={"float32": 1e11})
+
+
+def test_a_large_kernel_is_measured_against_dram() -> None:
+    judged = judge_kernel(Work(time_s=4e-3, calls=2, moved_bytes=1e9), GPU)
+    assert judged == Judgement("memory", pytest.approx(0.25), pytest.approx(2.5e11), None, pytest.approx(3e-3))
+
+
+def test_bytes_per_call_and_not_in_all_decide_whether_the_cache_serves_a_kernel() -> None:
+    small = judge_kernel(Work(time_s=1e-3, calls=100, moved_bytes=1e9), GPU)
+    assert (small.bound, small.peak_share) == ("cache", pytest.approx(0.25))
+    assert small.gain_limit_s == pytest.approx(0.75e-3)
+    just_over = judge_kernel(Work(time_s=1e-2, calls=100, moved_bytes=1.001e9), GPU)
+    assert just_over.bound == "memory"
+
+
+def test_a_rate_beyond_dram_means_the_cache_unless_it_is_within_the_spread() -> None:
+    beyond = judge_kernel(Work(time_s=1e-3, calls=1, moved_bytes=2e9), GPU)
+    assert (beyond.bound, beyond.peak_share) == ("cache", pytest.approx(0.5))
+    at_the_roof = judge_kernel(Work(time_s=1e-3, calls=1, moved_bytes=1.02e9), GPU)
+    assert (at_the_roof.bound, at_the_roof.peak_share, at_the_roof.gain_limit_s) == ("memory", 1.0, 0.0)
+
+
+def test_no_share_is_given_beyond_every_roof_and_no_gain_is_negative() -> None:
+    judged = judge_kernel(Work(time_s=1e-4, calls=1, moved_bytes=1e9), GPU)
+    assert (judged.bound, judged.peak_share, judged.gain_limit_s) == ("cache", None, 0.0)
+    product = judge_kernel(Work(time_s=1e-3, calls=1, moved_bytes=2e7, flops=2e11, dtype="float16"), GPU)
+    assert (product.bound, product.peak_share, product.gain_limit_s) == ("compute", None, 0.0)
+
+
+def test_an_unmeasured_cache_gives_neither_share_nor_gain() -> None:
+    judged = judge_kernel(Work(time_s=1e-3, calls=1, moved_bytes=1e6), replace(GPU, cache_bandwidth=None))
+    assert (judged.bound, judged.peak_share, judged.gain_limit_s) == ("cache", None, None)
+    assert judged.bandwidth == pytest.approx(1e9)
+
+
+def test_the_longer_of_bytes_and_flops_decides() -> None:
+    compute = judge_kernel(Work(time_s=4e-3, calls=1, moved_bytes=1e9, flops=2e11, dtype="float16"), GPU)
+    assert (compute.bound, compute.peak_share) == ("compute", pytest.approx(0.5))
+    assert compute.flop_rate == pytest.approx(5e13)
+    assert compute.gain_limit_s == pytest.approx(2e-3)
+    depthwise = judge_kernel(Work(time_s=4e-3, calls=1, moved_bytes=1e9, flops=1e9, dtype="float16"), GPU)
+    assert (depthwise.bound, depthwise.peak_share) == ("memory", pytest.approx(0.25))
+
+
+def test_the_launch_floor_bounds_small_kernels_on_a_gpu_only() -> None:
+    work = Work(time_s=15e-6, calls=10, moved_bytes=1e4)
+    judged = judge_kernel(work, GPU)
+    assert (judged.bound, judged.peak_share, judged.gain_limit_s) == ("latency", None, pytest.approx(5e-6))
+    faster = judge_kernel(replace(work, time_s=8e-6), GPU)
+    assert faster.gain_limit_s == 0.0
+    assert judge_kernel(work, CPU).bound == "cache"
+
+
+def test_float32_products_use_tf32_only_where_that_is_known() -> None:
+    work = Work(time_s=1.0, calls=1, moved_bytes=1e9, flops=5e12, dtype="float32")
+    assert judge_kernel(work, GPU).peak_share == pytest.approx(0.5)
+    assert judge_kernel(replace(work, tf32=True), GPU).peak_share == pytest.approx(0.1)
+    assert matrix_roof("float32", CPU, tf32=True) == 1e11
+    assert matrix_roof("float8_e4m3fn", GPU) == matrix_roof("float8_e5m2", GPU) == 2e14
+    assert matrix_roof(None, GPU) is None
+
+
+def test_an_unmeasured_matrix_rate_leaves_the_bound_unknown() -> None:
+    judged = judge_kernel(Work(time_s=1e-3, calls=1, moved_bytes=5e8, flops=1e9, dtype="float64"), GPU)
+    assert judged == Judgement("unknown", None, pytest.approx(5e11), pytest.approx(1e12), None)
+
+
+def test_flops_alone_are_enough_for_a_compute_bound() -> None:
+    judged = judge_kernel(Work(time_s=1e-3, calls=1, flops=5e10, dtype="float16"), GPU)
+    assert (judged.bound, judged.peak_share, judged.bandwidth) == ("compute", pytest.approx(0.5), None)
+
+
+@pytest.mark.parametrize(
+    "work",
+    [
+        Work(time_s=0.0, calls=1, moved_bytes=1e9),
+        Work(time_s=1e-3, calls=0, moved_bytes=1e9),
+        Work(time_s=1e-3, calls=1),
+        Work(time_s=1e-3, calls=1, moved_bytes=0, flops=0),
+    ],
+)
+def test_nothing_is_claimed_without_time_calls_or_work(work: Work) -> None:
+    judged = judge_kernel(work, GPU)
+    assert (judged.bound, judged.peak_share, judged.gain_limit_s) == ("unknown", None, None)
+
+
+def test_without_peaks_only_the_rates_are_given() -> None:
+    judged = judge_kernel(Work(time_s=2.0, calls=1, moved_bytes=4e9, flops=6e9), None)
+    assert judged == Judgement("unknown", None, 2e9, 3e9, None)
+
+
+def test_groups_are_judged_one_by_one_and_their_gains_add_up() -> None:
+    large = Work(time_s=4e-3, calls=1, moved_bytes=1e9, flops=1e9, dtype="float16")  # 1 ms at the memory roof
+    dense = Work(time_s=2e-3, calls=1, moved_bytes=2e7, flops=1e11, dtype="float16")  # 1 ms at the matrix roof
+    judged = judge_groups([large, dense], GPU)
+    assert judged.gain_limit_s == pytest.approx(4e-3)
+    assert (judged.bound, judged.peak_share) == ("memory", pytest.approx(0.25))
+    assert judged.bandwidth == pytest.approx(1.02e9 / 6e-3)
+    # Taken for equal calls, the two would hide each other's need: 1.02 ms in place of 2 ms.
+    alike = Work(time_s=6e-3, calls=2, moved_bytes=1.02e9, flops=1.01e11, dtype="float16")
+    assert judge_kernel(alike, GPU).gain_limit_s == pytest.approx(4.98e-3)
+
+
+def test_one_unknown_group_makes_the_gain_unknown() -> None:
+    known = Work(time_s=4e-3, calls=1, moved_bytes=1e9)
+    judged = judge_groups([known, Work(time_s=1e-3, calls=1)], GPU)
+    assert (judged.bound, judged.gain_limit_s, judged.bandwidth) == ("memory", None, None)
+    assert judge_groups([known], GPU) == judge_kernel(known, GPU)
+    assert judge_groups([], GPU) == Judgement()
