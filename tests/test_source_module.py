@@ -50,9 +50,9 @@ def test_mixnet_backward_has_every_kernel_and_call() -> None:
 
 def test_largest_module_is_read_in_time() -> None:
     text = text_of(MIXNET / "backward.py")
-    start = time.perf_counter()
+    start = time.process_time()
     read_module(text)
-    assert time.perf_counter() - start < 3.0
+    assert time.process_time() - start < 3.0
 
 
 def test_calls_are_in_the_order_in_which_the_trace_saw_them() -> None:

@@ -62,9 +62,9 @@ def test_the_vector_isa_follows_the_variable_that_limits_it() -> None:
 
 
 def test_describing_compiles_nothing() -> None:
-    start = time.perf_counter()
+    start = time.process_time()
     describe_environment()
-    assert time.perf_counter() - start < 2.0
+    assert time.process_time() - start < 2.0
 
 
 def test_missing_tools_are_no_failure(monkeypatch: pytest.MonkeyPatch) -> None:
