@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,8 +20,7 @@ class TensorArguments:
     concrete: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class HostOp:
+class HostOp(NamedTuple):
     """One operator on the host. ``parent`` is the index of the enclosing operator on the same thread, or -1."""
 
     name: str
@@ -40,8 +39,7 @@ class HostOp:
     kernel_flop: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceEvent:
+class DeviceEvent(NamedTuple):
     """One activity on a device. ``host_op`` is the index of the innermost operator that launched it, or -1."""
 
     name: str

@@ -6,9 +6,12 @@ layout; knows no kernel names.
 
 from __future__ import annotations
 
+import gc
 import json
 import re
 from array import array
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -42,9 +45,13 @@ _NEVER = -1
 
 
 class _Template:
-    """What all events of one shape share. ``ts`` … are places in the event's numbers, -1 where it has none."""
+    """What all events of one shape share. ``ts`` … are places in the event's numbers, -1 where it has none.
 
-    __slots__ = ("correlation", "duration", "external", "fixed", "kind", "synchronizes", "thread", "ts")
+    ``place`` is where it happened: the thread of a host operator; kind, device and stream of a device event.
+    ``details`` are the last fields of the record, from ``arguments`` or ``registers`` on.
+    """
+
+    __slots__ = ("correlation", "details", "duration", "external", "kind", "name", "place", "synchronizes", "ts")
 
     def __init__(self, order: dict[str, int]) -> None:
         self.kind = "ignored"  # or "host", "device", "runtime"
@@ -52,9 +59,10 @@ class _Template:
         self.duration = order.get("dur", -1)
         self.external = order.get("External id", -1)
         self.correlation = order.get("correlation", -1)
-        self.thread = ""
         self.synchronizes = False
-        self.fixed: dict[str, Any] = {}
+        self.name = ""
+        self.place: tuple[Any, ...] = ()
+        self.details: tuple[Any, ...] = ()
 
 
 class _Rows:
@@ -96,50 +104,38 @@ class _Classifier:
             return template
         arguments = event.get("args")
         arguments = arguments if isinstance(arguments, dict) else {}
-        name = self._keep(str(event.get("name", "")))
+        template.name = self._keep(str(event.get("name", "")))
         if category == HOST_CATEGORY:
             template.kind = "host"
-            template.thread = self._keep(f"{event.get('pid')}/{event.get('tid')}")
-            template.fixed = self._host_fields(name, arguments)
+            template.place = (self._keep(f"{event.get('pid')}/{event.get('tid')}"),)
+            template.details = self._host_details(arguments)
         elif category in DEVICE_KINDS:
             template.kind = "device"
-            template.fixed = self._device_fields(name, event, arguments)
+            template.place = (DEVICE_KINDS[category], *_device_and_stream(event, arguments))
+            template.details = self._device_details(arguments)
         elif category.endswith(("_runtime", "_driver")):
-            template.synchronizes = name in SYNCHRONIZATIONS
+            template.synchronizes = template.name in SYNCHRONIZATIONS
             if template.synchronizes or template.correlation >= 0:
                 template.kind = "runtime"
         return template
 
-    def _host_fields(self, name: str, arguments: Fields) -> dict[str, Any]:
-        return {
-            "name": name,
-            "arguments": self._tensor_arguments(arguments),
-            "kernel_file": self._text(arguments.get("kernel_file")),
-            "kernel_hash": self._text(arguments.get("kernel_hash")),
-            "kernel_kwargs": self._text(arguments.get("kernel_kwargs")),
-            "num_warps": _whole(arguments.get("num_warps")),
-            "num_stages": _whole(arguments.get("num_stages")),
-            "kernel_num_gb": _real(arguments.get("kernel_num_gb")),
-            "kernel_flop": _real(arguments.get("kernel_flop")),
-        }
+    def _host_details(self, arguments: Fields) -> tuple[Any, ...]:
+        return (
+            self._tensor_arguments(arguments),
+            *(self._text(arguments.get(key)) for key in ("kernel_file", "kernel_hash", "kernel_kwargs")),
+            *(_whole(arguments.get(key)) for key in ("num_warps", "num_stages")),
+            *(_real(arguments.get(key)) for key in ("kernel_num_gb", "kernel_flop")),
+        )
 
-    def _device_fields(self, name: str, event: Fields, arguments: Fields) -> dict[str, Any]:
-        device = _whole(arguments.get("device"))
-        stream = _whole(arguments.get("stream"))
-        device = _whole(event.get("pid")) if device is None else device
-        stream = _whole(event.get("tid")) if stream is None else stream
-        return {
-            "name": name,
-            "kind": DEVICE_KINDS[event["cat"]],
-            "device": 0 if device is None else device,
-            "stream": 0 if stream is None else stream,
-            "registers": _whole(arguments.get("registers per thread")),
-            "shared_memory_bytes": _whole(arguments.get("shared memory")),
-            "grid": self._triple(arguments.get("grid")),
-            "block": self._triple(arguments.get("block")),
-            "occupancy": _occupancy(arguments),
-            "moved_bytes": _whole(arguments.get("bytes")),
-        }
+    def _device_details(self, arguments: Fields) -> tuple[Any, ...]:
+        return (
+            _whole(arguments.get("registers per thread")),
+            _whole(arguments.get("shared memory")),
+            self._triple(arguments.get("grid")),
+            self._triple(arguments.get("block")),
+            _occupancy(arguments),
+            _whole(arguments.get("bytes")),
+        )
 
     def _text(self, value: object) -> str | None:
         return self._keep(value) if isinstance(value, str) else None
@@ -174,6 +170,23 @@ def read_trace(path: Path) -> Trace:
 
 def read_trace_and_origin(path: Path) -> tuple[Trace, int]:
     """As ``read_trace``, with the moment of the file's own clock, in nanoseconds, that second 0 stands for."""
+    with _collector_paused():
+        return _read(path)
+
+
+@contextmanager
+def _collector_paused() -> Iterator[None]:
+    """Without cyclic garbage collection: a large trace makes many objects, all of them kept, and no cycles."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+def _read(path: Path) -> tuple[Trace, int]:
     reader = EventReader(path, _Classifier(), _SKIPPED)
     rows = {"host": _Rows(), "device": _Rows(), "runtime": _Rows()}
     for shape, numbers, _ in reader:
@@ -201,18 +214,14 @@ def read_trace_and_origin(path: Path) -> tuple[Trace, int]:
 def _build_host_ops(host: _Rows, order: list[int], origin: int) -> tuple[HostOp, ...]:
     starts = array("q", (host.starts[row] for row in order))
     ends = array("q", (host.starts[row] + host.durations[row] for row in order))
-    parents = find_parents(starts, ends, [host.templates[row].thread for row in order])
-    return tuple(
-        HostOp(
-            start_s=(host.starts[row] - origin) / 1e9,
-            duration_s=host.durations[row] / 1e9,
-            thread=host.templates[row].thread,
-            external_id=host.externals[row],
-            parent=parent,
-            **host.templates[row].fixed,
-        )
-        for row, parent in zip(order, parents, strict=True)
-    )
+    parents = find_parents(starts, ends, [host.templates[row].place for row in order])
+    ops = []
+    for row, parent in zip(order, parents, strict=True):
+        template = host.templates[row]
+        start, duration = (host.starts[row] - origin) / 1e9, host.durations[row] / 1e9
+        (thread,) = template.place
+        ops.append(HostOp(template.name, start, duration, thread, host.externals[row], parent, *template.details))
+    return tuple(ops)
 
 
 def _build_device_events(
@@ -228,16 +237,12 @@ def _build_device_events(
         op = op_of.get(device.externals[row], -1)
         if op < 0 and launch >= 0:
             op = op_of.get(runtime.externals[launch], -1)
-        events.append(
-            DeviceEvent(
-                start_s=(device.starts[row] - origin) / 1e9,
-                duration_s=device.durations[row] / 1e9,
-                correlation=correlation,
-                host_op=op,
-                launch_start_s=(runtime.starts[launch] - origin) / 1e9 if launch >= 0 else None,
-                **device.templates[row].fixed,
-            )
-        )
+        template = device.templates[row]
+        kind, index, stream = template.place
+        start, duration = (device.starts[row] - origin) / 1e9, device.durations[row] / 1e9
+        launched = (runtime.starts[launch] - origin) / 1e9 if launch >= 0 else None
+        about = (template.name, kind, start, duration, index, stream, correlation, op, launched)
+        events.append(DeviceEvent(*about, *template.details))
     return tuple(events)
 
 
@@ -251,6 +256,14 @@ def _find_launches(wanted: set[int], runtime: _Rows) -> dict[int, int]:
             if known is None or runtime.starts[row] < runtime.starts[known]:
                 launches[correlation] = row
     return launches
+
+
+def _device_and_stream(event: Fields, arguments: Fields) -> tuple[int, int]:
+    device = _whole(arguments.get("device"))
+    stream = _whole(arguments.get("stream"))
+    device = _whole(event.get("pid")) if device is None else device
+    stream = _whole(event.get("tid")) if stream is None else stream
+    return device or 0, stream or 0
 
 
 def _read_devices(*texts: bytes) -> tuple[TraceDevice, ...]:
