@@ -119,7 +119,7 @@ def test_a_launch_whose_id_the_profiler_lost_is_placed_by_its_time() -> None:
     trace = trace_of(name)
     lost = next(i for i, event in enumerate(trace.device_events) if event.name.startswith("conv2d_c1_k1"))
     events = list(trace.device_events)
-    events[lost] = replace(events[lost], host_op=-1)
+    events[lost] = events[lost]._replace(host_op=-1)
     damaged = replace(trace, device_events=tuple(events))
     activities = attribute_activities(damaged, iterations_of(name), source_of(name))
     assert [a.operator for a in activities] == [a.operator for a in activities_of(name)]

@@ -139,7 +139,10 @@ def _written(folder: Path | None, width: int) -> Iterator[Line]:
     if folder is None:
         return
     things = [name for name in ("record.json", "report.html") if (folder / name).is_file()]
-    kinds = (("tables", "*.csv"), ("plots", "*.png"), ("modules", "*.py"), ("traces", "*.trace.json*"), ("logs", "*"))
+    kinds = (
+        *(("kernels", "*.py"), ("tables", "*.csv"), ("plots", "*.png")),
+        *(("modules", "*.py"), ("traces", "*.trace.json*"), ("logs", "*")),
+    )
     for name, pattern in kinds:
         number = sum(1 for path in (folder / name).glob(pattern) if path.is_file())
         things += [f"{number} {name if number > 1 else name[:-1]}"] if number else []
