@@ -1,0 +1,112 @@
+"""What was measured of standalone kernel files: their times, the candidates of a retune, and what won. Seconds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+Config = dict[str, Any]
+"""What distinguishes a candidate: block sizes, ``num_warps`` and ``num_stages``; threads, flags; an implementation."""
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Samples of the time of one call, in the order in which they were taken, and what they say.
+
+    ``low_s`` and ``high_s`` enclose the median with a confidence of 95%; ``mad_s`` is the median distance from it.
+    """
+
+    median_s: float
+    low_s: float
+    high_s: float
+    min_s: float
+    mad_s: float
+    samples: int
+    samples_s: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """The median of ``pairs`` ratios of times that were measured in turn, and the interval that encloses it."""
+
+    median: float
+    low: float
+    high: float
+    pairs: int
+
+
+@dataclass(frozen=True)
+class TriedCandidate:
+    """One candidate of a retune and what became of it.
+
+    ``status`` is ``default``, ``best``, ``finalist``, ``slower`` (dropped in the race), ``duplicate`` (compiles to what
+    another does), ``wrong`` (its outputs differ), ``spills``, ``refused`` (it does not compile or fit here),
+    ``crashed`` or ``hung``; ``reason`` says more. ``median_s`` is of the samples that it was judged by, if any.
+    """
+
+    config: Config
+    status: str
+    reason: str = ""
+    median_s: float | None = None
+    samples: int = 0
+    ratio: Ratio | None = None
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """The outcome of a retune.
+
+    ``tried`` counts the candidates beside the default that were checked and timed. ``default_s`` and ``best_s`` are
+    medians of the same final rounds, ``ratio`` is best over default in these, ``speedup`` its inverse. Where
+    nothing was surely faster, the best is the default. ``state`` says which times were compared: ``cold`` or ``warm``.
+    """
+
+    method: str
+    state: str
+    candidates: tuple[TriedCandidate, ...]
+    tried: int
+    default_s: float
+    best_s: float
+    speedup: float
+    verdict: str
+    best_config: Config
+    ratio: Ratio | None = None
+    time_s: float = 0.0
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class MeasuredKernel:
+    """One standalone file as it was timed on this machine.
+
+    ``bandwidth`` (bytes per second) and ``flop_rate`` refer to the cold time. ``bound`` is what limits it at most:
+    ``dram``, ``cache``, ``compute`` or ``latency``; ``peak_share`` the share of that roof that it reaches, ``None`` for
+    ``latency`` or where no roof was measured. ``with_zeros`` are the times with zeros for all indices, where it has
+    any. ``advice`` says what is wrong with the measurement, if anything, and what to do.
+    """
+
+    name: str
+    kernel_id: str
+    file: str
+    category: str
+    device: str
+    config: Config
+    cold: Timing
+    warm: Timing
+    method: str
+    moved_bytes: int | None = None
+    flops: float | None = None
+    bandwidth: float | None = None
+    flop_rate: float | None = None
+    bound: str | None = None
+    peak_share: float | None = None
+    in_model_s: float | None = None
+    registers: int | None = None
+    spills: int | None = None
+    shared_memory_bytes: int | None = None
+    occupancy: float | None = None
+    checked: bool | None = None
+    check_message: str = ""
+    with_zeros: dict[str, Timing] = field(default_factory=dict)
+    advice: tuple[str, ...] = ()
+    tuning: Tuning | None = None
