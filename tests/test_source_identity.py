@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import pytest
 from source_data import CPU, GPU, gpu_sample, module_of
 
-from inductor_bench.source.identity import cpp_kernel_id, operator_id, triton_kernel_id
+from inductor_bench.records.launch import Argument, Launch, Storage, TensorView, Values
+from inductor_bench.source.identity import cpp_kernel_id, launch_key, operator_id, triton_kernel_id
 
 KERNEL = module_of(GPU / "mixnet_l_train" / "forward.py").kernels[2]
 HELPED = module_of(GPU / "scan_combo" / "module_0.py").kernels[2]
@@ -25,7 +27,10 @@ def test_ids_are_sixteen_hexadecimal_digits() -> None:
     [
         (KERNEL.name, KERNEL.name.rsplit("_", 1)[0] + "_17"),
         (KERNEL.name, "triton_"),
-        (r"multi_processor_count=132, cc=90", "multi_processor_count=108, cc=80"),
+        (r"multi_processor_count=132, cc=90, major=9", "multi_processor_count=108, cc=80, major=8"),
+        (r"DeviceProperties\(type='cuda'.*?\)", "DeviceProperties(type='hip', cc='gfx942', warp_size=64)"),
+        (r"'launch_pdl': False, 'disable_ftz': False, ", ""),
+        (r"\(\n    size_hints=(.*),\n", r"(size_hints=\1,\n    "),
         (r"'backend_hash': '\w+'", "'backend_hash': 'ABC'"),
         (r"'spill_threshold': 16, ", ""),
         (r"'kernel_num_gb': [0-9.e-]+", "'kernel_num_gb': 1"),
@@ -50,6 +55,10 @@ def test_names_devices_and_settings_do_not_count(pattern: str, replacement: str)
         (r"'in_ptr0': '\*fp16'", "'in_ptr0': '*bf16'"),
         (r"'constants': \{\}", "'constants': {'xnumel': 1}"),
         (r"    x1 = xindex // 32\n", "    x1 = xindex // 64\n"),
+        (r"'enable_fp_fusion': True", "'enable_fp_fusion': False"),
+        (r"'launch_pdl': False", "'launch_pdl': True"),
+        (r"0\.0", "1.0"),
+        (r"\.to\(tl\.float32\)", ".to(tl.float64)"),
         (r"\(0,\): \[\['tt\.divisibility', 16\]\], ", ""),
     ],
 )
@@ -62,6 +71,41 @@ def test_kind_sizes_types_and_body_count(pattern: str, replacement: str) -> None
 def test_helpers_count_on_either_side_of_the_kernel() -> None:
     assert triton_kernel_id(HELPED.source.replace("arg0_0 + arg1_0", "arg0_0 * arg1_0")) != HELPED.kernel_id
     assert triton_kernel_id(USER.source.replace("return x * 2", "return x * 3")) != USER.kernel_id
+
+
+def test_grids_and_constants_of_user_and_combo_kernels_count() -> None:
+    (tuned,) = [one for one in module_of(GPU / "gpu_kinds" / "2_inference.py").kernels if one.name == "mul_kernel_1"]
+    for kernel, pattern, replacement in (
+        (tuned, r"'python': \['4096'", "'python': ['8192'"),
+        (tuned, r"configs=\[\{'BLOCK': 256", "configs=[{'BLOCK': 512"),
+        (USER, r"'BLOCK': 512|'BLOCK': 256", "'BLOCK': 128"),
+        (
+            gpu_sample("foreach").kernels[0],
+            r"'default_config': \{'XBLOCK': 1024\}",
+            "'default_config': {'XBLOCK': 512}",
+        ),
+    ):
+        changed = re.sub(pattern, replacement, kernel.source)
+        assert changed != kernel.source, pattern
+        assert triton_kernel_id(changed) != kernel.kernel_id, pattern
+    spelled = re.sub(r", 'cpp': \[.*?\], 'python_slow': \[.*?\]", "", tuned.source)
+    assert spelled != tuned.source and triton_kernel_id(spelled) == tuned.kernel_id
+
+
+def test_a_library_call_has_the_same_id_whatever_values_it_was_given() -> None:
+    drawn = Storage(24, "int64", "cuda", 256, Values("integers", low=0, high=9))
+    held = replace(drawn, alignment=64, values=Values("recorded", data="eJw="))
+    view = TensorView(0, 0, (3,), (1,), "int64", 8)
+    launch = Launch("", "aten.sum.default", 1, (0,), (drawn,), (Argument("tensor", tensor=view),))
+    other = replace(launch, calls=7, positions=(3, 4), storages=(held,))
+    assert launch_key(launch) == launch_key(other)
+    for changed in (
+        replace(launch, arguments=(Argument("tensor", tensor=replace(view, shape=(2,))),)),
+        replace(launch, keywords={"dtype": Argument("dtype", text="float32")}),
+        replace(launch, storages=(replace(drawn, dtype="int32"),)),
+        replace(launch, operator="aten.prod.default"),
+    ):
+        assert launch_key(changed) != launch_key(launch)
 
 
 def test_own_file_of_a_kernel_has_the_id_of_its_definition() -> None:

@@ -90,6 +90,10 @@ def test_vectors_are_as_wide_as_the_source_needs() -> None:
     assert vector_bits("at::vec::Vectorized<float>(1)", "avx512") == 512
     assert vector_bits(wide, "avx512") == 256  # told to use half of what the processor has
     assert vector_bits(wide, "default") == 256
+    half = "tmp = at::vec::Vectorized<at::BFloat16>::loadu(p + x0, static_cast<int64_t>({}));"
+    assert vector_bits(half.format(16) + "at::vec::convert<float>(tmp)", "avx512") == 512
+    assert vector_bits(half.format(32) + "at::vec::convert<float,2,at::BFloat16,1>(tmp)", "avx512") == 512
+    assert vector_bits(half.format(16) + "at::vec::convert<float,2,at::BFloat16,1>(tmp)", "avx512") == 256
 
 
 @pytest.mark.parametrize(
@@ -122,8 +126,27 @@ def test_arrays_by_thread_count_as_threads_and_arrays_by_lane_do_not() -> None:
 
 def test_times_are_ordered_and_the_cache_is_found() -> None:
     timing = timing_cpu.summarize([3.0, 1.0, 2.0])
+    assert timing.pop("samples_s") == [3.0, 1.0, 2.0]
     assert timing == {"median_s": 2.0, "low_s": 1.0, "high_s": 3.0, "min_s": 1.0, "samples": 3}
     assert 1 << 18 <= timing_cpu.last_level_cache_bytes() <= 1 << 30
+
+
+def test_vectors_are_those_of_the_capture_not_of_this_processor(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "cache"))
+    source = SOURCE.replace("in_ptr1[in_ptr0[i]] * 2.0f", "at::vec::Vectorized<float>::size()")
+    text = gather_text(source, threads=None, vector_isa="avx2")
+    assert text.startswith('"""cpp_gather\n') and "vectors of 256 bits" in text.split('"""')[1]
+    namespace: dict[str, Any] = {"__name__": "gather", "__file__": str(tmp_path / "gather.py")}
+    exec(compile(text, "gather.py", "exec"), namespace)
+    arguments = namespace["make_arguments"]()
+    try:
+        namespace["call"](arguments)
+    except namespace["RefusedError"] as refused:  # a processor without AVX2
+        assert "is written for vectors of 256 bits; this machine has" in str(refused)
+    else:
+        assert arguments.args[2].unique().tolist() == [8]
 
 
 def run(path: Path, *options: str) -> subprocess.CompletedProcess[str]:

@@ -8,6 +8,7 @@ import json
 import os
 import subprocess
 import sys
+from collections import defaultdict
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -52,12 +53,28 @@ if __name__ == '__main__':
 MODULES = (
     *(
         f"samples/{name}/module_0"
-        for name in ("attention", "combo", "cooperative", "dynamic", "foreach", "scan", "user")
+        for name in (
+            "attention",
+            "combo",
+            "combo_fixed",
+            "cooperative",
+            "dynamic",
+            "foreach",
+            "multi",
+            "partition",
+            "scan",
+            "user",
+            "wrapper",
+        )
     ),
     *(f"gpu_kinds/{name}" for name in ("0_forward", "0_backward", "2_inference", "3_inference", "4_inference")),
     "tem/module_0",
     "flex/module_0",
 )
+KINDS = {
+    "pointwise", "reduction", "persistent_reduction", "cooperative_reduction", "split_scan", "foreach", "combo",
+    "template", "user_triton",
+}  # fmt: skip
 
 
 def view(storage: int, count: int, dtype: str = "float32", offset: int = 0) -> Argument:
@@ -92,6 +109,15 @@ def every_kernel() -> dict[str, str]:
             if kernel.language == "triton" and kernel.name in launches:
                 files[file_name(kernel.name, kernel.kernel_id, files)] = write(kernel, launches[kernel.name])
     return files
+
+
+def facts_of(text: str) -> dict[str, Any]:
+    """What a standalone file has recorded, which is its first assignment."""
+    begin = text.index("\nRECORDED = ")
+    (recorded,) = ast.parse(text[begin : text.index("\n}\n", begin) + 2]).body
+    assert isinstance(recorded, ast.Assign)
+    facts: dict[str, Any] = ast.literal_eval(recorded.value)
+    return facts
 
 
 def test_the_kernel_is_kept_but_for_its_harness_and_its_device() -> None:
@@ -234,15 +260,12 @@ def test_every_recorded_kind_gives_a_file_that_parses() -> None:
     files = every_kernel()
     categories = set()
     for text in files.values():
-        recorded = next(node for node in ast.parse(text).body if isinstance(node, ast.Assign))
-        facts = ast.literal_eval(recorded.value)
+        ast.parse(text)
+        facts = facts_of(text)
         categories.add(facts["category"])
         assert harness.touched_bytes(facts["launch"]) > 0  # scalars' empty shapes are kept
     assert len(files) >= 50
-    assert categories >= {
-        "pointwise", "reduction", "persistent_reduction", "cooperative_reduction", "split_scan", "foreach", "combo",
-        "template", "user_triton",
-    }  # fmt: skip
+    assert categories >= KINDS
 
 
 def test_a_float8_or_recorded_storage_is_filled(tmp_path: Path) -> None:
@@ -261,20 +284,27 @@ def test_a_float8_or_recorded_storage_is_filled(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="needs triton")
-def test_files_of_every_kind_compile_for_an_h200(tmp_path: Path) -> None:
-    files = {name: text for name, text in every_kernel().items() if "triton_for_fused_1" not in name}
-    chosen = sorted(files, key=lambda name: (not name.startswith(("add_", "mul_", "triton_tem", "triton_spl")), name))[
-        :45
-    ]
+def test_files_of_every_kind_compile_for_an_h200_and_a_broken_one_does_not(tmp_path: Path) -> None:
+    files = every_kernel()
+    by_kind: dict[str, list[str]] = defaultdict(list)
+    for name in sorted(files, key=lambda name: len(files[name])):
+        by_kind[facts_of(files[name])["category"]].append(name)
+    assert by_kind.keys() >= KINDS
+    chosen = [name for names in by_kind.values() for name in names[:2]]
     for name in chosen:
         (tmp_path / name).write_text(files[name], encoding="utf-8")
+    broken = files[chosen[0]].replace("tl.store(", "tl.stoer(")
+    assert broken != files[chosen[0]]
+    (tmp_path / "broken.py").write_text(broken, encoding="utf-8")
     script = Path(__file__).parent / "triton_offline.py"
     environment = {**os.environ, "TRITON_CACHE_DIR": str(tmp_path / "cache"), "CUDA_VISIBLE_DEVICES": ""}
-    command = [sys.executable, str(script), *chosen]
+    command = [sys.executable, str(script), *chosen, "broken.py"]
     ended = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=environment, check=False)
     assert ended.returncode == 0, ended.stderr[-2000:]
     results = json.loads(ended.stdout.splitlines()[-1])
+    assert "stoer" in results.pop("broken.py")["error"]
     assert set(results) == set(chosen)
     for name, result in results.items():
+        assert "error" not in result, (name, result)
         assert result["target"] == "cuda:90" and result["cubin"] > 1000, name
-        assert bool(result["zeroed"]) == ("triton_spl" in name)
+        assert bool(result["zeroed"]) == (name in by_kind["split_scan"])

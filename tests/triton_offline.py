@@ -1,4 +1,7 @@
-"""Compiles standalone Triton files for an H200 without a GPU: ``python triton_offline.py FILE...``, one JSON line."""
+"""Compiles standalone Triton files for an H200 without a GPU: ``python triton_offline.py FILE...``, one JSON line.
+
+What Triton refuses to compile has an ``error``; any other failure ends the script.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ from types import ModuleType
 from typing import Any
 
 import torch
+import triton
 
 
 def pretend_gpu() -> None:
@@ -32,7 +36,10 @@ def load(path: str) -> ModuleType:
 def compile_file(path: str) -> dict[str, Any]:
     file = load(path).FILE
     configs = file.kernel.configs
-    compiled = file.kernel._precompile_config(configs[0])
+    try:
+        compiled = file.kernel._precompile_config(configs[0])
+    except triton.compiler.CompilationError as error:
+        return {"error": str(error)}
     kernel = compiled.kernel
     return {
         "target": f"{kernel.metadata.target.backend}:{kernel.metadata.target.arch}",

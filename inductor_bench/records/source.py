@@ -83,6 +83,8 @@ class ModuleSource:
     ``role`` is ``forward``, ``backward``, ``inference`` or ``unknown`` (cpp_wrapper modules carry no mark).
     ``graph_number`` is the number of the AOT id. ``has_harness`` tells whether it can be run from the file.
     ``frozen`` tells that weights were folded into the module (freezing). ``unbacked`` that sizes depend on data.
+    In a module that was edited or cut short, ``undefined`` are the kernels that it calls and does not define, with
+    their numbers of calls, and ``cut_short`` tells that the end of its calls is missing.
     """
 
     role: str
@@ -99,6 +101,8 @@ class ModuleSource:
     kernels: tuple[KernelDefinition, ...] = ()
     calls: tuple[CallSite, ...] = ()
     inputs: tuple[ModuleInput, ...] = ()
+    undefined: tuple[tuple[str, int], ...] = ()
+    cut_short: bool = False
 
 
 @dataclass(frozen=True)

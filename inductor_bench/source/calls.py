@@ -70,7 +70,7 @@ class _Reader:
         self._choices = choices
         self._functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
         self._entry = find_entry(tree)
-        self._partitions = _partition_names(tree)
+        self._partitions = partition_names(tree)
         self._open: list[str] = []
         self._read_to = 0
         self.sites: list[CallSite] = []
@@ -136,7 +136,7 @@ class _Reader:
         function = call.func
         if isinstance(function, ast.Subscript):
             return self._partition(function)
-        path = _dotted(function)
+        path = dotted(function)
         head = path[0] if path else ""
         if head in self._kernels and (len(path) == 1 or path[1:] in (("run",), (head,))):
             return _Target(head, kernel=head)
@@ -153,7 +153,7 @@ class _Reader:
 
     def _partition(self, function: ast.Subscript) -> _Target | None:
         number = function.slice.value if isinstance(function.slice, ast.Constant) else None
-        if _dotted(function.value) != ("self", "partitions") or not isinstance(number, int):
+        if dotted(function.value) != ("self", "partitions") or not isinstance(number, int):
             return None
         name = self._partitions[number]
         return _Target(name, function=name) if name in self._functions else None
@@ -171,24 +171,30 @@ def find_entry(tree: ast.Module) -> ast.FunctionDef | None:
     return None
 
 
-def _partition_names(tree: ast.Module) -> tuple[str, ...]:
+def partition_names(tree: ast.Module) -> tuple[str, ...]:
+    """The functions that ``self.partitions`` holds, in order."""
     for node in tree.body:
         value = node.value if isinstance(node, ast.Assign) else None
-        if isinstance(value, ast.Call) and _dotted(value.func) == ("Runner",):
+        if isinstance(value, ast.Call) and dotted(value.func) == ("Runner",):
             lists = [keyword.value for keyword in value.keywords if keyword.arg == "partitions"]
             items = [item for one in lists if isinstance(one, ast.List) for item in one.elts]
             return tuple(item.id for item in items if isinstance(item, ast.Name))
     return ()
 
 
+_LEAVES = (ast.Name, ast.Constant, ast.expr_context)
+
+
 def _in_order(node: ast.AST) -> Iterator[ast.Call]:
     for child in ast.iter_child_nodes(node):
-        yield from _in_order(child)
+        if not isinstance(child, _LEAVES):
+            yield from _in_order(child)
     if isinstance(node, ast.Call):
         yield node
 
 
-def _dotted(node: ast.expr) -> tuple[str, ...]:
+def dotted(node: ast.expr) -> tuple[str, ...]:
+    """The parts of a dotted name; none for any other expression."""
     names: list[str] = []
     while isinstance(node, ast.Attribute):
         names.append(node.attr)

@@ -110,17 +110,29 @@ def _operator(function: str, line: str, comment: Comment) -> str | None:
     return max(known, key=len, default=f"aten.{name}")
 
 
-def _autotuned(block: _Text) -> tuple[Definition, ...]:
+def autotuning_blocks(tree: ast.Module) -> Iterator[ast.Module]:
+    """The Python code that launches each Triton kernel once to tune it, kept as text before a C++ wrapper."""
+    for one in _strings(tree):
+        if one.text.lstrip().startswith(_AUTOTUNING) and (block := _parse_block(one)[0]) is not None:
+            yield block
+
+
+def _parse_block(block: _Text) -> tuple[ast.Module | None, str, int]:
+    """The code below the heading, parsed if it can be, as text, and how many lines stand before it."""
     heading, _, code = block.text.partition("\n")
     lines_before = 1
     if not heading.strip():
         _, _, code = code.partition("\n")
         lines_before = 2
     try:
-        tree = ast.parse(code)
+        return ast.parse(code), code, lines_before
     except SyntaxError:
-        return ()
-    return read_definitions(tree, code.splitlines(), block.line + lines_before - 1)
+        return None, code, lines_before
+
+
+def _autotuned(block: _Text) -> tuple[Definition, ...]:
+    tree, code, lines_before = _parse_block(block)
+    return () if tree is None else read_definitions(tree, code.splitlines(), block.line + lines_before - 1)
 
 
 def _lazy(name: str, text: str, line: int) -> Definition:

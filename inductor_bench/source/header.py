@@ -13,13 +13,14 @@ _AOT_ID = re.compile(r"^# AOT ID: .*?(\d+)_(forward|backward|inference)\b", re.M
 _SYMBOL = r"^[ \t]+(?:int64_t |auto )?{}\d+ = "
 _BACKED = re.compile(_SYMBOL.format("s"), re.MULTILINE)
 _UNBACKED = re.compile(_SYMBOL.format("z?u"), re.MULTILINE)
-_FROZEN = re.compile(r"\b_frozen_param\d+\b")
+# A pattern that begins with plain letters is searched for many times faster than one that begins with \b.
+_FROZEN = re.compile(r"_frozen_param\d+\b")
 _DEVICE = (
-    re.compile(r"\bdevice_str='(\w+)'"),
+    re.compile(r"device_str='(\w+)'"),
     re.compile(r'^ +device_type="(\w+)"', re.MULTILINE),
-    re.compile(r"\bwith torch\.(cuda|xpu)\._DeviceGuard\("),
+    re.compile(r"with torch\.(cuda|xpu)\._DeviceGuard\("),
     re.compile(r"= empty_strided_(cuda|xpu|mtia)\("),
-    re.compile(r"\brand_strided\(.*device='(cuda|xpu|mps|mtia)"),
+    re.compile(r"rand_strided\(.*device='(cuda|xpu|mps|mtia)"),
 )
 
 

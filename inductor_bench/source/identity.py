@@ -9,9 +9,14 @@ from __future__ import annotations
 import ast
 import hashlib
 import re
+from collections.abc import Hashable
+
+from ..records.launch import Launch
 
 _HEURISTIC_FIELDS = ("config", "configs", "size_hints", "reduction_hint", "tile_hint", "num_stages", "num_warps")
 _META_FIELDS = ("signature", "constants")
+# They change the code; versions of torch differ in whether they write down what is the default.
+_DEFAULTS = {"enable_fp_fusion": "True", "disable_ftz": "False", "launch_pdl": "False", "native_matmul": "False"}
 _HARNESS = re.compile(r"^(?:def get_args\(|def call\(|if __name__ ==)", re.MULTILINE)
 _DEFINITION = re.compile(r"^@triton_heuristics\.", re.MULTILINE)
 _FUNCTION = re.compile(r"^@triton\.jit\s+def (\w+)\(", re.MULTILINE)
@@ -43,8 +48,14 @@ def cpp_kernel_id(source: str) -> str:
 
 
 def operator_id(operator: str, arguments_text: str) -> str:
-    """The id of a library call: the operator, and its arguments as text (shapes, strides, types)."""
+    """The id of a library call: the operator, and its arguments as text (shapes, strides, types; no values)."""
     return _digest(("operator", operator, " ".join(arguments_text.split())))
+
+
+def launch_key(launch: Launch) -> Hashable:
+    """What is the same for a call in two runs of a module: all but the values and how often it was made."""
+    layout = tuple((storage.size_bytes, storage.dtype, storage.device) for storage in launch.storages)
+    return launch.kernel, launch.operator, launch.arguments, tuple(launch.keywords.items()), layout
 
 
 def text_kernel_id(language: str, source: str, name: str) -> str:
@@ -69,14 +80,26 @@ def _facts(decorator: ast.Call) -> list[str]:
             facts.append(f"{key}={ast.unparse(value)}")
         elif key == "configs":
             facts.append(f"divisible={_divisible(value)}")
+        elif key in _DEFAULTS and ast.unparse(value) != _DEFAULTS[key]:
+            facts.append(f"{key}={ast.unparse(value)}")
+    for key, value in _entries(values.get("inductor_meta")):
+        if key == "combo_grid_meta":
+            facts.append(f"{key}={ast.unparse(value)}")
+        elif key == "precomputed_grids" and isinstance(value, ast.List):
+            facts.append(f"grids={[_grid(item) for item in value.elts]}")
     return [ast.unparse(decorator.func), *sorted(facts)]
 
 
-def _entries(node: ast.expr | None) -> list[tuple[object, ast.expr]]:
+def _entries(node: ast.expr | None) -> list[tuple[str, ast.expr]]:
     if not isinstance(node, ast.Dict):
         return []
     pairs = zip(node.keys, node.values, strict=True)
-    return [(key.value, value) for key, value in pairs if isinstance(key, ast.Constant)]
+    return [(str(key.value), value) for key, value in pairs if isinstance(key, ast.Constant)]
+
+
+def _grid(grid: ast.expr) -> list[str]:
+    """The blocks of a launch by configuration; the same in other spellings is left out."""
+    return [ast.unparse(value) for key, value in _entries(grid) if key in ("config", "python")]
 
 
 def _divisible(configs: ast.expr) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 
 from ..errors import InductorBenchError
@@ -10,6 +11,7 @@ from ..records.source import CallSite, KernelDefinition, ModuleSource
 from .calls import find_entry, read_calls
 from .cpp_text import has_profile_mark, read_threads, read_vector_lanes
 from .cpp_wrapper import read_wrapped_calls, read_wrapped_definitions
+from .damage import find_undefined, is_cut_short
 from .definitions import Definition, describe_kernel, is_kernel_file, read_definitions, read_multi_kernels
 from .header import read_header
 from .inputs import read_inputs
@@ -18,13 +20,15 @@ _CAPTURE_HINT = "a compiled module is what a 'Compiled module path:' line names"
 _INDUCTOR = re.compile(r"\bAsyncCompile\(\)|\bCppWrapperCodeCache\b|^ +args\.clear\(\)", re.MULTILINE)
 
 
+@functools.lru_cache(maxsize=2)
+@functools.lru_cache(maxsize=4)  # of a module of hundreds of kernels this takes a second
 def read_module(text: str) -> ModuleSource:
-    """Reads a compiled module.
+    """Reads a compiled module; of a text that was read just before, what was found then.
 
     Raises:
         InductorBenchError: the text is not a module that Inductor compiled; it says what it is instead, where it can.
     """
-    tree = _parse(text)
+    tree = parse_module(text)
     lines = text.splitlines()
     header = read_header(text)
     if header.cpp_wrapper:
@@ -50,21 +54,36 @@ def read_module(text: str) -> ModuleSource:
         kernels=kernels,
         calls=calls,
         inputs=read_inputs(tree),
+        undefined=find_undefined(tree),
+        cut_short=is_cut_short(tree),
     )
 
 
-def _parse(text: str) -> ast.Module:
+@functools.lru_cache(maxsize=1)  # a module is read several times in turn: its kernels, then its launches
+def parse_module(text: str) -> ast.Module:
+    """The syntax tree of a compiled module; it must not be changed.
+
+    Raises:
+        InductorBenchError: the text is something else.
+    """
     try:
         tree = ast.parse(text)
-    except (SyntaxError, ValueError) as error:
-        raise InductorBenchError(f"not a compiled module: it is not Python ({error})", _CAPTURE_HINT) from None
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        what = f"line {error.lineno}: {error.msg}" if isinstance(error, SyntaxError) else error
+        raise InductorBenchError(
+            f"not a compiled module: it is not Python ({what})", f"it may be cut short or edited; {_CAPTURE_HINT}"
+        ) from None
     if is_kernel_file(tree):
         raise InductorBenchError(
             "this is the file of a single Triton kernel, not a compiled module",
             f"give the module that calls it; {_CAPTURE_HINT}",
         )
-    if not _INDUCTOR.search(text) or (find_entry(tree) is None and "CppWrapperCodeCache" not in text):
+    if not _INDUCTOR.search(text):
         raise InductorBenchError("not a compiled module: nothing in it was written by Inductor", _CAPTURE_HINT)
+    if find_entry(tree) is None and "CppWrapperCodeCache" not in text:
+        raise InductorBenchError(
+            "not a whole compiled module: it has no function `call`", f"it may be cut short or edited; {_CAPTURE_HINT}"
+        )
     return tree
 
 

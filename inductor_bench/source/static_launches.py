@@ -10,45 +10,19 @@ import ast
 import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from ..records.launch import Argument, Launch, Storage, TensorView, Values
+from ..records.launch import Launch
 from ..records.source import KernelDefinition, ModuleSource
-from .calls import find_entry
+from .calls import dotted, find_entry, partition_names
+from .cpp_wrapper import autotuning_blocks
+from .definitions import read_multi_kernels
+from .module import parse_module
+from .static_arguments import Pointer, Value, View, describe_launch, read_pointers
 
-ALLOCATORS = re.compile(r"empty_strided(_cuda|_cpu|_xpu|_cpu_pinned|_mtia|_p2p)?")
-ITEM_SIZES = {"bool": 1, "uint8": 1, "int8": 1, "float16": 2, "bfloat16": 2, "int16": 2, "int32": 4, "float32": 4}
-TRITON_TYPES = {
-    "fp16": "float16",
-    "bf16": "bfloat16",
-    "fp32": "float32",
-    "fp64": "float64",
-    "i1": "bool",
-    "u8": "uint8",
-    "i8": "int8",
-    "i16": "int16",
-    "i32": "int32",
-    "i64": "int64",
-    "u64": "uint64",
-    "fp8e4nv": "float8_e4m3fn",
-    "fp8e5": "float8_e5m2",
-}
-CPP_TYPES = {
-    "float": "float32",
-    "double": "float64",
-    "half": "float16",
-    "bfloat16": "bfloat16",
-    "int64_t": "int64",
-    "int32_t": "int32",
-    "int16_t": "int16",
-    "int8_t": "int8",
-    "uint8_t": "uint8",
-    "bool": "bool",
-}
-ALIGNMENT = 64
-"""What torch's allocators guarantee, at least."""
-
-ARITHMETIC: Mapping[type, Callable[[int, int], int]] = {
+_ALLOCATOR = re.compile(r"empty_strided(_cuda|_cpu|_xpu|_cpu_pinned|_mtia|_p2p)?|generate_example_value")
+_BLOCKS = ("body", "orelse", "finalbody")
+_ARITHMETIC: Mapping[type, Callable[[int, int], int]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
     ast.Mult: operator.mul,
@@ -57,42 +31,50 @@ ARITHMETIC: Mapping[type, Callable[[int, int], int]] = {
 }
 
 
-@dataclass(frozen=True)
-class _Buffer:
-    """A tensor variable: where its storage began and how it views it. Unknown shapes are ``None``."""
-
-    storage: int
-    offset: int = 0
-    shape: tuple[int, ...] | None = None
-    stride: tuple[int, ...] | None = None
-    dtype: str | None = None
-
-
 def read_static_launches(text: str, source: ModuleSource) -> tuple[Launch, ...]:
     """The distinct launches of the module's own kernels, in call order.
 
     A kernel whose arguments cannot be followed is left out. Integer storages are filled with zeros, as Inductor's own
-    harness does, because the text holds no bounds.
+    harness does, because the text holds no bounds. All kernels of a multi-kernel count as launched.
     """
-    reader = _Reader(source)
-    entry = find_entry(ast.parse(text))
+    tree = parse_module(text)
+    reader = _Reader(tree, source)
+    entry = find_entry(tree)
     if entry is not None:
         reader.follow(entry.body)
-    return tuple(reader.launches())
+        return tuple(reader.launches.values())
+    for block in autotuning_blocks(tree):
+        reader.follow(block.body)
+    # Compile-time tuning launches each kernel once; how often the wrapper does stands in the calls.
+    names = [call.kernel for call in source.calls if call.kernel is not None]
+    places = {name: tuple(place for place, other in enumerate(names) if other == name) for name in names}
+    return tuple(
+        replace(launch, calls=len(places[launch.kernel]), positions=places[launch.kernel])
+        for launch in reader.launches.values()
+        if launch.kernel in places
+    )
 
 
 class _Reader:
-    def __init__(self, source: ModuleSource) -> None:
+    """Follows statements: what each variable holds, and the launches on the way."""
+
+    def __init__(self, tree: ast.Module, source: ModuleSource) -> None:
+        self.launches: dict[tuple[object, ...], Launch] = {}
         self._kernels = {kernel.name: kernel for kernel in source.kernels}
+        self._pointers: dict[str, list[Pointer] | None] = {}
+        self._choices = {
+            name: kernels for name, kernels in read_multi_kernels(tree).items() if self._kernels.keys() >= set(kernels)
+        }
+        self._slices = _argument_slices(tree)
+        self._functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
+        self._partitions = partition_names(tree)
         self._inputs = {item.name: item for item in source.inputs}
         self._device = source.device
-        self._names: dict[str, _Buffer | int] = {}
-        self._storages = 0
-        self._found: dict[tuple[object, ...], Launch] = {}
+        self._names: dict[str, Value] = {}
+        self._returned: Value | None = None
+        self._open: list[str] = []
+        self._sizes: list[int] = []
         self._position = 0
-
-    def launches(self) -> Sequence[Launch]:
-        return list(self._found.values())
 
     def follow(self, body: Sequence[ast.stmt]) -> None:
         for statement in body:
@@ -100,154 +82,191 @@ class _Reader:
                 self._assign(statement.targets[0], statement.value)
             elif isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
                 self._call(statement.value)
-            for field in ("body", "orelse"):
-                self.follow(getattr(statement, field, []))
+            elif isinstance(statement, ast.Return) and statement.value is not None:
+                self._returned = self._evaluate(statement.value)
+            elif not isinstance(statement, ast.FunctionDef | ast.ClassDef):
+                for field in _BLOCKS:
+                    self.follow(getattr(statement, field, ()))
 
     def _assign(self, target: ast.expr, value: ast.expr) -> None:
-        if isinstance(target, ast.Tuple) and isinstance(value, ast.Name) and value.id == "args":
-            for name in target.elts:
+        if isinstance(target, ast.Name):
+            self._names[target.id] = self._known(value)
+        elif isinstance(target, ast.Tuple):
+            values = self._evaluate(value)
+            parts = values if isinstance(values, tuple) and len(values) == len(target.elts) else None
+            for index, name in enumerate(target.elts):
                 if isinstance(name, ast.Name):
-                    self._names[name.id] = self._input(name.id)
-        elif isinstance(target, ast.Name):
-            found = self._evaluate(value)
-            self._names[target.id] = found if found is not None else self._new()
+                    self._names[name.id] = self._input(name.id) if parts is None else parts[index]
 
-    def _new(self, **known: object) -> _Buffer:
-        self._storages += 1
-        return _Buffer(self._storages - 1, **known)  # type: ignore[arg-type]
-
-    def _input(self, name: str) -> _Buffer | int:
+    def _input(self, name: str) -> Value:
+        """An argument of the module; a tensor of unknown shape where the harness does not tell."""
         item = self._inputs.get(name)
         if item is not None and item.kind == "int":
             return item.value or 0
         if item is None or item.kind != "tensor":
             return self._new()
-        return self._new(shape=item.shape, stride=item.stride, dtype=item.dtype)
+        return self._new(item.shape, item.stride, item.dtype)
+
+    def _new(
+        self,
+        shape: tuple[int, ...] | None = None,
+        stride: tuple[int, ...] | None = None,
+        dtype: str | None = None,
+    ) -> View:
+        self._sizes.append(0)
+        return self._sized(View(len(self._sizes) - 1, 0, shape, stride, dtype))
+
+    def _sized(self, view: View) -> View:
+        if view.shape is not None and view.stride is not None and view.dtype is not None:
+            self._sizes[view.storage] = max(self._sizes[view.storage], view.extent[1])
+        return view
+
+    def _known(self, node: ast.expr) -> Value:
+        value = self._evaluate(node)
+        return self._new() if value is None else value
 
     def _call(self, call: ast.Call) -> None:
-        name = _name_of(call.func)
+        path = dotted(call.func)
+        name = path[0] if path else ""
         if name == "assert_size_stride" and len(call.args) >= 3 and isinstance(call.args[0], ast.Name):
-            known = self._names.get(call.args[0].id)
-            if isinstance(known, _Buffer):
-                shape, stride = self._sizes(call.args[1]), self._sizes(call.args[2])
-                if shape is not None and stride is not None:
-                    self._names[call.args[0].id] = replace(known, shape=shape, stride=stride)
-            return
-        head = name.removesuffix(".run")
-        if head in self._kernels:
-            self._launch(self._kernels[head], call.args)
+            self._learn_shape(call.args[0].id, self._sizes_of(call.args[1]), self._sizes_of(call.args[2]))
+        elif name in self._kernels and path[1:] in ((), ("run",)):
+            self._launch([(self._kernels[name], [self._evaluate(node) for node in call.args])])
+        elif name in self._choices:
+            values = [self._evaluate(node) for node in call.args]
+            taken = self._slices.get(name, {})
+            chosen = enumerate(self._kernels[kernel] for kernel in self._choices[name])
+            self._launch([(one, _taken(values, taken.get(index))) for index, one in chosen])
+        else:
+            self._evaluate(call)
 
-    def _evaluate(self, node: ast.expr) -> _Buffer | int | None:
+    def _learn_shape(self, name: str, shape: tuple[int, ...] | None, stride: tuple[int, ...] | None) -> None:
+        known = self._names.get(name)
+        if isinstance(known, View) and shape is not None and stride is not None:
+            self._names[name] = self._sized(replace(known, shape=shape, stride=stride))
+
+    def _evaluate(self, node: ast.expr) -> Value | None:
         if isinstance(node, ast.Name):
             return self._names.get(node.id)
-        if isinstance(node, ast.Constant) and isinstance(node.value, int):
-            return int(node.value)
-        if isinstance(node, ast.BinOp) and type(node.op) in ARITHMETIC:
+        if isinstance(node, ast.Constant):
+            return node.value if isinstance(node.value, int | float) else None
+        if isinstance(node, ast.Tuple | ast.List):
+            return tuple(self._known(item) for item in node.elts)
+        if isinstance(node, ast.Call):
+            return self._result(node)
+        if isinstance(node, ast.Subscript):
+            whole, index = self._evaluate(node.value), self._evaluate(node.slice)
+            inside = isinstance(whole, tuple) and isinstance(index, int) and -len(whole) <= index < len(whole)
+            return whole[index] if inside else None  # type: ignore[index]
+        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+            value = self._evaluate(node.operand)
+            return -value if isinstance(value, int | float) else None
+        if isinstance(node, ast.BinOp) and type(node.op) in _ARITHMETIC:
             left, right = self._evaluate(node.left), self._evaluate(node.right)
             if isinstance(left, int) and isinstance(right, int) and right:
-                return ARITHMETIC[type(node.op)](left, right)
-            return None
-        return self._allocated(node) if isinstance(node, ast.Call) else None
+                return _ARITHMETIC[type(node.op)](left, right)
+        return None
 
-    def _allocated(self, call: ast.Call) -> _Buffer | None:
-        name = _name_of(call.func)
-        if ALLOCATORS.fullmatch(name) and len(call.args) >= 2:
-            shape, stride = self._sizes(call.args[0]), self._sizes(call.args[1])
+    def _result(self, call: ast.Call) -> Value | None:
+        """What an allocation, a view or a function of the module gives."""
+        path = dotted(call.func)
+        name = path[0] if len(path) == 1 else self._partition(call.func)
+        if name in self._functions:
+            return self._enter(self._functions[name], tuple(self._known(node) for node in call.args))
+        if _ALLOCATOR.fullmatch(name) and len(call.args) >= 2:
             places = [*call.args[2:], *(keyword.value for keyword in call.keywords)]
-            dtype = next((text[6:] for text in map(ast.unparse, places) if text.startswith("torch.")), None)
-            return self._new(shape=shape, stride=stride, dtype=dtype)
+            dtype = next((path[1] for path in map(dotted, places) if path[:1] == ("torch",) and len(path) == 2), None)
+            return self._new(self._sizes_of(call.args[0]), self._sizes_of(call.args[1]), dtype)
         if name == "reinterpret_tensor" and len(call.args) >= 3:
             base = self._evaluate(call.args[0])
             offset = self._evaluate(call.args[3]) if len(call.args) > 3 else 0
-            if isinstance(base, _Buffer) and isinstance(offset, int):
-                shape, stride = self._sizes(call.args[1]), self._sizes(call.args[2])
+            if isinstance(base, View) and isinstance(offset, int):
+                shape, stride = self._sizes_of(call.args[1]), self._sizes_of(call.args[2])
                 return replace(base, shape=shape, stride=stride, offset=base.offset + offset)
         return None
 
-    def _sizes(self, node: ast.expr) -> tuple[int, ...] | None:
-        if not isinstance(node, ast.Tuple):
+    def _partition(self, function: ast.expr) -> str:
+        if isinstance(function, ast.Subscript) and dotted(function.value) == ("self", "partitions"):
+            number = self._evaluate(function.slice)
+            if isinstance(number, int) and number < len(self._partitions):
+                return self._partitions[number]
+        return ""
+
+    def _enter(self, function: ast.FunctionDef, values: tuple[Value, ...]) -> Value | None:
+        if function.name in self._open:
             return None
-        values = [self._evaluate(item) for item in node.elts]
+        outer, returned = self._names, self._returned
+        parameters = [parameter.arg for parameter in function.args.args]
+        self._names = dict(zip(parameters, values, strict=False))
+        self._open.append(function.name)
+        self.follow(function.body)
+        self._open.pop()
+        result, self._names, self._returned = self._returned, outer, returned
+        return result
+
+    def _sizes_of(self, node: ast.expr) -> tuple[int, ...] | None:
+        values = self._evaluate(node) if isinstance(node, ast.Tuple) else None
+        if not isinstance(values, tuple):
+            return None
         sizes = tuple(value for value in values if isinstance(value, int))
         return sizes if len(sizes) == len(values) else None
 
-    def _launch(self, kernel: KernelDefinition, nodes: Sequence[ast.expr]) -> None:
-        self._position += 1
-        values = [self._evaluate(node) for node in nodes]
-        types = pointer_types(kernel)
-        buffers = [value for value in values if isinstance(value, _Buffer)]
-        if None in values or types is None or len(types) != len(buffers):
-            return
-        if any(buffer.shape is None or buffer.stride is None for buffer in buffers):
-            return
-        launch = self._describe(kernel, [value for value in values if value is not None], types)
-        key = (launch.kernel, launch.arguments, launch.storages)
-        known = self._found.get(key)
-        if known is None:
-            self._found[key] = replace(launch, positions=(self._position - 1,))
-        else:
-            positions = (*known.positions, self._position - 1)
-            self._found[key] = replace(known, calls=known.calls + 1, positions=positions)
-
-    def _describe(
-        self, kernel: KernelDefinition, values: Sequence[_Buffer | int], types: Sequence[tuple[str, str]]
-    ) -> Launch:
-        places: dict[int, int] = {}
-        views: list[TensorView] = []
-        arguments: list[Argument] = []
-        mutated: list[int] = []
-        pointers = iter(types)
-        for index, value in enumerate(values):
-            if isinstance(value, int):
-                arguments.append(Argument("int", integer=value))
+    def _launch(self, alternatives: Sequence[tuple[KernelDefinition, Sequence[Value | None]]]) -> None:
+        for kernel, values in alternatives:
+            launch = self._describe(kernel, values)
+            if launch is None:
                 continue
-            name, dtype = next(pointers)
-            if "out_ptr" in name:
-                mutated.append(index)
-            view = TensorView(
-                storage=places.setdefault(value.storage, len(places)),
-                offset=value.offset,
-                shape=value.shape or (),
-                stride=value.stride or (),
-                dtype=dtype,
-                itemsize=ITEM_SIZES.get(dtype, 8 if dtype.endswith("64") else 1),
-            )
-            views.append(view)
-            arguments.append(Argument("tensor", tensor=view))
-        storages = tuple(self._storage([view for view in views if view.storage == place]) for place in places.values())
-        return Launch(kernel.name, None, 1, (), storages, tuple(arguments), {}, tuple(mutated))
+            key = (launch.kernel, launch.arguments, launch.storages)
+            known = self.launches.get(key, replace(launch, calls=0))
+            positions = (*known.positions, self._position)
+            self.launches[key] = replace(known, calls=len(positions), positions=positions)
+        self._position += 1
 
-    def _storage(self, views: Sequence[TensorView]) -> Storage:
-        size = max(_extent(view) for view in views)
-        dtype = views[0].dtype
-        kind = "normal" if "float" in dtype else "zeros"
-        return Storage(size, dtype, self._device, ALIGNMENT, Values(kind))
-
-
-def pointer_types(kernel: KernelDefinition) -> list[tuple[str, str]] | None:
-    """The pointer parameters of a kernel's signature as ``(name, dtype)``, in order; ``None`` if it has none."""
-    if kernel.language == "cpp":
-        match = re.search(r"\bkernel\s*\(([^)]*)\)", kernel.source)
-        parameters = [part for part in match.group(1).split(",") if "*" in part] if match else None
-        return None if parameters is None else [_cpp_pointer(part) for part in parameters]
-    match = re.search(r"'signature': \{([^}]*)\}", kernel.source)
-    if match is None:
-        return None
-    pairs = re.findall(r"'(\w+)': '\*(\w+)'", match.group(1))
-    return [(name, TRITON_TYPES.get(kind, kind)) for name, kind in pairs]
+    def _describe(self, kernel: KernelDefinition, values: Sequence[Value | None]) -> Launch | None:
+        if kernel.name not in self._pointers:
+            self._pointers[kernel.name] = read_pointers(kernel)
+        pointers = self._pointers[kernel.name]
+        views = [value for value in values if isinstance(value, View)]
+        if pointers is None or len(pointers) != len(views) or any(view.stride is None for view in views):
+            return None
+        kinds = iter(pointers)
+        known: list[View | int | float] = []
+        for value in values:
+            if value is None or isinstance(value, tuple):
+                return None
+            if isinstance(value, View):
+                kind = next(kinds).dtype
+                value = value if value.dtype else self._sized(replace(value, dtype=kind))
+            known.append(value)
+        device = "cpu" if kernel.language == "cpp" else self._device
+        return describe_launch(kernel, known, pointers, device, self._sizes)
 
 
-def _cpp_pointer(parameter: str) -> tuple[str, str]:
-    kind, _, name = parameter.replace("const ", "").strip().rpartition("*")
-    return name.strip(), CPP_TYPES.get(kind.strip(), kind.strip())
+def _argument_slices(tree: ast.Module) -> dict[str, dict[int, list[slice]]]:
+    """Which of a multi-kernel's arguments each of its kernels takes."""
+    tables: dict[str, ast.Dict] = {}
+    found = {}
+    for statement in tree.body:
+        if not isinstance(statement, ast.Assign) or not isinstance(statement.targets[0], ast.Name):
+            continue
+        name, value = statement.targets[0].id, statement.value
+        if isinstance(value, ast.Dict):
+            tables[name] = value
+        elif isinstance(value, ast.Call):
+            given = [keyword.value for keyword in value.keywords if keyword.arg == "arg_index"]
+            if given and isinstance(given[0], ast.Name) and given[0].id in tables:
+                found[name] = _read_slices(tables[given[0].id])
+    return found
 
 
-def _extent(view: TensorView) -> int:
-    if 0 in view.shape:
-        return 0
-    last = sum((size - 1) * stride for size, stride in zip(view.shape, view.stride, strict=True))
-    return (view.offset + last + 1) * view.itemsize
+def _taken(values: Sequence[Value | None], parts: Sequence[slice] | None) -> list[Value | None]:
+    return list(values) if parts is None else [value for part in parts for value in values[part]]
 
 
-def _name_of(node: ast.expr) -> str:
-    return ast.unparse(node) if isinstance(node, ast.Name | ast.Attribute) else ""
+def _read_slices(table: ast.Dict) -> dict[int, list[slice]]:
+    parts: dict[int, list[slice]] = {}
+    for key, value in zip(table.keys, table.values, strict=True):
+        if isinstance(key, ast.Constant) and isinstance(value, ast.List):
+            calls = [item for item in value.elts if isinstance(item, ast.Call)]
+            parts[key.value] = [slice(*map(ast.literal_eval, call.args)) for call in calls]  # type: ignore[index]
+    return parts

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-_CPP_SIGNATURE = re.compile(r'extern\s+"C"[^(;]*\bkernel\s*\(([^)]*)\)')
+CPP_SIGNATURE = re.compile(r'extern\s+"C"[^(;]*\bkernel\s*\(([^)]*)\)')
 _GENERATED = re.compile(r"(?:(?:in|out|in_out)_ptr\d+|(?:ws|sem)_ptr\d*)")
 _LIBRARIES = {"tl", "triton_helpers", "libdevice", "tl_math", "math", "triton", "range", "min", "max", "print"}
 
@@ -28,7 +28,7 @@ class Buffer:
 
 def cpp_buffers(source: str) -> tuple[Buffer, ...] | None:
     """The pointers of a C++ kernel in order; ``None`` where its entry cannot be found."""
-    match = _CPP_SIGNATURE.search(source)
+    match = CPP_SIGNATURE.search(source)
     if match is None:
         return None
     adds = "atomic_add" in source
