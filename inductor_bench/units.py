@@ -6,11 +6,13 @@ Every function takes ``None`` (and NaN or infinity) for "not measured" and gives
 from __future__ import annotations
 
 import math
+import re
 
 MISSING = "\N{EN DASH}"
 
 _TIMES = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
 _SIZES = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "B"))
+_SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?)(i?)b?\s*", re.IGNORECASE)
 _FLOPS = ((1e15, "PFLOP"), (1e12, "TFLOP"), (1e9, "GFLOP"), (1e6, "MFLOP"), (1e3, "kFLOP"), (1.0, "FLOP"))
 
 
@@ -35,6 +37,16 @@ def seconds(value: float | None) -> str:
 def size(value: float | None) -> str:
     """An amount of memory in bytes, with decimal prefixes: ``512 B``, ``1.23 MB``, ``11.3 GB``."""
     return _scaled(value, _SIZES)
+
+
+def parse_size(text: str) -> int:
+    """The bytes that a person means by ``64MB``, ``1.5 GB``, ``512KiB`` or ``1000``. Raises: ValueError: by others."""
+    found = _SIZE.fullmatch(text)
+    if found is None:
+        raise ValueError(f"{text!r} is not a size such as 64MB, 1GB or 512KiB")
+    number, prefix, binary = found.groups()
+    power = " kmgt".index(prefix.lower() or " ")
+    return round(float(number) * float((1024 if binary else 1000) ** power))
 
 
 def rate(value: float | None) -> str:

@@ -144,6 +144,12 @@ def frozen() -> Done:
 
 
 @functools.cache
+def with_values() -> Done:
+    """A program whose kernels' files come with what they really read."""
+    return breakdown(scratch() / "with_values", PROGRAMS / "real_values.py", "--values", "recorded")
+
+
+@functools.cache
 def timm_model() -> Done:
     words = ("timm:test_vit", "--inference", "--batch-size", "1")
     return breakdown(scratch() / "timm", *words, PYTHONPATH=SHIM)

@@ -19,12 +19,12 @@ import torch
 from h200 import source_of
 
 from inductor_bench.errors import InductorBenchError
-from inductor_bench.records.launch import Argument, Launch
+from inductor_bench.records.launch import Argument, Launch, Values
+from inductor_bench.source.kernel_writes import cpp_buffers, stored_parameters, triton_buffers
 from inductor_bench.source.module import read_module
 from inductor_bench.store.codec import decode
 from inductor_bench.worker import upstream
-from inductor_bench.worker.kernel_writes import cpp_buffers, stored_parameters, triton_buffers
-from inductor_bench.worker.launches import StorageKeeper, encode_launches, watch_launches
+from inductor_bench.worker.launches import LaunchContents, encode_launches, watch_launches
 
 INPUT = torch.randn(64, 64)
 
@@ -218,18 +218,26 @@ def test_in_another_thread_under_no_grad_and_with_parameters() -> None:
     assert len(found[0].storages) == 1
 
 
-def test_real_values_are_kept_within_a_budget() -> None:
-    small, large = torch.randn(100), torch.randn(1000)
-    keeper = StorageKeeper(1000, wanted=lambda name: name == "aten.sin.default")
+def test_what_is_not_exact_is_shown_once_before_each_distinct_launch() -> None:
+    state, index = torch.randn(100), torch.zeros(20_000, dtype=torch.int64)
+    before, shown = state.clone(), []
+
+    def keep(contents: LaunchContents) -> dict[int, Values]:
+        shown.append((contents.launch.operator, {key: held.clone() for key, held in contents.storages.items()}))
+        return {0: Values("recorded", file="mine")} if contents.launch.operator == "aten.add_.Tensor" else {}
 
     def run() -> None:
-        torch.cos(small)
-        torch.sin(small)
-        torch.sin(large)
+        state.add_(1.0)
+        state.add_(1.0)
+        torch.index_select(state, 0, index)
+        torch.neg(torch.tensor([1.0]))
 
-    launches = watch(run, keep=keeper)
-    assert [launch.storages[0].values.kind for launch in launches] == ["normal", "recorded", "normal"]
-    assert list(keeper.tensors) == [1] and torch.equal(keeper.tensors[1][0], small)
+    added, selected, negated = watch(run, keep=keep)
+    assert [name for name, _ in shown] == ["aten.add_.Tensor", "aten.index_select.default"]
+    assert torch.equal(shown[0][1][0].view(torch.float32), before) and list(shown[1][1]) == [0, 1]
+    assert added.storages[0].values == Values("recorded", file="mine") and added.calls == 2
+    assert [storage.values.kind for storage in selected.storages] == ["normal", "integers"]
+    assert negated.storages[0].values.data is not None
 
 
 def test_encoded_launches_are_read_back() -> None:

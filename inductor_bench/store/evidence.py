@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from ..errors import InductorBenchError
 from ..records.operators import OperatorCall, OperatorCost
 from ..records.source import CapturedCode
 from . import codec
@@ -13,6 +14,7 @@ from .files import read_json, write_json, write_text
 from .folder import RunFolder
 
 COSTS = "operator_costs.json"
+_DETAILS: dict[str, type] = {"launches": list, "references": list, "compiled": dict}
 
 
 def save_details(folder: RunFolder, slug: str, details: Mapping[str, Any]) -> None:
@@ -21,9 +23,19 @@ def save_details(folder: RunFolder, slug: str, details: Mapping[str, Any]) -> No
 
 
 def load_details(folder: RunFolder, slug: str) -> dict[str, Any]:
-    """What :func:`save_details` kept; empty where there is nothing."""
+    """What :func:`save_details` kept; empty where there is nothing.
+
+    Raises:
+        InductorBenchError: it cannot be read.
+    """
     path = folder.traces / f"{slug}.details.json"
-    return dict(read_json(path)) if path.is_file() else {}
+    if not path.is_file():
+        return {}
+    details = read_json(path)
+    whole = isinstance(details, dict) and all(isinstance(details.get(key, of()), of) for key, of in _DETAILS.items())
+    if not whole:
+        raise InductorBenchError(f"{path} is damaged", "take it from a copy of the run, or measure again")
+    return dict(details)
 
 
 def save_costs(folder: RunFolder, costs: Mapping[OperatorCall, OperatorCost]) -> None:

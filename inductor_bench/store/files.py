@@ -5,11 +5,15 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from ..errors import InductorBenchError
+
+_COPIED_AT_ONCE = 1 << 24
 
 
 def write_text(path: Path, text: str) -> None:
@@ -23,21 +27,40 @@ def write_text(path: Path, text: str) -> None:
 
 def write_bytes(path: Path, data: bytes) -> None:
     """Like :func:`write_text`, for bytes."""
+    with replacing(path) as stream:
+        stream.write(data)
+
+
+def copy_file(source: Path, target: Path) -> None:
+    """Copies a file atomically. Raises: InductorBenchError: it cannot be read or written."""
+    with replacing(target) as stream, source.open("rb") as original:
+        shutil.copyfileobj(original, stream, _COPIED_AT_ONCE)
+
+
+@contextlib.contextmanager
+def replacing(path: Path) -> Iterator[BinaryIO]:
+    """A stream whose bytes become the file at ``path`` once the block has ended well; else nothing is left of them.
+
+    Raises:
+        InductorBenchError: the disk is full, read-only, or the folder is not there.
+    """
     temporary = None
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
         with os.fdopen(handle, "wb") as stream:
-            stream.write(data)
+            yield stream
         os.chmod(temporary, 0o666 & ~_umask())
         os.replace(temporary, path)
+        temporary = None
     except OSError as error:
-        if temporary is not None:
-            with contextlib.suppress(OSError):
-                os.unlink(temporary)
         raise InductorBenchError(
             f"cannot write {path}: {error.strerror or error}", "free some space or choose another folder with -o"
         ) from error
+    finally:
+        if temporary is not None:
+            with contextlib.suppress(OSError):
+                os.unlink(temporary)
 
 
 def write_json(path: Path, value: Any) -> None:

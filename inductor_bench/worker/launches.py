@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import MISSING, dataclass, field, fields, is_dataclass
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -18,49 +18,30 @@ import torch
 
 from ..records.launch import Launch, Storage, Values
 from ..source.definitions import read_definitions
+from ..source.kernel_writes import Buffer, cpp_buffers, triton_buffers
 from . import upstream
 from .call_arguments import describe_argument, describe_views, find_tensors, name_of, opaque
-from .kernel_writes import Buffer, cpp_buffers, triton_buffers
 from .operator_watch import OperatorUse, OperatorWatch
 from .regions import Region, find_regions
-from .storage_values import ZEROS, Pending, ValueReader
+from .storage_values import NORMAL, ZEROS, Pending, ValueReader
 
 LIMIT_BYTES = 65536
 Run = Callable[[], Any]
 
 
 @dataclass(frozen=True)
-class StorageContents:
-    """What a storage of a launch holds just before the launch: ``values`` is one-dimensional, on its device, and not a
-    copy. ``launch`` is the index in the list that :func:`watch_launches` returns, ``name`` the kernel or operator."""
+class LaunchContents:
+    """A distinct launch just before it is made for the first time.
 
-    name: str
-    launch: int
-    storage: int
-    values: torch.Tensor
-
-
-Keep = Callable[[StorageContents], bool]
-
-
-class StorageKeeper:
-    """Copies contents to the host until a budget is spent: the ``keep`` of :func:`watch_launches` for real values.
-
-    ``tensors`` holds them by launch and storage. Only launches whose name ``wanted`` accepts are copied.
+    ``launch`` tells its arguments and how its storages lie, not yet what they hold. ``storages`` has, by index, the
+    bytes of those that would only be drawn or bounded: ``uint8``, on their device, and not copies.
     """
 
-    def __init__(self, limit_bytes: int, wanted: Callable[[str], bool] = lambda name: True) -> None:
-        self._left = limit_bytes
-        self._wanted = wanted
-        self.tensors: dict[int, dict[int, torch.Tensor]] = {}
+    launch: Launch
+    storages: Mapping[int, torch.Tensor]
 
-    def __call__(self, contents: StorageContents) -> bool:
-        if not self._wanted(contents.name) or contents.values.nbytes > self._left:
-            return False
-        self._left -= contents.values.nbytes
-        copy = torch.empty_like(contents.values, device="cpu").copy_(contents.values)
-        self.tensors.setdefault(contents.launch, {})[contents.storage] = copy
-        return True
+
+Keep = Callable[[LaunchContents], Mapping[int, Values]]
 
 
 def watch_launches(
@@ -73,8 +54,8 @@ def watch_launches(
         run: calls it once, in this thread. Let it have run before, so that no kernel is tuned meanwhile.
         limit_bytes: up to which size integer and bool storages are recorded exactly; larger ones are recorded as
             bounds, so that values within them can be drawn. Floats are drawn, but for a handful of bytes.
-        keep: is shown what is not recorded exactly, once for each storage of each distinct launch, and returns
-            whether it took a copy; those storages are ``recorded`` with neither ``data`` nor ``file``.
+        keep: is shown what is not recorded exactly, once for each distinct launch, and returns the values of the
+            storages that it took a copy of.
 
     Returns:
         Launches whose ``mutated`` counts the positional arguments, then the keyword ones in their order. Process
@@ -148,7 +129,6 @@ class _Found:
     """A distinct launch while the run goes on: its record but for the values of its storages."""
 
     launch: Launch
-    regions: tuple[tuple[int, str, str, int], ...]
     values: list[Values | Pending]
     positions: list[int] = field(default_factory=list)
 
@@ -254,16 +234,16 @@ class _Recorder:
         count = len(call.arguments)
         arguments, keywords = tuple(described[:count]), dict(zip(call.keywords, described[count:], strict=True))
         storages = tuple(
-            (region.size, name_of(region.dtype), region.device.type, region.alignment) for region in regions
+            Storage(region.size, name_of(region.dtype), region.device.type, region.alignment, NORMAL)
+            for region in regions
         )
         key = (call.kernel, call.operator, arguments, tuple(keywords.items()), storages)
         found = self._found.get(key)
         if found is None:
             launch = Launch(
-                call.kernel, call.operator, 0, (), (), arguments, keywords, mutated=tuple(sorted(call.written))
+                call.kernel, call.operator, 0, (), storages, arguments, keywords, mutated=tuple(sorted(call.written))
             )
-            contents = self._values(call, len(self._found), owned, regions)
-            found = self._found[key] = _Found(launch, storages, contents)
+            found = self._found[key] = _Found(launch, self._values(call, launch, owned, regions))
         found.positions.append(self._position)
         self._position += 1
         for region in regions:
@@ -271,39 +251,30 @@ class _Recorder:
                 (self._zeroed.add if call.clears else self._zeroed.discard)(region.key)
 
     def _values(
-        self, call: _Call, launch: int, owned: Sequence[tuple[int, torch.Tensor]], regions: Sequence[Region]
+        self, call: _Call, launch: Launch, owned: Sequence[tuple[int, torch.Tensor]], regions: Sequence[Region]
     ) -> list[Values | Pending]:
         values: list[Values | Pending] = []
+        inexact: dict[int, torch.Tensor] = {}
         for storage, region in enumerate(regions):
             places = {owned[view][0] for view in region.views}
             if places <= call.output_only or places & call.cleared or region.key in self._zeroed:
                 values.append(ZEROS)
                 continue
             read = [owned[view][1] for view in region.views if owned[view][0] not in call.output_only]
-            found = self._reader.read(region, read)
-            if self._keep is not None and isinstance(found, Values) and found.kind == "normal":
-                name = call.operator or call.kernel
-                dtype = torch.uint8 if region.size % region.dtype.itemsize else region.dtype
-                contents = StorageContents(name, launch, storage, region.flat(dtype))
-                found = Values("recorded") if self._keep(contents) else found
-            values.append(found)
+            values.append(self._reader.read(region, read))
+            if not self._reader.is_exact(region):
+                inexact[storage] = region.flat(torch.uint8)
+        if self._keep is not None and inexact:
+            for storage, kept in self._keep(LaunchContents(launch, inexact)).items():
+                values[storage] = kept
         return values
 
 
 def _complete(found: _Found, fetched: Sequence[bytes]) -> Launch:
     storages = []
-    for (size, dtype, device, alignment), values in zip(found.regions, found.values, strict=True):
+    for storage, values in zip(found.launch.storages, found.values, strict=True):
         if isinstance(values, Pending):
             values = values.resolve([fetched[part] for part in values.parts])
-        storages.append(Storage(size, dtype, device, alignment, values))
-    launch = found.launch
-    return Launch(
-        launch.kernel,
-        launch.operator,
-        len(found.positions),
-        tuple(found.positions),
-        tuple(storages),
-        launch.arguments,
-        launch.keywords,
-        launch.mutated,
-    )
+        storages.append(replace(storage, values=values))
+    positions = tuple(found.positions)
+    return replace(found.launch, calls=len(positions), positions=positions, storages=tuple(storages))

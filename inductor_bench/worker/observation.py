@@ -16,7 +16,7 @@ from types import ModuleType
 from typing import Any
 
 from . import upstream
-from .startup import CAPTURE_FOLDER, LIVE, REPEAT
+from .startup import CAPTURE_FOLDER, LIVE, REPEAT, VALUES_LIMIT
 from .switches import read_switches
 
 DEFAULT_REPEAT = 20
@@ -60,7 +60,10 @@ def observe(codecache: ModuleType) -> None:
 
 
 class ObservedModule:
-    """One compiled module in the program's process. Files: ``<stem>.json``, ``.trace.json`` and ``.p.txt``."""
+    """One compiled module in the program's process.
+
+    Files: ``<stem>.json``, ``.trace.json`` and ``.p.txt``, and a folder ``<stem>.values`` where values are wanted.
+    """
 
     def __init__(
         self,
@@ -120,6 +123,8 @@ class ObservedModule:
             return ""  # the program's own capture and its memory pool are not to be disturbed
         if self._forced:
             return "asked for with --live"
+        if os.environ.get(VALUES_LIMIT):
+            return "the recorded values that are asked for, which only the program has"
         if re.search(r"\b_frozen_param\d+\b", self._source):
             return "frozen weights, which the file's harness replaces by random tensors"
         if upstream.is_vector_width_forced() and "cpp_fused" in self._source:
@@ -160,6 +165,7 @@ class ObservedModule:
         cuda_state = torch.cuda.get_rng_state_all() if device == "cuda" else []
         try:
             with torch.no_grad():
+                recorded = self._record_values(run)  # before another run writes into what it reads
                 measured = measure_run(
                     run,
                     label="live",
@@ -169,7 +175,7 @@ class ObservedModule:
                     text=self._stem.with_suffix(".p.txt"),
                     module=self._module,
                 )
-                self._record["live"] = measured | details(self._module, run)
+                self._record["live"] = measured | details(self._module, run) | recorded
         except RECOVERABLE as error:
             # It is our failure and not the program's, which goes on: the module is then profiled from its file.
             traceback.print_exc()
@@ -178,6 +184,14 @@ class ObservedModule:
             torch.set_rng_state(cpu_state)
             if cuda_state:
                 torch.cuda.set_rng_state_all(cuda_state)
+
+    def _record_values(self, run: Callable[[], Any]) -> dict[str, Any]:
+        limit = os.environ.get(VALUES_LIMIT)
+        if not limit:
+            return {}
+        from .launch_values import record_values
+
+        return record_values(self._module, run, self._stem.with_suffix(".values"), int(limit))
 
     def save(self) -> None:
         """Writes what is known of this module, replacing an earlier state."""

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from inductor_bench.errors import InductorBenchError
 from inductor_bench.records.launch import Launch
-from inductor_bench.store import codec
 
 from . import upstream
+from .launch_values import record_values
 from .launches import encode_launches, watch_launches
 from .measurement import measure_graph_replay, measure_run
-from .references import fingerprint_launches
+from .references import decode_launches, fingerprint_launches
 from .switches import set_switches
 
 Save = Callable[[dict[str, Any]], None]
@@ -25,11 +25,13 @@ def profile_module(job: dict[str, Any], save: Save) -> dict[str, Any]:
 
     Args:
         job: ``module`` (path), ``label``, ``device``, ``repeat``, ``threads`` and ``vector_lanes`` that its C++
-            kernels are written for (or ``None``), ``trace`` and ``text`` (paths to write).
+            kernels are written for (or ``None``), ``trace`` and ``text`` (paths to write), ``values`` (``folder`` and
+            ``limit_bytes``, or ``None``).
         save: keeps what is known so far, should a later step take the process down.
 
     Returns:
-        What ``measure_run``, :func:`details` and ``measure_graph_replay`` return, and ``references``.
+        What ``measure_run``, :func:`details` and ``measure_graph_replay`` return, and ``references``; where values are
+        wanted also what ``record_values`` returns, and ``recorded_references``.
     """
     module, run = _load(job)
     result = measure_run(
@@ -47,7 +49,11 @@ def profile_module(job: dict[str, Any], save: Save) -> dict[str, Any]:
     if job["device"] == "cuda":
         result |= measure_graph_replay(run)
         save(result)
-    return result | _references(module, result, job["device"])
+    if job.get("values"):
+        del run  # and with it the inputs, which kernels have written into
+        result |= _recorded_values(module, job["values"])
+        save(result)
+    return result | _references(module, result, job)
 
 
 def list_launches(job: dict[str, Any], save: Save) -> dict[str, Any]:
@@ -64,7 +70,33 @@ def list_launches(job: dict[str, Any], save: Save) -> dict[str, Any]:
     run()  # the first call autotunes, launching each kernel many times
     result = details(module, run)
     save(result)
-    return result | _references(module, result, job["device"])
+    return result | _references(module, result, job)
+
+
+def list_values(job: dict[str, Any], save: Save) -> dict[str, Any]:
+    """Runs one compiled module with its own inputs and records what some of its launches read.
+
+    Args:
+        job: ``module``, ``device``, ``threads``, ``vector_lanes``, ``launches`` (the wanted ones, encoded), and
+            ``values`` with ``folder`` and ``limit_bytes``.
+        save: keeps the launches, should a kernel take the process down while its reference is made.
+
+    Returns:
+        What ``record_values`` returns, and ``recorded_references``.
+    """
+    module, run = _load(job)
+    run()
+    del run
+    result = _recorded_values(module, job["values"], decode_launches(job["launches"]))
+    save(result)
+    return result | _references(module, result, job)
+
+
+def _recorded_values(
+    module: ModuleType, values: dict[str, Any], wanted: Sequence[Launch] | None = None
+) -> dict[str, Any]:
+    run = upstream.harness_run(module)
+    return record_values(module, run, Path(values["folder"]), values["limit_bytes"], wanted)
 
 
 def _load(job: dict[str, Any]) -> tuple[ModuleType, Callable[[], Any]]:
@@ -79,9 +111,14 @@ def _load(job: dict[str, Any]) -> tuple[ModuleType, Callable[[], Any]]:
     return module, upstream.harness_run(module)
 
 
-def _references(module: ModuleType, result: dict[str, Any], device: str) -> dict[str, Any]:
-    launches = [codec.decode(Launch, launch) for launch in result["launches"]]
-    return {"references": fingerprint_launches(module, launches, device)}
+def _references(module: ModuleType, result: dict[str, Any], job: dict[str, Any]) -> dict[str, Any]:
+    found = {}
+    if "launches" in result:
+        found["references"] = fingerprint_launches(module, decode_launches(result["launches"]), job["device"])
+    if "recorded" in result:
+        recorded, folder = decode_launches(result["recorded"]), job["values"]["folder"]
+        found["recorded_references"] = fingerprint_launches(module, recorded, job["device"], folder)
+    return found
 
 
 def _check_vector_lanes(wanted: int | None) -> None:

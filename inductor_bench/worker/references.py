@@ -19,32 +19,45 @@ Save = Callable[[dict[str, Any]], None]
 
 
 def compute_references(job: dict[str, Any], save: Save) -> dict[str, Any]:
-    """The verb: ``module`` (path), ``device``, ``threads``, ``launches`` (encoded); returns ``references``."""
+    """The verb: ``module`` (path), ``device``, ``threads``, ``launches`` (encoded); returns ``references``.
+
+    With ``recorded`` (encoded launches whose values lie in ``values_folder``) also ``recorded_references``.
+    """
     import torch
 
     if job["threads"]:
         torch.set_num_threads(job["threads"])
     module = upstream.load_compiled_module(Path(job["module"]))
-    launches = [codec.decode(Launch, launch) for launch in job["launches"]]
-    return {"references": fingerprint_launches(module, launches, job["device"])}
+    result = {"references": fingerprint_launches(module, decode_launches(job["launches"]), job["device"])}
+    if job.get("recorded"):
+        recorded = decode_launches(job["recorded"])
+        folder = job["values_folder"]
+        result["recorded_references"] = fingerprint_launches(module, recorded, job["device"], folder)
+    return result
 
 
-def fingerprint_launches(module: ModuleType, launches: Sequence[Launch], device: str) -> list[dict[str, Any]]:
-    """Makes each launch once and says what it wrote.
+def decode_launches(encoded: Sequence[Any]) -> list[Launch]:
+    return [codec.decode(Launch, launch) for launch in encoded]
+
+
+def fingerprint_launches(
+    module: ModuleType, launches: Sequence[Launch], device: str, values_folder: str = "."
+) -> list[dict[str, Any]]:
+    """Makes each launch once and says what it wrote. Files of recorded values lie in ``values_folder``.
 
     An illegal access on a GPU takes the whole process with it: nothing that is still needed may live in it.
 
     Returns:
         in the order of ``launches``: ``{"fingerprint": …}`` or ``{"error": …}``.
     """
-    return [_fingerprint(module, codec.encode(launch), device) for launch in launches]
+    return [_fingerprint(module, codec.encode(launch), device, values_folder) for launch in launches]
 
 
-def _fingerprint(module: ModuleType, launch: dict[str, Any], device: str) -> dict[str, Any]:
+def _fingerprint(module: ModuleType, launch: dict[str, Any], device: str, values_folder: str) -> dict[str, Any]:
     import torch
 
     try:
-        made = harness.build_arguments(launch, device)
+        made = harness.build_arguments(launch, device, folder=values_folder)
         with torch.no_grad():
             result = _call(module, launch, made)
             if device != "cpu":

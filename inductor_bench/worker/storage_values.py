@@ -38,10 +38,9 @@ class ValueReader:
         """The values of a region, of which a launch reads ``views``."""
         if region.size == 0:
             return ZEROS
-        drawn = region.dtype.is_floating_point or region.dtype.is_complex
-        if region.size <= (_EXACT_FLOAT_BYTES if drawn else self._limit_bytes):
+        if self.is_exact(region):
             return Pending((self._keep(region.flat(torch.uint8).clone()),), _recorded)
-        if drawn:
+        if _draws(region.dtype):
             return NORMAL
         views = [view for view in views if view.numel() and not _draws(view.dtype)]
         if not views:
@@ -49,6 +48,10 @@ class ValueReader:
         if region.dtype == torch.bool:
             return self._read_share(views)
         return Pending(tuple(self._keep(_bounds(view)) for view in views), _integers)
+
+    def is_exact(self, region: Region) -> bool:
+        """Whether the values of a region are read to the last bit."""
+        return region.size <= (_EXACT_FLOAT_BYTES if _draws(region.dtype) else self._limit_bytes)
 
     def fetch(self) -> list[bytes]:
         """All parts, with one synchronisation for each device. The reader is empty afterwards."""
