@@ -12,6 +12,7 @@ from ..records.run import Run
 from ..workflows.options import BreakdownOptions
 from .console import Console
 from .presentation import presentation_options, show_run, take_presentation
+from .values import take_values, values_options
 
 ARGUMENTS = f"{__name__}.arguments"
 
@@ -64,6 +65,7 @@ class ProgramCommand(click.Command):
     help="The limit of each process that is started.",
 )
 @click.option("--repeat", metavar="N", type=click.IntRange(min=1), help="Profiled iterations.")
+@values_options
 @click.option("--python", metavar="PATH", help="The interpreter to run the program under, with another torch.")
 @click.option(
     "-o", "--output", metavar="RUN", type=click.Path(path_type=Path), help="The folder to write; runs/NAME-1, -2, …"
@@ -104,7 +106,7 @@ def command(context: click.Context, /, **values: Any) -> int:
 def make_options(values: dict[str, Any], arguments: tuple[str, ...]) -> BreakdownOptions:
     """The typed request out of click's values, whose names are those of the fields."""
     amp = values.pop("amp")
-    return BreakdownOptions(amp=AMP[amp] if amp else None, arguments=arguments, **values)
+    return BreakdownOptions(amp=AMP[amp] if amp else None, arguments=arguments, **take_values(values))
 
 
 def exit_code(run: Run) -> int:

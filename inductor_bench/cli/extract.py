@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import itertools
+import shlex
+import textwrap
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,14 +14,17 @@ import click
 from .. import units
 from ..errors import EXIT_FAILURE, EXIT_OK, UsageError
 from ..records.category import Category
-from .console import Console
+from .console import PLAIN_WIDTH, Console
 from .presentation import record_text
+from .values import take_values, values_options
 
 if TYPE_CHECKING:
     from ..workflows.extract import ExtractOutcome
-    from ..workflows.kernel_files import ExtractedKernel
+    from ..workflows.kernel_rows import ExtractedKernel
 
 NAME_WIDTH = 56
+SHOWN_NAMES = 4
+SHOWN_REASONS = 8
 
 
 @click.command("extract", no_args_is_help=True)
@@ -29,6 +35,7 @@ NAME_WIDTH = 56
 @click.option("--category", type=click.Choice([category.value for category in Category]), help="Only this category.")
 @click.option("--top", metavar="N", type=click.IntRange(min=1), help="Only the N that take most time in the model.")
 @click.option("--static", is_flag=True, help="Read the arguments from the module's text; run nothing.")
+@values_options
 @click.option("--timeout", "timeout_s", metavar="SECONDS", type=click.FloatRange(min=0, min_open=True))
 @click.option("--python", metavar="PATH", help="The interpreter to run the modules under.")
 @click.option("--format", type=click.Choice(["table", "json"]), default="table", show_default=True)
@@ -54,43 +61,95 @@ def command(glob: str | None, category: str | None, top: int | None, listing: bo
         raise UsageError("give either -o DIR or --list", "inductor-bench extract SOURCE -o kernels")
     with Console(quiet=quiet, verbose=verbose) as console:
         selection = Selection(glob, Category(category) if category else None, top)
-        outcome = run_extract(ExtractOptions(output=output, selection=selection, **values), console)
+        outcome = run_extract(ExtractOptions(output=output, selection=selection, **take_values(values)), console)
         console.result(record_text(outcome) if form == "json" else "\n".join(_lines(outcome)) + "\n")
     lost = [kernel for kernel in outcome.kernels if kernel.reason]
     return EXIT_FAILURE if lost or outcome.failures else EXIT_OK
 
 
 def _lines(outcome: ExtractOutcome) -> Iterator[str]:
+    if outcome.folder is None:
+        yield from _table(outcome.kernels)
+    yield from _totals(outcome)
+    yield from _list_reasons("No file for", [(one.name, one.reason) for one in outcome.kernels if one.reason])
+    beyond = "Not all values are recorded (--values-limit SIZE says how much is) for"
+    yield from _list_reasons(beyond, [(one.name, one.note) for one in outcome.kernels if one.note])
+    if outcome.notes or outcome.failures:
+        yield ""
+    yield from (_wrapped(f"note: {note}", "      ") for note in outcome.notes)
+    for failure in outcome.failures:
+        yield _wrapped(f"failed: {failure.message}", "        ")
+        if failure.hint:
+            yield _wrapped(f"        {failure.hint}", "        ")
+    if outcome.folder is not None:
+        yield from _written(outcome.folder, outcome.kernels)
+
+
+def _table(kernels: Sequence[ExtractedKernel]) -> Iterator[str]:
+    timed = any(kernel.time_s is not None for kernel in kernels)
+    yield f"{'kernel':<{NAME_WIDTH}}  {'category':<24}{'calls':>6}{'time' if timed else '':>11}".rstrip()
+    for kernel in kernels:
+        time = f"{units.seconds(kernel.time_s):>11}" if timed else ""
+        yield f"{_short(kernel.name):<{NAME_WIDTH}}  {kernel.category.title:<24}{units.count(kernel.calls):>6}{time}"
+    yield ""
+
+
+def _totals(outcome: ExtractOutcome) -> Iterator[str]:
     from ..workflows.extract import count_by_category
 
-    if outcome.folder is None:
-        yield from (_row(kernel) for kernel in outcome.kernels)
-        yield ""
     for category, (total, written) in count_by_category(outcome.kernels).items():
         made = f"{total:5d}" if outcome.folder is None else f"{written:5d} of {total}"
         yield f"{category.title:<24}{made}"
-    lost = [kernel for kernel in outcome.kernels if kernel.reason]
-    if lost:
-        yield ""
-        yield f"{len(lost)} without a file:"
-        yield from (f"  {_short(kernel.name)}: {kernel.reason}" for kernel in lost)
-    for note in outcome.notes:
-        yield f"note: {note}"
-    for failure in outcome.failures:
-        yield f"failed: {failure.message}"
-    if outcome.folder is not None:
-        files = {kernel.file for kernel in outcome.kernels if kernel.file}
-        yield ""
-        yield f"Written  {len(files)} files in {outcome.folder}/ (and kernels.json, which lists them)"
-        if files:
-            yield f"Next     python {outcome.folder}/{sorted(files)[0]}"
+    if not outcome.kernels:
+        yield "There are no kernels in it."
 
 
-def _row(kernel: ExtractedKernel) -> str:
-    time = units.seconds(kernel.time_s) if kernel.time_s is not None else ""
-    return f"{_short(kernel.name):<{NAME_WIDTH}} {kernel.category.title:<22}{kernel.calls:4d} x {time:>10}"
+def _list_reasons(title: str, reasons: Sequence[tuple[str, str]]) -> Iterator[str]:
+    """The names under a title, those of one reason together."""
+    if not reasons:
+        return
+    names: dict[str, list[str]] = {}
+    for name, reason in reasons:
+        names.setdefault(reason, []).append(_short(name))
+    yield ""
+    yield f"{title} {_kernels(len(reasons))}:"
+    for reason, those in itertools.islice(names.items(), SHOWN_REASONS):
+        others = f" and {len(those) - SHOWN_NAMES} more" if len(those) > SHOWN_NAMES else ""
+        yield _wrapped(f"  {', '.join(those[:SHOWN_NAMES])}{others}: {reason}", "    ")
+    unsaid = sum(len(those) for those in itertools.islice(names.values(), SHOWN_REASONS, None))
+    if unsaid:
+        yield f"  and {unsaid} more; --format json has every reason"
+
+
+def _written(folder: Path, kernels: Sequence[ExtractedKernel]) -> Iterator[str]:
+    from ..workflows.recorded_values import SUFFIX
+
+    values = {folder / kernel.values for kernel in kernels if kernel.values}
+    files = {kernel.file: kernel.time_s or 0.0 for kernel in kernels if kernel.file}
+    yield ""
+    if values:
+        amount = units.size(sum(file.stat().st_size for file in values))
+        yield f"Values   {amount} beside {len(values)} of the files, as {SUFFIX}"
+    yield f"Written  {len(files)} file{'' if len(files) == 1 else 's'} in {folder}/, and kernels.json, which lists them"
+    if files:
+        dearest = max(files, key=lambda file: files[file])
+        yield f"Next     python {shlex.quote(str(folder / dearest))}"
+
+
+def _kernels(count: int) -> str:
+    return f"{count} kernel{'' if count == 1 else 's'}"
+
+
+def _wrapped(text: str, indent: str) -> str:
+    return textwrap.fill(
+        _plain(text), PLAIN_WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+    )
 
 
 def _short(name: str) -> str:
-    plain = "".join(letter if letter.isprintable() else "?" for letter in name)
+    plain = _plain(name)
     return plain if len(plain) <= NAME_WIDTH else plain[: NAME_WIDTH // 2 - 1] + "…" + plain[-NAME_WIDTH // 2 :]
+
+
+def _plain(text: str) -> str:
+    return "".join(letter if letter.isprintable() else "?" for letter in text)

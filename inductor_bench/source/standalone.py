@@ -9,6 +9,7 @@ import ast
 import functools
 import math
 import re
+import textwrap
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,8 +22,15 @@ from ..records.source import KernelDefinition, SourceLine
 
 HARNESS = Path(__file__).resolve().parent / "standalone_harness"
 _LONGEST_NAME = 150
-_LINE = 116
+_LINE = 100
+_MOST_LINES = 4
+_NUMBERED = re.compile(r"[A-Za-z]\w*_\d+", re.ASCII)
 _SHOWN_ARGUMENTS = 24
+_OPTIONS = (
+    ("", "time it: median of cold and warm calls, bytes, GB/s cold"),
+    ("--check", "compare its outputs with the reference; exit status 0 or 1"),
+    ("--json", "the times as one JSON object"),
+)
 
 
 class UnwritableKernelError(InductorBenchError):
@@ -115,11 +123,14 @@ def described_facts(header: StandaloneHeader) -> dict[str, Any]:
     }
 
 
-def write_header(header: StandaloneHeader, launch: Launch) -> str:
-    """The docstring of the file as source text: what the kernel is, where it came from, how to run the file."""
+def write_header(header: StandaloneHeader, launch: Launch, more: Iterable[tuple[str, str]] = ()) -> str:
+    """The docstring of the file as source text: what the kernel is, where it came from, how to run the file.
+
+    ``more`` are options that only files of this kind have, with what they do.
+    """
     versions = (("torch", header.torch_version), ("triton", header.triton_version), ("on", header.device_name))
     rows = [
-        ("kernel", f"{header.kernel_id} ({header.category.title})"),
+        ("kernel", f"{header.category.title}, {header.kernel_id}"),
         ("ATen ops", ", ".join(header.aten_ops)),
         ("nodes", ", ".join(header.source_nodes)),
         *(("source", f"{line.file}:{line.line} in {line.function}: {line.code}") for line in header.source_lines),
@@ -130,17 +141,15 @@ def write_header(header: StandaloneHeader, launch: Launch) -> str:
         ("written by", f"inductor-bench {header.tool_version}" if header.tool_version else None),
     ]
     lines = [_plain(header.name), ""]
-    lines += [_folded(f"{title + ':':<14}{_plain(text)}") for title, text in rows if text]
-    lines += ["", "Arguments:", *_argument_lines(launch)]
-    lines += ["", "python FILE            time it: median of cold and warm calls, bytes, GB/s cold"]
-    lines += ["python FILE --check    compare its outputs with the reference; exit status 0 or 1"]
-    lines += ["python FILE --json     the times as one JSON object"]
+    lines += [_folded(f"{title + ':':<14}{_plain(text)}", 14) for title, text in rows if text]
+    lines += ["", "Arguments:", *_argument_lines(launch), ""]
+    lines += [f"{f'python FILE {option}':<28}{does}" for option, does in (*_OPTIONS, *more)]
     text = "\n".join(lines).replace("\\", "\\\\").replace('"""', '\\"\\"\\"')
     return f'"""{text}\n"""\n'
 
 
 def _time_in_model(header: StandaloneHeader) -> str | None:
-    calls = f"{header.calls} calls" if header.calls else None
+    calls = f"{header.calls} call{'s' if header.calls > 1 else ''}" if header.calls else None
     time = f"{header.time_s * 1e6:.2f} µs an iteration" if header.time_s is not None else None
     return ", ".join(part for part in (calls, time) if part) or None
 
@@ -151,7 +160,7 @@ def _argument_lines(launch: Launch) -> list[str]:
     lines = []
     for index, (name, item) in enumerate(named[:_SHOWN_ARGUMENTS]):
         written = " (written)" if index in launch.mutated else ""
-        lines.append(_folded(f"  {name}{_plain(_argument_words(item))}{written}"))
+        lines.append(_folded(f"  {name}{_plain(_argument_words(item))}{written}", 4))
     if len(named) > _SHOWN_ARGUMENTS:
         lines.append(f"  and {len(named) - _SHOWN_ARGUMENTS} more")
     return lines or ["  none"]
@@ -179,18 +188,21 @@ def _plain(text: str) -> str:
     return "".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in words)
 
 
-def _folded(line: str) -> str:
-    return line if len(line) <= _LINE else line[: _LINE - 3] + "..."
+def _folded(line: str, indent: int) -> str:
+    """The line over as many as it needs, up to a few."""
+    return textwrap.fill(line, _LINE, subsequent_indent=" " * indent, max_lines=_MOST_LINES, placeholder=" ...")
 
 
 def file_name(name: str, kernel_id: str, taken: Collection[str] = ()) -> str:
     """A file name for a kernel of any name: letters, digits, ``_`` and ``-``, no longer than 160 bytes, ends in .py.
 
-    A name that had to be changed, or that is ``taken`` (compared without case), gets the first digits of the id.
+    Names as Inductor gives them, which end in a number, are kept. Any other (``json.py`` would be imported by its
+    neighbours in place of the library), or one that is ``taken`` (compared without case), gets the first digits of the
+    id.
     """
     safe = re.sub(r"[^A-Za-z0-9_-]", "_", name).lstrip("-")[:_LONGEST_NAME] or "kernel"
     used = {each.lower() for each in taken}
-    if safe != name or f"{safe}.py".lower() in used:
+    if safe != name or not _NUMBERED.fullmatch(safe) or f"{safe}.py".lower() in used:
         safe = f"{safe[: _LONGEST_NAME - 9]}_{re.sub(r'[^0-9a-zA-Z]', '', kernel_id)[:8]}"
     candidate, number = f"{safe}.py", 2
     while candidate.lower() in used:

@@ -12,6 +12,7 @@ from typing import Any
 
 from ..records.launch import Launch
 from ..records.source import KernelDefinition
+from .calls import dotted
 from .standalone import (
     StandaloneHeader,
     UnwritableKernelError,
@@ -27,6 +28,7 @@ _HARNESS = ("arguments.py", "comparison.py", "command.py", "timing_cuda.py", "tr
 _OWN_HARNESS = ("get_args", "call", "benchmark_all_configs")
 _HARNESS_IMPORTS = ("rand_strided", "get_raw_stream")
 _OURS = {"RECORDED", "KERNEL", "FILE", "_tuning_cache", "make_arguments", "call", "outputs", "check"}
+_AS_RECORDED = ("--as-recorded", "keep the recorded device properties; else those of this GPU are taken")
 _FOOTER = """import os
 import sys
 
@@ -52,11 +54,7 @@ def triton_text(header: StandaloneHeader, kernel: KernelDefinition, launch: Laun
     multiprocessors = re.search(r"multi_processor_count=(\d+)", kernel.source)
     facts = {**facts, "multiprocessors": int(multiprocessors.group(1)) if multiprocessors else None}
     facts["launch"] = _compact(facts["launch"])
-    own = write_header(header, launch) + "\n" + recorded_text(facts)
-    try:
-        ast.parse(own)
-    except (SyntaxError, ValueError) as error:
-        raise UnwritableKernelError(f"the file would not parse: {error}") from error
+    own = write_header(header, launch, [_AS_RECORDED]) + "\n" + recorded_text(facts)
     parts = [
         own,
         definition,
@@ -102,7 +100,7 @@ def kernel_source(source: str) -> tuple[str, str, frozenset[str]]:
 
 def _is_kernel(function: ast.FunctionDef) -> bool:
     called = [decorator.func for decorator in function.decorator_list if isinstance(decorator, ast.Call)]
-    return any(ast.unparse(each).startswith("triton_heuristics.") for each in called)
+    return any(dotted(each)[:1] == ("triton_heuristics",) for each in called)
 
 
 def _is_own_harness(node: ast.stmt) -> bool:
@@ -116,11 +114,14 @@ def _is_own_harness(node: ast.stmt) -> bool:
 
 
 def _wrap_properties(kernel: ast.FunctionDef, lines: list[str]) -> list[str | None]:
-    """Puts ``this_device(...)`` around every ``DeviceProperties(...)`` literal that stands on one line."""
+    """Puts ``this_device(...)`` around every ``DeviceProperties(...)`` in a dictionary of the decorators."""
     calls = [
         node
         for decorator in kernel.decorator_list
-        for node in ast.walk(decorator)
+        if isinstance(decorator, ast.Call)
+        for keyword in decorator.keywords
+        if isinstance(keyword.value, ast.Dict)
+        for node in keyword.value.values
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "DeviceProperties"
     ]
     for node in sorted(calls, key=lambda node: (node.lineno, node.col_offset), reverse=True):

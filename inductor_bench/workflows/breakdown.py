@@ -29,7 +29,7 @@ from .module_analysis import (
     describe_unprofiled,
     trace_environment,
 )
-from .options import BreakdownOptions
+from .options import RECORDED, BreakdownOptions
 from .profiling import DEFAULT_REPEAT, Profiling
 from .progress import Progress
 from .reanalysis import reanalyse_run
@@ -140,7 +140,8 @@ class _Breakdown:
             return
         self._stage = "profile"
         pool = self._pool(captured)
-        profiling = Profiling(pool, self._folder, self._progress, self._options.repeat, self._options.trace)
+        options, limit = self._options, self._values_limit
+        profiling = Profiling(pool, self._folder, self._progress, options.repeat, options.trace, limit)
         labels = label_modules([(module.text, module.code) for module in captured.modules])
         attributed = []
         for module, label in zip(captured.modules, labels, strict=True):
@@ -151,7 +152,12 @@ class _Breakdown:
         if self._listed is None:
             repeat = self._options.repeat or DEFAULT_REPEAT
             return capture_program(
-                self.run.request, self._folder, python=self._python, repeat=repeat, progress=self._progress
+                self.run.request,
+                self._folder,
+                python=self._python,
+                repeat=repeat,
+                progress=self._progress,
+                values_limit_bytes=self._values_limit,
             )
         modules, missing = self._listed
         failures = tuple(
@@ -159,6 +165,10 @@ class _Breakdown:
             for path in missing
         )
         return CapturedProgram(modules, Capture(), failures, capture_environment(self._folder.work))
+
+    @property
+    def _values_limit(self) -> int | None:
+        return self._options.values_limit_bytes if self._options.values == RECORDED else None
 
     def _pool(self, captured: CapturedProgram) -> WorkerPool:
         return WorkerPool(
@@ -212,10 +222,12 @@ class _Breakdown:
         """Fills ``RUN/kernels`` and names each kernel's file in the record."""
         self._progress.stage("writing the kernels as files")
         try:
-            rows = extract_run(self._folder)
+            rows, failures = extract_run(self._folder, self._options.values)
         except InductorBenchError as error:
             self._fail(Failure("extract", "invalid", error.message, error.hint))
             return
+        for failure in failures:
+            self._fail(failure)
         files = {row.kernel_id: f"kernels/{row.file}" for row in rows if row.file is not None}
         self.run = replace(self.run, modules=tuple(_with_files(module, files) for module in self.run.modules))
 

@@ -97,11 +97,18 @@ def capture_environment(work: Path) -> dict[str, str]:
 
 
 def capture_program(
-    request: Request, folder: RunFolder, *, python: str, repeat: int, progress: Progress
+    request: Request,
+    folder: RunFolder,
+    *,
+    python: str,
+    repeat: int,
+    progress: Progress,
+    values_limit_bytes: int | None = None,
 ) -> CapturedProgram:
     """Runs the program that a request names and returns the modules that it compiled.
 
-    A program that fails after it compiled something is a failure in the result; its modules are kept.
+    A program that fails after it compiled something is a failure in the result; its modules are kept. With
+    ``values_limit_bytes`` modules that are profiled live also record what their launches read.
 
     Raises:
         InductorBenchError: the program cannot be started.
@@ -112,6 +119,7 @@ def capture_program(
         "INDUCTOR_BENCH_CAPTURE": str((work / "observed").resolve()),
         "INDUCTOR_BENCH_LIVE": "1" if request.live else "0",
         "INDUCTOR_BENCH_REPEAT": str(repeat),
+        "INDUCTOR_BENCH_VALUES_LIMIT": str(values_limit_bytes or ""),
         "PYTHONPATH": join_paths(str(SITE), join_paths(expose_package(work), environment.get("PYTHONPATH"))),
     }
     complaint = work / "complaint.json"

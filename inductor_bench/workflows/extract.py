@@ -2,35 +2,35 @@
 
 from __future__ import annotations
 
+import contextlib
+import shlex
 import tempfile
-from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 from ..errors import InductorBenchError, UsageError
-from ..launch.worker import WorkerPool, default_python
 from ..records.category import Category
-from ..records.launch import Launch
-from ..records.run import Environment, Failure, Run
-from ..records.source import ModuleSource
-from ..source.labels import ModuleLabel, label_modules
+from ..records.run import Environment, Failure
+from ..source.labels import label_modules
 from ..source.module import read_module
 from ..source.static_launches import read_static_launches
 from ..store import codec
-from ..store.evidence import load_code, load_details
 from ..store.files import write_json
 from ..store.folder import RunFolder
-from .capture import FoundModule, capture_environment
-from .kernel_files import Candidate, ExtractedKernel, ModuleKernels, Selection, list_candidates, write_kernels
-from .options import BreakdownOptions
+from .capture import FoundModule
+from .kernel_files import Candidate, ModuleKernels, Selection, list_candidates, write_kernels
+from .kernel_rows import ExtractedKernel
+from .lost_kernels import list_lost_kernels
+from .module_runs import ModuleRuns
+from .options import DRAWN, RECORDED, VALUES_LIMIT_BYTES, BreakdownOptions
 from .progress import Progress
-from .reanalysis import attribute_again
-from .survey import take_survey
-from .targets import find_listed_modules, resolve_target
+from .run_kernels import INDEX, modules_of_run
+from .targets import Target, find_listed_modules, resolve_target
 
-INDEX = "kernels.json"
+SOURCES = "give a RUN folder, a compiled module, a log that lists modules, or a TORCH_TRACE folder"
+NO_TIMES = "no times are known here, so --top takes the first kernels; a RUN knows which take most time"
+CUT_SHORT = "its `call` does not return: the file is cut short or edited, and kernels may be missing"
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,9 @@ class ExtractOptions:
     """The request of one extraction.
 
     ``targets``: a RUN folder, a log, a structured trace, or compiled modules. ``output`` is ``None`` to list only.
-    ``static`` reads the arguments from the text instead of running the module.
+    ``static`` reads the arguments from the text instead of running the module. ``values`` is ``drawn``, or
+    ``recorded`` for files with the values that the kernels really read, up to ``values_limit_bytes`` for each; a RUN
+    has a limit of its own.
     """
 
     targets: tuple[str, ...]
@@ -47,6 +49,8 @@ class ExtractOptions:
     static: bool = False
     python: str | None = None
     timeout_s: float | None = None
+    values: str = DRAWN
+    values_limit_bytes: int | None = None
 
 
 @dataclass(frozen=True)
@@ -66,55 +70,161 @@ def run_extract(options: ExtractOptions, progress: Progress) -> ExtractOutcome:
         UsageError: the target is not there or is of a kind that has no kernels yet.
         InductorBenchError: the output folder cannot be made, or nothing in the target can be read.
     """
-    target = resolve_target(BreakdownOptions(options.targets))
+    target = resolve_target(BreakdownOptions(options.targets, python=options.python), SOURCES)
     if target.kind not in ("run", "module", "log", "structured-trace"):
-        raise UsageError(f"{target.name} is a program", f"capture it first: inductor-bench breakdown {target.name}")
-    folder = _make_folder(options.output)
-    notes: tuple[str, ...] = ()
-    failures: tuple[Failure, ...] = ()
-    if target.kind == "run":
-        modules = _modules_of_run(RunFolder(target.paths[0]))
-    else:
-        found, missing = find_listed_modules(target)
-        failures = tuple(Failure("extract", "missing", f"{path} no longer exists", subject=path) for path in missing)
-        modules, notes = _modules_of_files(found, options, progress)
-    candidates = [list_candidates(module) for module in modules]
-    chosen = _choose(candidates, options.selection)
+        command = f"inductor-bench breakdown {shlex.quote(target.name)}"
+        raise UsageError(f"{target.name} is not a compiled module", f"capture a program first: {command}")
+    _check_values(target, options)
+    with _output_folder(options.output) as folder:
+        if target.kind == "run":
+            modules, failures = modules_of_run(RunFolder(target.paths[0]), options.values)
+            _require_modules(modules, failures)
+            return _conclude(modules, folder, options, progress, (), failures)
+        return _extract_files(target, folder, options, progress)
+
+
+def _extract_files(target: Target, folder: Path | None, options: ExtractOptions, progress: Progress) -> ExtractOutcome:
+    listed, missing = find_listed_modules(target)
+    found, unread = _readable(listed)
+    _require_modules(found, unread)
+    failures = (*(Failure("extract", "missing", f"{path} no longer exists", subject=path) for path in missing), *unread)
+    with tempfile.TemporaryDirectory(prefix="inductor-bench-") as name:
+        runs = ModuleRuns(Path(name), options.python, options.timeout_s, progress)
+        modules, notes = _modules_of_files(found, runs, static=options.static)
+        if folder is None or options.values == DRAWN:
+            return _conclude(modules, folder, options, progress, notes, failures)
+        with tempfile.TemporaryDirectory(prefix=".values-", dir=folder) as values:
+            chosen = _choose(modules, options.selection)
+            limit = options.values_limit_bytes or VALUES_LIMIT_BYTES
+            modules, lost = runs.record(found, modules, chosen, Path(values), limit)
+            return _conclude(modules, folder, options, progress, notes, (*failures, *lost))
+
+
+def _readable(found: Sequence[FoundModule]) -> tuple[list[FoundModule], tuple[Failure, ...]]:
+    """The modules that can be read, and what is wrong with the others."""
+    modules, failures = [], []
+    for module in found:
+        try:
+            read_module(module.text)
+            modules.append(module)
+        except InductorBenchError as error:
+            message = f"{module.path}: {error.message}"
+            failures.append(Failure("extract", "invalid", message, error.hint, subject=str(module.path)))
+    return modules, tuple(failures)
+
+
+def _require_modules(modules: Sequence[object], failures: Sequence[Failure]) -> None:
+    if failures and not modules:
+        others = f" (and {len(failures) - 1} more)" if len(failures) > 1 else ""
+        raise InductorBenchError(failures[0].message + others, failures[0].hint)
+
+
+def _check_values(target: Target, options: ExtractOptions) -> None:
+    if target.kind == "run" and options.values_limit_bytes is not None:
+        hint = "leave --values-limit away; it is an option of breakdown as well"
+        raise UsageError("the values in a RUN are recorded already, up to the limit that it had", hint)
+    if options.values == RECORDED and (options.static or options.output is None):
+        other = "--static runs nothing" if options.static else "--list writes nothing"
+        raise UsageError(f"--values recorded needs a run to record, and {other}", "leave one of the two out")
+
+
+def _conclude(
+    modules: Sequence[ModuleKernels],
+    folder: Path | None,
+    options: ExtractOptions,
+    progress: Progress,
+    notes: tuple[str, ...] = (),
+    failures: tuple[Failure, ...] = (),
+) -> ExtractOutcome:
+    chosen = _choose(modules, options.selection)
+    if options.selection.top is not None and all(one.header.time_s is None for one in chosen):
+        notes = (*notes, NO_TIMES)
     if folder is None:
-        rows = tuple(_listed(candidate) for candidate in chosen)
-        return ExtractOutcome(rows, None, notes, failures)
-    progress.stage(f"writing {len(chosen)} kernels")
-    rows = tuple(write_kernels(chosen, folder, {}))
-    write_json(folder / INDEX, codec.encode(rows))
-    return ExtractOutcome(rows, folder, notes, failures)
+        return ExtractOutcome(tuple(_listed(candidate) for candidate in chosen), None, notes, failures)
+    progress.stage(f"writing {len(chosen)} kernel{'s' if len(chosen) > 1 else ''}")
+    rows, lost = _write(chosen, folder)
+    return ExtractOutcome(rows, folder, notes, (*failures, *lost))
 
 
-def extract_run(folder: RunFolder) -> tuple[ExtractedKernel, ...]:
-    """Writes every kernel of a RUN into its ``kernels`` folder, over what is there.
+def _write(chosen: Sequence[Candidate], folder: Path) -> tuple[tuple[ExtractedKernel, ...], tuple[Failure, ...]]:
+    """Writes the files and, also where the user stops that, the list of those that are there.
 
     Raises:
-        InductorBenchError: the run cannot be read, or nothing can be written.
+        KeyboardInterrupt: the user stopped it.
     """
-    candidates = [list_candidates(module) for module in _modules_of_run(folder)]
-    rows = tuple(write_kernels(_choose(candidates, Selection()), folder.kernels, {}))
-    write_json(folder.kernels / INDEX, codec.encode(rows))
-    return rows
-
-
-def _make_folder(path: Path | None) -> Path | None:
-    if path is None:
-        return None
+    rows: list[ExtractedKernel] = []
+    stopped = None
     try:
-        if path.exists() and (not path.is_dir() or any(path.iterdir())):
-            raise UsageError(f"{path} exists and is not an empty folder", "choose another folder with -o")
+        rows.extend(write_kernels(chosen, folder, {}))
+    except KeyboardInterrupt as stop:
+        stopped = stop
+    failures = []
+    try:
+        write_json(folder / INDEX, codec.encode(tuple(rows)))
+    except InductorBenchError as error:
+        failures.append(Failure("extract", "write", error.message, error.hint))
+    if stopped is not None:
+        raise KeyboardInterrupt(f"interrupted; {len(rows)} of {len(chosen)} kernels are in {folder}") from stopped
+    return tuple(rows), tuple(failures)
+
+
+def extract_run(folder: RunFolder, values: str = DRAWN) -> tuple[tuple[ExtractedKernel, ...], tuple[Failure, ...]]:
+    """Writes every kernel of a RUN into its ``kernels`` folder, over what is there.
+
+    Returns:
+        the rows, and what of the RUN cannot be read or written.
+
+    Raises:
+        InductorBenchError: the record cannot be read.
+    """
+    modules, failures = modules_of_run(folder, values)
+    rows, lost = _write(_choose(modules, Selection()), folder.kernels)
+    return rows, (*failures, *lost)
+
+
+@contextlib.contextmanager
+def _output_folder(path: Path | None) -> Iterator[Path | None]:
+    """The folder to write, empty and writable. One that is new and stays empty goes again.
+
+    Raises:
+        UsageError: something is there.
+        InductorBenchError: it cannot be made or written.
+    """
+    if path is None:
+        yield None
+        return
+    another = "choose another folder with -o"
+    try:
+        new = not path.exists()
+        if not new and (not path.is_dir() or any(path.iterdir())):
+            raise UsageError(f"{path} exists and is not an empty folder", another)
         path.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=path).close()
     except OSError as error:
-        raise InductorBenchError(f"cannot create {path}: {error.strerror or error}") from error
-    return path
+        raise InductorBenchError(f"cannot create {path}: {error.strerror or error}", another) from error
+    try:
+        yield path
+    finally:
+        if new:
+            with contextlib.suppress(OSError):  # something was written
+                path.rmdir()
 
 
-def _choose(candidates: Sequence[Sequence[Candidate]], selection: Selection) -> list[Candidate]:
-    return selection.choose([candidate for of_module in candidates for candidate in of_module])
+def _choose(modules: Sequence[ModuleKernels], selection: Selection) -> list[Candidate]:
+    """The chosen kernels of the modules.
+
+    Raises:
+        UsageError: there are kernels, but none that was asked for.
+    """
+    candidates = [one for module in modules for one in (*list_candidates(module), *list_lost_kernels(module))]
+    chosen = selection.choose(candidates)
+    if candidates and not chosen:
+        categories = ", ".join(sorted({one.header.category.value for one in candidates}))
+        raise UsageError(
+            f"none of the {len(candidates)} kernels fits {selection.words}",
+            f"--list shows them all; their categories: {categories}",
+        )
+    return chosen
 
 
 def _listed(candidate: Candidate) -> ExtractedKernel:
@@ -130,109 +240,30 @@ def _listed(candidate: Candidate) -> ExtractedKernel:
     )
 
 
-def _modules_of_run(folder: RunFolder) -> list[ModuleKernels]:
-    run = folder.load()
-    modules = []
-    for record in run.modules:
-        text_file = folder.modules / f"{record.slug}.py"
-        if not text_file.is_file():
-            raise InductorBenchError(f"{text_file} is gone", "extract from the compiled module instead")
-        attributed = attribute_again(folder, record)
-        times: dict[int, float] = defaultdict(float)
-        if attributed is not None:
-            for activity in attributed.activities:
-                if activity.call is not None and activity.iteration in attributed.steady:
-                    times[activity.call.index] += activity.duration_s / len(attributed.steady)
-        text = text_file.read_text(encoding="utf-8")
-        details = load_details(folder, record.slug)
-        code = load_code(folder, record.slug, text)
-        module = module_kernels(ModuleLabel(record.label, record.slug), run, read_module(text), details, text)
-        modules.append(
-            replace(
-                module,
-                source_lines=code.stack_traces if code else {},
-                call_times=times,
-                measured=record.kernels,
-            )
-        )
-    return modules
-
-
-def module_kernels(
-    label: ModuleLabel, run: Run, source: ModuleSource, details: dict[str, Any], text: str
-) -> ModuleKernels:
-    """A module's kernels with the launches that its measuring process saw, or those that its text tells of."""
-    launches = tuple(codec.decode(Launch, launch) for launch in details.get("launches", ()))
-    return ModuleKernels(
-        label=label.label,
-        title=run.title,
-        source=source,
-        launches=launches or read_static_launches(text, source),
-        references=details.get("references", ()) if launches else (),
-        compiled=details.get("compiled", {}),
-        environment=run.environment,
-    )
-
-
 def _modules_of_files(
-    found: Sequence[FoundModule], options: ExtractOptions, progress: Progress
+    found: Sequence[FoundModule], runs: ModuleRuns, *, static: bool
 ) -> tuple[list[ModuleKernels], tuple[str, ...]]:
-    labels = label_modules([(module.text, module.code) for module in found])
-    with tempfile.TemporaryDirectory(prefix="inductor-bench-") as name:
-        work = Path(name)
-        environment = capture_environment(work)
-        pool = WorkerPool(options.python or default_python(), work, environment, options.timeout_s, progress.output)
-        known = Environment()
-        if not options.static:
-            progress.stage("looking at the machine")
-            known = take_survey(pool, (), device="cpu", peaks="none", log=work / "survey.log").environment
-        modules, notes = [], []
-        for module, label in zip(found, labels, strict=True):
-            kernels, note = _run_module(module, label, pool, known, options, progress)
-            modules.append(kernels)
+    environment = Environment() if static else runs.survey()
+    modules, notes = [], []
+    for module, label in zip(found, label_modules([(module.text, module.code) for module in found]), strict=True):
+        source = read_module(module.text)
+        kernels = ModuleKernels(
+            label=label.label,
+            title=module.path.name,
+            source=source,
+            launches=(),
+            source_lines=module.code.stack_traces if module.code else {},
+            environment=environment,
+        )
+        if not static:
+            kernels, note = runs.watch(module, label, kernels)
             notes += [note] if note else []
+        if source.cut_short:
+            notes.append(f"{label.label}: {CUT_SHORT}")
+        if not kernels.watched:
+            kernels = replace(kernels, launches=read_static_launches(module.text, source))
+        modules.append(kernels)
     return modules, tuple(notes)
-
-
-def _run_module(
-    module: FoundModule,
-    label: ModuleLabel,
-    pool: WorkerPool,
-    environment: Environment,
-    options: ExtractOptions,
-    progress: Progress,
-) -> tuple[ModuleKernels, str]:
-    source = read_module(module.text)
-    kernels = ModuleKernels(
-        label=label.label,
-        title=module.path.name,
-        source=source,
-        launches=(),
-        source_lines=module.code.stack_traces if module.code else {},
-        environment=environment,
-    )
-    if options.static:
-        return replace(kernels, launches=read_static_launches(module.text, source)), ""
-    progress.stage(f"running {label.label} once")
-    job = {
-        "module": str(module.path.resolve()),
-        "device": source.device,
-        "threads": source.threads,
-        "vector_lanes": source.vector_lanes,
-    }
-    answer = pool.call("launches", job, name=label.slug, log=pool.folder / f"{label.slug}.log")
-    if answer.result is None:
-        why = answer.failure.message if answer.failure else "it gave no answer"
-        note = f"{label.label} could not be run ({why}); the arguments are those that its text tells"
-        return replace(kernels, launches=read_static_launches(module.text, source)), note
-    details = answer.result
-    note = f"{label.label}: {answer.failure.message}" if answer.failure else ""
-    return replace(
-        kernels,
-        launches=tuple(codec.decode(Launch, launch) for launch in details["launches"]),
-        references=details.get("references", ()),
-        compiled=details["compiled"],
-    ), note
 
 
 def count_by_category(kernels: Sequence[ExtractedKernel]) -> dict[Category, tuple[int, int]]:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -16,13 +15,16 @@ from ..records.category import Category
 from ..records.launch import Launch
 from ..records.run import Environment, Kernel
 from ..records.source import CallSite, KernelDefinition, ModuleSource, SourceLine
-from ..source.identity import operator_id
+from ..source.identity import launch_key, operator_id
 from ..source.standalone import StandaloneHeader, file_name, file_text
 from ..store import codec
 from ..store.files import write_text
 from ..trace.alignment import align_calls
+from .kernel_rows import ExtractedKernel
+from .recorded_values import SUFFIX, ModuleValues, RecordedValues, drawn_note
 
 UNSEEN = "it was not launched in the run that was watched"
+UNREAD = "the module's text does not tell its arguments; only a run does"
 
 
 @dataclass(frozen=True)
@@ -31,6 +33,7 @@ class ModuleKernels:
 
     ``references`` belong to ``launches`` one by one, or are empty. ``compiled`` is what each Triton kernel was
     compiled to, ``call_times`` the seconds of each call site per iteration, ``measured`` the kernels of the record.
+    ``watched`` says that the launches were seen in a run; ``values`` are the recorded ones, where they are asked for.
     """
 
     label: str
@@ -43,23 +46,8 @@ class ModuleKernels:
     call_times: Mapping[int, float] = field(default_factory=dict)
     measured: tuple[Kernel, ...] = ()
     environment: Environment = field(default_factory=Environment)
-
-
-@dataclass(frozen=True)
-class ExtractedKernel:
-    """One row of an extraction: a kernel, and its file or the reason why it has none.
-
-    ``time_s`` is its time per iteration in the model and ``calls`` its launches, where known.
-    """
-
-    name: str
-    kernel_id: str
-    category: Category
-    module: str
-    calls: int
-    time_s: float | None = None
-    file: str | None = None
-    reason: str = ""
+    watched: bool = False
+    values: ModuleValues | None = None
 
 
 @dataclass(frozen=True)
@@ -69,6 +57,12 @@ class Selection:
     glob: str | None = None
     category: Category | None = None
     top: int | None = None
+
+    @property
+    def words(self) -> str:
+        """As it was typed."""
+        parts = (("--kernel", self.glob), ("--category", self.category.value if self.category else None))
+        return " ".join(f"{option} {value!r}" for option, value in parts if value is not None)
 
     def choose(self, candidates: Sequence[Candidate]) -> list[Candidate]:
         """The chosen ones, dearest first where ``top`` asks for that, else in their order."""
@@ -85,21 +79,26 @@ class Selection:
 
 @dataclass(frozen=True)
 class Candidate:
-    """A kernel with the launch that its file will make; ``launch`` is ``None`` where there is ``reason`` instead."""
+    """A kernel with the launch that its file will make; ``launch`` is ``None`` where there is ``reason`` instead.
+
+    ``values`` are the recorded ones of this launch, ``note`` what is drawn although recorded values are asked for.
+    """
 
     header: StandaloneHeader
     launch: Launch | None
     kernel: KernelDefinition | None
     recorded: dict[str, Any]
     reason: str = ""
+    values: RecordedValues | None = None
+    note: str = ""
 
     @property
-    def identity(self) -> str:
-        """The same for two kernels that would give the same file but for its header."""
+    def identity(self) -> Hashable:
+        """The same for two kernels that would give the same file but for its header and its recorded values."""
         if self.launch is None:
-            return f"{self.header.kernel_id} {self.header.name}"
-        spec = replace(self.launch, kernel="", calls=0, positions=())
-        return f"{self.header.kernel_id} {json.dumps(codec.encode(spec))}"
+            return self.header.kernel_id, self.header.name
+        call = self.launch
+        return self.header.kernel_id, call.storages, call.arguments, tuple(call.keywords.items()), call.mutated
 
 
 def list_candidates(module: ModuleKernels) -> list[Candidate]:
@@ -127,21 +126,23 @@ def list_candidates(module: ModuleKernels) -> list[Candidate]:
     return found
 
 
-def write_kernels(candidates: Sequence[Candidate], folder: Path, written: dict[str, str]) -> list[ExtractedKernel]:
-    """Writes one file per distinct candidate.
+def write_kernels(
+    candidates: Sequence[Candidate], folder: Path, written: dict[Hashable, ExtractedKernel]
+) -> Iterator[ExtractedKernel]:
+    """Writes one file per distinct candidate, and one of values beside it where these are recorded.
 
     Args:
         candidates: of one module, already chosen.
         folder: where the files go; it exists.
-        written: identities and file names of what is there already; added to.
+        written: identities and rows of what is there already; added to.
 
-    Returns:
-        a row for each candidate, in order; what cannot be written has its reason.
+    Yields:
+        a row for each candidate, in order, once its file is there; what cannot be written has its reason.
     """
-    return [_write(candidate, folder, written) for candidate in candidates]
+    return (_write(candidate, folder, written) for candidate in candidates)
 
 
-def _write(candidate: Candidate, folder: Path, written: dict[str, str]) -> ExtractedKernel:
+def _write(candidate: Candidate, folder: Path, written: dict[Hashable, ExtractedKernel]) -> ExtractedKernel:
     header = candidate.header
     row = ExtractedKernel(
         header.name, header.kernel_id, header.category, header.module or "", header.calls or 0, header.time_s
@@ -150,14 +151,34 @@ def _write(candidate: Candidate, folder: Path, written: dict[str, str]) -> Extra
         return replace(row, reason=candidate.reason)
     known = written.get(candidate.identity)
     if known is not None:
-        return replace(row, file=known)
-    name = file_name(header.name, header.kernel_id, tuple(written.values()))
+        return replace(row, file=known.file, values=known.values, note=known.note)
+    name = file_name(header.name, header.kernel_id, tuple(other.file for other in written.values() if other.file))
+    launch, recorded = candidate.launch, candidate.recorded
+    values, note = _place_values(candidate, folder, name)
+    if candidate.values is not None and values is not None:
+        launch = candidate.values.launch_from(values)
+        recorded = {**recorded, "reference": None, **_call_facts(launch, candidate.values.reference)}
     try:
-        write_text(folder / name, file_text(header, candidate.launch, candidate.recorded, candidate.kernel))
+        write_text(folder / name, file_text(header, launch, recorded, candidate.kernel))
     except InductorBenchError as error:
+        if values is not None:
+            (folder / values).unlink(missing_ok=True)
         return replace(row, reason=error.message)
-    written[candidate.identity] = name
-    return replace(row, file=name)
+    row = replace(row, file=name, values=values, note=note)
+    written[candidate.identity] = row
+    return row
+
+
+def _place_values(candidate: Candidate, folder: Path, name: str) -> tuple[str | None, str]:
+    """The name of the file of values beside ``name``, if there can be one, and what is to be noted."""
+    if candidate.values is None:
+        return None, candidate.note
+    values = Path(name).stem + SUFFIX
+    try:
+        candidate.values.place(folder / values)
+    except InductorBenchError as error:
+        return None, f"its values are drawn: {error.message}"
+    return values, candidate.note
 
 
 def _kernel_candidate(
@@ -171,14 +192,21 @@ def _kernel_candidate(
         header = replace(header, time_s=measured.time_s, moved_bytes=_per_call(measured))
     header = replace(header, moved_bytes=kernel.moved_bytes or header.moved_bytes)
     if index is None:
-        return Candidate(header, None, kernel, {}, UNSEEN)
+        return Candidate(header, None, kernel, {}, UNSEEN if module.watched else UNREAD)
     recorded = _recorded(module, index)
     compiled = module.compiled.get(kernel.name)
     if compiled:
         recorded["config"] = compiled["config"]
     elif measured is not None and measured.config:
         recorded["config"] = measured.config
-    return Candidate(header, module.launches[index], kernel, recorded)
+    return _with_values(module, Candidate(header, module.launches[index], kernel, recorded))
+
+
+def _with_values(module: ModuleKernels, candidate: Candidate) -> Candidate:
+    if module.values is None or candidate.launch is None:
+        return candidate
+    values = module.values.find(candidate.header.name, candidate.launch)
+    return replace(candidate, values=values, note=drawn_note(values.launch if values else candidate.launch))
 
 
 def _operator_candidate(
@@ -187,26 +215,30 @@ def _operator_candidate(
     assert launch.operator is not None
     stem = launch.operator.removesuffix(".default").replace(".", "_")
     numbers[stem] = numbers.get(stem, -1) + 1
-    spec = replace(launch, calls=0, positions=())
     header = _header(
         module,
         f"{stem}_{numbers[stem]}",
-        operator_id(launch.operator, json.dumps(codec.encode(spec))),
+        operator_id(launch.operator, repr(launch_key(launch))),
         classify_operator(launch.operator.replace(".", "::", 1)),
         [sites.get(position) for position in launch.positions],
     )
-    return Candidate(header, launch, None, _recorded(module, index))
+    return _with_values(module, Candidate(header, launch, None, _recorded(module, index)))
 
 
 def _recorded(module: ModuleKernels, index: int) -> dict[str, Any]:
-    recorded: dict[str, Any] = {"launch": codec.encode(module.launches[index])}
     reference = module.references[index] if index < len(module.references) else {}
-    if "fingerprint" in reference:
-        recorded["reference"] = reference["fingerprint"]
+    recorded = _call_facts(module.launches[index], reference)
     if module.source.device == "cpu":
         recorded["threads"] = module.source.threads or module.environment.threads
         recorded["vector_isa"] = module.environment.vector_isa
     return recorded
+
+
+def _call_facts(launch: Launch, reference: Mapping[str, Any]) -> dict[str, Any]:
+    facts: dict[str, Any] = {"launch": codec.encode(launch)}
+    if "fingerprint" in reference:
+        facts["reference"] = reference["fingerprint"]
+    return facts
 
 
 def _header(

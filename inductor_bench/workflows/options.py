@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+DRAWN, RECORDED = "drawn", "recorded"
+VALUES_LIMIT_BYTES = 64_000_000
+
 
 @dataclass(frozen=True)
 class BreakdownOptions:
@@ -28,6 +31,8 @@ class BreakdownOptions:
         output: the RUN folder.
         force: whether an earlier run there may be replaced.
         plots: whether PNG plots are drawn.
+        values: ``recorded`` keeps what the kernels really read beside their standalone files, ``drawn`` does not.
+        values_limit_bytes: of the recorded values of one kernel; what is above it is drawn.
     """
 
     targets: tuple[str, ...]
@@ -47,3 +52,5 @@ class BreakdownOptions:
     output: Path | None = None
     force: bool = False
     plots: bool = True
+    values: str = DRAWN
+    values_limit_bytes: int = VALUES_LIMIT_BYTES

@@ -19,6 +19,7 @@ from ..store.folder import RunFolder
 from ..trace.compaction import store_trace
 from .capture import FoundModule
 from .progress import Progress
+from .recorded_values import values_failure, values_work
 
 DEFAULT_REPEAT = 20
 EVENTS_WANTED = 8000
@@ -48,13 +49,22 @@ class Profiling:
     """Profiles the modules of one run, one after the other, since they share a device."""
 
     def __init__(
-        self, pool: WorkerPool, folder: RunFolder, progress: Progress, repeat: int | None, trace: Path | None
+        self,
+        pool: WorkerPool,
+        folder: RunFolder,
+        progress: Progress,
+        repeat: int | None,
+        trace: Path | None,
+        values_limit_bytes: int | None = None,
     ) -> None:
         self._pool = pool
         self._folder = folder
         self._progress = progress
         self._repeat = repeat
         self._trace = trace
+        self._values_limit_bytes = values_limit_bytes
+        if values_limit_bytes is not None:
+            values_work(folder).mkdir(exist_ok=True)
 
     def profile(self, module: FoundModule, label: ModuleLabel) -> ProfiledModule:
         """Profiles one module and puts its text, its trace, its log and its raw measurements into the RUN.
@@ -94,10 +104,11 @@ class Profiling:
     ) -> ProfiledModule:
         stem = Path(seen["stem"])
         details = seen["live"] | self._live_references(module, label, source, seen)
+        failure = values_failure(details, label.label)
         stored = self._store_trace(stem.with_suffix(".trace.json"), label, details)
         log = self._keep_text(stem.with_suffix(".p.txt"), label)
         save_details(self._folder, label.slug, details)
-        return ProfiledModule(module, label, source, "live", seen["live_reason"], stored, log, details)
+        return ProfiledModule(module, label, source, "live", seen["live_reason"], stored, log, details, failure)
 
     def _live_references(
         self, module: FoundModule, label: ModuleLabel, source: ModuleSource, seen: dict[str, Any]
@@ -109,6 +120,11 @@ class Profiling:
             "threads": seen["threads"],
             "launches": seen["live"]["launches"],
         }
+        recorded = seen["live"].get("recorded")
+        if recorded:
+            folder = values_work(self._folder) / label.slug
+            Path(seen["stem"]).with_suffix(".values").replace(folder)
+            job |= {"recorded": recorded, "values_folder": str(folder.resolve())}
         log = self._folder.logs / f"{label.slug}.references.log"
         answer = self._pool.call("references", job, name=f"{label.slug}.references", log=log)
         return answer.result or {}
@@ -132,6 +148,7 @@ class Profiling:
             "vector_lanes": source.vector_lanes,
             "trace": str(trace),
             "text": str(text),
+            "values": self._values_job(label),
         }
         self._progress.stage(f"profiling {label.label} with -p")
         answer = self._pool.call("profile", job, name=label.slug, log=self._folder.logs / f"{label.slug}.log")
@@ -148,8 +165,14 @@ class Profiling:
             stored,
             self._keep_text(text, label),
             details,
-            answer.failure,
+            answer.failure or values_failure(details, label.label),
         )
+
+    def _values_job(self, label: ModuleLabel) -> dict[str, Any] | None:
+        if self._values_limit_bytes is None:
+            return None
+        folder = values_work(self._folder) / label.slug
+        return {"folder": str(folder.resolve()), "limit_bytes": self._values_limit_bytes}
 
     def _harness_note(self, module: FoundModule, details: dict[str, Any]) -> str:
         error = module.observed("live_error")

@@ -13,7 +13,7 @@ from ..source.log import printed_module_paths
 from ..source.structured import read_structured_trace
 from ..store.folder import RECORD
 from .capture import FoundModule, read_module_text
-from .options import BreakdownOptions
+from .options import RECORDED, BreakdownOptions
 
 PROGRAMS = frozenset({"script", "factory", "timm"})
 COMPILED_HERE = frozenset({"factory", "timm"})
@@ -33,8 +33,8 @@ class Target:
     paths: tuple[Path, ...] = ()
 
 
-def resolve_target(options: BreakdownOptions) -> Target:
-    """Finds out what was given.
+def resolve_target(options: BreakdownOptions, accepted: str = ACCEPTED) -> Target:
+    """Finds out what was given. ``accepted`` says what could have been, where it is none of that.
 
     Raises:
         UsageError: nothing is there, or the pieces do not go together.
@@ -42,19 +42,21 @@ def resolve_target(options: BreakdownOptions) -> Target:
     if not options.targets:
         raise UsageError("no target given", "try: inductor-bench breakdown model.py")
     if len(options.targets) > 1:
-        return _several_modules(options)
+        return _several_modules(options, accepted)
     name = options.targets[0]
+    if not name:
+        raise UsageError("the target is an empty name", accepted)
     if name.startswith("timm:"):
         if not name.removeprefix("timm:"):
             raise UsageError("timm: needs a model name", "try: inductor-bench breakdown timm:mobilenetv3_small_050")
         return _checked(Target("timm", name), options)
     path = Path(name)
     if path.exists():
-        return _checked(Target(_kind_of(path), name, (path,)), options)
+        return _checked(Target(_kind_of(path, accepted), name, (path,)), options)
     file, colon, function = name.rpartition(":")
     if colon and Path(file).is_file() and function.isidentifier():
         return _checked(Target("factory", name, (Path(file),)), options)
-    raise UsageError(f"{name} does not exist", _guess(name))
+    raise UsageError(f"{name} does not exist", _guess(name, accepted))
 
 
 def find_listed_modules(target: Target) -> tuple[tuple[FoundModule, ...], tuple[str, ...]]:
@@ -100,23 +102,20 @@ def _list_modules(target: Target) -> tuple[tuple[FoundModule, ...], tuple[str, .
     return tuple(FoundModule(Path(code.path), code.text, code) for code in structured.codes), ()
 
 
-def _kind_of(path: Path) -> str:
+def _kind_of(path: Path, accepted: str) -> str:
     if path.is_dir():
         if (path / RECORD).is_file():
             return "run"
         if any(path.glob(STRUCTURED_TRACE_LOGS)):
             return "structured-trace"
-        raise UsageError(
-            f"{path} is a folder, but neither a RUN (no {RECORD}) nor a TORCH_TRACE folder",
-            "give a script, a compiled module, a log, or one of those folders",
-        )
+        raise UsageError(f"{path} is a folder, but neither a RUN (no {RECORD}) nor a TORCH_TRACE folder", accepted)
     head = _head(path)
     if _is_compiled_module(head, path):
         return "module"
     if path.suffix == ".py":
         return "script"
     if "\0" in head:
-        raise UsageError(f"{path} is neither a Python file nor a log, but binary data", ACCEPTED)
+        raise UsageError(f"{path} is neither a Python file nor a log, but binary data", accepted)
     return "log"
 
 
@@ -134,12 +133,12 @@ def _is_compiled_module(head: str, path: Path) -> bool:
     return path.suffix == ".py" and ("async_compile = AsyncCompile()" in head or "CppWrapperCodeCache" in head)
 
 
-def _several_modules(options: BreakdownOptions) -> Target:
+def _several_modules(options: BreakdownOptions, accepted: str) -> Target:
     paths = tuple(dict.fromkeys(Path(name) for name in options.targets))
     for path in paths:
         if not path.is_file():
             raise UsageError(f"{path} does not exist")
-        if _kind_of(path) != "module":
+        if _kind_of(path, accepted) != "module":
             raise UsageError(
                 f"{path} is not a compiled module", "several targets are possible only for compiled modules"
             )
@@ -164,6 +163,8 @@ def _misfits(target: Target, options: BreakdownOptions) -> Iterator[UsageError]:
         yield UsageError("arguments after -- go to a script, and the target is not one")
     if options.live and target.kind not in PROGRAMS:
         yield UsageError("--live needs a program to run", "give the script, factory or timm model instead")
+    if options.values == RECORDED and target.kind in ("run", "trace"):
+        yield UsageError("--values recorded needs a run to record, and this target is only read", "measure it again")
     for option, value in (
         ("--training" if options.training else "--inference", options.training),
         ("--mode", options.mode),
@@ -191,7 +192,7 @@ def _misfits(target: Target, options: BreakdownOptions) -> Iterator[UsageError]:
                 yield UsageError(f"--force would delete {path}", "choose another folder with -o")
 
 
-def _guess(name: str) -> str:
-    if ":" in name:
+def _guess(name: str, accepted: str) -> str:
+    if ":" in name and accepted == ACCEPTED:
         return "a factory is given as FILE.py:FUNCTION; the file was not found"
-    return ACCEPTED
+    return accepted

@@ -142,6 +142,8 @@ def _recorded_bytes(values: dict[str, Any], index: int, folder: str) -> bytearra
             start, end = header[key]["data_offsets"]
             stream.seek(8 + length + start)
             return bytearray(stream.read(end - start))
+    except FileNotFoundError:
+        raise ValueError(f"the file of its recorded values is missing: {path}") from None
     except (OSError, ValueError, KeyError) as error:
         raise ValueError(f"cannot read {key} of the recorded values in {path}: {error!r}") from None
 

@@ -8,12 +8,17 @@ import sys
 from typing import Any
 
 
-def read_options(description: str, argv: list[str] | None = None) -> argparse.Namespace:
-    """The options that every standalone file has: ``check``, ``json``, ``as_recorded``, ``seed``."""
+def read_options(description: str, argv: list[str] | None = None, *, retargetable: bool = False) -> argparse.Namespace:
+    """The options that every standalone file has: ``check``, ``json``, ``seed``.
+
+    A ``retargetable`` file takes the properties of the GPU that it runs on, and has ``as_recorded`` as well.
+    """
     parser = argparse.ArgumentParser(description=description, allow_abbrev=False)
     parser.add_argument("--check", action="store_true", help="compare the outputs with the reference; exit 1 if not")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
-    parser.add_argument("--as-recorded", action="store_true", help="keep the recorded properties of the device")
+    if retargetable:  # read where the kernel is defined, which is before this
+        does = "keep the recorded properties of the device, in place of those of the GPU that this runs on"
+        parser.add_argument("--as-recorded", action="store_true", help=does)
     parser.add_argument("--seed", type=int, default=0, help="of the random values (the reference has 0)")
     return parser.parse_args(argv)
 

@@ -16,6 +16,7 @@ from .arguments import (
     snapshot,
     tensors_in,
     touched_bytes,
+    with_zeros,
     written_tensors,
 )
 from .command import read_options, show_check, show_result
@@ -80,6 +81,17 @@ class Operator:
                 return overload(*args, **keywords)
 
         return run
+
+    def measure_with_zeros(self, measure: Measure) -> dict[str, Any] | None:
+        """The times with zeros for all indices, ``{cold, warm}``; ``None`` where it has none or takes no zeros."""
+        launch = with_zeros(self.launch)
+        if launch is None:
+            return None
+        try:
+            timing = measure(launch, build_arguments(launch, self.device, folder=self.folder), self.bind)
+        except UNSUPPORTED:
+            return None
+        return {state: timing[state] for state in ("cold", "warm")}
 
     def outputs(self, arguments: Arguments) -> list[torch.Tensor]:
         """What the last :meth:`call` wrote and returned, if it was made with these arguments."""
@@ -251,6 +263,7 @@ def run_operator(operator: Operator, measure: Measure, description: str, argv: l
         moved = count_bytes(operator, arguments)
         arguments = operator.make_arguments(options.seed)
         timing = measure(operator.launch, arguments, operator.bind)
+        timing["with_zeros"] = operator.measure_with_zeros(measure)
     except (RefusedError, ValueError) as error:
         print(f"{name}: {error}", file=sys.stderr)
         return 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -99,7 +100,14 @@ class TritonKernel:
     def main(self, argv: list[str] | None = None) -> int:
         """Runs the file as a program; returns its exit status."""
         name = self.recorded["name"]
-        options = read_options(f"Runs the kernel {name!r} by itself.".replace("%", "%%"), argv)
+        try:
+            return self._main(name, argv)
+        except ValueError as error:  # recorded values that are not there
+            print(f"{name}: {error}", file=sys.stderr)
+            return 1
+
+    def _main(self, name: str, argv: list[str] | None) -> int:
+        options = read_options(f"Runs the kernel {name!r} by itself.".replace("%", "%%"), argv, retargetable=True)
         passed, message = self.check(options.seed) if options.check else (None, "")
         if options.check and not options.json:
             return show_check(name, passed, message)

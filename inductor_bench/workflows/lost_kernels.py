@@ -1,0 +1,42 @@
+"""What a module calls and what can have no file: kernels that it does not define, library calls that nobody watched."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from .. import __version__
+from ..analysis.classification import classify_operator
+from ..records.category import Category
+from ..source.identity import operator_id
+from ..source.standalone import StandaloneHeader
+from .kernel_files import Candidate, ModuleKernels
+
+NOT_DEFINED = "the module calls it, but does not define it"
+NOT_WATCHED = "a library call: only a run of the module tells its arguments"
+
+
+def list_lost_kernels(module: ModuleKernels) -> list[Candidate]:
+    """A candidate with its reason for each of them; the calls of one operator are together."""
+    found = [_lost(module, name, "", Category.OTHER, calls, NOT_DEFINED) for name, calls in module.source.undefined]
+    if module.watched:
+        return found
+    operators = Counter(call.operator for call in module.source.calls if call.operator and not call.alternatives)
+    return found + [
+        _lost(
+            module,
+            operator.replace(".", "_"),
+            operator_id(operator, ""),
+            classify_operator(operator.replace(".", "::", 1)),
+            calls,
+            NOT_WATCHED,
+        )
+        for operator, calls in operators.items()
+        if operator is not None
+    ]
+
+
+def _lost(module: ModuleKernels, name: str, kernel_id: str, category: Category, calls: int, reason: str) -> Candidate:
+    header = StandaloneHeader(
+        name, kernel_id, category, module=module.label, model=module.title, tool_version=__version__, calls=calls
+    )
+    return Candidate(header, None, None, {}, reason)

@@ -1,0 +1,127 @@
+"""The kernels of an earlier RUN, from what it keeps: texts, traces, and what its measuring processes saw."""
+
+from __future__ import annotations
+
+import shlex
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from ..errors import InductorBenchError, UsageError
+from ..records.launch import Launch
+from ..records.run import Failure, ModuleRecord, Run
+from ..records.source import ModuleSource
+from ..source.labels import ModuleLabel
+from ..source.module import read_module
+from ..source.static_launches import read_static_launches
+from ..store import codec
+from ..store.evidence import load_code, load_details
+from ..store.files import read_json
+from ..store.folder import RunFolder
+from .capture import read_module_text
+from .kernel_files import ModuleKernels
+from .options import RECORDED
+from .reanalysis import attribute_again
+from .recorded_values import ModuleValues, read_values, values_work
+
+INDEX = "kernels.json"
+"""Beside the files of an extraction: the row of each kernel."""
+
+DAMAGED = "the RUN is damaged; take it from a copy, or measure again"
+WITHOUT_TIMES = "the files are written; the times of library calls are not known without it"
+
+
+def modules_of_run(folder: RunFolder, values: str) -> tuple[list[ModuleKernels], tuple[Failure, ...]]:
+    """The modules of a RUN with their kernels, and why others cannot be read.
+
+    Raises:
+        InductorBenchError: the record cannot be read.
+    """
+    run = folder.load()
+    kept = _kept_values(folder, run) if values == RECORDED else None
+    modules, failures = [], []
+    for record in run.modules:
+        try:
+            module = _module_of_run(folder, run, record, kept)
+        except InductorBenchError as error:
+            message = f"{record.label}: {error.message}"
+            failures.append(Failure("extract", "invalid", message, error.hint or DAMAGED, subject=record.label))
+            continue
+        try:
+            module = replace(module, call_times=_call_times(folder, record))
+        except InductorBenchError as error:
+            failures.append(Failure("extract", "missing", error.message, WITHOUT_TIMES, subject=record.label))
+        modules.append(module)
+    return modules, tuple(failures)
+
+
+def _module_of_run(
+    folder: RunFolder, run: Run, record: ModuleRecord, kept: Mapping[tuple[str, str], str] | None
+) -> ModuleKernels:
+    text_file = folder.modules / f"{record.slug}.py"
+    text = read_module_text(text_file)
+    if text is None:
+        raise InductorBenchError(f"{text_file} is gone", "extract from the compiled module instead")
+    source = read_module(text)
+    details = load_details(folder, record.slug)
+    code = load_code(folder, record.slug, text)
+    return replace(
+        module_kernels(ModuleLabel(record.label, record.slug), run, source, details, text),
+        source_lines=code.stack_traces if code else {},
+        measured=record.kernels,
+        values=_values_of(folder, record, details, kept) if kept is not None else None,
+    )
+
+
+def _call_times(folder: RunFolder, record: ModuleRecord) -> Mapping[int, float]:
+    """The seconds of each call site per iteration; none where the module was never profiled."""
+    attributed = attribute_again(folder, record)
+    times: dict[int, float] = defaultdict(float)
+    if attributed is not None:
+        for activity in attributed.activities:
+            if activity.call is not None and activity.iteration in attributed.steady:
+                times[activity.call.index] += activity.duration_s / len(attributed.steady)
+    return times
+
+
+def _kept_values(folder: RunFolder, run: Run) -> dict[tuple[str, str], str]:
+    """The files of recorded values in a RUN by module and kernel; empty while the RUN is being made.
+
+    Raises:
+        UsageError: the RUN has none.
+    """
+    if values_work(folder).is_dir():
+        return {}
+    if not any("recorded" in load_details(folder, module.slug) for module in run.modules):
+        again = f"inductor-bench breakdown {shlex.quote(run.target)} --values recorded"
+        raise UsageError(f"{folder.path} holds no recorded values", f"record them when it is measured: {again}")
+    index = folder.kernels / INDEX
+    rows = read_json(index) if index.is_file() else []
+    return {(row["module"], row["name"]): row["values"] for row in rows if row.get("values")}
+
+
+def _values_of(
+    folder: RunFolder, record: ModuleRecord, details: dict[str, Any], kept: Mapping[tuple[str, str], str]
+) -> ModuleValues:
+    if values_work(folder).is_dir():
+        return read_values(details, values_work(folder) / record.slug)
+    names = {name: file for (module, name), file in kept.items() if module == record.label}
+    return read_values(details, folder.kernels, names)
+
+
+def module_kernels(
+    label: ModuleLabel, run: Run, source: ModuleSource, details: dict[str, Any], text: str
+) -> ModuleKernels:
+    """A module's kernels with the launches that its measuring process saw, or those that its text tells of."""
+    launches = tuple(codec.decode(Launch, launch) for launch in details.get("launches", ()))
+    return ModuleKernels(
+        label=label.label,
+        title=run.title,
+        source=source,
+        launches=launches or read_static_launches(text, source),
+        references=details.get("references", ()) if launches else (),
+        compiled=details.get("compiled", {}),
+        environment=run.environment,
+        watched=bool(launches),
+    )
