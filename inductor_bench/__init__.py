@@ -5,15 +5,18 @@ Importing the package is cheap: torch is only ever loaded in the processes that 
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .records.run import Run
+    from .records.tuning import MeasuredKernel
+    from .workflows.kernel_rows import KernelFile
 
 __version__ = "0.1.0"
-__all__ = ["__version__", "breakdown"]
+__all__ = ["__version__", "autotune", "bench", "breakdown", "extract"]
 
 
 def breakdown(target: str | Path | Sequence[str | Path], **options: Any) -> Run:
@@ -40,3 +43,98 @@ def breakdown(target: str | Path | Sequence[str | Path], **options: Any) -> Run:
             options[name] = Path(options[name])
     request = BreakdownOptions(targets=tuple(str(item) for item in targets), **options)
     return run_breakdown(request, Silent()).run
+
+
+def extract(
+    source: str | Path | Sequence[str | Path],
+    output: str | Path,
+    *,
+    kernel: str | None = None,
+    category: str | None = None,
+    top: int | None = None,
+    **options: Any,
+) -> list[KernelFile]:
+    """Writes every kernel of a module as a file that runs by itself, as ``inductor-bench extract`` does.
+
+    Args:
+        source: a compiled module, several of them, a log that lists some, a ``TORCH_TRACE`` folder, or a RUN folder.
+            A RUN knows the arguments that the kernels really had; a module is run once, in a process of its own.
+        output: the folder to write, new or empty.
+        kernel: only kernels whose name fits this glob, for example ``"triton_red_*"``.
+        category: only this category, for example ``"pointwise"`` or ``"extern_gemm"`` (``records.category.Category``).
+        top: only as many, those that take most time in the model. Without times, which only a RUN has, the first ones.
+        options: the other fields of ``workflows.extract.ExtractOptions``: ``values="recorded"`` (tensors as the kernels
+            really read them, in safetensors files beside, instead of random numbers) and ``values_limit_bytes`` (the
+            most that is recorded for one kernel; 64 MB), ``static=True`` (read the arguments from the text and run
+            nothing), ``python`` (the interpreter to run modules under) and ``timeout_s`` (seconds, of each process).
+
+    Returns:
+        one row for each kernel of each module, in their order, or dearest first with ``top``. ``path`` is the absolute
+        path of its file, ``values_path`` that of its recorded values. A kernel that has no file has ``path=None`` and
+        the ``reason``. Kernels that are alike share one file. ``time_s`` is in seconds per iteration of the model.
+
+    Raises:
+        TypeError: an option that does not exist.
+        ValueError: a category that does not exist.
+        InductorBenchError: an expected failure: nothing at ``source``, a folder ``output`` that is not empty, a RUN
+            without recorded values. What fails for one module only is a ``UserWarning``, and the others are written.
+    """
+    from .records.category import Category
+    from .workflows.extract import ExtractOptions, run_extract
+    from .workflows.kernel_files import Selection
+    from .workflows.kernel_rows import locate_file
+    from .workflows.progress import Silent
+
+    sources = (source,) if isinstance(source, str | Path) else tuple(source)
+    request = ExtractOptions(
+        targets=tuple(str(item) for item in sources),
+        output=Path(output),
+        selection=Selection(kernel, Category(category) if category is not None else None, top),
+        **options,
+    )
+    outcome = run_extract(request, Silent())
+    for message in (*outcome.notes, *(failure.message for failure in outcome.failures)):
+        warnings.warn(message, stacklevel=2)
+    return [locate_file(row, Path(output).resolve()) for row in outcome.kernels]
+
+
+def bench(path: str | Path, **options: Any) -> MeasuredKernel:
+    """Times one standalone kernel file, as ``inductor-bench kernel FILE`` does.
+
+    Args:
+        path: a file that ``extract`` or ``breakdown`` wrote, or ``RUN#NAME``.
+        options: the other fields of ``workflows.kernel.KernelOptions``: ``check=False`` (do not compare its outputs
+            with the reference in the file), ``python`` and ``timeout_s`` (seconds).
+
+    Returns:
+        its cold and warm times in seconds, with all samples, and what they reach; see ``records.tuning``.
+
+    Raises:
+        TypeError: an option that does not exist.
+        InductorBenchError: there is no such file, it is no standalone kernel file, or it cannot be measured here.
+    """
+    from .workflows.kernel import KernelOptions, measure_one
+    from .workflows.progress import Silent
+
+    return measure_one(KernelOptions(targets=(str(path),), **options), Silent())
+
+
+def autotune(path: str | Path, method: str = "max", **options: Any) -> MeasuredKernel:
+    """Times and retunes one standalone kernel file, as ``inductor-bench kernel FILE --autotune`` does.
+
+    Args:
+        path: as for :func:`bench`.
+        method: ``max``, ``coordesc`` or ``exhaustive``.
+        options: the other fields of ``workflows.kernel.KernelOptions``: ``state`` (``cold`` or ``warm`` times are
+            compared), ``budget_s`` (seconds), ``save`` (where the winner is written) and those of :func:`bench`.
+
+    Returns:
+        as :func:`bench`; ``tuning`` has every candidate that was tried, the verdict and the best configuration.
+
+    Raises:
+        TypeError: an option that does not exist.
+        InductorBenchError: as for :func:`bench`, or there was nothing else to try.
+    """
+    if "save" in options and options["save"] is not None:
+        options["save"] = Path(options["save"])
+    return bench(path, autotune=method, **options)

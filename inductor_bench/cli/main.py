@@ -25,6 +25,7 @@ from .console import Console
 VERBS = {
     "breakdown": "Say where the time of a compiled model goes, kernel by kernel.",
     "extract": "Write every kernel as a file of its own, with the arguments that it had.",
+    "kernel": "Time standalone kernel files, and retune them.",
     "report": "Draw an earlier run again from its record.",
     "doctor": "Say what is installed and what the devices can reach.",
 }

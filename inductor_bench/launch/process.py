@@ -63,6 +63,76 @@ class ProcessResult:
         return "\n".join(text.splitlines()[-lines:])
 
 
+class ChildProcess:
+    """A running command in a process group of its own, its two outputs merged into a log.
+
+    Args:
+        command: the program and its arguments; no shell is involved.
+        environment: the whole environment of the child.
+        log: where its output goes, appended line by line as it comes.
+        on_line: is given each line of output, on another thread.
+        inherited: file descriptors that the child gets as they are.
+
+    Raises:
+        InductorBenchError: the program cannot be started, or the log cannot be written.
+    """
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        *,
+        environment: Mapping[str, str],
+        log: Path,
+        on_line: Callable[[str], None] = lambda line: None,
+        inherited: Sequence[int] = (),
+    ) -> None:
+        try:
+            log.parent.mkdir(parents=True, exist_ok=True)
+            self._stream = log.open("a", encoding="utf-8", errors="replace")
+        except OSError as error:
+            raise InductorBenchError(f"cannot write {log}: {error.strerror or error}") from error
+        self._log, self._mark, self._begin = log, uuid.uuid4().hex, time.monotonic()
+        self._time_s: float | None = None
+        try:
+            self._child = subprocess.Popen(
+                command,
+                env={**environment, MARK: self._mark},
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                encoding="utf-8",
+                errors="replace",
+                start_new_session=True,
+                pass_fds=inherited,
+            )
+        except OSError as error:
+            self._stream.close()
+            raise InductorBenchError(f"cannot start {command[0]}: {error.strerror or error}") from error
+        self._reader = _LogReader(self._child, self._stream, on_line)
+
+    def wait(self, timeout_s: float | None) -> bool:
+        """Whether it ended by itself within that time."""
+        try:
+            self._child.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            return False
+        return True
+
+    def end(self, timed_out: bool = False) -> ProcessResult:
+        """Ends it and its descendants, whatever state they are in. May be called again."""
+        if self._time_s is None:
+            self._time_s = time.monotonic() - self._begin
+            try:
+                end_process_tree(self._child, self._mark)
+            finally:
+                self._reader.finish()
+                self._stream.close()
+        code = self._child.returncode
+        name = signal.Signals(-code).name if code < 0 and not timed_out else None
+        return ProcessResult(None if timed_out or code < 0 else code, name, timed_out, self._time_s, self._log)
+
+
 def run_process(
     command: Sequence[str],
     *,
@@ -71,56 +141,21 @@ def run_process(
     timeout_s: float | None,
     on_line: Callable[[str], None] = lambda line: None,
 ) -> ProcessResult:
-    """Runs a command in the current folder, in a process group of its own, its two outputs merged into ``log``.
+    """Runs a command in the current folder to its end; see :class:`ChildProcess`.
 
-    Whatever way this returns or raises, the command and its descendants are gone.
-
-    Args:
-        command: the program and its arguments; no shell is involved.
-        environment: the whole environment of the child.
-        log: where its output goes, appended line by line as it comes.
-        timeout_s: wall-clock limit, or ``None``.
-        on_line: is given each line of output, on another thread.
+    Whatever way this returns or raises, the command and its descendants are gone. ``timeout_s`` is a wall-clock limit.
 
     Raises:
         InductorBenchError: the program cannot be started, or the log cannot be written.
         KeyboardInterrupt: passed on, after the child was killed.
     """
+    child = ChildProcess(command, environment=environment, log=log, on_line=on_line)
+    timed_out = True
     try:
-        log.parent.mkdir(parents=True, exist_ok=True)
-        stream = log.open("a", encoding="utf-8", errors="replace")
-    except OSError as error:
-        raise InductorBenchError(f"cannot write {log}: {error.strerror or error}") from error
-    mark = uuid.uuid4().hex
-    with stream:
-        begin = time.monotonic()
-        try:
-            child = subprocess.Popen(
-                command,
-                env={**environment, MARK: mark},
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                text=True,
-                encoding="utf-8",
-                errors="replace",
-                start_new_session=True,
-            )
-        except OSError as error:
-            raise InductorBenchError(f"cannot start {command[0]}: {error.strerror or error}") from error
-        reader = _LogReader(child, stream, on_line)
-        timed_out = False
-        try:
-            child.wait(timeout_s)
-        except subprocess.TimeoutExpired:
-            timed_out = True
-        finally:
-            time_s = time.monotonic() - begin
-            end_process_tree(child, mark)
-            reader.finish()
-    code = child.returncode
-    name = signal.Signals(-code).name if code < 0 and not timed_out else None
-    return ProcessResult(None if timed_out or code < 0 else code, name, timed_out, time_s, log)
+        timed_out = not child.wait(timeout_s)
+    finally:
+        ended = child.end(timed_out)
+    return ended
 
 
 def end_process_tree(child: subprocess.Popen[str], mark: str) -> None:

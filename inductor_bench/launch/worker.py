@@ -57,12 +57,16 @@ class WorkerPool:
         result_file.unlink(missing_ok=True)
         write_json(job_file, job)
         command = [self.python, "-m", "inductor_bench.worker", verb, str(job_file), str(result_file)]
-        environment = {**self.environment, **variables}
-        environment["PYTHONPATH"] = join_paths(expose_package(self.folder), environment.get("PYTHONPATH"))
-        # The current folder may hold a torch of its own (a source tree) or anything else that hides a module.
-        environment["PYTHONSAFEPATH"] = "1"
+        environment = worker_environment(self.folder, {**self.environment, **variables})
         ended = run_process(command, environment=environment, log=log, timeout_s=self.timeout_s, on_line=self.on_line)
         return _read_result(ended, result_file, stage=verb, subject=name)
+
+
+def worker_environment(folder: Path, environment: Mapping[str, str]) -> dict[str, str]:
+    """The environment in which an interpreter finds this package, and nothing that it did not find before."""
+    path = join_paths(expose_package(folder), environment.get("PYTHONPATH"))
+    # The current folder may hold a torch of its own (a source tree) or anything else that hides a module.
+    return {**environment, "PYTHONPATH": path, "PYTHONSAFEPATH": "1"}
 
 
 def default_python() -> str:

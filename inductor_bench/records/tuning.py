@@ -110,3 +110,18 @@ class MeasuredKernel:
     with_zeros: dict[str, Timing] = field(default_factory=dict)
     advice: tuple[str, ...] = ()
     tuning: Tuning | None = None
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Two files that were timed in turn. ``ratio`` is the second's time over the first's, ``verdict`` the second's.
+
+    ``difference`` is empty where both compute the same; otherwise what differs, or why it cannot be told.
+    """
+
+    first: MeasuredKernel
+    second: MeasuredKernel
+    state: str
+    ratio: Ratio
+    verdict: str
+    difference: str = ""

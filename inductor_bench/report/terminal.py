@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 from rich.console import Console
@@ -9,6 +10,7 @@ from rich.text import Text
 
 from .. import units
 from ..records.run import Run
+from .layout import Line
 from .screen import screen
 
 NARROWEST = 60
@@ -33,8 +35,18 @@ def print_run(run: Run, folder: Path | None, console: Console, sort: str = "time
     Raises:
         UsageError: an unknown ``sort``.
     """
+    print_lines(screen(run, folder, width_of(console), sort, top), console)
+
+
+def width_of(console: Console) -> int:
+    """The columns that are used of a console."""
+    return min(max(console.width, NARROWEST), WIDEST)
+
+
+def print_lines(lines: Iterable[Line], console: Console) -> None:
+    """Prints lines of styled words; what the console's encoding lacks is written in ASCII."""
     plain = not (console.encoding or "").lower().replace("-", "").startswith("utf")
-    for line in screen(run, folder, min(max(console.width, NARROWEST), WIDEST), sort, top):
+    for line in lines:
         text = Text()
         for word in line:
             shown = word.text.translate(_PLAIN).encode("ascii", "replace").decode() if plain else word.text

@@ -1,17 +1,21 @@
-"""The worker's entry: ``python -m inductor_bench.worker VERB JOB RESULT``.
+"""The worker's entry: ``python -m inductor_bench.worker VERB JOB RESULT``, or ``… serve REQUESTS ANSWERS``.
 
 The result file holds ``{"result": …}``, ``{"failure": {"kind", "message", "hint"}}``, or both where a verb failed after
 it had saved a part. A traceback goes to stderr, which the parent keeps as this worker's log.
+
+``serve`` takes one request after the other, as lines of JSON on a file descriptor, and answers each on another, with a
+line of that form; ``{"part": …}`` lines may come before it, and ``"fatal"`` says that it is the last.
 """
 
 from __future__ import annotations
 
+import json
 import sys
 import traceback
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from inductor_bench.errors import InductorBenchError
 from inductor_bench.store.files import read_json, write_json
@@ -22,11 +26,15 @@ VERBS = {
     "profile": "inductor_bench.worker.profile:profile_module",
     "references": "inductor_bench.worker.references:compute_references",
     "launches": "inductor_bench.worker.profile:list_launches",
+    "values": "inductor_bench.worker.profile:list_values",
     "survey": "inductor_bench.worker.survey:survey",
 }
 
 
 def main(arguments: list[str]) -> int:
+    if arguments[0] == "serve":
+        with open(int(arguments[1])) as requests, open(int(arguments[2]), "w") as answers:
+            return serve(requests, answers)
     verb, job, result = arguments
     saved: dict[str, Any] = {}
 
@@ -44,6 +52,32 @@ def main(arguments: list[str]) -> int:
         saved["failure"] = describe_exception(error)
     write_json(Path(result), saved)
     return 1 if "failure" in saved else 0
+
+
+def serve(requests: TextIO, answers: TextIO) -> int:
+    """Answers requests until there are no more, or until nothing can be asked of this process any more."""
+    from inductor_bench.worker.bench import Bench
+
+    def say(line: dict[str, Any]) -> None:
+        answers.write(json.dumps(line) + "\n")
+        answers.flush()
+
+    bench = Bench(lambda part: say({"part": part}))
+    for request in requests:
+        answer: dict[str, Any] = {}
+        try:
+            answer["result"] = bench.answer(json.loads(request))
+        except InductorBenchError as error:
+            answer["failure"] = {"kind": "invalid", "message": error.message, "hint": error.hint}
+        except Exception as error:
+            # A user's kernel may raise anything; the others are still to be measured.
+            traceback.print_exc()
+            answer["failure"] = describe_exception(error)
+        answer["fatal"] = "failure" in answer and bench.broken()
+        say(answer)
+        if answer["fatal"]:
+            return 1
+    return 0
 
 
 def _find(place: str) -> Verb:

@@ -154,6 +154,13 @@ def vector_lanes() -> int | None:
     return isa.nelements() if isa else None
 
 
+def vector_widths() -> list[int]:
+    """The widths in bits of the vectors that C++ kernels can be compiled for here, narrow ones first. (2.11, 2.13)"""
+    from torch._inductor.cpu_vec_isa import valid_vec_isa_list
+
+    return sorted({isa.bit_width() for isa in valid_vec_isa_list()})
+
+
 def is_vector_width_forced() -> bool:
     """Whether the program chose another vector width than the machine's. (2.11, 2.13)"""
     from torch._inductor import config

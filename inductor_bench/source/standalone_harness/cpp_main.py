@@ -3,16 +3,29 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Callable
 from typing import Any
 
 import torch
 
-from .arguments import Arguments, build_arguments, mutated_storages, restore, snapshot, touched_bytes, written_tensors
+from .arguments import (
+    Arguments,
+    build_arguments,
+    mutated_storages,
+    restore,
+    snapshot,
+    touched_bytes,
+    with_zeros,
+    written_tensors,
+)
 from .command import read_options, show_check, show_result
 from .comparison import fingerprint, same
 from .timing_cpu import measure_cpu
+
+BY_INDEX = re.compile(r"atomic_add|ptr\w*\[[^\]]*\btmp\d|ptr\w* \+ static_cast<int64_t>\([^;,]*\btmp\d")
+"""In a C++ kernel: an address that depends on what was read before."""
 
 
 class RefusedError(RuntimeError):
@@ -51,8 +64,19 @@ class CppKernel:
     def bind(self, arguments: Arguments) -> Callable[[], Any]:
         """The call with these arguments and nothing else to do, for timing."""
         kernel, args = self.compile(), arguments.args
-        self._set_threads()
+        self.set_threads()
         return lambda: kernel(*args)
+
+    def measure_with_zeros(self) -> dict[str, Any] | None:
+        """The times with zeros for all indices, ``{cold, warm}``; ``None`` for a kernel that reads by no index.
+
+        Other kernels are left alone: a zero that they divide by would end the process.
+        """
+        launch = with_zeros(self.launch)
+        if launch is None or not BY_INDEX.search(self._source):
+            return None
+        timing = measure_cpu(launch, build_arguments(launch, "cpu", folder=self.folder), self.bind)
+        return {state: timing[state] for state in ("cold", "warm")}
 
     def outputs(self, arguments: Arguments) -> list[torch.Tensor]:
         return written_tensors(self.launch, arguments)
@@ -61,7 +85,9 @@ class CppKernel:
         """The compiled kernel, from Inductor's own builder and cache. Raises: RefusedError."""
         if self._kernel is None:
             self._refuse_too_few_processors()
-            self._kernel = compile_kernel(self._facts["argument_types"], self._source, self._facts.get("vector_bits"))
+            facts = self._facts
+            vectors, switches = facts.get("vector_bits"), facts.get("options") or {}
+            self._kernel = compile_kernel(facts["argument_types"], self._source, vectors, switches)
         return self._kernel
 
     def _refuse_too_few_processors(self) -> None:
@@ -69,7 +95,8 @@ class CppKernel:
         if literal is not None and here < literal:
             raise RefusedError(f"the kernel is written for exactly {literal} threads, and there are {here} CPUs here")
 
-    def _set_threads(self) -> None:
+    def set_threads(self) -> None:
+        """Sets the number of threads that the kernel is to run on, for the whole process."""
         threads = self._facts.get("literal_threads") or self._facts.get("threads")
         if threads and torch.get_num_threads() != threads:
             torch.set_num_threads(threads)
@@ -80,8 +107,12 @@ def usable_processors() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def compile_kernel(argument_types: list[str], source: str, vector_bits: int | None) -> Callable[..., Any]:
+def compile_kernel(
+    argument_types: list[str], source: str, vector_bits: int | None, switches: dict[str, Any]
+) -> Callable[..., Any]:
     """Compiles a kernel with vectors of just ``vector_bits``; ``None`` where it has none and any will do.
+
+    ``switches`` of ``torch._inductor.config`` are set meanwhile, for the flags of the compiler.
 
     Raises:
         RefusedError: the processor has no such vectors, or the compiler fails.
@@ -96,9 +127,9 @@ def compile_kernel(argument_types: list[str], source: str, vector_bits: int | No
             found = ", ".join(map(str, here)) or "none"
             raise RefusedError(f"the kernel is written for vectors of {vector_bits} bits; this machine has: {found}")
     # The steps of its loops are literal: with other vectors it would read past rows and give wrong numbers.
-    options = {} if vector_bits is None else {"cpp.simdlen": vector_bits}
+    vectors = {} if vector_bits is None else {"cpp.simdlen": vector_bits}
     try:
-        with config.patch(options):
+        with config.patch({**switches, **vectors}):
             kernel: Callable[..., Any] = CppPythonBindingsCodeCache.load_pybinding(argument_types, source)
     except exc.CppCompileError as error:
         lines = [line for line in str(error).splitlines() if "error" in line.lower()] or str(error).splitlines()
@@ -143,6 +174,9 @@ def run_cpp(kernel: CppKernel, description: str, argv: list[str] | None = None) 
         passed, why = check_cpp(kernel, options.seed) if options.check else (None, "")
         arguments = kernel.make_arguments(options.seed)
         timing = measure_cpu(kernel.launch, arguments, kernel.bind)
+        timing["with_zeros"] = kernel.measure_with_zeros()
+        bits = kernel.recorded["cpp"].get("vector_bits")
+        timing["method"] = f"vectors of {bits} bits; {timing['method']}" if bits else timing["method"]
     except (RefusedError, ValueError) as error:
         print(f"{name}: {error}", file=sys.stderr)
         return 1

@@ -28,6 +28,79 @@ UNKNOWN_CACHE_BYTES = 64 << 20
 Bind = Callable[[Arguments], Callable[[], Any]]
 
 
+class BoundCall:
+    """One way to make the call: bound to the arguments and to each of their copies."""
+
+    def __init__(self, runs: list[Callable[[], Any]]) -> None:
+        self.runs = runs
+        self.batch = 1  # calls in a warm window
+
+
+class CpuTimer:
+    """Takes samples of calls with the arguments of one recorded launch, which all ways to make the call share.
+
+    Args:
+        launch: the encoded ``Launch``.
+        arguments: made for it.
+        bind: turns arguments into a call that takes nothing; tells how many copies a cold sample needs.
+    """
+
+    def __init__(self, launch: dict[str, Any], arguments: Arguments, bind: Bind) -> None:
+        written = mutated_storages(launch)
+        self.saved = snapshot(arguments, written)
+        first = BoundCall([bind(arguments)])
+        first.runs[0]()
+        estimate = self._fill_window(first, arguments)
+        footprint = max(sum(storage.numel() for storage in arguments.storages), 1)
+        count = min(math.ceil(WINDOW_S / max(estimate, 1e-7)), MOST_COPIES, COPIES_LIMIT_BYTES // footprint)
+        self.copies = [arguments, *(copy_arguments(launch, arguments, "cpu") for _ in range(count - 1))]
+        self.evictor = torch.ones(3 * last_level_cache_bytes() // 8, dtype=torch.int64)
+        self.evictor.sum()
+        singles = sorted(_window(bind(copy), 1) for copy in self.copies)
+        # No longer than needed: on a busy machine a long window is sure to be interrupted.
+        del self.copies[math.ceil(WINDOW_S / max(singles[len(singles) // 4], 1e-7)) :]
+        self.restore()
+
+    def bind(self, bind: Bind) -> BoundCall:
+        """Another way to make the call."""
+        return BoundCall([bind(copy) for copy in self.copies])
+
+    def warm(self, call: BoundCall) -> float:
+        """Seconds of a call whose data lie where the one before left them."""
+        if call.batch == 1:
+            self._fill_window(call, self.copies[0])
+        restore(self.copies[0], self.saved)
+        call.runs[0]()
+        return _window(call.runs[0], call.batch) / call.batch
+
+    def cold(self, call: BoundCall) -> float:
+        """Seconds of a call that meets a copy of the arguments that left the caches before."""
+        elapsed, calls = 0.0, 0
+        while elapsed < WINDOW_S:
+            self.restore()
+            self.evictor.sum()
+            before = time.perf_counter()
+            for run in call.runs:
+                run()
+            elapsed, calls = elapsed + time.perf_counter() - before, calls + len(call.runs)
+        return elapsed / calls
+
+    def restore(self) -> None:
+        """Puts back what calls have written."""
+        for copy in self.copies:
+            restore(copy, self.saved)
+
+    def _fill_window(self, call: BoundCall, arguments: Arguments) -> float:
+        """Finds how many calls fill a window; returns the seconds of one, roughly."""
+        run, elapsed = call.runs[0], _window(call.runs[0], 1)
+        while elapsed < WINDOW_S:
+            call.batch = max(2 * call.batch, math.ceil(call.batch * WINDOW_S / max(elapsed, 1e-7)))
+            restore(arguments, self.saved)
+            run()
+            elapsed = _window(run, call.batch)
+        return elapsed / call.batch
+
+
 def measure_cpu(launch: dict[str, Any], arguments: Arguments, bind: Bind) -> dict[str, Any]:
     """The time of a call in seconds: ``{"cold": …, "warm": …, "method": …}``, each with ``median_s``, ``low_s`` and
     ``high_s`` (10 and 90%), ``min_s`` and the number of ``samples``.
@@ -37,67 +110,28 @@ def measure_cpu(launch: dict[str, Any], arguments: Arguments, bind: Bind) -> dic
         arguments: made for it.
         bind: turns arguments into the call to be timed, which takes nothing.
     """
-    written = mutated_storages(launch)
-    run = bind(arguments)
-    warm, estimate = _measure_warm(run, arguments, written)
-    cold, copies = _measure_cold(launch, arguments, bind, written, estimate)
+    timer = CpuTimer(launch, arguments, bind)
+    call = timer.bind(bind)
+    warm, cold = _samples(timer.warm, call), _samples(timer.cold, call)
+    timer.restore()
+    return {"cold": summarize(cold), "warm": summarize(warm), "method": describe_method(len(timer.copies))}
+
+
+def describe_method(copies: int) -> str:
+    """How the times of this process come about, and whether the machine is too busy for them."""
     method = f"{torch.get_num_threads()} threads; cold: {copies} copies in turn, evicted before"
     processors, load = os.cpu_count() or 1, os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
     if load > 1.5 * processors:  # a parallel call waits for the last of its threads, which waits for a processor
         method += f"; unreliable: the machine is busy, load {load:.1f} on {processors} CPUs"
-    return {"cold": summarize(cold), "warm": summarize(warm), "method": method}
+    return method
 
 
-def _measure_warm(run: Callable[[], Any], arguments: Arguments, written: Sequence[int]) -> tuple[list[float], float]:
-    """Samples, and an estimate of the time of one undisturbed call."""
-    saved = snapshot(arguments, written)
-    run()
-    batch, elapsed = 1, _window(run, 1)
-    while elapsed < WINDOW_S:
-        batch = max(2 * batch, math.ceil(batch * WINDOW_S / max(elapsed, 1e-7)))
-        restore(arguments, saved)
-        run()
-        elapsed = _window(run, batch)
+def _samples(sample: Callable[[BoundCall], float], call: BoundCall) -> list[float]:
     samples: list[float] = []
     started = time.perf_counter()
     while _wants_more(samples, started):
-        restore(arguments, saved)
-        run()
-        samples.append(_window(run, batch) / batch)
-    restore(arguments, saved)
-    return samples, min(samples)
-
-
-def _measure_cold(
-    launch: dict[str, Any], arguments: Arguments, bind: Bind, written: Sequence[int], estimate: float
-) -> tuple[list[float], int]:
-    """Samples, and the number of copies that they rotate over. Each call meets a copy that left the caches before."""
-    saved = snapshot(arguments, written)
-    footprint = max(sum(storage.numel() for storage in arguments.storages), 1)
-    count = min(math.ceil(WINDOW_S / max(estimate, 1e-7)), MOST_COPIES, COPIES_LIMIT_BYTES // footprint)
-    copies = [arguments, *(copy_arguments(launch, arguments, "cpu") for _ in range(count - 1))]
-    runs = [bind(copy) for copy in copies]
-    evictor = torch.ones(3 * last_level_cache_bytes() // 8, dtype=torch.int64)
-    evictor.sum()
-    singles = sorted(_window(run, 1) for run in runs)
-    # No longer than needed: on a busy machine a long window is sure to be interrupted.
-    runs = runs[: math.ceil(WINDOW_S / max(singles[len(singles) // 4], 1e-7))]
-    copies = copies[: len(runs)]
-    samples: list[float] = []
-    started = time.perf_counter()
-    while _wants_more(samples, started):
-        elapsed, calls = 0.0, 0
-        while elapsed < WINDOW_S:
-            for copy in copies:
-                restore(copy, saved)
-            evictor.sum()
-            before = time.perf_counter()
-            for run in runs:
-                run()
-            elapsed, calls = elapsed + time.perf_counter() - before, calls + len(runs)
-        samples.append(elapsed / calls)
-    restore(arguments, saved)
-    return samples, len(copies)
+        samples.append(sample(call))
+    return samples
 
 
 def _window(run: Callable[[], Any], batch: int) -> float:
@@ -123,6 +157,7 @@ def summarize(samples: Sequence[float]) -> dict[str, Any]:
         "high_s": ordered[round(0.9 * last)],
         "min_s": ordered[0],
         "samples": len(ordered),
+        "samples_s": list(samples),
     }
 
 

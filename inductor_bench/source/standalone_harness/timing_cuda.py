@@ -256,4 +256,5 @@ def summarize(samples: Sequence[float]) -> dict[str, Any]:
         "high_s": ordered[round(0.9 * last)],
         "min_s": ordered[0],
         "samples": len(ordered),
+        "samples_s": list(samples),
     }

@@ -1,0 +1,99 @@
+"""The verb ``kernel``: standalone files timed, checked and retuned."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ..errors import EXIT_FAILURE, EXIT_OK, UsageError
+from .console import Console
+from .presentation import record_text
+
+if TYPE_CHECKING:
+    from ..workflows.kernel import KernelOptions, KernelOutcome
+
+POSITIVE = click.FloatRange(min=0, min_open=True)
+
+
+@click.command("kernel", no_args_is_help=True)
+@click.argument("targets", metavar="FILE...", nargs=-1, required=True)
+@click.option(
+    "--autotune",
+    is_flag=False,
+    flag_value="max",
+    type=click.Choice(["max", "coordesc", "exhaustive"]),
+    help="Retune: every single change (max), one knob after the other from the best so far (coordesc), or every "
+    "combination (exhaustive).",
+)
+@click.option("--budget", "budget_s", metavar="SECONDS", type=POSITIVE, help="Build no more candidates after that.")
+@click.option(
+    "--state",
+    type=click.Choice(["cold", "warm"]),
+    default="cold",
+    show_default=True,
+    help="What candidates are compared by: times with their data out of the caches, or in them.",
+)
+@click.option("--save", metavar="PATH", type=click.Path(path_type=Path), help="Write the winner as a standalone file.")
+@click.option("--compare", "other", metavar="OTHER", help="Time FILE and OTHER in turn and say which is faster.")
+@click.option("--other-python", metavar="PATH", help="The interpreter to run OTHER under, as one with another torch.")
+@click.option("--check/--no-check", default=True, show_default=True, help="Compare outputs with the reference first.")
+@click.option("--timeout", "timeout_s", metavar="SECONDS", type=POSITIVE, help="For each step of one kernel.")
+@click.option("--python", metavar="PATH", help="The interpreter to run the kernels under.")
+@click.option("--format", type=click.Choice(["table", "json"]), default="table", show_default=True)
+@click.option("-v", "--verbose", is_flag=True, help="Show what the workers print.")
+@click.option("-q", "--quiet", is_flag=True, help="Print nothing but the result.")
+def command(**values: Any) -> int:
+    """Time standalone kernel files, and retune them.
+
+    FILE is a file that `extract` or `breakdown` wrote, a folder of them, or RUN#NAME, where NAME may be a glob.
+
+    \b
+    inductor-bench kernel runs/train-1/kernels/triton_poi_fused_relu_0.py
+    inductor-bench kernel 'runs/train-1#cpp_fused_*' --autotune
+
+    Exit code: 0, 1 where a kernel could not be measured or retuned (the others are), 2 for a request that cannot be
+    carried out as typed.
+    """
+    from ..workflows.kernel import KernelOptions, run_kernel
+
+    form, verbose, quiet = values.pop("format"), values.pop("verbose"), values.pop("quiet")
+    other, other_python = values.pop("other"), values.pop("other_python")
+    if other_python and not other:
+        raise UsageError("--other-python is for --compare", "add --compare OTHER")
+    if other and (values["autotune"] or values["save"]):
+        raise UsageError("--compare leaves both kernels as they are", "leave out --autotune, or retune one by itself")
+    with Console(quiet=quiet, verbose=verbose) as console:
+        if other:
+            _compare(KernelOptions(**values), other, other_python, console, form)
+            return EXIT_OK
+        outcome = run_kernel(KernelOptions(**values), console)
+        if form == "json":
+            console.result(record_text(outcome))
+        else:
+            _show(outcome, console)
+    return EXIT_FAILURE if outcome.failures else EXIT_OK
+
+
+def _compare(options: KernelOptions, other: str, python: str | None, console: Console, form: str) -> None:
+    from ..report.kernel_screen import comparison_screen
+    from ..report.terminal import print_lines, width_of
+    from ..workflows.comparison import run_comparison
+
+    comparison = run_comparison(options, other, console, python)
+    if form == "json":
+        console.result(record_text(comparison))
+        return
+    drawing = console.drawing()
+    print_lines(comparison_screen(comparison, width_of(drawing)), drawing)
+
+
+def _show(outcome: KernelOutcome, console: Console) -> None:
+    from ..report.kernel_screen import kernel_screen
+    from ..report.terminal import print_lines, width_of
+
+    drawing = console.drawing()
+    print_lines(kernel_screen(outcome.kernels, outcome.failures, outcome.environment, width_of(drawing)), drawing)
+    for path in outcome.saved:
+        console.result(f"Written   {path}")

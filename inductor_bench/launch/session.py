@@ -1,0 +1,147 @@
+"""A worker that stays: it takes one request after the other, and keeps what it has loaded.
+
+Requests and answers are lines of JSON on pipes of their own, because models print.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from ..errors import InductorBenchError
+from .process import ChildProcess, ProcessResult
+from .worker import worker_environment
+
+CLOSE_S = 3.0
+
+
+class WorkerLostError(Exception):
+    """The worker is gone: it crashed, was killed, or gave no answer in time and was ended.
+
+    Attributes:
+        kind: ``crashed`` or ``hung``.
+        message: how it ended, in words.
+        tail: the end of its log.
+    """
+
+    def __init__(self, kind: str, ended: ProcessResult) -> None:
+        super().__init__(ended.outcome)
+        self.kind, self.message, self.tail = kind, ended.outcome, ended.tail()
+
+
+class WorkerSession:
+    """A running worker. It is a context manager; at its end the process and its descendants are gone.
+
+    Args:
+        python: the interpreter that has the user's torch.
+        folder: a scratch folder.
+        environment: the environment of the worker.
+        log: where its output goes.
+        on_line: is given each line of output.
+
+    Attributes:
+        part: the last that the worker said of the request, before its answer or its end.
+    """
+
+    def __init__(
+        self,
+        python: str,
+        folder: Path,
+        environment: Mapping[str, str],
+        *,
+        log: Path,
+        on_line: Callable[[str], None] = lambda line: None,
+    ) -> None:
+        request_read, self._requests = os.pipe()
+        self._answers, answer_write = os.pipe()
+        command = [python, "-m", "inductor_bench.worker", "serve", str(request_read), str(answer_write)]
+        try:
+            self._child = ChildProcess(
+                command,
+                environment=worker_environment(folder, environment),
+                log=log,
+                on_line=on_line,
+                inherited=(request_read, answer_write),
+            )
+        except InductorBenchError:
+            self._close_pipes()
+            raise
+        finally:
+            os.close(request_read)
+            os.close(answer_write)
+        self._buffer = b""
+        self._open = True
+        self.part: Any = None
+
+    def __enter__(self) -> WorkerSession:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def ask(self, request: Mapping[str, Any], timeout_s: float | None = None) -> Any:
+        """Sends a request and waits for its answer.
+
+        Raises:
+            InductorBenchError: the worker could not do it; it goes on.
+            WorkerLostError: the worker is gone, and the session with it.
+        """
+        assert self._open, "the session is closed"
+        self.part = None
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        data = json.dumps(request).encode() + b"\n"
+        try:
+            while data:
+                data = data[os.write(self._requests, data) :]
+        except BrokenPipeError:
+            raise self._lost("crashed") from None
+        while "part" in (answer := self._read_line(deadline)):
+            self.part = answer["part"]
+        if answer.get("fatal"):
+            self.close()
+        if "failure" in answer:
+            failure = answer["failure"]
+            raise InductorBenchError(failure["message"], failure["hint"])
+        return answer["result"]
+
+    @property
+    def alive(self) -> bool:
+        """Whether it can be asked again."""
+        return self._open
+
+    def close(self) -> None:
+        """Ends the worker. May be called again."""
+        if self._open:
+            self._open = False
+            self._close_pipes()  # which it takes as the end of its work
+            self._child.wait(CLOSE_S)
+            self._child.end()
+
+    def _read_line(self, deadline: float | None) -> dict[str, Any]:
+        while b"\n" not in self._buffer:
+            left = None if deadline is None else max(0.0, deadline - time.monotonic())
+            if not select.select([self._answers], [], [], left)[0]:
+                raise self._lost("hung")
+            data = os.read(self._answers, 1 << 16)
+            if not data:
+                raise self._lost("crashed")
+            self._buffer += data
+        line, self._buffer = self._buffer.split(b"\n", 1)
+        answer: dict[str, Any] = json.loads(line)
+        return answer
+
+    def _lost(self, kind: str) -> WorkerLostError:
+        self._open = False
+        self._close_pipes()
+        if kind == "crashed":
+            self._child.wait(CLOSE_S)
+        return WorkerLostError(kind, self._child.end(timed_out=kind == "hung"))
+
+    def _close_pipes(self) -> None:
+        for descriptor in (self._requests, self._answers):
+            os.close(descriptor)

@@ -1,0 +1,186 @@
+"""Timed and retuned kernels as lines of styled words: the times, what they reach, what was tried, what to type next."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from .. import units
+from ..records.category import Category
+from ..records.run import Environment, Failure
+from ..records.tuning import Comparison, Config, MeasuredKernel, Timing, TriedCandidate, Tuning
+from . import names
+from .layout import Column, Line, Word, bullet, header, row, wrapped
+
+MOST_CANDIDATES = 20
+_ROOFS = {"memory": "DRAM", "cache": "cache", "compute": "FLOP/s"}
+_STYLES = {"faster": "good", "slower": "bad", "undecided": "warn"}
+_ORDER = ("best", "default", "finalist", "slower")
+
+
+def kernel_screen(
+    kernels: Sequence[MeasuredKernel], failures: Sequence[Failure], environment: Environment, width: int
+) -> Iterator[Line]:
+    """The whole screen.
+
+    Args:
+        kernels: those that were measured.
+        failures: why others were not.
+        environment: of the process that measured.
+        width: columns; 80 at least for a table that does not wrap.
+    """
+    if kernels:
+        yield from _title(kernels, environment, width)
+        yield from _table(kernels, width)
+    for kernel in kernels:
+        if kernel.tuning is not None:
+            yield from _tuning(kernel, kernel.tuning, width)
+    for failure in failures:
+        yield [Word(names.end(f"Failed  {names.clean(failure.subject)}", width), "bad")]
+        yield from wrapped(names.clean(failure.message), width, "        ")
+        if failure.hint:
+            yield from wrapped(f"Hint: {names.clean(failure.hint)}", width, "        ", "dim")
+    yield from _next(kernels, width)
+
+
+def comparison_screen(comparison: Comparison, width: int) -> Iterator[Line]:
+    """Two kernels that were timed in turn: their rows, whether they compute the same, and which is faster."""
+    pair = (comparison.first, comparison.second)
+    yield from _table(pair, width)
+    ratio, verdict = comparison.ratio, comparison.verdict
+    words = {"same": "takes as long", "undecided": "may be faster or slower"}.get(verdict, f"is {verdict}")
+    yield [
+        Word(names.middle(names.clean(comparison.second.file), width - 32), "title"),
+        Word(f" {words}", _STYLES.get(verdict, "")),
+    ]
+    interval = f"99.5% interval {ratio.low:.3f} to {ratio.high:.3f}, {ratio.pairs} pairs"
+    yield from wrapped(f"{ratio.median:.3f} of the other's {comparison.state} time ({interval})", width, "  ")
+    if comparison.difference:
+        yield from wrapped(f"outputs: {comparison.difference}", width, "  ", "warn")
+    else:
+        yield [Word("  both compute the same", "good")]
+
+
+def _title(kernels: Sequence[MeasuredKernel], environment: Environment, width: int) -> Iterator[Line]:
+    left = f"{len(kernels)} kernel{'s' * (len(kernels) != 1)}"
+    devices = dict.fromkeys(kernel.device for kernel in kernels)
+    right = " · ".join([*devices, f"torch {environment.torch}"])
+    room = max(width - names.cells(left) - names.cells(right), 2)
+    yield [Word(left, "title"), Word(" " * room), Word(right, "dim")]
+    yield []
+
+
+def _table(kernels: Sequence[MeasuredKernel], width: int) -> Iterator[Line]:
+    columns = [
+        Column("kernel", min(34, max(20, width - 66)), False),
+        *(Column(title, size) for title, size in (("cold", 8), ("±", 5), ("warm", 8), ("±", 5), ("moved", 7))),
+        *(Column(title, size) for title, size in (("bandwidth", 9), ("of peak", 12))),
+    ]
+    yield header(columns, 1)
+    for kernel in kernels:
+        cells = [
+            names.middle(names.clean(kernel.name), columns[0].width),
+            *(units.seconds(kernel.cold.median_s), _spread(kernel.cold)),
+            *(units.seconds(kernel.warm.median_s), _spread(kernel.warm)),
+            *(units.size(kernel.moved_bytes), units.rate(kernel.bandwidth), of_peak(kernel)),
+        ]
+        yield [Word(row(columns, cells, 1))]
+        yield from wrapped(" · ".join(_facts(kernel)), width, "    ", "dim")
+        for advice in kernel.advice:
+            yield from bullet(advice, width, "warn")
+    yield from wrapped("±: half the 95% interval of the median. Of peak: by the cold time.", width, "", "dim")
+    yield []
+
+
+def of_peak(kernel: MeasuredKernel) -> str:
+    """``45% DRAM``, ``latency``, or a dash where no roof is known."""
+    if kernel.bound == "latency":
+        return "latency"
+    if kernel.bound not in _ROOFS:
+        return units.MISSING
+    share = f"{units.whole_percent(kernel.peak_share)} " if kernel.peak_share is not None else ""
+    return share + _ROOFS[kernel.bound]
+
+
+def _spread(timing: Timing) -> str:
+    return units.percent((timing.high_s - timing.low_s) / 2 / timing.median_s) if timing.median_s else units.MISSING
+
+
+def _facts(kernel: MeasuredKernel) -> Iterator[str]:
+    yield Category(kernel.category).title
+    if kernel.config:
+        yield config_words(kernel.config)
+    if kernel.flop_rate:
+        yield units.flop_rate(kernel.flop_rate)
+    if kernel.registers is not None:
+        spills = f", {kernel.spills} spills" if kernel.spills else ""
+        yield f"{kernel.registers} registers{spills}"
+    if kernel.shared_memory_bytes:
+        yield f"{units.size(kernel.shared_memory_bytes)} shared"
+    if kernel.in_model_s:
+        yield f"{units.seconds(kernel.in_model_s)} in the model"
+    if kernel.with_zeros:
+        zeros = " and ".join(f"{units.seconds(timing.median_s)} {state}" for state, timing in kernel.with_zeros.items())
+        yield f"{zeros} with zeros for indices"
+    if kernel.checked is not None:
+        yield "outputs agree" if kernel.checked else "OUTPUTS DIFFER"
+
+
+def config_words(config: Config) -> str:
+    """``XBLOCK=64 num_warps=4``."""
+    return " ".join(f"{name}={value}" for name, value in config.items())
+
+
+def _tuning(kernel: MeasuredKernel, tuning: Tuning, width: int) -> Iterator[Line]:
+    verdict = Word(tuning.verdict, _STYLES.get(tuning.verdict, ""))
+    found = f"{units.seconds(tuning.default_s)} → {units.seconds(tuning.best_s)} {tuning.state}"
+    if tuning.verdict == "faster" and tuning.ratio is not None:
+        low, high = 1 / tuning.ratio.high, 1 / tuning.ratio.low
+        found += f", {tuning.speedup:.2f}x (99.5% interval {low:.2f} to {high:.2f})"
+    name = names.middle(names.clean(kernel.name), width - 4)
+    yield [Word(name, "title")]
+    tried = f"{tuning.method}: 1 → {1 + tuning.tried} configs in {units.seconds(tuning.time_s)}: "
+    yield [Word("  " + tried), verdict, Word(f"   {found}")]
+    if tuning.verdict == "faster":
+        yield [Word("  best     "), Word(_changes(tuning.best_config, kernel.config), "good")]
+    yield from _candidates(tuning, kernel.config, width)
+    yield []
+
+
+def _candidates(tuning: Tuning, default: Config, width: int) -> Iterator[Line]:
+    columns = [Column("status", 10, False), Column("time", 8), Column("ratio", 6)]
+    room = width - sum(column.width + 2 for column in columns) - 2
+    yield [Word("  "), *header(columns, 2), Word("  config", "dim")]
+    ranked = sorted(tuning.candidates, key=_rank)
+    for candidate in ranked[:MOST_CANDIDATES]:
+        ratio = f"{candidate.ratio.median:.3f}" if candidate.ratio else ""
+        cells = [candidate.status, units.seconds(candidate.median_s), ratio]
+        what = "as it stands" if candidate.status == "default" else _changes(candidate.config, default)
+        text = f"{what}  ({names.clean(candidate.reason)})" if candidate.reason else what
+        yield [Word("  " + row(columns, cells, 2)), Word("  " + names.end(text, room), "dim")]
+    if len(ranked) > MOST_CANDIDATES:
+        yield [Word(f"  and {len(ranked) - MOST_CANDIDATES} more with --format json", "dim")]
+
+
+def _rank(candidate: TriedCandidate) -> tuple[int, float]:
+    place = _ORDER.index(candidate.status) if candidate.status in _ORDER else len(_ORDER)
+    return place, candidate.median_s or 0.0
+
+
+def _changes(config: Config, default: Config) -> str:
+    """What of a configuration is not as in the default."""
+    return config_words({name: value for name, value in config.items() if default.get(name) != value}) or "as it stands"
+
+
+def _next(kernels: Sequence[MeasuredKernel], width: int) -> Iterator[Line]:
+    plain = [kernel for kernel in kernels if kernel.tuning is None]
+    won = [kernel for kernel in kernels if kernel.tuning is not None and kernel.tuning.verdict == "faster"]
+    if won:
+        yield [
+            Word("Next", "title"),
+            Word(f"      inductor-bench kernel {won[0].file} --autotune --save tuned.py"),
+        ]
+        yield [Word("          writes the winner as a file to run and to diff", "dim")]
+    elif plain and len(plain) == len(kernels):
+        slowest = max(plain, key=lambda kernel: kernel.cold.median_s)
+        yield [Word("Next", "title"), Word(f"      inductor-bench kernel {slowest.file} --autotune")]
+        yield [Word("          tries other configurations of it, each checked and timed against this one", "dim")]

@@ -1,0 +1,50 @@
+"""Changing the recorded facts and the source in the text of a standalone file, and nothing else in it."""
+
+from __future__ import annotations
+
+import ast
+from typing import Any
+
+from ..errors import InductorBenchError
+from .standalone import recorded_text
+from .standalone_cpp import quoted
+
+
+def edit_standalone(text: str, change: dict[str, Any]) -> str:
+    """The text of the file with ``change`` made in it.
+
+    Args:
+        text: a standalone file.
+        change: new values of ``RECORDED`` by key; ``source`` stands for the C++ text.
+
+    Raises:
+        InductorBenchError: it has no such parts as plain literals, so somebody rewrote it.
+    """
+    facts = {key: value for key, value in change.items() if key != "source"}
+    recorded = _literal(text, "RECORDED")
+    text = _replaced(text, "RECORDED", recorded_text({**recorded, **facts}).rstrip("\n"))
+    if "source" in change:
+        text = _replaced(text, "SOURCE", f"SOURCE = {quoted(change['source'])}")
+    return text
+
+
+def _assignment(text: str, name: str) -> ast.Assign:
+    for node in ast.parse(text).body:
+        if isinstance(node, ast.Assign) and any(isinstance(one, ast.Name) and one.id == name for one in node.targets):
+            return node
+    raise InductorBenchError(f"the file has no {name}", "give a file that inductor-bench extract wrote")
+
+
+def _literal(text: str, name: str) -> dict[str, Any]:
+    try:
+        value = ast.literal_eval(_assignment(text, name).value)
+    except ValueError:
+        raise InductorBenchError(f"{name} is not a plain literal in this file, so the winner cannot be saved") from None
+    assert isinstance(value, dict)
+    return value
+
+
+def _replaced(text: str, name: str, statement: str) -> str:
+    node = _assignment(text, name)
+    lines = text.split("\n")
+    return "\n".join([*lines[: node.lineno - 1], *statement.split("\n"), *lines[node.end_lineno :]])

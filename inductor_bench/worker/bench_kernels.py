@@ -1,0 +1,265 @@
+"""One interface to the kernels of standalone files, whatever they are written in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any, Protocol
+
+import torch
+
+from inductor_bench.errors import InductorBenchError
+from inductor_bench.source.standalone_harness import cpp_main, operator_main
+from inductor_bench.source.standalone_harness.arguments import Arguments, tensors_in, touched_bytes
+from inductor_bench.source.standalone_harness.comparison import COARSE_TOLERANCE, TOLERANCES
+from inductor_bench.source.standalone_harness.timing_cpu import CpuTimer, measure_cpu
+from inductor_bench.source.standalone_harness.timing_cuda import measure_cuda
+
+from . import upstream
+
+NOT_OURS = "give a file that inductor-bench extract wrote, or a RUN#kernel"
+
+
+class Kernel(Protocol):
+    """A kernel with the arguments that it was recorded with."""
+
+    launch: dict[str, Any]
+
+    def facts(self) -> dict[str, Any]:
+        """``language``, ``device``, ``recorded`` (less the launch), and what variants need to know."""
+
+    def varied(self, change: dict[str, Any]) -> Kernel:
+        """Another one like it; :class:`InductorBenchError` where there can be none."""
+
+    def compile(self) -> None:
+        """Compiles it, if that is still to be done."""
+
+    def computed(self) -> list[torch.Tensor]:
+        """What one call computes from the recorded arguments."""
+
+    def verify(self) -> tuple[bool | None, str]:
+        """How that compares with the reference in the file."""
+
+    def measure(self) -> dict[str, Any]:
+        """Its times by itself: ``cold`` and ``warm`` in seconds, ``method``, ``with_zeros``."""
+
+    def make_timer(self) -> Any:
+        """What times it and its variants, sample by sample."""
+
+    def bind(self, arguments: Any) -> Callable[[], Any]:
+        """The call and nothing else."""
+
+    def prepare(self) -> None:
+        """Sets what the whole process shares, before it is timed."""
+
+    def described(self) -> dict[str, Any]:
+        """``moved_bytes``, ``flops``, ``method`` and what a compiler says of it."""
+
+
+def open_kernel(module: ModuleType, file: str) -> Kernel:
+    """The kernel of an imported standalone file.
+
+    Raises:
+        InductorBenchError: it is no standalone file, or of a device that is not here.
+    """
+    recorded = getattr(module, "RECORDED", None)
+    if not isinstance(recorded, dict) or "launch" not in recorded:
+        raise InductorBenchError(f"{file} is not a standalone kernel file", NOT_OURS)
+    if "cpp" in recorded:
+        return CppBenchKernel(recorded, module.SOURCE, module.FOLDER)
+    if "device_type" in recorded:
+        return OperatorBenchKernel(recorded, module.FOLDER)
+    if hasattr(module, "FILE"):
+        return TritonBenchKernel(module.FILE)
+    raise InductorBenchError(f"{file} is not a standalone kernel file", NOT_OURS)
+
+
+class CppBenchKernel:
+    """A C++ kernel. ``change`` of a variant holds ``source`` and ``cpp``."""
+
+    def __init__(self, recorded: dict[str, Any], source: str, folder: str) -> None:
+        self.recorded, self.source, self.folder = recorded, source, folder
+        self.kernel = cpp_main.CppKernel(recorded, source, folder)
+        self.launch = self.kernel.launch
+
+    def facts(self) -> dict[str, Any]:
+        return {
+            "language": "cpp",
+            "device": "cpu",
+            "recorded": {key: value for key, value in self.recorded.items() if key != "launch"},
+            "source": self.source,
+            "processors": cpp_main.usable_processors(),
+            "vector_widths": upstream.vector_widths(),
+        }
+
+    def varied(self, change: dict[str, Any]) -> CppBenchKernel:
+        return CppBenchKernel({**self.recorded, "cpp": change["cpp"]}, change["source"], self.folder)
+
+    def compile(self) -> None:
+        try:
+            self.kernel.compile()
+        except cpp_main.RefusedError as error:
+            raise InductorBenchError(str(error)) from error
+
+    def computed(self) -> list[torch.Tensor]:
+        self.compile()
+        arguments = self.kernel.make_arguments()
+        self.kernel.call(arguments)
+        return self.kernel.outputs(arguments)
+
+    def verify(self) -> tuple[bool | None, str]:
+        self.compile()
+        return cpp_main.check_cpp(self.kernel, 0)
+
+    def measure(self) -> dict[str, Any]:
+        self.compile()
+        return plain_times(measure_cpu(self.kernel.launch, self.kernel.make_arguments(), self.kernel.bind))
+
+    def make_timer(self) -> CpuTimer:
+        return CpuTimer(self.kernel.launch, self.kernel.make_arguments(), self.kernel.bind)
+
+    def bind(self, arguments: Arguments) -> Callable[[], Any]:
+        return self.kernel.bind(arguments)
+
+    def prepare(self) -> None:
+        self.kernel.set_threads()
+
+    def described(self) -> dict[str, Any]:
+        return {"moved_bytes": touched_bytes(self.kernel.launch)}
+
+
+class OperatorBenchKernel:
+    """A library call. ``change`` of a variant holds ``threads``."""
+
+    def __init__(self, recorded: dict[str, Any], folder: str) -> None:
+        self.recorded, self.folder = recorded, folder
+        self.operator = operator_main.Operator(recorded, folder)
+        self.launch = self.operator.launch
+
+    def facts(self) -> dict[str, Any]:
+        return {
+            "language": "operator",
+            "device": self.operator.device,
+            "recorded": {key: value for key, value in self.recorded.items() if key != "launch"},
+            "operator": self.operator.launch["operator"],
+            "processors": cpp_main.usable_processors(),
+        }
+
+    def varied(self, change: dict[str, Any]) -> OperatorBenchKernel:
+        return OperatorBenchKernel({**self.recorded, **change}, self.folder)
+
+    def compile(self) -> None:
+        try:
+            self.operator.find()
+        except operator_main.RefusedError as error:
+            raise InductorBenchError(str(error)) from error
+
+    def computed(self) -> list[torch.Tensor]:
+        arguments = self.operator.make_arguments()
+        self.operator.call(arguments)
+        return self.operator.compared(arguments)
+
+    def verify(self) -> tuple[bool | None, str]:
+        return operator_main.check_operator(self.operator, 0)
+
+    def measure(self) -> dict[str, Any]:
+        arguments = self.operator.make_arguments()
+        timer = measure_cpu if self.operator.device == "cpu" else measure_cuda
+        return plain_times(timer(self.operator.launch, arguments, self.operator.bind))
+
+    def make_timer(self) -> CpuTimer:
+        if self.operator.device != "cpu":
+            raise InductorBenchError("library calls on a GPU are timed by themselves only")
+        return CpuTimer(self.operator.launch, self.operator.make_arguments(), self.operator.bind)
+
+    def bind(self, arguments: Arguments) -> Callable[[], Any]:
+        return self.operator.bind(arguments)
+
+    def prepare(self) -> None:
+        threads = self.recorded.get("threads")
+        if threads:
+            torch.set_num_threads(threads)
+
+    def described(self) -> dict[str, Any]:
+        arguments = self.operator.make_arguments()
+        return {
+            "flops": operator_main.count_flops(self.operator, arguments),
+            "moved_bytes": operator_main.count_bytes(self.operator, arguments),
+            "dtype": dtype_of(arguments),
+        }
+
+
+class TritonBenchKernel:
+    """A Triton kernel, by the harness in its file."""
+
+    def __init__(self, file: Any) -> None:
+        self.file = file
+        self.launch: dict[str, Any] = file.launch
+
+    def facts(self) -> dict[str, Any]:
+        recorded = {key: value for key, value in self.file.recorded.items() if key != "launch"}
+        return {"language": "triton", "device": "cuda", "recorded": recorded}
+
+    def varied(self, change: dict[str, Any]) -> Kernel:
+        raise InductorBenchError("variants of Triton kernels cannot be made from their files")
+
+    def compile(self) -> None:
+        self.file.kernel.precompile()
+
+    def computed(self) -> list[torch.Tensor]:
+        arguments = self.file.make_arguments()
+        self.file.call(arguments)
+        outputs: list[torch.Tensor] = self.file.outputs(arguments)
+        return outputs
+
+    def verify(self) -> tuple[bool | None, str]:
+        passed, message = self.file.check()
+        return passed, message
+
+    def measure(self) -> dict[str, Any]:
+        times = plain_times(self.file.measure(self.file.make_arguments()))
+        zeros = self.file.measure_with_zeros()
+        return {**times, "with_zeros": plain_times(zeros)} if zeros else times
+
+    def make_timer(self) -> Any:
+        raise InductorBenchError("Triton kernels are timed by themselves only")
+
+    def bind(self, arguments: Any) -> Callable[[], Any]:
+        return lambda: self.file.run(arguments)
+
+    def prepare(self) -> None:
+        return
+
+    def described(self) -> dict[str, Any]:
+        return {"moved_bytes": self.file.moved_bytes(), **upstream.compiled_kernels({"": self.file.kernel}).get("", {})}
+
+
+def plain_times(timing: dict[str, Any]) -> dict[str, Any]:
+    """The samples of a harness's timing, in order, and how they were taken."""
+    found = {state: timing[state]["samples_s"] for state in ("cold", "warm")}
+    return {**found, **{key: timing[key] for key in ("method",) if key in timing}}
+
+
+def dtype_of(arguments: Arguments) -> str | None:
+    """The element type that products of these arguments are computed in: that of the first floating tensor."""
+    tensors = [tensor for tensor in tensors_in([arguments.args, arguments.keywords]) if tensor.is_floating_point()]
+    return str(tensors[0].dtype).removeprefix("torch.") if tensors else None
+
+
+def tensors_differ(ours: list[torch.Tensor], theirs: list[torch.Tensor]) -> str:
+    """Empty where all elements agree, whole numbers exactly and floats to what their type holds; else what does not."""
+    if [(one.shape, one.dtype) for one in ours] != [(one.shape, one.dtype) for one in theirs]:
+        return "its outputs have other shapes or types"
+    for index, (one, other) in enumerate(zip(ours, theirs, strict=True)):
+        if not one.is_floating_point() and not one.is_complex():
+            close = one == other
+        else:
+            limit = TOLERANCES.get(str(one.dtype).removeprefix("torch."), COARSE_TOLERANCE)
+            wide = torch.complex128 if one.is_complex() else torch.float64
+            one, other = one.to(wide), other.to(wide)
+            finite = other[torch.isfinite(other)].abs()
+            scale = float(finite.square().mean().sqrt()) if finite.numel() else 0.0
+            close = torch.isclose(one, other, rtol=limit, atol=limit * scale, equal_nan=True)
+        if not bool(close.all()):
+            return f"output {index}: {int((~close).sum())} of {close.numel()} elements differ"
+    return ""
