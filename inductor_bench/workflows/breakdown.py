@@ -222,13 +222,13 @@ class _Breakdown:
         """Fills ``RUN/kernels`` and names each kernel's file in the record."""
         self._progress.stage("writing the kernels as files")
         try:
-            rows, failures = extract_run(self._folder, self._options.values)
+            extracted = extract_run(self._folder, self._options.values)
         except InductorBenchError as error:
             self._fail(Failure("extract", "invalid", error.message, error.hint))
             return
-        for failure in failures:
+        for failure in extracted.failures:
             self._fail(failure)
-        files = {row.kernel_id: f"kernels/{row.file}" for row in rows if row.file is not None}
+        files = {kernel_id: f"kernels/{file}" for kernel_id, file in extracted.files.items()}
         self.run = replace(self.run, modules=tuple(_with_files(module, files) for module in self.run.modules))
 
     def _fail(self, failure: Failure) -> None:

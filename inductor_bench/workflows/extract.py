@@ -168,18 +168,39 @@ def _write(chosen: Sequence[Candidate], folder: Path) -> tuple[tuple[ExtractedKe
     return tuple(rows), tuple(failures)
 
 
-def extract_run(folder: RunFolder, values: str = DRAWN) -> tuple[tuple[ExtractedKernel, ...], tuple[Failure, ...]]:
-    """Writes every kernel of a RUN into its ``kernels`` folder, over what is there.
+@dataclass(frozen=True)
+class RunExtraction:
+    """The kernels of a RUN. ``files`` has the file of each kernel of its record, by id, in the folder ``kernels``.
 
-    Returns:
-        the rows, and what of the RUN cannot be read or written.
+    A library kernel has that of the call that it spends most time in. ``failures`` are what cannot be read or written.
+    """
+
+    kernels: tuple[ExtractedKernel, ...]
+    files: dict[str, str]
+    failures: tuple[Failure, ...]
+
+
+def extract_run(folder: RunFolder, values: str = DRAWN) -> RunExtraction:
+    """Writes every kernel of a RUN into its ``kernels`` folder, over what is there.
 
     Raises:
         InductorBenchError: the record cannot be read.
     """
     modules, failures = modules_of_run(folder, values)
-    rows, lost = _write(_choose(modules, Selection()), folder.kernels)
-    return rows, (*failures, *lost)
+    chosen = _choose(modules, Selection())
+    rows, lost = _write(chosen, folder.kernels)
+    files: dict[str, str] = {}
+    of_calls: dict[tuple[str, int], str] = {}
+    for candidate, row in zip(chosen, rows, strict=True):
+        if row.file is not None:
+            files[row.kernel_id] = row.file
+            of_calls.update({(row.module, site): row.file for site in candidate.sites})
+    for module in modules:
+        for kernel_id, times in module.library_calls.items():
+            written = [call for call in times if (module.label, call) in of_calls]
+            if written:
+                files.setdefault(kernel_id, of_calls[module.label, max(written, key=lambda call: times[call])])
+    return RunExtraction(rows, files, (*failures, *lost))
 
 
 @contextlib.contextmanager

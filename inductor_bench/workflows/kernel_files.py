@@ -33,6 +33,7 @@ class ModuleKernels:
 
     ``references`` belong to ``launches`` one by one, or are empty. ``compiled`` is what each Triton kernel was
     compiled to, ``call_times`` the seconds of each call site per iteration, ``measured`` the kernels of the record.
+    ``library_calls`` are, for each library kernel of the record by its id, the seconds of each call site that ran it.
     ``watched`` says that the launches were seen in a run; ``values`` are the recorded ones, where they are asked for.
     """
 
@@ -44,6 +45,7 @@ class ModuleKernels:
     compiled: Mapping[str, Any] = field(default_factory=dict)
     source_lines: Mapping[str, Sequence[SourceLine]] = field(default_factory=dict)
     call_times: Mapping[int, float] = field(default_factory=dict)
+    library_calls: Mapping[str, Mapping[int, float]] = field(default_factory=dict)
     measured: tuple[Kernel, ...] = ()
     environment: Environment = field(default_factory=Environment)
     watched: bool = False
@@ -81,7 +83,8 @@ class Selection:
 class Candidate:
     """A kernel with the launch that its file will make; ``launch`` is ``None`` where there is ``reason`` instead.
 
-    ``values`` are the recorded ones of this launch, ``note`` what is drawn although recorded values are asked for.
+    ``sites`` are the indices of its call sites in the module. ``values`` are the recorded ones of this launch, ``note``
+    what is drawn although recorded values are asked for.
     """
 
     header: StandaloneHeader
@@ -89,6 +92,7 @@ class Candidate:
     kernel: KernelDefinition | None
     recorded: dict[str, Any]
     reason: str = ""
+    sites: tuple[int, ...] = ()
     values: RecordedValues | None = None
     note: str = ""
 
@@ -222,7 +226,8 @@ def _operator_candidate(
         classify_operator(launch.operator.replace(".", "::", 1)),
         [sites.get(position) for position in launch.positions],
     )
-    return _with_values(module, Candidate(header, launch, None, _recorded(module, index)))
+    calls = tuple(sites[position].index for position in launch.positions if position in sites)
+    return _with_values(module, Candidate(header, launch, None, _recorded(module, index), sites=calls))
 
 
 def _recorded(module: ModuleKernels, index: int) -> dict[str, Any]:

@@ -49,7 +49,7 @@ def modules_of_run(folder: RunFolder, values: str) -> tuple[list[ModuleKernels],
             failures.append(Failure("extract", "invalid", message, error.hint or DAMAGED, subject=record.label))
             continue
         try:
-            module = replace(module, call_times=_call_times(folder, record))
+            module = _with_times(module, folder, record)
         except InductorBenchError as error:
             failures.append(Failure("extract", "missing", error.message, WITHOUT_TIMES, subject=record.label))
         modules.append(module)
@@ -74,15 +74,23 @@ def _module_of_run(
     )
 
 
-def _call_times(folder: RunFolder, record: ModuleRecord) -> Mapping[int, float]:
-    """The seconds of each call site per iteration; none where the module was never profiled."""
+def _with_times(module: ModuleKernels, folder: RunFolder, record: ModuleRecord) -> ModuleKernels:
+    """The module with the seconds of its call sites per iteration; none where it was never profiled."""
     attributed = attribute_again(folder, record)
+    if attributed is None:
+        return module
+    ids = {(kernel.name, kernel.operator): kernel.kernel_id for kernel in record.kernels if kernel.line is None}
     times: dict[int, float] = defaultdict(float)
-    if attributed is not None:
-        for activity in attributed.activities:
-            if activity.call is not None and activity.iteration in attributed.steady:
-                times[activity.call.index] += activity.duration_s / len(attributed.steady)
-    return times
+    library_calls: dict[str, dict[int, float]] = defaultdict(lambda: defaultdict(float))
+    for activity in attributed.activities:
+        if activity.call is None or activity.iteration not in attributed.steady:
+            continue
+        time_s = activity.duration_s / len(attributed.steady)
+        times[activity.call.index] += time_s
+        operator = activity.operator.replace("::", ".", 1) if activity.operator else None
+        if activity.kernel is None and (activity.name, operator) in ids:
+            library_calls[ids[activity.name, operator]][activity.call.index] += time_s
+    return replace(module, call_times=times, library_calls=library_calls)
 
 
 def _kept_values(folder: RunFolder, run: Run) -> dict[tuple[str, str], str]:
