@@ -40,13 +40,15 @@ def read_vector_lanes(sources: Iterable[str]) -> int | None:
     vectorised = [text for text in sources if "at::vec::Vectorized<" in text]
     wide = {"full": set[int](), "half": set[int]()}
     for text in vectorised:
+        # 16-bit values become one vector of float32 each time, or two where the loop is cut for the 16-bit ones.
+        halves = 1 if "convert<float>(" in text and "convert<float,2," not in text else 2
         for kind, number in _LOAD.findall(text):
-            wide["full" if kind == "float" else "half"].add(int(number))
+            wide["full" if kind == "float" else "half"].add(int(number) // (1 if kind == "float" else halves))
     steps = {int(number) for text in vectorised for number in _STEP.findall(text)} - {1}
     if wide["full"]:
         return max(wide["full"])
     if wide["half"]:
-        return max(wide["half"]) // 2
+        return max(wide["half"])
     return max(steps, default=None)
 
 

@@ -67,19 +67,17 @@ def cpp_text(header: StandaloneHeader, kernel: KernelDefinition, launch: Launch,
     if len(types) != len(launch.arguments):
         raise UnwritableKernelError(f"the kernel takes {len(types)} arguments, {len(launch.arguments)} were recorded")
     written = tuple(sorted({*launch.mutated, *written_arguments(types)}))
-    facts = {
-        **facts,
-        "launch": {**facts["launch"], "mutated": list(written)},
-        "cpp": {
-            "argument_types": list(types),
-            "threads": facts.get("threads"),
-            "literal_threads": read_threads([kernel.source]),
-            "vector_bits": vector_bits(kernel.source, facts.get("vector_isa")),
-        },
+    needs = {
+        "argument_types": list(types),
+        "threads": facts.get("threads"),
+        "literal_threads": read_threads([kernel.source]),
+        "vector_bits": vector_bits(kernel.source, facts.get("vector_isa")),
     }
+    facts = {**facts, "launch": {**facts["launch"], "mutated": list(written)}, "cpp": needs}
+    device = ", ".join(filter(None, (header.device_name, needs_words(needs))))
     return "\n".join(
         [
-            write_header(header, replace(launch, mutated=written)),
+            write_header(replace(header, device_name=device), replace(launch, mutated=written)),
             "from __future__ import annotations\n",
             recorded_text(facts),
             f"SOURCE = {quoted(kernel.source)}\n",
@@ -118,6 +116,13 @@ def vector_bits(source: str, isa: str | None) -> int | None:
     read = lanes * 32 if lanes is not None and lanes * 32 in _VECTOR_BITS else None
     chosen = _ISA_BITS.get((isa or "").split()[0].split("_")[0]) if isa else None
     return min((bits for bits in (read, chosen) if bits is not None), default=None)
+
+
+def needs_words(needs: dict[str, Any]) -> str:
+    """What a kernel was compiled for, as the header of its file has it; empty where any machine will do."""
+    threads, exactly, bits = needs["threads"], needs["literal_threads"], needs["vector_bits"]
+    words = f"exactly {exactly} threads" if exactly else f"{threads} threads" if threads else ""
+    return ", ".join(filter(None, (words, f"vectors of {bits} bits" if bits else "")))
 
 
 def quoted(text: str) -> str:
