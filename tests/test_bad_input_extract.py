@@ -201,12 +201,19 @@ def test_a_kernel_that_is_called_and_not_defined_has_a_row(desk: Path, extract: 
     assert f"{FIRST}: the module calls it, but does not define it" in said.out
 
 
-def test_library_calls_of_a_module_that_is_not_run_have_rows(desk: Path, extract: Any) -> None:
+def test_library_calls_of_a_module_that_is_not_run_are_read_from_its_text(desk: Path, extract: Any) -> None:
     said = extract("good.py", "-o", "out", "--static")
     rows = rows_of(desk / "out")
-    assert said.code == 1 and {"aten_convolution", "aten_addmm"} <= set(rows)
-    assert rows["aten_addmm"]["category"] == "extern_gemm" and "only a run" in rows["aten_addmm"]["reason"]
-    assert "conv (library)" in said.out and "0 of 1" in said.out
+    assert said.code == 0 and rows["aten_addmm_out_0"]["file"] == "aten_addmm_out_0.py"
+    assert "conv (library)" in said.out and "1 of 1" in said.out
+
+
+def test_library_calls_that_the_text_does_not_tell_have_rows(desk: Path, extract: Any) -> None:
+    (desk / "edited.py").write_text(TEXT.replace("alpha=1", "alpha=some_function()"))
+    said = extract("edited.py", "-o", "out", "--static")
+    rows = rows_of(desk / "out")
+    assert said.code == 1 and rows["aten_addmm"]["category"] == "extern_gemm"
+    assert "only a run does" in rows["aten_addmm"]["reason"] and "0 of 1" in said.out
 
 
 def test_a_source_that_does_not_fit_its_calls_has_a_row(desk: Path, extract: Any) -> None:

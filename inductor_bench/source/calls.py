@@ -144,9 +144,9 @@ class _Reader:
             return _Target(head, alternatives=self._choices[head])
         if len(path) == 1:
             return _Target(head, function=head) if head in self._functions else None
-        operator = _operator(path) if path else None
+        operator = find_operator(path) if path else None
         if operator is not None:
-            return None if operator in _VIEWS else _Target(".".join(path), operator=operator)
+            return _Target(".".join(path), operator=operator)
         if isinstance(function, ast.Attribute) and function.attr in _METHODS:
             return _Target(ast.unparse(function), operator=f"aten.{_METHODS[function.attr]}", commented=False)
         return None
@@ -200,6 +200,12 @@ def dotted(node: ast.expr) -> tuple[str, ...]:
         names.append(node.attr)
         node = node.value
     return (node.id, *reversed(names)) if isinstance(node, ast.Name) else ()
+
+
+def find_operator(path: tuple[str, ...]) -> str | None:
+    """The operator that a dotted name calls, for example ``aten.convolution``; ``None`` where it does no work."""
+    operator = _operator(path)
+    return None if operator in _VIEWS else operator
 
 
 def _operator(path: tuple[str, ...]) -> str | None:

@@ -110,12 +110,12 @@ def describe_launch(
     """The launch of a kernel with arguments that are all known; ``sizes`` are the bytes of each storage."""
     places = [index for index, value in enumerate(values) if isinstance(value, View)]
     views = [value for value in values if isinstance(value, View)]
-    regions = _find_regions(views, sizes)
+    regions = find_regions(views, sizes)
     described: dict[int, TensorView] = {}
     storages = []
     for number, (start, size, members) in enumerate(regions):
         for member in members:
-            described[member] = _tensor_view(views[member], number, start)
+            described[member] = tensor_view(views[member], number, start)
         uses = [pointers[member].use for member in members]
         storages.append(_storage(described[members[0]].dtype, size, uses, device))
     tensors = iter([Argument("tensor", tensor=described[index]) for index in range(len(views))])
@@ -124,7 +124,7 @@ def describe_launch(
     return Launch(kernel.name, None, 1, (), tuple(storages), arguments, {}, mutated)
 
 
-def _find_regions(views: Sequence[View], sizes: Sequence[int]) -> list[tuple[int, int, list[int]]]:
+def find_regions(views: Sequence[View], sizes: Sequence[int]) -> list[tuple[int, int, list[int]]]:
     """Start, size and views of the stretches of memory that views lie in, split as the worker's ``regions`` does."""
     by_storage: dict[int, list[int]] = {}
     for index, view in enumerate(views):
@@ -145,7 +145,8 @@ def _find_regions(views: Sequence[View], sizes: Sequence[int]) -> list[tuple[int
     return sorted(regions, key=lambda region: region[2][0])
 
 
-def _tensor_view(view: View, storage: int, start: int) -> TensorView:
+def tensor_view(view: View, storage: int, start: int) -> TensorView:
+    """A variable as a view of a region that starts at a byte of its storage."""
     dtype = view.dtype or ""
     size = item_size(dtype)
     return TensorView(storage, view.offset - start // size, view.shape or (), view.stride or (), dtype, size)

@@ -1,5 +1,6 @@
-"""What the kernels of a compiled module are launched with, as far as its text tells: shapes, strides, aliasing and
-scalars, followed through the allocations of ``call``. Values are not in the text; integers are then unknown.
+"""What the kernels and operators of a compiled module are called with, as far as its text tells.
+
+Shapes, strides, aliasing and scalars are followed through the allocations of ``call``. Values are not in the text.
 
 For modules that cannot be run here. What a run would tell is better (see ``worker.launches``).
 """
@@ -19,6 +20,7 @@ from .cpp_wrapper import autotuning_blocks
 from .definitions import read_multi_kernels
 from .module import parse_module
 from .static_arguments import Pointer, Value, View, describe_launch, read_pointers
+from .static_operators import call_parts, describe_operator, result_dtypes
 
 _ALLOCATOR = re.compile(r"empty_strided(_cuda|_cpu|_xpu|_cpu_pinned|_mtia|_p2p)?|generate_example_value")
 _BLOCKS = ("body", "orelse", "finalbody")
@@ -32,9 +34,9 @@ _ARITHMETIC: Mapping[type, Callable[[int, int], int]] = {
 
 
 def read_static_launches(text: str, source: ModuleSource) -> tuple[Launch, ...]:
-    """The distinct launches of the module's own kernels, in call order.
+    """The distinct launches of the module's kernels and library calls, in call order.
 
-    A kernel whose arguments cannot be followed is left out. Integer storages are filled with zeros, as Inductor's own
+    What has arguments that cannot be followed is left out. Integer storages are filled with zeros, as Inductor's own
     harness does, because the text holds no bounds. All kernels of a multi-kernel count as launched.
     """
     tree = parse_module(text)
@@ -74,6 +76,7 @@ class _Reader:
         self._returned: Value | None = None
         self._open: list[str] = []
         self._sizes: list[int] = []
+        self._results: dict[int, tuple[str, ...]] = {}
         self._position = 0
 
     def follow(self, body: Sequence[ast.stmt]) -> None:
@@ -137,8 +140,25 @@ class _Reader:
             taken = self._slices.get(name, {})
             chosen = enumerate(self._kernels[kernel] for kernel in self._choices[name])
             self._launch([(one, _taken(values, taken.get(index))) for index, one in chosen])
-        else:
+        elif self._operator(call) is None:
             self._evaluate(call)
+
+    def _operator(self, call: ast.Call) -> View | None:
+        """What a library call returns, its launch taken down; ``None`` for any other call."""
+        parts = call_parts(call)
+        if parts is None:
+            return None
+        overload, arguments = parts
+        launch = describe_operator(
+            overload, arguments, call.keywords, self._evaluate, device=self._device, sizes=self._sizes
+        )
+        if launch is not None:
+            self._count(launch)
+        self._position += 1
+        dtypes = result_dtypes(launch) if launch is not None else ()
+        result = self._new(dtype=dtypes[0] if dtypes else None)
+        self._results[result.storage] = dtypes
+        return result
 
     def _learn_shape(self, name: str, shape: tuple[int, ...] | None, stride: tuple[int, ...] | None) -> None:
         known = self._names.get(name)
@@ -156,6 +176,9 @@ class _Reader:
             return self._result(node)
         if isinstance(node, ast.Subscript):
             whole, index = self._evaluate(node.value), self._evaluate(node.slice)
+            if isinstance(whole, View) and isinstance(index, int):  # of the several results of an operator
+                dtypes = self._results.get(whole.storage, ())
+                return self._new(dtype=dtypes[index] if 0 <= index < len(dtypes) else None)
             inside = isinstance(whole, tuple) and isinstance(index, int) and -len(whole) <= index < len(whole)
             return whole[index] if inside else None  # type: ignore[index]
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
@@ -183,7 +206,7 @@ class _Reader:
             if isinstance(base, View) and isinstance(offset, int):
                 shape, stride = self._sizes_of(call.args[1]), self._sizes_of(call.args[2])
                 return replace(base, shape=shape, stride=stride, offset=base.offset + offset)
-        return None
+        return self._operator(call)
 
     def _partition(self, function: ast.expr) -> str:
         if isinstance(function, ast.Subscript) and dotted(function.value) == ("self", "partitions"):
@@ -214,13 +237,15 @@ class _Reader:
     def _launch(self, alternatives: Sequence[tuple[KernelDefinition, Sequence[Value | None]]]) -> None:
         for kernel, values in alternatives:
             launch = self._describe(kernel, values)
-            if launch is None:
-                continue
-            key = (launch.kernel, launch.arguments, launch.storages)
-            known = self.launches.get(key, replace(launch, calls=0))
-            positions = (*known.positions, self._position)
-            self.launches[key] = replace(known, calls=len(positions), positions=positions)
+            if launch is not None:
+                self._count(launch)
         self._position += 1
+
+    def _count(self, launch: Launch) -> None:
+        key = (launch.kernel, launch.operator, launch.arguments, tuple(launch.keywords.items()), launch.storages)
+        known = self.launches.get(key, replace(launch, calls=0))
+        positions = (*known.positions, self._position)
+        self.launches[key] = replace(known, calls=len(positions), positions=positions)
 
     def _describe(self, kernel: KernelDefinition, values: Sequence[Value | None]) -> Launch | None:
         if kernel.name not in self._pointers:

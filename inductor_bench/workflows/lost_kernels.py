@@ -12,7 +12,7 @@ from ..source.standalone import StandaloneHeader
 from .kernel_files import Candidate, ModuleKernels
 
 NOT_DEFINED = "the module calls it, but does not define it"
-NOT_WATCHED = "a library call: only a run of the module tells its arguments"
+NOT_WATCHED = "a library call of which the module's text does not tell all arguments; only a run does"
 
 
 def list_lost_kernels(module: ModuleKernels) -> list[Candidate]:
@@ -21,6 +21,9 @@ def list_lost_kernels(module: ModuleKernels) -> list[Candidate]:
     if module.watched:
         return found
     operators = Counter(call.operator for call in module.source.calls if call.operator and not call.alternatives)
+    for launch in module.launches:
+        if launch.operator is not None:
+            operators[launch.operator.rpartition(".")[0]] -= launch.calls
     return found + [
         _lost(
             module,
@@ -31,7 +34,7 @@ def list_lost_kernels(module: ModuleKernels) -> list[Candidate]:
             NOT_WATCHED,
         )
         for operator, calls in operators.items()
-        if operator is not None
+        if operator is not None and calls > 0
     ]
 
 
