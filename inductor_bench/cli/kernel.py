@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from ..errors import EXIT_FAILURE, EXIT_OK, UsageError
 from .console import Console
@@ -14,6 +15,10 @@ from .presentation import record_text
 if TYPE_CHECKING:
     from ..workflows.kernel import KernelOptions, KernelOutcome
 
+BESIDE_TARGET = {
+    *("targets", "target", "autotune", "budget_s", "timeout_s", "python"),
+    *("format", "verbose", "quiet", "help"),
+}
 POSITIVE = click.FloatRange(min=0, min_open=True)
 
 
@@ -38,6 +43,11 @@ POSITIVE = click.FloatRange(min=0, min_open=True)
 @click.option("--save", metavar="PATH", type=click.Path(path_type=Path), help="Write the winner as a standalone file.")
 @click.option("--compare", "other", metavar="OTHER", help="Time FILE and OTHER in turn and say which is faster.")
 @click.option("--other-python", metavar="PATH", help="The interpreter to run OTHER under, as one with another torch.")
+@click.option(
+    "--target",
+    metavar="ARCH",
+    help="Compile all candidates for a GPU such as sm_90, which need not be here; time none.",
+)
 @click.option("--check/--no-check", default=True, show_default=True, help="Compare outputs with the reference first.")
 @click.option("--timeout", "timeout_s", metavar="SECONDS", type=POSITIVE, help="For each step of one kernel.")
 @click.option("--python", metavar="PATH", help="The interpreter to run the kernels under.")
@@ -52,13 +62,18 @@ def command(**values: Any) -> int:
     \b
     inductor-bench kernel runs/train-1/kernels/triton_poi_fused_relu_0.py
     inductor-bench kernel 'runs/train-1#cpp_fused_*' --autotune
+    inductor-bench kernel 'runs/train-1#triton_*' --target sm_90 --autotune
 
-    Exit code: 0, 1 where a kernel could not be measured or retuned (the others are), 2 for a request that cannot be
-    carried out as typed.
+    Exit code: 0, 1 where a kernel could not be measured or retuned (the others are) or computes something else than
+    its reference, 2 for a request that cannot be carried out as typed.
     """
     from ..workflows.kernel import KernelOptions, run_kernel
 
     form, verbose, quiet = values.pop("format"), values.pop("verbose"), values.pop("quiet")
+    if values["target"]:
+        _refuse_beside_target(click.get_current_context())
+        return _compile(values, Console(quiet=quiet, verbose=verbose), form)
+    del values["target"]
     other, other_python = values.pop("other"), values.pop("other_python")
     if other_python and not other:
         raise UsageError("--other-python is for --compare", "add --compare OTHER")
@@ -73,7 +88,34 @@ def command(**values: Any) -> int:
             console.result(record_text(outcome))
         else:
             _show(outcome, console)
-    return EXIT_FAILURE if outcome.failures else EXIT_OK
+    wrong = any(kernel.checked is False for kernel in outcome.kernels)
+    return EXIT_FAILURE if outcome.failures or wrong else EXIT_OK
+
+
+def _refuse_beside_target(context: click.Context) -> None:
+    """Refuses what makes no sense where nothing is timed."""
+    for parameter in context.command.params:
+        name = parameter.name or ""
+        if name not in BESIDE_TARGET and context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+            raise UsageError(f"{parameter.opts[0]} makes no sense with --target, which times nothing", "leave it out")
+
+
+def _compile(values: dict[str, Any], console: Console, form: str) -> int:
+    from ..report.compiled_screen import compiled_screen
+    from ..report.terminal import print_lines, width_of
+    from ..workflows.target_compilation import TargetOptions, compile_for_target, compiles
+
+    options = TargetOptions(**{name: value for name, value in values.items() if name in BESIDE_TARGET})
+    with console:
+        outcome = compile_for_target(options, console)
+        if form == "json":
+            console.result(record_text(outcome))
+        else:
+            drawing = console.drawing()
+            versions = (f"torch {outcome.torch}", f"triton {outcome.triton}")
+            seen = (outcome.kernels, outcome.failures, outcome.others, outcome.target, versions)
+            print_lines(compiled_screen(*seen, width_of(drawing)), drawing)
+    return EXIT_FAILURE if outcome.failures or not all(map(compiles, outcome.kernels)) else EXIT_OK
 
 
 def _compare(options: KernelOptions, other: str, python: str | None, console: Console, form: str) -> None:
@@ -94,6 +136,5 @@ def _show(outcome: KernelOutcome, console: Console) -> None:
     from ..report.terminal import print_lines, width_of
 
     drawing = console.drawing()
-    print_lines(kernel_screen(outcome.kernels, outcome.failures, outcome.environment, width_of(drawing)), drawing)
-    for path in outcome.saved:
-        console.result(f"Written   {path}")
+    seen = (outcome.kernels, outcome.failures, outcome.environment, width_of(drawing), outcome.saved)
+    print_lines(kernel_screen(*seen), drawing)

@@ -74,15 +74,17 @@ class WorkerSession:
         finally:
             os.close(request_read)
             os.close(answer_write)
+        os.set_blocking(self._requests, False)  # a worker that reads no more must not stop its parent
         self._buffer = b""
         self._open = True
+        self._deadline: float | None = None
         self.part: Any = None
 
     def __enter__(self) -> WorkerSession:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self.close() if kind is None else self.abort()
 
     def ask(self, request: Mapping[str, Any], timeout_s: float | None = None) -> Any:
         """Sends a request and waits for its answer.
@@ -91,16 +93,30 @@ class WorkerSession:
             InductorBenchError: the worker could not do it; it goes on.
             WorkerLostError: the worker is gone, and the session with it.
         """
+        self.post(request, timeout_s)
+        return self.collect()
+
+    def post(self, request: Mapping[str, Any], timeout_s: float | None = None) -> None:
+        """Sends a request whose answer is collected later, before the next one is sent.
+
+        Raises:
+            WorkerLostError: the worker is gone, and the session with it.
+        """
         assert self._open, "the session is closed"
         self.part = None
-        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        self._deadline = None if timeout_s is None else time.monotonic() + timeout_s
         data = json.dumps(request).encode() + b"\n"
-        try:
-            while data:
+        while data:
+            if not select.select([], [self._requests], [], self.left_s)[1]:
+                raise self._lost("hung")
+            try:
                 data = data[os.write(self._requests, data) :]
-        except BrokenPipeError:
-            raise self._lost("crashed") from None
-        while "part" in (answer := self._read_line(deadline)):
+            except BrokenPipeError:
+                raise self._lost("crashed") from None
+
+    def collect(self) -> Any:
+        """Waits for the answer to the request that was posted; raises what :meth:`ask` does."""
+        while "part" in (answer := self._read_line()):
             self.part = answer["part"]
         if answer.get("fatal"):
             self.close()
@@ -110,22 +126,39 @@ class WorkerSession:
         return answer["result"]
 
     @property
+    def left_s(self) -> float | None:
+        """What is left of the time for the answer; ``None`` where there is no limit."""
+        return None if self._deadline is None else max(0.0, self._deadline - time.monotonic())
+
+    @property
     def alive(self) -> bool:
         """Whether it can be asked again."""
         return self._open
 
+    def fileno(self) -> int:
+        """Readable once there is something to collect, for ``select``."""
+        return self._answers
+
     def close(self) -> None:
-        """Ends the worker. May be called again."""
+        """Lets the worker end, and ends it where it does not. May be called again."""
+        self._end(CLOSE_S)
+
+    def abort(self) -> None:
+        """Ends the worker at once. May be called again."""
+        self._end(0.0)
+
+    def _end(self, patience_s: float) -> None:
         if self._open:
             self._open = False
             self._close_pipes()  # which it takes as the end of its work
-            self._child.wait(CLOSE_S)
-            self._child.end()
+            try:
+                self._child.wait(patience_s)
+            finally:
+                self._child.end()
 
-    def _read_line(self, deadline: float | None) -> dict[str, Any]:
+    def _read_line(self) -> dict[str, Any]:
         while b"\n" not in self._buffer:
-            left = None if deadline is None else max(0.0, deadline - time.monotonic())
-            if not select.select([self._answers], [], [], left)[0]:
+            if not select.select([self._answers], [], [], self.left_s)[0]:
                 raise self._lost("hung")
             data = os.read(self._answers, 1 << 16)
             if not data:

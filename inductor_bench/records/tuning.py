@@ -41,7 +41,8 @@ class TriedCandidate:
 
     ``status`` is ``default``, ``best``, ``finalist``, ``slower`` (dropped in the race), ``duplicate`` (compiles to what
     another does), ``wrong`` (its outputs differ), ``spills``, ``refused`` (it does not compile or fit here),
-    ``crashed`` or ``hung``; ``reason`` says more. ``median_s`` is of the samples that it was judged by, if any.
+    ``crashed`` or ``hung``; ``compiled`` and ``untried`` where nothing was timed; ``reason`` says more. ``median_s``
+    is of the samples that it was judged by, if any; the last five are what it was compiled to, where that is known.
     """
 
     config: Config
@@ -50,6 +51,11 @@ class TriedCandidate:
     median_s: float | None = None
     samples: int = 0
     ratio: Ratio | None = None
+    registers: int | None = None
+    spills: int | None = None
+    shared_memory_bytes: int | None = None
+    instructions: int | None = None
+    binary_bytes: int | None = None
 
 
 @dataclass(frozen=True)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 from .. import units
 from ..records.category import Category
 from ..records.run import Environment, Failure
 from ..records.tuning import Comparison, Config, MeasuredKernel, Timing, TriedCandidate, Tuning
 from . import names
-from .layout import Column, Line, Word, bullet, header, row, wrapped
+from .layout import Column, Line, Word, bullet, columns, header, row, wrapped
 
 MOST_CANDIDATES = 20
 _ROOFS = {"memory": "DRAM", "cache": "cache", "compute": "FLOP/s"}
@@ -18,7 +20,11 @@ _ORDER = ("best", "default", "finalist", "slower")
 
 
 def kernel_screen(
-    kernels: Sequence[MeasuredKernel], failures: Sequence[Failure], environment: Environment, width: int
+    kernels: Sequence[MeasuredKernel],
+    failures: Sequence[Failure],
+    environment: Environment,
+    width: int,
+    saved: Sequence[Path] = (),
 ) -> Iterator[Line]:
     """The whole screen.
 
@@ -27,6 +33,7 @@ def kernel_screen(
         failures: why others were not.
         environment: of the process that measured.
         width: columns; 80 at least for a table that does not wrap.
+        saved: the files that winners were written to.
     """
     if kernels:
         yield from _title(kernels, environment, width)
@@ -35,11 +42,17 @@ def kernel_screen(
         if kernel.tuning is not None:
             yield from _tuning(kernel, kernel.tuning, width)
     for failure in failures:
-        yield [Word(names.end(f"Failed  {names.clean(failure.subject)}", width), "bad")]
-        yield from wrapped(names.clean(failure.message), width, "        ")
+        yield [Word(f"Failed  {names.clean(failure.subject)}", "bad")]
+        for line in columns(names.clean(failure.message), width - 8):
+            yield [Word(f"        {line}")]
         if failure.hint:
-            yield from wrapped(f"Hint: {names.clean(failure.hint)}", width, "        ", "dim")
-    yield from _next(kernels, width)
+            for line in columns(f"Hint: {names.clean(failure.hint)}", width - 8):
+                yield [Word(f"        {line}", "dim")]
+    if failures:
+        yield []
+    for number, path in enumerate(saved):
+        yield [Word("Written   " if number == 0 else "          ", "title"), Word(str(path))]
+    yield from _next(kernels, saved)
 
 
 def comparison_screen(comparison: Comparison, width: int) -> Iterator[Line]:
@@ -70,20 +83,20 @@ def _title(kernels: Sequence[MeasuredKernel], environment: Environment, width: i
 
 
 def _table(kernels: Sequence[MeasuredKernel], width: int) -> Iterator[Line]:
-    columns = [
+    titles = [
         Column("kernel", min(34, max(20, width - 66)), False),
         *(Column(title, size) for title, size in (("cold", 8), ("±", 5), ("warm", 8), ("±", 5), ("moved", 7))),
-        *(Column(title, size) for title, size in (("bandwidth", 9), ("of peak", 12))),
+        *(Column(title, size) for title, size in (("bandwidth", 9), ("of peak", 11))),
     ]
-    yield header(columns, 1)
+    yield header(titles, 1)
     for kernel in kernels:
         cells = [
-            names.middle(names.clean(kernel.name), columns[0].width),
+            names.middle(names.clean(kernel.name), titles[0].width),
             *(units.seconds(kernel.cold.median_s), _spread(kernel.cold)),
             *(units.seconds(kernel.warm.median_s), _spread(kernel.warm)),
             *(units.size(kernel.moved_bytes), units.rate(kernel.bandwidth), of_peak(kernel)),
         ]
-        yield [Word(row(columns, cells, 1))]
+        yield [Word(row(titles, cells, 1))]
         yield from wrapped(" · ".join(_facts(kernel)), width, "    ", "dim")
         for advice in kernel.advice:
             yield from bullet(advice, width, "warn")
@@ -102,7 +115,10 @@ def of_peak(kernel: MeasuredKernel) -> str:
 
 
 def _spread(timing: Timing) -> str:
-    return units.percent((timing.high_s - timing.low_s) / 2 / timing.median_s) if timing.median_s else units.MISSING
+    if not timing.median_s:
+        return units.MISSING
+    half = (timing.high_s - timing.low_s) / 2 / timing.median_s
+    return units.percent(half) if half < 1 else ">99%"
 
 
 def _facts(kernel: MeasuredKernel) -> Iterator[str]:
@@ -132,31 +148,39 @@ def config_words(config: Config) -> str:
 
 def _tuning(kernel: MeasuredKernel, tuning: Tuning, width: int) -> Iterator[Line]:
     verdict = Word(tuning.verdict, _STYLES.get(tuning.verdict, ""))
-    found = f"{units.seconds(tuning.default_s)} → {units.seconds(tuning.best_s)} {tuning.state}"
-    if tuning.verdict == "faster" and tuning.ratio is not None:
-        low, high = 1 / tuning.ratio.high, 1 / tuning.ratio.low
-        found += f", {tuning.speedup:.2f}x (99.5% interval {low:.2f} to {high:.2f})"
     name = names.middle(names.clean(kernel.name), width - 4)
     yield [Word(name, "title")]
-    tried = f"{tuning.method}: 1 → {1 + tuning.tried} configs in {units.seconds(tuning.time_s)}: "
-    yield [Word("  " + tried), verdict, Word(f"   {found}")]
+    configs = f"1 → {1 + tuning.tried} configs"
+    yield [Word(f"  {tuning.method}: {configs} in {units.seconds(tuning.time_s)}: "), verdict, *_gain(tuning)]
     if tuning.verdict == "faster":
         yield [Word("  best     "), Word(_changes(tuning.best_config, kernel.config), "good")]
+    for note in tuning.notes:
+        yield from bullet(names.clean(note), width, "warn")
     yield from _candidates(tuning, kernel.config, width)
     yield []
 
 
+def _gain(tuning: Tuning) -> Iterator[Word]:
+    times = f"   {units.seconds(tuning.default_s)} → {units.seconds(tuning.best_s)} {tuning.state}"
+    if tuning.verdict != "faster" or tuning.ratio is None:
+        yield Word(times)
+        return
+    low, high = 1 / tuning.ratio.high, 1 / tuning.ratio.low
+    yield Word(f"{times}, {tuning.speedup:.2f}x")
+    yield Word(f" ({low:.2f} to {high:.2f})", "dim")
+
+
 def _candidates(tuning: Tuning, default: Config, width: int) -> Iterator[Line]:
-    columns = [Column("status", 10, False), Column("time", 8), Column("ratio", 6)]
-    room = width - sum(column.width + 2 for column in columns) - 2
-    yield [Word("  "), *header(columns, 2), Word("  config", "dim")]
+    titles = [Column("status", 10, False), Column("time", 8), Column("ratio", 6)]
+    room = width - sum(column.width + 2 for column in titles) - 2
+    yield [Word("  "), *header(titles, 2), Word("  config", "dim")]
     ranked = sorted(tuning.candidates, key=_rank)
     for candidate in ranked[:MOST_CANDIDATES]:
         ratio = f"{candidate.ratio.median:.3f}" if candidate.ratio else ""
         cells = [candidate.status, units.seconds(candidate.median_s), ratio]
         what = "as it stands" if candidate.status == "default" else _changes(candidate.config, default)
         text = f"{what}  ({names.clean(candidate.reason)})" if candidate.reason else what
-        yield [Word("  " + row(columns, cells, 2)), Word("  " + names.end(text, room), "dim")]
+        yield [Word("  " + row(titles, cells, 2)), Word("  " + names.end(text, room), "dim")]
     if len(ranked) > MOST_CANDIDATES:
         yield [Word(f"  and {len(ranked) - MOST_CANDIDATES} more with --format json", "dim")]
 
@@ -171,16 +195,24 @@ def _changes(config: Config, default: Config) -> str:
     return config_words({name: value for name, value in config.items() if default.get(name) != value}) or "as it stands"
 
 
-def _next(kernels: Sequence[MeasuredKernel], width: int) -> Iterator[Line]:
-    plain = [kernel for kernel in kernels if kernel.tuning is None]
+def _next(kernels: Sequence[MeasuredKernel], saved: Sequence[Path]) -> Iterator[Line]:
+    """What to type next, on one line however long it is, so that it can be copied."""
     won = [kernel for kernel in kernels if kernel.tuning is not None and kernel.tuning.verdict == "faster"]
-    if won:
-        yield [
-            Word("Next", "title"),
-            Word(f"      inductor-bench kernel {won[0].file} --autotune --save tuned.py"),
-        ]
-        yield [Word("          writes the winner as a file to run and to diff", "dim")]
-    elif plain and len(plain) == len(kernels):
-        slowest = max(plain, key=lambda kernel: kernel.cold.median_s)
-        yield [Word("Next", "title"), Word(f"      inductor-bench kernel {slowest.file} --autotune")]
-        yield [Word("          tries other configurations of it, each checked and timed against this one", "dim")]
+    if saved:
+        command, why = f"python {saved[0]} --check", "runs the winner by itself"
+    elif won and won[0].tuning is not None and won[0].tuning.notes:
+        command, why = _retune(won[0]), "the same again, on an idle machine"
+    elif won:
+        command, why = f"{_retune(won[0])} --save tuned.py", "writes the winner as a file to run and to diff"
+    elif kernels and all(kernel.tuning is None for kernel in kernels):
+        slowest = max(kernels, key=lambda kernel: kernel.cold.median_s)
+        command, why = _retune(slowest), "tries other configurations, each checked and timed against this one"
+    else:
+        return
+    yield [Word("Next", "title"), Word(f"      {command}")]
+    yield [Word(f"          {why}", "dim")]
+
+
+def _retune(kernel: MeasuredKernel) -> str:
+    method = f" {kernel.tuning.method}" if kernel.tuning is not None and kernel.tuning.method != "max" else ""
+    return f"inductor-bench kernel {shlex.quote(kernel.file)} --autotune{method}"

@@ -29,7 +29,11 @@ def edit_standalone(text: str, change: dict[str, Any]) -> str:
 
 
 def _assignment(text: str, name: str) -> ast.Assign:
-    for node in ast.parse(text).body:
+    try:
+        body = ast.parse(text).body
+    except SyntaxError as error:
+        raise InductorBenchError(f"it is not Python: line {error.lineno}, {error.msg}") from None
+    for node in body:
         if isinstance(node, ast.Assign) and any(isinstance(one, ast.Name) and one.id == name for one in node.targets):
             return node
     raise InductorBenchError(f"the file has no {name}", "give a file that inductor-bench extract wrote")
@@ -39,8 +43,9 @@ def _literal(text: str, name: str) -> dict[str, Any]:
     try:
         value = ast.literal_eval(_assignment(text, name).value)
     except ValueError:
-        raise InductorBenchError(f"{name} is not a plain literal in this file, so the winner cannot be saved") from None
-    assert isinstance(value, dict)
+        value = None
+    if not isinstance(value, dict):
+        raise InductorBenchError(f"{name} is not a plain literal in this file, so the winner cannot be saved")
     return value
 
 

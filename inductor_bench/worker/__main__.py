@@ -72,7 +72,7 @@ def serve(requests: TextIO, answers: TextIO) -> int:
         except Exception as error:
             # A user's kernel may raise anything; the others are still to be measured.
             traceback.print_exc()
-            answer["failure"] = describe_exception(error)
+            answer["failure"] = describe_exception(error, "free memory that others hold, or run it where there is more")
         answer["fatal"] = "failure" in answer and bench.broken()
         say(answer)
         if answer["fatal"]:
@@ -86,12 +86,13 @@ def _find(place: str) -> Verb:
     return verb
 
 
-def describe_exception(error: BaseException) -> dict[str, str]:
-    """An exception as the kind, message and hint of a failure."""
+def describe_exception(error: BaseException, for_memory: str = "try a smaller --batch-size") -> dict[str, str]:
+    """An exception as the kind, message and hint of a failure; ``for_memory`` is the hint where memory ran out."""
     name = type(error).__name__
     first = (str(error).strip().splitlines() or [""])[0]
-    if isinstance(error, MemoryError) or name == "OutOfMemoryError":
-        return {"kind": "memory", "message": f"out of memory: {first}", "hint": "try a smaller --batch-size"}
+    allocator = first.partition("DefaultCPUAllocator: ")[2]
+    if isinstance(error, MemoryError) or name == "OutOfMemoryError" or allocator:
+        return {"kind": "memory", "message": f"out of memory: {allocator or first}", "hint": for_memory}
     return {"kind": "raised", "message": f"{name}: {first}" if first else name, "hint": ""}
 
 

@@ -15,8 +15,10 @@ from types import ModuleType
 from typing import Any
 
 from inductor_bench.errors import InductorBenchError
+from inductor_bench.records.architectures import Architecture
+from inductor_bench.records.tuning import Config
 
-from .bench_kernels import Kernel, open_kernel, tensors_differ
+from .bench_kernels import Kernel, TritonBenchKernel, open_kernel, tensors_differ
 
 
 @dataclass
@@ -46,6 +48,9 @@ class Bench:
             "measure": self.measure,
             "sample": self.sample,
             "describe": self.describe,
+            "pretend": self.pretend,
+            "candidates": self.candidates,
+            "compiled": self.compiled,
             "forget": self.forget,
         }
 
@@ -91,7 +96,10 @@ class Bench:
 
     def verify(self, number: int) -> dict[str, Any]:
         """``passed`` (``None`` where there is nothing to compare with) and ``message``."""
-        passed, message = self._kernels[number].kernel.verify()
+        kernel = self._kernels[number].kernel
+        passed, message = kernel.verify()
+        if passed is None and any(bool(tensor.isnan().any()) for tensor in kernel.computed()):
+            message = "its outputs hold NaNs, and there is no reference to compare them with"
         return {"passed": passed, "message": message}
 
     def measure(self, number: int) -> dict[str, Any]:
@@ -122,6 +130,26 @@ class Bench:
         """What is known of a kernel after it has run: bytes, FLOPs, what it was compiled to."""
         return self._kernels[number].kernel.described()
 
+    def pretend(self, architecture: dict[str, Any]) -> dict[str, str]:
+        """Lets this process compile for a GPU that is not here; returns the versions of what it compiles with."""
+        from .upstream_triton import pretend_gpu
+
+        return pretend_gpu(Architecture(**architecture))
+
+    def candidates(self, number: int) -> dict[str, Any]:
+        """The configurations that Triton kernel ``number`` can be run in."""
+        return self._triton(number).candidates()
+
+    def compiled(self, number: int, config: Config) -> dict[str, Any]:
+        """What Triton kernel ``number`` is compiled to in a configuration; it is not loaded onto a device."""
+        return self._triton(number).compiled_to(config)
+
+    def _triton(self, number: int) -> TritonBenchKernel:
+        kernel = self._kernels[number].kernel
+        if not isinstance(kernel, TritonBenchKernel):
+            raise InductorBenchError("this is no Triton kernel", "its kernel is C++ or a library call")
+        return kernel
+
     def forget(self) -> None:
         """Lets go of every kernel and of the arguments that they shared."""
         self._kernels.clear()
@@ -145,6 +173,11 @@ def import_file(path: Path) -> ModuleType:
         spec.loader.exec_module(module)
     except SystemExit as error:
         raise InductorBenchError(f"{path.name} ended the process when it was imported ({error.code})") from None
+    except RuntimeError as error:
+        refused, prefix, why = str(error).partition(f"{name}: ")
+        if refused or not prefix:
+            raise
+        raise InductorBenchError(f"{path.name}: {why}") from None
     finally:
         del sys.modules[name]
     return module

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any, Protocol
@@ -9,13 +10,14 @@ from typing import Any, Protocol
 import torch
 
 from inductor_bench.errors import InductorBenchError
+from inductor_bench.records.tuning import Config
 from inductor_bench.source.standalone_harness import cpp_main, operator_main
 from inductor_bench.source.standalone_harness.arguments import Arguments, tensors_in, touched_bytes
 from inductor_bench.source.standalone_harness.comparison import COARSE_TOLERANCE, TOLERANCES
 from inductor_bench.source.standalone_harness.timing_cpu import CpuTimer, measure_cpu
 from inductor_bench.source.standalone_harness.timing_cuda import measure_cuda
 
-from . import upstream
+from . import triton_candidates, upstream, upstream_triton
 
 NOT_OURS = "give a file that inductor-bench extract wrote, or a RUN#kernel"
 
@@ -70,7 +72,7 @@ def open_kernel(module: ModuleType, file: str) -> Kernel:
     if "device_type" in recorded:
         return OperatorBenchKernel(recorded, module.FOLDER)
     if hasattr(module, "FILE"):
-        return TritonBenchKernel(module.FILE)
+        return TritonBenchKernel(module)
     raise InductorBenchError(f"{file} is not a standalone kernel file", NOT_OURS)
 
 
@@ -190,18 +192,32 @@ class OperatorBenchKernel:
 
 
 class TritonBenchKernel:
-    """A Triton kernel, by the harness in its file."""
+    """A Triton kernel, by the harness in its file. ``change`` of a variant holds ``config``."""
 
-    def __init__(self, file: Any) -> None:
-        self.file = file
-        self.launch: dict[str, Any] = file.launch
+    def __init__(self, module: ModuleType, file: Any = None) -> None:
+        self.module, self.file = module, file or module.FILE
+        self.launch: dict[str, Any] = self.file.launch
+        self.now = triton_candidates.config_facts(self.file.kernel.configs[0])
 
     def facts(self) -> dict[str, Any]:
         recorded = {key: value for key, value in self.file.recorded.items() if key != "launch"}
         return {"language": "triton", "device": "cuda", "recorded": recorded}
 
-    def varied(self, change: dict[str, Any]) -> Kernel:
-        raise InductorBenchError("variants of Triton kernels cannot be made from their files")
+    def candidates(self) -> dict[str, Any]:
+        """What it can be run in; see :func:`triton_candidates.find_candidates`."""
+        return triton_candidates.find_candidates(triton_candidates.Heuristics(self.module), self.now)
+
+    def varied(self, change: dict[str, Any]) -> TritonBenchKernel:
+        kernel = triton_candidates.Heuristics(self.module).kernel()
+        kernel.configs, kernel.save_cache_hook = [triton_candidates.make_config(change["config"])], None
+        return TritonBenchKernel(self.module, type(self.file)(kernel, self.file.recorded, self.file.folder))
+
+    def compiled_to(self, config: Config) -> dict[str, Any]:
+        """``registers``, ``spills``, ``instructions``, ``shared_memory_bytes``, ``binary_bytes`` and a ``digest``."""
+        made = triton_candidates.make_config(config)
+        binary, shared = upstream_triton.compile_for_target(self.file.kernel, made)
+        facts = {"shared_memory_bytes": shared, "binary_bytes": len(binary)}
+        return {**upstream_triton.read_binary(binary), **facts, "digest": hashlib.sha256(binary).hexdigest()}
 
     def compile(self) -> None:
         self.file.kernel.precompile()

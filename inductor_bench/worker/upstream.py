@@ -1,5 +1,6 @@
-"""The one file that touches torch's and Triton's private names. Each function says which versions it was checked with.
+"""The one file, with ``upstream_triton``, that touches torch's and Triton's private names.
 
+Each function says which versions it was checked with.
 Nothing here measures; nothing here imports torch before it is called.
 """
 

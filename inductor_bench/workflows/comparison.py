@@ -14,7 +14,8 @@ from ..errors import InductorBenchError, UsageError
 from ..launch.session import WorkerLostError
 from ..launch.worker import WorkerPool, default_python
 from ..records.tuning import Comparison, MeasuredKernel
-from .kernel import LOAD_S, MEASURE_S, KernelOptions, Workbench, find_files, measure_file
+from .kernel import LOAD_S, MEASURE_S, KernelOptions, Workbench, measure_file
+from .kernel_targets import find_files
 from .progress import Progress
 from .survey import take_survey
 

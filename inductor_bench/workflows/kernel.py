@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +17,11 @@ from ..launch.session import WorkerLostError, WorkerSession
 from ..launch.worker import WorkerPool, default_python
 from ..records.run import Environment, Failure, Peaks
 from ..records.tuning import MeasuredKernel
+from ..source.recognition import require_standalone
 from ..source.standalone_edit import edit_standalone
 from ..store.files import write_text
+from ..store.peaks import load_peaks, peaks_key
+from .kernel_targets import find_files, place_of, prepare_to_save
 from .kernel_variants import find_variants
 from .progress import Progress
 from .survey import take_survey
@@ -28,6 +31,8 @@ LOAD_S = 300.0
 MEASURE_S = 600.0
 FEWEST_SAMPLES = 9
 SPREAD = 0.05
+BUSY_MARGIN = 0.5
+"""The load beside one process for each CPU that this tool itself may leave behind, when it builds candidates."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +79,7 @@ class Workbench:
     pool: WorkerPool
     progress: Progress
     environment: Environment
-    peaks: Peaks | None = None
+    peaks: dict[str, Peaks | None] = field(default_factory=dict)
     session: WorkerSession | None = None
 
     def start(self, name: str) -> WorkerSession:
@@ -105,7 +110,7 @@ def run_kernel(options: KernelOptions, progress: Progress) -> KernelOutcome:
     if options.save is not None and options.autotune is None:
         raise UsageError("--save writes the winner of a retune", "add --autotune")
     files = find_files(options.targets)
-    _refuse_to_overwrite(options.save, files)
+    prepare_to_save(options.save, files)
     with tempfile.TemporaryDirectory(prefix="inductor-bench-") as name:
         pool = WorkerPool(options.python or default_python(), Path(name), dict(os.environ), on_line=progress.output)
         progress.stage("looking at the machine")
@@ -134,76 +139,36 @@ def measure_one(options: KernelOptions, progress: Progress) -> MeasuredKernel:
     return outcome.kernels[0]
 
 
-def find_files(targets: Sequence[str]) -> list[Path]:
-    """The standalone files that the targets name, each once.
-
-    Raises:
-        UsageError: a target is not there or names none.
-    """
-    found: list[Path] = []
-    for target in targets:
-        place, _, glob = target.partition("#")
-        path = Path(place)
-        if glob:
-            path = path / "kernels" if (path / "kernels").is_dir() else path
-        if not path.exists():
-            raise UsageError(f"there is no {path}", "inductor-bench extract SOURCE -o DIR writes standalone files")
-        if path.is_dir():
-            pattern = glob.removesuffix(".py") or "*"
-            matching = sorted(each for each in path.glob(f"{pattern}.py") if each.is_file())
-            if not matching:
-                raise UsageError(f"{path} holds no {pattern}.py", f"ls {path}")
-            found += matching
-        else:
-            found.append(path)
-    return list(dict.fromkeys(found))
-
-
-def _refuse_to_overwrite(save: Path | None, files: Sequence[Path]) -> None:
-    if save is None:
-        return
-    if len(files) > 1 and save.suffix == ".py":
-        raise UsageError(f"{len(files)} kernels cannot be saved into one file", "give a folder with --save")
-    taken = [place for place in (_place_of(save, file, files) for file in files) if place.exists()]
-    if taken:
-        raise UsageError(f"{taken[0]} exists", "choose another place with --save")
-
-
-def _place_of(save: Path, file: Path, files: Sequence[Path]) -> Path:
-    return save if len(files) == 1 and save.suffix == ".py" else save / file.name
-
-
 def _measure_all(files: Sequence[Path], work: Workbench) -> KernelOutcome:
     kernels: list[MeasuredKernel] = []
     failures: list[Failure] = []
     saved: list[Path] = []
     for file in files:
         try:
-            kernel = _guarded(partial(measure_file, file, work), file, failures)
-            if kernel is None:
-                continue
-            kernels.append(kernel)
+            kernels.append(measure_file(file, work))
             if work.options.autotune:
-                tuned = _guarded(partial(_tune, file, kernel, work), file, failures)
-                kernels[-1] = tuned or kernel
-                if tuned and work.options.save is not None:
-                    place = _place_of(work.options.save, file, files)
-                    saved += _save(file, tuned, place, work)
+                save = work.options.save
+                kernels[-1] = _tune(file, kernels[-1], work, place_of(save, file, files) if save else None, saved)
+        except WorkerLostError as lost:
+            failures.append(
+                Failure("kernel", lost.kind, f"the worker {lost.message}", _what_next(lost, file), lost.tail, str(file))
+            )
+        except InductorBenchError as error:
+            failures.append(Failure("kernel", "invalid", error.message, error.hint, "", str(file)))
         finally:
             if work.session is not None and work.session.alive:
-                work.ask(LOAD_S, do="forget")
-    return KernelOutcome(tuple(kernels), work.environment, work.peaks, tuple(failures), tuple(saved))
+                with contextlib.suppress(WorkerLostError):  # it dies of what it was done with
+                    work.ask(LOAD_S, do="forget")
+    peaks = next(iter(work.peaks.values()), None)
+    return KernelOutcome(tuple(kernels), work.environment, peaks, tuple(failures), tuple(saved))
 
 
-def _guarded(step: Callable[[], MeasuredKernel], file: Path, failures: list[Failure]) -> MeasuredKernel | None:
-    """What a step gives, or ``None`` and a failure: one kernel's failure is not another's."""
-    try:
-        return step()
-    except WorkerLostError as lost:
-        failures.append(Failure("kernel", lost.kind, f"the worker {lost.message}", "", lost.tail, str(file)))
-    except InductorBenchError as error:
-        failures.append(Failure("kernel", "invalid", error.message, error.hint, "", str(file)))
-    return None
+def _what_next(lost: WorkerLostError, file: Path) -> str:
+    if lost.kind == "hung":
+        return "give it more time with --timeout SECONDS"
+    if "SIGKILL" in lost.message:
+        return "it may have needed more memory than there is"
+    return f"python {file} may say more"
 
 
 def measure_file(file: Path, work: Workbench) -> MeasuredKernel:
@@ -213,6 +178,7 @@ def measure_file(file: Path, work: Workbench) -> MeasuredKernel:
         InductorBenchError: it cannot be measured.
         WorkerLostError: it took its worker down, or gave no answer in time.
     """
+    require_standalone(file)
     work.progress.stage(f"measuring {file.stem}")
     facts = work.ask(LOAD_S, do="load", number=0, file=str(file.resolve()))
     checked: dict[str, Any] = {"passed": None, "message": "not checked"}
@@ -220,19 +186,20 @@ def measure_file(file: Path, work: Workbench) -> MeasuredKernel:
         checked = work.ask(MEASURE_S, do="verify", number=0)
     times = work.ask(MEASURE_S, do="measure", number=0)
     described = work.ask(MEASURE_S, do="describe", number=0)
-    if work.peaks is None:
-        work.peaks = _peaks(facts["device"], work)
+    device = facts["device"]
+    if device not in work.peaks:
+        work.peaks[device] = _peaks(device, work)
     recorded = facts["recorded"]
     cold, warm = summarize(times["cold"]), summarize(times["warm"])
     moved, flops = recorded.get("moved_bytes") or described.get("moved_bytes"), described.get("flops")
     calls, in_model = recorded.get("calls"), recorded.get("time_s")
-    judged = judge_kernel(Work(cold.median_s, 1, moved, flops, described.get("dtype")), work.peaks)
+    judged = judge_kernel(Work(cold.median_s, 1, moved, flops, described.get("dtype")), work.peaks[device])
     kernel = MeasuredKernel(
         name=recorded["name"],
         kernel_id=recorded["kernel_id"],
         file=str(file),
         category=recorded["category"],
-        device=_device_name(facts["device"], work.environment),
+        device=_device_name(device, work.environment),
         config=described.get("config") or find_variants(facts).now,
         cold=cold,
         warm=warm,
@@ -251,7 +218,7 @@ def measure_file(file: Path, work: Workbench) -> MeasuredKernel:
         check_message=checked["message"],
         with_zeros={state: summarize(samples) for state, samples in times.get("with_zeros", {}).items()},
     )
-    return replace(kernel, advice=tuple(advise(kernel, work.environment)))
+    return replace(kernel, advice=tuple(advise(kernel)))
 
 
 def _device_name(device: str, environment: Environment) -> str:
@@ -260,39 +227,41 @@ def _device_name(device: str, environment: Environment) -> str:
 
 def _peaks(device: str, work: Workbench) -> Peaks | None:
     """The roofs of the device, measured where they are not cached; a kernel's times do not need them."""
+    cached = load_peaks(peaks_key(work.environment, device))
+    if cached is not None:
+        return cached
     work.progress.stage(f"measuring what the {device} device can do")
-    found = take_survey(work.pool, (), device=device, peaks="cached", log=work.pool.folder / "survey.log")
-    return found.peaks
+    return take_survey(work.pool, (), device=device, peaks="cached", log=work.pool.folder / "survey.log").peaks
 
 
-def advise(kernel: MeasuredKernel, environment: Environment) -> Sequence[str]:
+def advise(kernel: MeasuredKernel) -> Sequence[str]:
     """What is wrong with a measurement, and what to do."""
     advice = []
     if kernel.checked is False:
         advice.append(f"its outputs are not those of the reference: {kernel.check_message}")
+    elif "NaN" in kernel.check_message:
+        advice.append(kernel.check_message)
     if "busy" in kernel.method or "no graph" in kernel.method:
         advice.append(kernel.method.split("; ")[-1])
     for state, timing in (("cold", kernel.cold), ("warm", kernel.warm)):
         drift = find_drift(timing.samples_s)
+        wide = (timing.high_s - timing.low_s) / timing.median_s if timing.median_s else 0.0
         if drift.sure:
             way = "rose" if drift.change > 0 else "sank"
             advice.append(f"the {state} time {way} by {abs(drift.change):.0%} while it was measured: measure again")
+        elif wide > SPREAD:
+            advice.append(f"the {CONFIDENCE:.0%} interval of the {state} time is {wide:.0%} wide: measure again")
         elif timing.samples < FEWEST_SAMPLES:
-            advice.append(f"only {timing.samples} {state} samples fit: give it more time")
-        elif timing.high_s - timing.low_s > SPREAD * timing.median_s:
-            wide = (timing.high_s - timing.low_s) / timing.median_s
-            advice.append(
-                f"the {CONFIDENCE:.0%} interval of the {state} time is {wide:.0%} wide: something else runs here"
-            )
+            advice.append(f"the {state} time rests on {timing.samples} samples only: measure again to be sure")
     return advice
 
 
-def _tune(file: Path, kernel: MeasuredKernel, work: Workbench) -> MeasuredKernel:
+def _tune(file: Path, kernel: MeasuredKernel, work: Workbench, place: Path | None, saved: list[Path]) -> MeasuredKernel:
+    """Retunes a kernel, and writes the winner to ``place``, if there is one and a place is given."""
     facts = work.ask(LOAD_S, do="load", number=0, file=str(file.resolve()))
     variants = find_variants(facts)
-    method = work.options.autotune or METHODS[0]
     if not variants.axes:
-        raise InductorBenchError(variants.why_none, "")
+        raise InductorBenchError(variants.why_none)
     work.close()  # its threads would get in the way
     tuner = Tuner(
         file=str(file.resolve()),
@@ -302,17 +271,30 @@ def _tune(file: Path, kernel: MeasuredKernel, work: Workbench) -> MeasuredKernel
         progress=work.progress,
         state=work.options.state,
         budget_s=work.options.budget_s,
+        timeout_s=work.options.timeout_s,
     )
-    return replace(kernel, tuning=tuner.tune(method))
+    load = os.getloadavg()[0]
+    tuning = tuner.tune(work.options.autotune or METHODS[0])
+    notes = busy_notes(variants.axes, kernel.method, max(load, os.getloadavg()[0]), os.cpu_count() or 1)
+    if place is not None:
+        if tuning.verdict == "faster":
+            write_text(place, edit_standalone(file.read_text(encoding="utf-8"), variants.change(tuning.best_config)))
+            saved.append(place)
+        else:
+            notes.append(f"{place} was not written: nothing was surely faster than the file as it stands")
+    return replace(kernel, tuning=replace(tuning, notes=(*tuning.notes, *notes)))
 
 
-def _save(file: Path, kernel: MeasuredKernel, place: Path, work: Workbench) -> list[Path]:
-    """Writes the winner as a standalone file; nothing where the default won."""
-    tuning = kernel.tuning
-    if tuning is None or tuning.verdict != "faster":
+def busy_notes(axes: Mapping[str, Any], method: str, load: float, processors: int) -> list[str]:
+    """What a busy machine does to a retune: threads that wait for each other lose most by it.
+
+    ``method`` says how the kernel was timed by itself, just before.
+    """
+    shared = " and ".join(name for name in ("threads", "schedule") if name in axes)
+    if "busy" in method:
+        why = method.rpartition("unreliable: ")[2]
+    elif load > processors + BUSY_MARGIN:
+        why = f"the machine is busy, load {load:.1f} on {processors} CPUs"
+    else:
         return []
-    facts = work.ask(LOAD_S, do="load", number=0, file=str(file.resolve()))
-    change = find_variants(facts).change(tuning.best_config)
-    place.parent.mkdir(parents=True, exist_ok=True)
-    write_text(place, edit_standalone(file.read_text(encoding="utf-8"), change))
-    return [place]
+    return [f"{why}: which {shared} won says nothing about an idle one"] if shared else []

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 from ..errors import InductorBenchError
 from ..records.tuning import Config
 from ..source.cpp_variants import default_config, variant_axes, vary
+from ..source.triton_grid import grid, neighbours
 
 Axes = dict[str, tuple[Any, ...]]
 
@@ -51,6 +54,60 @@ class ThreadVariants:
         return {"threads": config["threads"]}
 
 
+@dataclass(frozen=True)
+class TritonVariants:
+    """Block sizes, warps and stages of a Triton kernel.
+
+    Attributes:
+        now: the configuration that the model ran, or else the first that Inductor tries.
+        default: those that Inductor tries.
+        max: those that it tries with max-autotune.
+        ladders: the values of each field that can be varied, in order.
+        fixed_elements: of a block, in directions that no field gives.
+        limits: what cannot be varied, and why.
+    """
+
+    now: Config
+    default: tuple[Config, ...]
+    max: tuple[Config, ...]
+    ladders: dict[str, tuple[int, ...]]
+    fixed_elements: int = 1
+    limits: str = ""
+
+    @property
+    def why_none(self) -> str:
+        return self.limits or "nothing of this Triton kernel can be varied"
+
+    @property
+    def axes(self) -> Axes:
+        return {
+            name: (self.now[name], *(value for value in values if value != self.now[name]))
+            for name, values in self.ladders.items()
+        }
+
+    @property
+    def same_candidate_set(self) -> bool:
+        """Whether max-autotune tries nothing that is not tried without it."""
+        return all(config in self.default for config in self.max)
+
+    def propose(self, method: str) -> list[Config]:
+        """The configurations to try beside the present one: ``default``, ``max`` or ``exhaustive``, each with those
+        before it."""
+        sets = [self.default]
+        if method != "default":
+            sets.append(self.max)
+        if method == "exhaustive":
+            sets.append(tuple(grid(self.now, self.ladders, self.fixed_elements)))
+        return [config for config in unique(itertools.chain.from_iterable(sets)) if config != self.now]
+
+    def neighbours(self, config: Config) -> list[Config]:
+        """The configurations one step of Inductor's coordinate descent away."""
+        return neighbours(config, self.ladders)
+
+    def change(self, config: Config) -> dict[str, Any]:
+        return {"config": config}
+
+
 Variants = FixedKernel | CppVariants | ThreadVariants
 
 
@@ -67,3 +124,23 @@ def find_variants(facts: dict[str, Any]) -> Variants:
         counts = tuple(dict.fromkeys([now, *(each for each in powers if each <= facts["processors"])]))
         return ThreadVariants({"threads": now}, {"threads": counts} if len(counts) > 1 else {})
     return FixedKernel("kernels on a GPU are timed here, not yet retuned")
+
+
+def triton_variants(found: dict[str, Any]) -> TritonVariants:
+    """The variants of a Triton kernel of which a worker told these candidates."""
+    return TritonVariants(
+        now=found["now"],
+        default=tuple(found["default"]),
+        max=tuple(found["max"]),
+        ladders={field: tuple(values) for field, values in found["ladders"].items()},
+        fixed_elements=found["fixed_elements"],
+        limits=found["limits"],
+    )
+
+
+def unique(configs: Iterable[Config]) -> list[Config]:
+    """The configurations, each once, whatever the order of their fields."""
+    found: dict[frozenset[tuple[str, Any]], Config] = {}
+    for config in configs:
+        found.setdefault(frozenset(config.items()), config)
+    return list(found.values())

@@ -9,14 +9,15 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Protocol
 
 from ..analysis.race import RacePlan, RaceResult, Runner, race
 from ..errors import InductorBenchError
 from ..launch.session import WorkerLostError, WorkerSession
 from ..records.tuning import Config, TriedCandidate, Tuning
+from .builds import Builders
 from .progress import Progress
 
 BUILD_S = 300.0
@@ -41,13 +42,14 @@ class Variants(Protocol):
 
 @dataclass
 class Candidate:
-    """One configuration. ``status`` is empty while it runs."""
+    """One configuration. ``status`` is empty while it may win; ``base`` is the number of what it raced against."""
 
     config: Config
     change: dict[str, Any] | None = None
     status: str = ""
     reason: str = ""
     runner: Runner | None = None
+    base: int = 0
     checked: bool = False
 
 
@@ -63,6 +65,7 @@ class Tuner:
         progress: is told what happens.
         state: whether cold or warm times are compared.
         budget_s: after which no further candidates are built; ``None`` for all.
+        timeout_s: of each request to a worker; ``None`` for limits that suit what is asked.
     """
 
     file: str
@@ -72,6 +75,7 @@ class Tuner:
     progress: Progress
     state: str = "cold"
     budget_s: float | None = None
+    timeout_s: float | None = None
     plan: RacePlan = field(default_factory=RacePlan)
     candidates: list[Candidate] = field(default_factory=list)
     session: WorkerSession | None = None
@@ -84,9 +88,11 @@ class Tuner:
         """
         begin = time.monotonic()
         self.candidates = [Candidate(self.variants.now, {})]
+        self._crew = Builders(self.file, self.start, self.builders, self._limit(ANSWER_S), self._limit(BUILD_S))
         try:
             result = self._descend(begin) if method == "coordesc" else self._race_all(method, begin)
         finally:
+            self._crew.end()
             if self.session is not None:
                 self.session.close()
         return self._outcome(method, result, time.monotonic() - begin)
@@ -100,17 +106,29 @@ class Tuner:
     def _descend(self, begin: float) -> tuple[list[int], RaceResult]:
         """One axis after the other, each from the best so far, until a whole round of them changes nothing."""
         best, improved = 0, True
-        while improved and not self._is_over(begin):
+        while improved:
             improved = False
-            for name in self.variants.axes:
-                axis = {name: self.variants.axes[name]}
-                numbers = self._add(single_changes(self.candidates[best].config, axis))
+            for name, values in self.variants.axes.items():
+                numbers = self._add(single_changes(self.candidates[best].config, {name: values}))
                 built = self._build(numbers, begin)
+                best = self._unless_lost(best)
                 if built:
                     entrants, result = self._race([best, *built])
                     improved |= entrants[result.best] != best
-                    best = entrants[result.best]
-        return self._race([0, best] if best else [0])
+                    best = self._unless_lost(entrants[result.best])
+        return self._race(list(dict.fromkeys([0, best or self._nearest()])))
+
+    def _unless_lost(self, number: int) -> int:
+        return 0 if self.candidates[number].status else number
+
+    def _nearest(self) -> int:
+        """Who came nearest to the default, where nobody was surely faster."""
+        ratios = {
+            number: candidate.runner.ratio.median
+            for number, candidate in enumerate(self.candidates)
+            if not candidate.status and candidate.runner is not None and candidate.runner.ratio is not None
+        }
+        return min(ratios, key=lambda number: ratios[number], default=0)
 
     def _add(self, configs: Iterable[Config]) -> list[int]:
         """The numbers of the candidates with those of these configurations that are new."""
@@ -133,39 +151,27 @@ class Tuner:
         todo = [number for number in numbers if not self.candidates[number].status]
         if not todo:
             return []
-        self.progress.stage(f"building {len(todo)} candidates")
-        shares = [todo[place :: self.builders] for place in range(min(self.builders, len(todo)))]
-        with ThreadPoolExecutor(len(shares)) as pool:
-            for done in [pool.submit(self._build_share, place, share, begin) for place, share in enumerate(shares)]:
-                done.result()
-        self.progress.stage(f"checking {len(todo)} candidates")
+        self.progress.stage(f"building {_counted(todo)}")
+        changes = {number: self.candidates[number].change for number in todo}
+        for built in self._crew.build(changes, partial(self._is_over, begin)):
+            candidate = self.candidates[built.number]
+            candidate.status, candidate.reason = built.status, built.reason
+        self.progress.stage(f"checking {_counted(todo)}")
         return [number for number in todo if not self.candidates[number].status and self._is_right(number)]
 
-    def _build_share(self, place: int, share: Sequence[int], begin: float) -> None:
-        session: WorkerSession | None = None
-        try:
-            for number in share:
-                candidate = self.candidates[number]
-                if self._is_over(begin):
-                    candidate.status, candidate.reason = "untried", "the budget was spent"
-                    continue
-                if session is None or not session.alive:
-                    session = self.start(f"build-{place}")
-                    session.ask({"do": "load", "number": 0, "file": self.file}, ANSWER_S)
-                self._guard(candidate, session, {"do": "vary", "number": number, "of": 0, "change": candidate.change})
-        finally:
-            if session is not None:
-                session.close()
-
-    def _guard(self, candidate: Candidate, session: WorkerSession, request: dict[str, Any]) -> Any:
+    def _guard(self, number: int, request: Callable[[], Any]) -> Any:
         """The answer to a request about one candidate, which pays for it where there is none."""
+        candidate = self.candidates[number]
         try:
-            return session.ask(request, BUILD_S)
+            return request()
         except WorkerLostError as lost:
             candidate.status, candidate.reason = lost.kind, lost.message
         except InductorBenchError as error:
             candidate.status, candidate.reason = "refused", error.message
         return None
+
+    def _limit(self, usual_s: float) -> float:
+        return self.timeout_s or usual_s
 
     def _is_over(self, begin: float) -> bool:
         return self.budget_s is not None and time.monotonic() - begin > self.budget_s
@@ -177,22 +183,23 @@ class Tuner:
         if self.session is not None and self.session.alive:
             return self.session
         self.session = self.start("race")
-        self.session.ask({"do": "load", "number": 0, "file": self.file}, ANSWER_S)
+        self.session.ask({"do": "load", "number": 0, "file": self.file}, self._limit(ANSWER_S))
         for number, candidate in enumerate(self.candidates):
             if candidate.checked and not candidate.status:
                 self._load(number)
         return self.session
 
     def _load(self, number: int) -> bool:
-        candidate, session = self.candidates[number], self._worker()
-        self._guard(candidate, session, {"do": "vary", "number": number, "of": 0, "change": candidate.change})
-        return not candidate.status
+        request = {"do": "vary", "number": number, "of": 0, "change": self.candidates[number].change}
+        self._guard(number, partial(self._worker().ask, request, self._limit(BUILD_S)))
+        return not self.candidates[number].status
 
     def _is_right(self, number: int) -> bool:
         candidate = self.candidates[number]
         if not self._load(number):
             return False
-        why = self._guard(candidate, self._worker(), {"do": "check", "number": number, "against": 0})
+        request = {"do": "check", "number": number, "against": 0}
+        why = self._guard(number, partial(self._worker().ask, request, self._limit(ANSWER_S)))
         if why:
             candidate.status, candidate.reason = "wrong", why
         candidate.checked = not candidate.status
@@ -200,7 +207,7 @@ class Tuner:
 
     def _race(self, entrants: list[int]) -> tuple[list[int], RaceResult]:
         entrants = [number for number in entrants if not self.candidates[number].status]
-        self.progress.stage(f"timing {len(entrants)} candidates")
+        self.progress.stage(f"timing {_counted(entrants)}")
         conversation = race(len(entrants), plan=self.plan)
         order = next(conversation)
         while True:
@@ -210,7 +217,7 @@ class Tuner:
             except StopIteration as end:
                 result: RaceResult = end.value
                 for number, runner in zip(entrants, result.runners, strict=True):
-                    self.candidates[number].runner = runner
+                    self.candidates[number].runner, self.candidates[number].base = runner, entrants[0]
                 return entrants, result
 
     def _sample(self, order: list[int]) -> dict[int, float]:
@@ -219,7 +226,7 @@ class Tuner:
             left = [number for number in order if not self.candidates[number].status]
             session = self._worker()
             try:
-                times = session.ask({"do": "sample", "order": left, "state": self.state}, ANSWER_S)
+                times = session.ask({"do": "sample", "order": left, "state": self.state}, self._limit(ANSWER_S))
                 return dict(zip(left, times, strict=True))
             except WorkerLostError as lost:
                 self._blame(session.part, lost.kind, lost.message)
@@ -236,7 +243,7 @@ class Tuner:
 
     def _outcome(self, method: str, raced: tuple[list[int], RaceResult], time_s: float) -> Tuning:
         entrants, result = raced
-        tried = sum(candidate.checked for candidate in self.candidates)
+        tried = sum(candidate.runner is not None and not candidate.status for candidate in self.candidates[1:])
         if not tried:
             raise InductorBenchError(*self._nothing_tried(method))
         best = entrants[result.best]
@@ -262,7 +269,8 @@ class Tuner:
         if not others:
             return f"--autotune {method} has nothing else to try for this kernel", "try --autotune exhaustive"
         first = others[0]
-        return f"none of {len(others)} candidates could be timed; the first: {first.status}, {first.reason}", ""
+        hint = "give it more time with --budget" if first.status == "untried" else ""
+        return f"none of {len(others)} candidates could be timed; the first: {first.status}, {first.reason}", hint
 
     def _row(self, number: int, best: int) -> TriedCandidate:
         candidate = self.candidates[number]
@@ -273,15 +281,26 @@ class Tuner:
             status = "best" if number == best and best else "default" if number == 0 else "slower"
             if runner.place == "final" and status == "slower":
                 status = "finalist"
-            reason = f"{runner.behind:.2f}x the best" if runner.behind else ""
+            reason = self._how_far(candidate, runner)
         return TriedCandidate(
             config=candidate.config,
             status=status or "default",
             reason=reason,
             median_s=statistics.median(samples) if samples else None,
             samples=len(samples),
-            ratio=runner.ratio if runner else None,
+            ratio=runner.ratio if runner and not candidate.base else None,
         )
+
+    def _how_far(self, candidate: Candidate, runner: Runner) -> str:
+        if runner.behind:
+            return f"{runner.behind:.2f}x the best"
+        if candidate.base and runner.ratio:
+            return f"{runner.ratio.median:.3f}x the best before it"
+        return ""
+
+
+def _counted(candidates: Sequence[int]) -> str:
+    return f"{len(candidates)} candidate{'s' * (len(candidates) != 1)}"
 
 
 def single_changes(now: Config, axes: dict[str, tuple[Any, ...]]) -> Iterable[Config]:

@@ -21,6 +21,7 @@ WINDOW_S = 1e-3
 SAMPLE_COUNT = 31
 FEWEST_SAMPLES = 5
 BUDGET_S = 1.0  # for each of warm and cold; the fewest samples are taken in any case
+MOST_WAITING = 0.05
 MOST_COPIES = 512
 COPIES_LIMIT_BYTES = 2 << 30
 UNKNOWN_CACHE_BYTES = 64 << 20
@@ -112,18 +113,35 @@ def measure_cpu(launch: dict[str, Any], arguments: Arguments, bind: Bind) -> dic
     """
     timer = CpuTimer(launch, arguments, bind)
     call = timer.bind(bind)
+    began, waited = time.perf_counter(), waited_seconds()
     warm, cold = _samples(timer.warm, call), _samples(timer.cold, call)
+    waiting = (waited_seconds() - waited) / (time.perf_counter() - began)
     timer.restore()
-    return {"cold": summarize(cold), "warm": summarize(warm), "method": describe_method(len(timer.copies))}
+    method = describe_method(len(timer.copies), waiting)
+    return {"cold": summarize(cold), "warm": summarize(warm), "method": method}
 
 
-def describe_method(copies: int) -> str:
-    """How the times of this process come about, and whether the machine is too busy for them."""
+def describe_method(copies: int, waiting: float) -> str:
+    """How the times of this process come about, and whether the machine is too busy for them.
+
+    ``waiting`` is how many of its threads waited for a processor, on average, while they could have run.
+    """
     method = f"{torch.get_num_threads()} threads; cold: {copies} copies in turn, evicted before"
+    if waiting > MOST_WAITING:
+        return f"{method}; unreliable: the machine is busy, threads waited for a CPU {waiting:.0%} of the time"
     processors, load = os.cpu_count() or 1, os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
     if load > 1.5 * processors:  # a parallel call waits for the last of its threads, which waits for a processor
         method += f"; unreliable: the machine is busy, load {load:.1f} on {processors} CPUs"
     return method
+
+
+def waited_seconds() -> float:
+    """How long the threads of this process could have run and did not, so far; 0 where Linux does not tell."""
+    waited = 0
+    for path in glob.glob("/proc/self/task/*/schedstat"):
+        facts = _read_fact(os.path.dirname(path), "schedstat").split()
+        waited += int(facts[1]) if len(facts) > 1 else 0
+    return waited / 1e9
 
 
 def _samples(sample: Callable[[BoundCall], float], call: BoundCall) -> list[float]:

@@ -1,0 +1,116 @@
+"""The one file that touches private names of Inductor's Triton launcher and of Triton's compiler.
+
+Each function says which versions it was checked with. Nothing here imports torch before it is called.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from inductor_bench.errors import InductorBenchError
+from inductor_bench.records.architectures import Architecture
+
+_USAGE = re.compile(r"\bREG:(\d+) STACK:(\d+)\b")
+_INSTRUCTION = re.compile(r"^\s+/\*[0-9a-f]{4,}\*/\s", re.MULTILINE)
+_RADIUS = 32  # powers of two: more than any block has
+
+
+def pretend_gpu(architecture: Architecture) -> dict[str, str]:
+    """Lets this process import and compile kernels for a GPU that is not here; it can launch none. (2.13, Triton 3.6)
+
+    Returns:
+        The versions of torch and Triton.
+
+    Raises:
+        InductorBenchError: there is no Triton here.
+    """
+    if importlib.util.find_spec("triton") is None:
+        raise InductorBenchError(
+            "--target compiles with triton, which this Python does not have",
+            "pip install triton, or name a Python that has it with --python",
+        )
+    import torch
+    import triton
+    from torch._inductor import config
+    from torch._inductor.runtime import hints, triton_helpers
+
+    facts = {
+        "type": "cuda",
+        "index": 0,
+        "multi_processor_count": architecture.multiprocessors,
+        "cc": architecture.capability,
+        "major": architecture.capability // 10,
+        "regs_per_multiprocessor": architecture.registers,
+        "max_threads_per_multi_processor": architecture.threads,
+        "max_threads_per_block": 1024,
+        "warp_size": 32,
+    }
+    kind: Any = hints.DeviceProperties
+    properties = kind(**{name: value for name, value in facts.items() if name in kind._fields})
+    kind.create = staticmethod(lambda device: properties)
+    vars(torch.cuda).update(is_available=lambda: True, current_device=lambda: 0)
+    vars(triton_helpers)["set_driver_to_gpu"] = lambda: None
+    for name in ("use_static_triton_launcher", "use_static_cuda_launcher"):  # it keeps the binary to itself
+        if hasattr(config, name):
+            vars(config)[name] = False
+    return {"torch": str(torch.__version__), "triton": str(triton.__version__)}
+
+
+def tuning_values(kernel: Any, config: Any) -> dict[str, tuple[int, ...]]:
+    """The values that Inductor's coordinate descent can reach from a configuration, in order, by field. (2.11, 2.13)"""
+    tuner = kernel.coordesc_tuner
+    found = {}
+    for field in tuner.tunable_fields:
+        value = getattr(config, field, None) or config.kwargs.get(field)
+        if value is not None:
+            reached = tuner.get_neighbour_values(field, value, radius=_RADIUS, include_self=True)
+            found[field] = tuple(sorted(reached))
+    return found
+
+
+def compile_for_target(kernel: Any, config: Any) -> tuple[bytes, int]:
+    """A kernel's binary for the GPU of :func:`pretend_gpu`, and the shared memory of a block. (2.13, Triton 3.6)
+
+    Raises:
+        InductorBenchError: Triton or its assembler refuses, in the words of the refusal.
+    """
+    from torch._inductor.runtime.triton_compat import OutOfResources, PTXASError
+    from triton.compiler.errors import CompilationError
+
+    try:
+        compiled = kernel._precompile_config(config).kernel
+    except (CompilationError, OutOfResources, PTXASError, RuntimeError) as error:
+        raise InductorBenchError(_last_words(error)) from error
+    return compiled.asm["cubin"], int(compiled.metadata.shared)
+
+
+def _last_words(error: Exception) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip(" ^")]
+    return f"does not compile: {lines[-1]}" if lines else f"does not compile: {type(error).__name__}"
+
+
+def read_binary(cubin: bytes) -> dict[str, int]:
+    """``registers``, ``spills`` (as Triton counts them) and ``instructions`` of a binary. (Triton 3.6)
+
+    Without the disassembler that comes with Triton, nothing.
+    """
+    import triton
+
+    tool = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
+    if not tool.is_file():
+        return {}
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(cubin)
+        file.flush()
+        command = [str(tool), "-res-usage", "-sass", file.name]
+        told = subprocess.run(command, capture_output=True, text=True, check=False).stdout
+    usage = _USAGE.search(told)
+    if usage is None:
+        return {}
+    registers, stack = map(int, usage.groups())
+    return {"registers": registers, "spills": stack // 4, "instructions": len(_INSTRUCTION.findall(told))}
