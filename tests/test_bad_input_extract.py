@@ -362,14 +362,14 @@ def test_modules_that_cannot_be_run(desk: Path) -> None:
     before = contents(desk)
     words = ("crash.py", "newer.py", "gpu.py", "-o", "out")
     done = runs.run(runs.command("extract", *words), desk, cwd=desk, CUDA_VISIBLE_DEVICES="")
-    assert done.code == 1, done.printed
+    assert done.code == 0, done.printed
     said = " ".join(done.stdout.split())
     assert "could not be run: the worker was killed by SIGSEGV" in said
     assert "could not be run: ImportError: cannot import name 'no_longer_there'" in said
     assert "could not be run: it is for a CUDA GPU, and torch sees none here" in said
     assert "with zeros for whole numbers" in said
     rows = json.loads((desk / "out" / "kernels.json").read_text())
-    assert all(row["file"] or row["reason"] for row in rows) and {row["file"] for row in rows} >= {f"{FIRST}.py"}
+    assert all(row["file"] for row in rows) and {f"{FIRST}.py", "aten_addmm_out_0.py"} <= {row["file"] for row in rows}
     after = {path: data for path, data in contents(desk).items() if Path(path).relative_to(desk).parts[0] != "out"}
     assert after == before
 

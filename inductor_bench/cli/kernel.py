@@ -29,8 +29,8 @@ POSITIVE = click.FloatRange(min=0, min_open=True)
     is_flag=False,
     flag_value="max",
     type=click.Choice(["max", "coordesc", "exhaustive"]),
-    help="Retune: every single change (max), one knob after the other from the best so far (coordesc), or every "
-    "combination (exhaustive).",
+    help="Retune a kernel that runs on the CPU: every single change (max), one knob after the other from the best so "
+    "far (coordesc), or every combination (exhaustive). With --target: Inductor's max-autotune set, or a wide grid.",
 )
 @click.option("--budget", "budget_s", metavar="SECONDS", type=POSITIVE, help="Build no more candidates after that.")
 @click.option(
@@ -62,6 +62,8 @@ def command(**values: Any) -> int:
     \b
     inductor-bench kernel runs/train-1/kernels/triton_poi_fused_relu_0.py
     inductor-bench kernel 'runs/train-1#cpp_fused_*' --autotune
+    inductor-bench kernel edited.py --compare original.py
+    inductor-bench kernel 'runs/train-1#triton_red_*' --target sm_90 --autotune
     inductor-bench kernel 'runs/train-1#triton_*' --target sm_90 --autotune
 
     Exit code: 0, 1 where a kernel could not be measured or retuned (the others are) or computes something else than
