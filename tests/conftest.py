@@ -14,7 +14,20 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 SHIM = ROOT / "tests" / "torchvision_shim"
 
+SHARERS = {
+    **dict.fromkeys(("bad_input_program", "breakdown_capture", "breakdown_record", "breakdown_targets"), "captures"),
+    **dict.fromkeys(("api", "extract_values"), "values"),
+}
+"""Test files that look at the same runs, which one process should make once."""
+
 Tool = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Keeps each file, and the files that share runs, in one process."""
+    for item in items:
+        name = item.path.stem.removeprefix("test_")
+        item.add_marker(pytest.mark.xdist_group(SHARERS.get(name, name)))
 
 
 @pytest.fixture
