@@ -300,6 +300,20 @@ def test_wrong_outputs_and_nans_are_said(tmp_path: Path) -> None:
     assert any("4096 NaNs, the reference has 0" in advice for advice in against["advice"])
 
 
+# Compared
+
+
+def test_two_files_are_timed_in_turn_and_held_against_each_other(tmp_path: Path) -> None:
+    same, other = gather(tmp_path, "same"), gather(tmp_path, "other", LEAN.replace("2.0f", "3.0f"))
+    done, found = measured(gather(tmp_path), "--compare", same)
+    assert (done.code, found["alike"], found["difference"]) == (0, True, "")
+    for each in (found["first"], found["second"]):
+        assert each["cold"]["samples"] == found["ratio"]["pairs"]
+        assert each["bandwidth"] == pytest.approx(each["moved_bytes"] / each["cold"]["median_s"])
+    done, found = measured(gather(tmp_path), "--compare", other)
+    assert (done.code, found["alike"]) == (1, False) and "4096 elements differ" in found["difference"]
+
+
 # Ctrl-C
 
 

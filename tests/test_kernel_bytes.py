@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import pytest
 from h200 import source_of, text_of
+from source_data import CPU, module_of
+from source_data import text_of as cpu_text_of
 
 from inductor_bench.analysis.kernel_bytes import touched_bytes
 from inductor_bench.records.launch import Argument, TensorView
 from inductor_bench.source.module import read_module
+from inductor_bench.source.static_launches import read_static_launches
+from inductor_bench.workflows.kernel_files import ModuleKernels, list_candidates
 
 CPP = """extern "C"  void  kernel(float* in_out_ptr0,
                        const half* in_ptr0,
@@ -58,3 +62,14 @@ def test_what_inductor_counts_is_what_the_signature_gives(name: str) -> None:
     sizes = {"float32": 4, "float16": 2, "int64": 8, "uint8": 1, "bool": 1}
     arguments = [tensor(*eval(shape), stride=eval(stride), itemsize=sizes[dtype]) for shape, stride, dtype in calls]
     assert touched_bytes("triton", kernel.source, arguments) == kernel.moved_bytes
+
+
+def test_a_file_of_a_cpp_kernel_that_was_never_measured_has_these_bytes() -> None:
+    source = module_of(CPU / "forward.py")
+    launches = read_static_launches(cpu_text_of(CPU / "forward.py"), source)
+    found = list_candidates(ModuleKernels("graph", "model", source, launches))
+    generated = [one for one in found if one.kernel is not None and one.launch is not None]
+    assert generated
+    for one in generated:
+        assert one.kernel is not None and one.launch is not None and one.header.moved_bytes
+        assert one.header.moved_bytes == touched_bytes("cpp", one.kernel.source, one.launch.arguments)

@@ -95,6 +95,19 @@ def test_without_a_default_there_is_no_verdict() -> None:
     assert result.runners[0].place == "lost"
 
 
+def test_where_all_others_die_nothing_is_called_the_same() -> None:
+    true = [50e-6, 20e-6, 22e-6, 40e-6]
+    asked = [0] * 4
+
+    def sample(candidate: int) -> float | None:
+        asked[candidate] += 1
+        return None if candidate in (1, 2) and asked[candidate] > RacePlan().first_rounds else true[candidate]
+
+    result, _ = run(4, sample)
+    assert [runner.place for runner in result.runners] == ["final", "lost", "lost", "dropped"]
+    assert (result.best, result.contender, result.verdict) == (0, None, "undecided")
+
+
 def test_an_open_verdict_gets_more_rounds() -> None:
     device = noisy([50e-6, 49.4e-6], 0.02, seed=3)
     _, spent = run(2, device)

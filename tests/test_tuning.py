@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import random
+import statistics
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -162,7 +163,8 @@ def test_the_fastest_wins() -> None:
     found = rows(tuning)
     assert found[4][0] == "best" and found[0] == ("default", "")
     assert found[3][0] == "slower" and found[3][1].endswith("x the best")
-    assert all(row.median_s and row.samples for row in tuning.candidates)
+    assert all(row.median_s == statistics.median(row.samples_s) for row in tuning.candidates)
+    assert all(row.samples == len(row.samples_s) for row in tuning.candidates)
 
 
 def test_nothing_wins_where_nothing_is_faster() -> None:

@@ -53,7 +53,10 @@ class Runner:
 
 @dataclass(frozen=True)
 class RaceResult:
-    """``best`` is the default's number unless another was surely faster; ``verdict`` is the best contender's."""
+    """``best`` is the default's number unless another was surely faster; ``verdict`` is the best contender's.
+
+    Without a contender it is ``undecided``, or ``same`` where nobody ran against the default.
+    """
 
     runners: tuple[Runner, ...]
     best: int
@@ -141,7 +144,8 @@ def _final(
             break
     for one in finalists:
         runners[one] = Runner("final", tuple(samples[one]), ratio=ratios.get(one))
-    judged = verdicts[contender] if contender is not None else "same" if default in finalists else "undecided"
+    alone = count == 1 and default in finalists
+    judged = verdicts[contender] if contender is not None else "same" if alone else "undecided"
     best = contender if contender is not None and judged == "faster" else default
     return RaceResult(tuple(runners[number] for number in range(count)), best, contender, judged)
 

@@ -67,7 +67,7 @@ def command(**values: Any) -> int:
     inductor-bench kernel 'runs/train-1#triton_*' --target sm_90 --autotune
 
     Exit code: 0, 1 where a kernel could not be measured or retuned (the others are) or computes something else than
-    its reference, 2 for a request that cannot be carried out as typed.
+    its reference or than the other, 2 for a request that cannot be carried out as typed.
     """
     from ..workflows.kernel import KernelOptions, run_kernel
 
@@ -83,8 +83,7 @@ def command(**values: Any) -> int:
         raise UsageError("--compare leaves both kernels as they are", "leave out --autotune, or retune one by itself")
     with Console(quiet=quiet, verbose=verbose) as console:
         if other:
-            _compare(KernelOptions(**values), other, other_python, console, form)
-            return EXIT_OK
+            return _compare(KernelOptions(**values), other, other_python, console, form)
         outcome = run_kernel(KernelOptions(**values), console)
         if form == "json":
             console.result(record_text(outcome))
@@ -120,7 +119,7 @@ def _compile(values: dict[str, Any], console: Console, form: str) -> int:
     return EXIT_FAILURE if outcome.failures or not all(map(compiles, outcome.kernels)) else EXIT_OK
 
 
-def _compare(options: KernelOptions, other: str, python: str | None, console: Console, form: str) -> None:
+def _compare(options: KernelOptions, other: str, python: str | None, console: Console, form: str) -> int:
     from ..report.kernel_screen import comparison_screen
     from ..report.terminal import print_lines, width_of
     from ..workflows.comparison import run_comparison
@@ -128,9 +127,11 @@ def _compare(options: KernelOptions, other: str, python: str | None, console: Co
     comparison = run_comparison(options, other, console, python)
     if form == "json":
         console.result(record_text(comparison))
-        return
-    drawing = console.drawing()
-    print_lines(comparison_screen(comparison, width_of(drawing)), drawing)
+    else:
+        drawing = console.drawing()
+        print_lines(comparison_screen(comparison, width_of(drawing)), drawing)
+    wrong = any(kernel.checked is False for kernel in (comparison.first, comparison.second))
+    return EXIT_FAILURE if wrong or comparison.alike is False else EXIT_OK
 
 
 def _show(outcome: KernelOutcome, console: Console) -> None:

@@ -42,7 +42,8 @@ class TriedCandidate:
     ``status`` is ``default``, ``best``, ``finalist``, ``slower`` (dropped in the race), ``duplicate`` (compiles to what
     another does), ``wrong`` (its outputs differ), ``spills``, ``refused`` (it does not compile or fit here),
     ``crashed`` or ``hung``; ``compiled`` and ``untried`` where nothing was timed; ``reason`` says more. ``median_s``
-    is of the samples that it was judged by, if any; the last five are what it was compiled to, where that is known.
+    is of ``samples_s``, those that it was judged by, in the order in which they were taken; the last five are what it
+    was compiled to, where that is known.
     """
 
     config: Config
@@ -56,6 +57,7 @@ class TriedCandidate:
     shared_memory_bytes: int | None = None
     instructions: int | None = None
     binary_bytes: int | None = None
+    samples_s: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -63,8 +65,9 @@ class Tuning:
     """The outcome of a retune.
 
     ``tried`` counts the candidates beside the default that were checked and timed. ``default_s`` and ``best_s`` are
-    medians of the same final rounds, ``ratio`` is best over default in these, ``speedup`` its inverse. Where
-    nothing was surely faster, the best is the default. ``state`` says which times were compared: ``cold`` or ``warm``.
+    medians of the same final rounds. ``verdict`` and ``ratio`` (over the default, in these rounds) are those of the
+    best contender. Where it was surely faster it is the best, and ``speedup`` is the inverse of its ratio; otherwise
+    the best is the default, and ``speedup`` 1. ``state`` says which times were compared: ``cold`` or ``warm``.
     """
 
     method: str
@@ -85,10 +88,11 @@ class Tuning:
 class MeasuredKernel:
     """One standalone file as it was timed on this machine.
 
-    ``bandwidth`` (bytes per second) and ``flop_rate`` refer to the cold time. ``bound`` is what limits it at most:
-    ``dram``, ``cache``, ``compute`` or ``latency``; ``peak_share`` the share of that roof that it reaches, ``None`` for
-    ``latency`` or where no roof was measured. ``with_zeros`` are the times with zeros for all indices, where it has
-    any. ``advice`` says what is wrong with the measurement, if anything, and what to do.
+    ``bandwidth`` (bytes per second) and ``flop_rate`` refer to the cold time, the latter to products in ``dtype``.
+    ``bound`` is what limits it at most: ``memory``, ``cache``, ``compute``, ``latency`` or ``unknown``; ``peak_share``
+    the share of that roof that it reaches, of the cache's by its warm time, ``None`` for ``latency`` or where no roof
+    was measured. ``with_zeros`` are the times with zeros for all indices, where it has any. ``advice`` says what is
+    wrong with the measurement, if anything, and what to do.
     """
 
     name: str
@@ -102,6 +106,7 @@ class MeasuredKernel:
     method: str
     moved_bytes: int | None = None
     flops: float | None = None
+    dtype: str | None = None
     bandwidth: float | None = None
     flop_rate: float | None = None
     bound: str | None = None
@@ -123,6 +128,7 @@ class Comparison:
     """Two files that were timed in turn. ``ratio`` is the second's time over the first's, ``verdict`` the second's.
 
     ``difference`` is empty where both compute the same; otherwise what differs, or why it cannot be told.
+    ``alike`` is ``None`` where it cannot be told.
     """
 
     first: MeasuredKernel
@@ -131,3 +137,4 @@ class Comparison:
     ratio: Ratio
     verdict: str
     difference: str = ""
+    alike: bool | None = None

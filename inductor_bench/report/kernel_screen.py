@@ -52,7 +52,7 @@ def kernel_screen(
         yield []
     for number, path in enumerate(saved):
         yield [Word("Written   " if number == 0 else "          ", "title"), Word(str(path))]
-    yield from _next(kernels, saved)
+    yield from _next(kernels, environment, saved)
 
 
 def comparison_screen(comparison: Comparison, width: int) -> Iterator[Line]:
@@ -68,7 +68,8 @@ def comparison_screen(comparison: Comparison, width: int) -> Iterator[Line]:
     interval = f"99.5% interval {ratio.low:.3f} to {ratio.high:.3f}, {ratio.pairs} pairs"
     yield from wrapped(f"{ratio.median:.3f} of the other's {comparison.state} time ({interval})", width, "  ")
     if comparison.difference:
-        yield from wrapped(f"outputs: {comparison.difference}", width, "  ", "warn")
+        style = "warn" if comparison.alike is None else "bad"
+        yield from wrapped(f"outputs: {comparison.difference}", width, "  ", style)
     else:
         yield [Word("  both compute the same", "good")]
 
@@ -100,7 +101,13 @@ def _table(kernels: Sequence[MeasuredKernel], width: int) -> Iterator[Line]:
         yield from wrapped(" · ".join(_facts(kernel)), width, "    ", "dim")
         for advice in kernel.advice:
             yield from bullet(advice, width, "warn")
-    yield from wrapped("±: half the 95% interval of the median. Of peak: by the cold time.", width, "", "dim")
+    yield from wrapped(
+        "±: half the 95% interval of the median. Bandwidth: by the cold time. Of peak: DRAM and FLOP/s by the cold "
+        "time, cache by the warm time.",
+        width,
+        "",
+        "dim",
+    )
     yield []
 
 
@@ -195,17 +202,18 @@ def _changes(config: Config, default: Config) -> str:
     return config_words({name: value for name, value in config.items() if default.get(name) != value}) or "as it stands"
 
 
-def _next(kernels: Sequence[MeasuredKernel], saved: Sequence[Path]) -> Iterator[Line]:
+def _next(kernels: Sequence[MeasuredKernel], environment: Environment, saved: Sequence[Path]) -> Iterator[Line]:
     """What to type next, on one line however long it is, so that it can be copied."""
+    on_cpu = [kernel for kernel in kernels if kernel.device in (environment.cpu, "cpu")]  # others are not retuned
     won = [kernel for kernel in kernels if kernel.tuning is not None and kernel.tuning.verdict == "faster"]
     if saved:
-        command, why = f"python {saved[0]} --check", "runs the winner by itself"
+        command, why = f"python {shlex.quote(str(saved[0]))} --check", "runs the winner by itself"
     elif won and won[0].tuning is not None and won[0].tuning.notes:
         command, why = _retune(won[0]), "the same again, on an idle machine"
     elif won:
         command, why = f"{_retune(won[0])} --save tuned.py", "writes the winner as a file to run and to diff"
-    elif kernels and all(kernel.tuning is None for kernel in kernels):
-        slowest = max(kernels, key=lambda kernel: kernel.cold.median_s)
+    elif on_cpu and all(kernel.tuning is None for kernel in kernels):
+        slowest = max(on_cpu, key=lambda kernel: kernel.cold.median_s)
         command, why = _retune(slowest), "tries other configurations, each checked and timed against this one"
     else:
         return
@@ -214,5 +222,7 @@ def _next(kernels: Sequence[MeasuredKernel], saved: Sequence[Path]) -> Iterator[
 
 
 def _retune(kernel: MeasuredKernel) -> str:
-    method = f" {kernel.tuning.method}" if kernel.tuning is not None and kernel.tuning.method != "max" else ""
-    return f"inductor-bench kernel {shlex.quote(kernel.file)} --autotune{method}"
+    tuning = kernel.tuning
+    method = f" {tuning.method}" if tuning is not None and tuning.method != "max" else ""
+    state = f" --state {tuning.state}" if tuning is not None and tuning.state != "cold" else ""
+    return f"inductor-bench kernel {shlex.quote(kernel.file)} --autotune{method}{state}"

@@ -16,7 +16,7 @@ ALIGNMENT = 64
 _SIGNATURE = re.compile(r"'signature': \{([^}]*)\}")
 _PARAMETER = re.compile(r"'(\w+)': '([^']*)'")
 _MUTATED = re.compile(r"'mutated_arg_names': \[([^\]]*)\]")
-_CPP_POINTER = re.compile(r"\b(\w+)\s*\*[^,*]*\b(\w+)\s*(?:,|$)")
+_CPP_POINTER = re.compile(r"([\w:<>]+)\s*\*[^,*]*\b(\w+)\s*(?:,|$)")
 _BITS = re.compile(r"\d+")
 _SLACK_BYTES = 1 << 20
 _BLOCK_BYTES = 256
@@ -37,7 +37,13 @@ _TRITON_TYPES = {
     "fp8e4nv": "float8_e4m3fn",
     "fp8e5": "float8_e5m2",
 }
-_CPP_TYPES = {"float": "float32", "double": "float64", "half": "float16"}
+_CPP_TYPES = {
+    "float": "float32",
+    "double": "float64",
+    "half": "float16",
+    "complex<float>": "complex64",
+    "complex<double>": "complex128",
+}
 
 
 @dataclass(frozen=True)
@@ -91,7 +97,8 @@ def read_pointers(kernel: KernelDefinition) -> list[Pointer] | None:
 
 
 def _cpp_type(kind: str) -> str:
-    return _CPP_TYPES.get(kind, kind.removesuffix("_t"))
+    plain = kind.removeprefix("at::").lower()
+    return _CPP_TYPES.get(plain, plain.removesuffix("_t"))
 
 
 def item_size(dtype: str) -> int:
@@ -155,7 +162,12 @@ def tensor_view(view: View, storage: int, start: int) -> TensorView:
 def _storage(dtype: str, size: int, uses: Sequence[Buffer], device: str) -> Storage:
     # The text holds no bounds for what is read of integers: zeros, as Inductor's own harness has them.
     cleared = any(use.cleared for use in uses) or all(use.output_only for use in uses)
-    return Storage(size, dtype, device, ALIGNMENT, Values("normal" if "float" in dtype and not cleared else "zeros"))
+    return Storage(size, dtype, device, ALIGNMENT, Values("normal" if is_drawn(dtype) and not cleared else "zeros"))
+
+
+def is_drawn(dtype: str) -> bool:
+    """Whether any values of this type will do."""
+    return "float" in dtype or "complex" in dtype
 
 
 def _scalar(value: int | float) -> Argument:

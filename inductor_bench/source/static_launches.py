@@ -220,7 +220,7 @@ class _Reader:
             return None
         outer, returned = self._names, self._returned
         parameters = [parameter.arg for parameter in function.args.args]
-        self._names = dict(zip(parameters, values, strict=False))
+        self._names, self._returned = dict(zip(parameters, values, strict=False)), None
         self._open.append(function.name)
         self.follow(function.body)
         self._open.pop()

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from ..records.launch import Argument, Launch, Storage, TensorView, Values
 from .calls import dotted, find_operator
-from .static_arguments import ALIGNMENT, Value, View, find_regions, tensor_view
+from .static_arguments import ALIGNMENT, Value, View, find_regions, is_drawn, tensor_view
 
 Evaluate = Callable[[ast.expr], Value | None]
 
@@ -89,7 +89,7 @@ def describe_operator(
         for member in members:
             tensors[member] = tensor_view(views[member], number, start)
         dtype = tensors[members[0]].dtype
-        drawn = "float" in dtype and not outputs.issuperset(members)
+        drawn = is_drawn(dtype) and not outputs.issuperset(members)
         storages.append(Storage(size, dtype, device, ALIGNMENT, Values("normal" if drawn else "zeros")))
     places = iter(tensors[index] for index in range(len(views)))
     described = [_argument(value, places) for value in given]

@@ -87,9 +87,13 @@ class Bench:
         self._kernels[number] = _Loaded(kernel)
 
     def check(self, number: int, against: int) -> str:
-        """Empty where both compute the same from the same arguments; otherwise what differs."""
+        """Empty where both compute the same from the same arguments; otherwise what differs.
+
+        Raises:
+            InductorBenchError: they take other arguments, so that it cannot be told.
+        """
         if self._kernels[number].kernel.launch != self._kernels[against].kernel.launch:
-            return "they take other arguments"
+            raise InductorBenchError("not compared with each other, because they take other arguments")
         if against not in self._outputs:
             self._outputs[against] = self._kernels[against].kernel.computed()
         return tensors_differ(self._kernels[number].kernel.computed(), self._outputs[against])

@@ -20,6 +20,8 @@ from inductor_bench.source.standalone_harness.timing_cuda import measure_cuda
 from . import triton_candidates, upstream, upstream_triton
 
 NOT_OURS = "give a file that inductor-bench extract wrote, or a RUN#kernel"
+OWN_THREADS = torch.get_num_threads()
+"""Those that this process began with: of a kernel whose file does not say how many it had."""
 
 
 class Kernel(Protocol):
@@ -80,8 +82,9 @@ class CppBenchKernel:
     """A C++ kernel. ``change`` of a variant holds ``source`` and ``cpp``."""
 
     def __init__(self, recorded: dict[str, Any], source: str, folder: str) -> None:
-        self.recorded, self.source, self.folder = recorded, source, folder
-        self.kernel = cpp_main.CppKernel(recorded, source, folder)
+        needs = {**recorded["cpp"], "threads": recorded["cpp"].get("threads") or OWN_THREADS}
+        self.recorded, self.source, self.folder = {**recorded, "cpp": needs}, source, folder
+        self.kernel = cpp_main.CppKernel(self.recorded, source, folder)
         self.launch = self.kernel.launch
 
     def facts(self) -> dict[str, Any]:
@@ -115,7 +118,8 @@ class CppBenchKernel:
 
     def measure(self) -> dict[str, Any]:
         self.compile()
-        return plain_times(measure_cpu(self.kernel.launch, self.kernel.make_arguments(), self.kernel.bind))
+        times = measure_cpu(self.kernel.launch, self.kernel.make_arguments(), self.kernel.bind)
+        return times_beside_zeros(times, self.kernel.measure_with_zeros())
 
     def make_timer(self) -> CpuTimer:
         return CpuTimer(self.kernel.launch, self.kernel.make_arguments(), self.kernel.bind)
@@ -134,6 +138,8 @@ class OperatorBenchKernel:
     """A library call. ``change`` of a variant holds ``threads``."""
 
     def __init__(self, recorded: dict[str, Any], folder: str) -> None:
+        if recorded["device_type"] == "cpu":
+            recorded = {**recorded, "threads": recorded.get("threads") or OWN_THREADS}
         self.recorded, self.folder = recorded, folder
         self.operator = operator_main.Operator(recorded, folder)
         self.launch = self.operator.launch
@@ -158,6 +164,7 @@ class OperatorBenchKernel:
 
     def computed(self) -> list[torch.Tensor]:
         arguments = self.operator.make_arguments()
+        torch.manual_seed(0)  # one that draws random numbers draws the same ones in each variant
         self.operator.call(arguments)
         return self.operator.compared(arguments)
 
@@ -167,7 +174,8 @@ class OperatorBenchKernel:
     def measure(self) -> dict[str, Any]:
         arguments = self.operator.make_arguments()
         timer = measure_cpu if self.operator.device == "cpu" else measure_cuda
-        return plain_times(timer(self.operator.launch, arguments, self.operator.bind))
+        times = timer(self.operator.launch, arguments, self.operator.bind)
+        return times_beside_zeros(times, self.operator.measure_with_zeros(timer))
 
     def make_timer(self) -> CpuTimer:
         if self.operator.device != "cpu":
@@ -178,16 +186,15 @@ class OperatorBenchKernel:
         return self.operator.bind(arguments)
 
     def prepare(self) -> None:
-        threads = self.recorded.get("threads")
-        if threads:
-            torch.set_num_threads(threads)
+        if self.operator.device == "cpu":
+            torch.set_num_threads(self.recorded["threads"])
 
     def described(self) -> dict[str, Any]:
         arguments = self.operator.make_arguments()
         return {
             "flops": operator_main.count_flops(self.operator, arguments),
             "moved_bytes": operator_main.count_bytes(self.operator, arguments),
-            "dtype": dtype_of(arguments),
+            "dtype": product_type(self.operator, arguments),
         }
 
 
@@ -233,9 +240,8 @@ class TritonBenchKernel:
         return passed, message
 
     def measure(self) -> dict[str, Any]:
-        times = plain_times(self.file.measure(self.file.make_arguments()))
-        zeros = self.file.measure_with_zeros()
-        return {**times, "with_zeros": plain_times(zeros)} if zeros else times
+        times = self.file.measure(self.file.make_arguments())
+        return times_beside_zeros(times, self.file.measure_with_zeros())
 
     def make_timer(self) -> Any:
         raise InductorBenchError("Triton kernels are timed by themselves only")
@@ -256,16 +262,31 @@ def plain_times(timing: dict[str, Any]) -> dict[str, Any]:
     return {**found, **{key: timing[key] for key in ("method",) if key in timing}}
 
 
-def dtype_of(arguments: Arguments) -> str | None:
-    """The element type that products of these arguments are computed in: that of the first floating tensor."""
+def times_beside_zeros(timing: dict[str, Any], zeros: dict[str, Any] | None) -> dict[str, Any]:
+    """A harness's times, and those ``with_zeros`` for all indices where it has any."""
+    times = plain_times(timing)
+    return {**times, "with_zeros": plain_times(zeros)} if zeros else times
+
+
+def product_type(operator: operator_main.Operator, arguments: Arguments) -> str | None:
+    """The element type that products of these arguments are computed in: that of the first floating tensor.
+
+    ``tf32`` where a GPU may use that for float32.
+    """
     tensors = [tensor for tensor in tensors_in([arguments.args, arguments.keywords]) if tensor.is_floating_point()]
-    return str(tensors[0].dtype).removeprefix("torch.") if tensors else None
+    dtype = str(tensors[0].dtype).removeprefix("torch.") if tensors else None
+    if operator.device == "cpu" or dtype != "float32":
+        return dtype
+    library = torch.backends.cudnn if "conv" in operator.launch["operator"] else torch.backends.cuda.matmul
+    return "tf32" if library.allow_tf32 else dtype
 
 
 def tensors_differ(ours: list[torch.Tensor], theirs: list[torch.Tensor]) -> str:
     """Empty where all elements agree, whole numbers exactly and floats to what their type holds; else what does not."""
     if [(one.shape, one.dtype) for one in ours] != [(one.shape, one.dtype) for one in theirs]:
         return "its outputs have other shapes or types"
+    if not theirs:
+        return "it computes no tensors that could be compared"
     for index, (one, other) in enumerate(zip(ours, theirs, strict=True)):
         if not one.is_floating_point() and not one.is_complex():
             close = one == other

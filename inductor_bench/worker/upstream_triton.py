@@ -16,7 +16,8 @@ from inductor_bench.errors import InductorBenchError
 from inductor_bench.records.architectures import Architecture
 
 _USAGE = re.compile(r"\bREG:(\d+) STACK:(\d+)\b")
-_INSTRUCTION = re.compile(r"^\s+/\*[0-9a-f]{4,}\*/\s", re.MULTILINE)
+_INSTRUCTION = re.compile(r"^\s+/\*[0-9a-f]{4,}\*/\s+(?!NOP\b)\S", re.MULTILINE)
+"""In a listing; the assembler fills up the end with those that do nothing."""
 _RADIUS = 32  # powers of two: more than any block has
 
 
@@ -95,7 +96,7 @@ def _last_words(error: Exception) -> str:
 
 
 def read_binary(cubin: bytes) -> dict[str, int]:
-    """``registers``, ``spills`` (as Triton counts them) and ``instructions`` of a binary. (Triton 3.6)
+    """``registers``, ``spills`` (as Triton counts them) and ``instructions`` (less NOPs) of a binary. (Triton 3.6)
 
     Without the disassembler that comes with Triton, nothing.
     """

@@ -14,12 +14,13 @@ from ..errors import InductorBenchError, UsageError
 from ..launch.session import WorkerLostError
 from ..launch.worker import WorkerPool, default_python
 from ..records.tuning import Comparison, MeasuredKernel
-from .kernel import LOAD_S, MEASURE_S, KernelOptions, Workbench, measure_file
+from .kernel import LOAD_S, MEASURE_S, KernelOptions, Workbench, judged, measure_file
 from .kernel_targets import find_files
 from .progress import Progress
 from .survey import take_survey
 
 PLAN = RacePlan(final_rounds=20, most_final_rounds=60)
+IN_TWO_PROCESSES = "not compared with each other, because they ran in two processes"
 
 
 def run_comparison(
@@ -70,19 +71,31 @@ def _compare(
     files: Sequence[Path], benches: Sequence[Workbench], first: MeasuredKernel, second: MeasuredKernel
 ) -> Comparison:
     state = benches[0].options.state
+    peaks = []
     for number, (file, bench) in enumerate(zip(files, _two(benches), strict=True)):
-        bench.ask(LOAD_S, do="load", number=number, file=str(file.resolve()))
-    difference = "they ran in two processes; each was compared with its own reference"
-    if len(benches) == 1:
-        difference = benches[0].ask(MEASURE_S, do="check", number=1, against=0)
+        facts = bench.ask(LOAD_S, do="load", number=number, file=str(file.resolve()))
+        peaks.append(bench.peaks[facts["device"]])
+    alike, difference = _are_alike(benches)
     benches[0].progress.stage("timing both in turn")
     result = _in_turn(benches, state)
     ratio = result.runners[1].ratio
     assert ratio is not None  # both are in the final of a race of two
     first, second = (
-        _timed(one, state, runner.samples) for one, runner in zip((first, second), result.runners, strict=True)
+        judged(_timed(one, state, runner.samples), roofs)
+        for one, runner, roofs in zip((first, second), result.runners, peaks, strict=True)
     )
-    return Comparison(first, second, state, ratio, result.verdict, difference)
+    return Comparison(first, second, state, ratio, result.verdict, difference, alike)
+
+
+def _are_alike(benches: Sequence[Workbench]) -> tuple[bool | None, str]:
+    """Whether both compute the same, ``None`` where it cannot be told, and what differs or why not."""
+    if len(benches) > 1:
+        return None, IN_TWO_PROCESSES
+    try:
+        difference = benches[0].ask(MEASURE_S, do="check", number=1, against=0)
+    except InductorBenchError as error:
+        return None, error.message
+    return not difference, difference
 
 
 def _timed(kernel: MeasuredKernel, state: str, samples: Sequence[float]) -> MeasuredKernel:

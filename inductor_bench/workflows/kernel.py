@@ -190,10 +190,7 @@ def measure_file(file: Path, work: Workbench) -> MeasuredKernel:
     if device not in work.peaks:
         work.peaks[device] = _peaks(device, work)
     recorded = facts["recorded"]
-    cold, warm = summarize(times["cold"]), summarize(times["warm"])
-    moved, flops = recorded.get("moved_bytes") or described.get("moved_bytes"), described.get("flops")
     calls, in_model = recorded.get("calls"), recorded.get("time_s")
-    judged = judge_kernel(Work(cold.median_s, 1, moved, flops, described.get("dtype")), work.peaks[device])
     kernel = MeasuredKernel(
         name=recorded["name"],
         kernel_id=recorded["kernel_id"],
@@ -201,15 +198,12 @@ def measure_file(file: Path, work: Workbench) -> MeasuredKernel:
         category=recorded["category"],
         device=_device_name(device, work.environment),
         config=described.get("config") or find_variants(facts).now,
-        cold=cold,
-        warm=warm,
+        cold=summarize(times["cold"]),
+        warm=summarize(times["warm"]),
         method=times.get("method", ""),
-        moved_bytes=moved,
-        flops=flops,
-        bandwidth=judged.bandwidth,
-        flop_rate=judged.flop_rate,
-        bound=judged.bound,
-        peak_share=judged.peak_share,
+        moved_bytes=recorded.get("moved_bytes") or described.get("moved_bytes"),
+        flops=described.get("flops"),
+        dtype=described.get("dtype"),
         in_model_s=in_model / calls if in_model and calls else None,
         registers=described.get("registers"),
         spills=described.get("spills"),
@@ -218,7 +212,26 @@ def measure_file(file: Path, work: Workbench) -> MeasuredKernel:
         check_message=checked["message"],
         with_zeros={state: summarize(samples) for state, samples in times.get("with_zeros", {}).items()},
     )
-    return replace(kernel, advice=tuple(advise(kernel)))
+    return judged(kernel, work.peaks[device])
+
+
+def judged(kernel: MeasuredKernel, peaks: Peaks | None) -> MeasuredKernel:
+    """The kernel with what its times come to: its rates and its roof, and what is wrong with them.
+
+    What fits into the cache is held against the cache's roof by its warm time: cold, its data were not there.
+    """
+    cold, warm = (
+        judge_kernel(Work(timing.median_s, 1, kernel.moved_bytes, kernel.flops, kernel.dtype), peaks)
+        for timing in (kernel.cold, kernel.warm)
+    )
+    return replace(
+        kernel,
+        bandwidth=cold.bandwidth,
+        flop_rate=cold.flop_rate,
+        bound=cold.bound,
+        peak_share=warm.peak_share if cold.bound == "cache" else cold.peak_share,
+        advice=tuple(advise(kernel)),
+    )
 
 
 def _device_name(device: str, environment: Environment) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 
 from .. import __version__
 from ..analysis.classification import classify_operator
+from ..analysis.kernel_bytes import touched_bytes
 from ..errors import InductorBenchError
 from ..records.category import Category
 from ..records.launch import Launch
@@ -197,6 +198,9 @@ def _kernel_candidate(
     header = replace(header, moved_bytes=kernel.moved_bytes or header.moved_bytes)
     if index is None:
         return Candidate(header, None, kernel, {}, UNSEEN if module.watched else UNREAD)
+    if header.moved_bytes is None and kernel.language == "cpp":
+        moved = touched_bytes("cpp", kernel.source, module.launches[index].arguments)
+        header = replace(header, moved_bytes=moved)
     recorded = _recorded(module, index)
     compiled = module.compiled.get(kernel.name)
     if compiled:

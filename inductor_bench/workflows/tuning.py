@@ -288,6 +288,7 @@ class Tuner:
             reason=reason,
             median_s=statistics.median(samples) if samples else None,
             samples=len(samples),
+            samples_s=tuple(samples),
             ratio=runner.ratio if runner and not candidate.base else None,
         )
 

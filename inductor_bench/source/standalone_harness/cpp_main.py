@@ -181,6 +181,7 @@ def run_cpp(kernel: CppKernel, description: str, argv: list[str] | None = None) 
         print(f"{name}: {error}", file=sys.stderr)
         return 1
     facts = {"name": name, "kernel_id": kernel.recorded.get("kernel_id"), "device": "cpu"}
-    work = {"moved_bytes": touched_bytes(kernel.launch), "check": passed, "check_message": why}
+    moved = kernel.recorded.get("moved_bytes") or touched_bytes(kernel.launch)
+    work = {"moved_bytes": moved, "check": passed, "check_message": why}
     show_result({**facts, **timing, **work}, options.json)
     return int(options.check and not passed)

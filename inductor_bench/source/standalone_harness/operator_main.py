@@ -24,6 +24,9 @@ from .comparison import COARSE_TOLERANCE, TOLERANCES, fingerprint, same
 
 TF32_TOLERANCE = 5e-3
 Measure = Callable[[dict[str, Any], Arguments, Callable[[Arguments], Callable[[], Any]]], dict[str, Any]]
+GATHERS = ("aten.embedding.", "aten.index_select.", "aten.gather.")
+"""Of the table that they are given first, they read as much as they return."""
+
 UNSUPPORTED = (RuntimeError, NotImplementedError, TypeError, ValueError, AssertionError)
 """What operators raise for an element type that they do not have."""
 
@@ -243,11 +246,18 @@ def count_flops(operator: Operator, arguments: Arguments) -> int | None:
 
 
 def count_bytes(operator: Operator, arguments: Arguments) -> int:
-    """The bytes of all inputs and outputs, each counted once. Call it after the operator was called."""
+    """The bytes of all inputs and outputs, each counted once. Call it after the operator was called.
+
+    Of a table that rows are gathered from, these rows.
+    """
     _, result = operator._results.get(id(arguments), (None, None))
     known = {storage.untyped_storage().data_ptr() for storage in arguments.storages}
     fresh = [item for item in tensors_in(result) if item.untyped_storage().data_ptr() not in known]
-    return touched_bytes(operator.launch) + sum(item.numel() * item.element_size() for item in fresh)
+    moved = touched_bytes(operator.launch) + sum(item.numel() * item.element_size() for item in fresh)
+    if operator.launch["operator"].startswith(GATHERS):
+        table = touched_bytes({**operator.launch, "arguments": operator.launch["arguments"][:1], "keywords": {}})
+        moved -= max(table - sum(item.numel() * item.element_size() for item in tensors_in(result)), 0)
+    return moved
 
 
 def run_operator(operator: Operator, measure: Measure, description: str, argv: list[str] | None = None) -> int:

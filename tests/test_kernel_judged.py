@@ -1,0 +1,49 @@
+"""What the times of a standalone kernel come to: each against the roof that it can reach."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from inductor_bench.analysis.statistics import summarize
+from inductor_bench.records.run import Peaks
+from inductor_bench.records.tuning import MeasuredKernel
+from inductor_bench.workflows.kernel import judged
+
+PEAKS = Peaks("cpu", memory_bandwidth=1e10, matmul_flops={"float32": 1e11, "tf32": 4e11}, cache_bytes=10**6)
+KERNEL = MeasuredKernel(
+    name="k",
+    kernel_id="0" * 16,
+    file="k.py",
+    category="cpp",
+    device="a CPU",
+    config={},
+    cold=summarize([1e-4] * 9),
+    warm=summarize([2e-5] * 9),
+    method="",
+    moved_bytes=900_000,
+)
+
+
+def test_what_fits_into_the_cache_is_held_against_it_by_its_warm_time() -> None:
+    found = judged(KERNEL, replace(PEAKS, cache_bandwidth=9e10))
+    assert (found.bound, found.bandwidth) == ("cache", pytest.approx(9e9))
+    assert found.peak_share == pytest.approx(9e5 / 2e-5 / 9e10)
+    assert judged(KERNEL, PEAKS).peak_share is None
+
+
+def test_all_else_is_judged_by_its_cold_time() -> None:
+    found = judged(replace(KERNEL, moved_bytes=2_000_000, cold=summarize([4e-4] * 9)), PEAKS)
+    assert (found.bound, found.peak_share) == ("memory", pytest.approx(0.5))
+    product = replace(KERNEL, moved_bytes=None, flops=2e6)
+    for dtype, share in (("float32", 0.2), ("tf32", 0.05)):
+        found = judged(replace(product, dtype=dtype), PEAKS)
+        assert (found.bound, found.peak_share) == ("compute", pytest.approx(share))
+
+
+def test_figures_and_advice_follow_the_times() -> None:
+    slower = judged(replace(judged(KERNEL, PEAKS), cold=summarize([2e-4] * 5)), PEAKS)
+    assert slower.bandwidth == pytest.approx(4.5e9)
+    assert any("rests on 5 samples" in advice for advice in slower.advice)
+    assert judged(KERNEL, PEAKS).advice == ()
