@@ -30,7 +30,7 @@ def module(tmp_path: Path) -> Path:
         (b"[1, 2", "is not a Chrome trace"),
         (b'{"traceEvents": []}', "holds no activity of forward"),
         (b'{"traceEvents": [null, 3, {"ph": "X", "ts": "a", "args": []}]}', "no events"),
-        (gzip.compress(b'{"traceEvents": [')[:-6], "cut short"),
+        (gzip.compress(b'{"traceEvents": [', mtime=0)[:-6], "cut short"),
         (b"\x1f\x8b rubbish", "damaged from the start"),
     ],
 )
