@@ -23,6 +23,7 @@ SHARERS = {
 Tool = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
+@pytest.hookimpl(tryfirst=True)  # before the groups are looked at
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Keeps each file, and the files that share runs, in one process."""
     for item in items:
