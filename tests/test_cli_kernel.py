@@ -281,7 +281,7 @@ def test_what_takes_too_long_is_ended_and_said_on_the_screen(tmp_path: Path) -> 
     looping = tmp_path / "looping.py"
     looping.write_text("RECORDED = {}\nwhile True: pass\n")
     hanging = gather(tmp_path, "hanging", LEAN.replace(LOOP, f"volatile bool on = true; while (on) {{}} {LOOP}"))
-    done = kernel(looping, hanging, "--timeout", "8")
+    done = kernel(looping, hanging, "--timeout", "4")
     assert done.code == 1 and "Traceback" not in done.printed
     assert done.stdout.count("was stopped by the time limit") == 2
     assert done.stdout.count("Hint: give it more time with --timeout SECONDS") == 2

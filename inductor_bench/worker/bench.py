@@ -17,6 +17,7 @@ from typing import Any
 from inductor_bench.errors import InductorBenchError
 from inductor_bench.records.architectures import Architecture
 from inductor_bench.records.tuning import Config
+from inductor_bench.store import codec
 
 from .bench_kernels import Kernel, TritonBenchKernel, open_kernel, tensors_differ
 
@@ -41,6 +42,7 @@ class Bench:
         self._outputs: dict[int, list[Any]] = {}
         self._timers: dict[str, Any] = {}
         self._verbs: dict[str, Callable[..., Any]] = {
+            "environment": self.environment,
             "load": self.load,
             "vary": self.vary,
             "check": self.check,
@@ -73,6 +75,13 @@ class Bench:
         except RuntimeError:
             return True
         return False
+
+    def environment(self) -> dict[str, Any]:
+        """What this process measures with, as an encoded ``Environment``."""
+        from .environment import describe_environment
+
+        described: dict[str, Any] = codec.encode(describe_environment())
+        return described
 
     def load(self, number: int, file: str) -> dict[str, Any]:
         """Imports a file as kernel ``number``; returns what :meth:`Kernel.facts` says of it."""

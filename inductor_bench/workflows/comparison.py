@@ -17,7 +17,6 @@ from ..records.tuning import Comparison, MeasuredKernel
 from .kernel import LOAD_S, MEASURE_S, KernelOptions, Workbench, judged, measure_file
 from .kernel_targets import find_files
 from .progress import Progress
-from .survey import take_survey
 
 PLAN = RacePlan(final_rounds=20, most_final_rounds=60)
 IN_TWO_PROCESSES = "not compared with each other, because they ran in two processes"
@@ -45,6 +44,8 @@ def run_comparison(
         pythons = (options.python, other_python or options.python)
         benches = [_bench(options, python, Path(name), progress) for python in dict.fromkeys(pythons)]
         try:
+            for bench in benches:
+                bench.look()
             first, second = (measure_file(file, bench) for file, bench in zip(files, _two(benches), strict=True))
             return _compare(files, benches, first, second)
         except WorkerLostError as lost:
@@ -60,11 +61,7 @@ def _two(benches: Sequence[Workbench]) -> Sequence[Workbench]:
 
 def _bench(options: KernelOptions, python: str | None, folder: Path, progress: Progress) -> Workbench:
     pool = WorkerPool(python or default_python(), folder, dict(os.environ), on_line=progress.output)
-    progress.stage("looking at the machine")
-    seen = take_survey(pool, (), device="cpu", peaks="none", log=folder / "survey.log")
-    if seen.failure is not None:
-        raise InductorBenchError(seen.failure.message, seen.failure.hint)
-    return Workbench(options, pool, progress, seen.environment)
+    return Workbench(options, pool, progress)
 
 
 def _compare(

@@ -13,12 +13,14 @@ from typing import Any
 from ..analysis.roofline import Work, judge_kernel
 from ..analysis.statistics import CONFIDENCE, find_drift, summarize
 from ..errors import InductorBenchError, UsageError
+from ..launch.diagnosis import last_error, remedy
 from ..launch.session import WorkerLostError, WorkerSession
 from ..launch.worker import WorkerPool, default_python
 from ..records.run import Environment, Failure, Peaks
 from ..records.tuning import MeasuredKernel
 from ..source.recognition import require_standalone
 from ..source.standalone_edit import edit_standalone
+from ..store import codec
 from ..store.files import write_text
 from ..store.peaks import load_peaks, peaks_key
 from .kernel_targets import find_files, place_of, prepare_to_save
@@ -78,7 +80,7 @@ class Workbench:
     options: KernelOptions
     pool: WorkerPool
     progress: Progress
-    environment: Environment
+    environment: Environment = field(default_factory=Environment)
     peaks: dict[str, Peaks | None] = field(default_factory=dict)
     session: WorkerSession | None = None
 
@@ -87,6 +89,20 @@ class Workbench:
         return WorkerSession(
             self.pool.python, self.pool.folder, self.pool.environment, log=log, on_line=self.pool.on_line
         )
+
+    def look(self) -> None:
+        """Starts the worker that measures, and takes down where it does.
+
+        Raises:
+            InductorBenchError: this interpreter has no torch that works.
+        """
+        self.progress.stage("looking at the machine")
+        self.session = self.start("measure")
+        try:
+            self.environment = codec.decode(Environment, self.session.ask({"do": "environment"}, LOAD_S))
+        except WorkerLostError as lost:
+            said = last_error(lost.tail)
+            raise InductorBenchError(said or f"the worker {lost.message}", remedy(said)) from None
 
     def ask(self, limit_s: float, **request: Any) -> Any:
         if self.session is None or not self.session.alive:
@@ -113,12 +129,9 @@ def run_kernel(options: KernelOptions, progress: Progress) -> KernelOutcome:
     prepare_to_save(options.save, files)
     with tempfile.TemporaryDirectory(prefix="inductor-bench-") as name:
         pool = WorkerPool(options.python or default_python(), Path(name), dict(os.environ), on_line=progress.output)
-        progress.stage("looking at the machine")
-        seen = take_survey(pool, (), device="cpu", peaks="none", log=pool.folder / "survey.log")
-        if seen.failure is not None:
-            raise InductorBenchError(seen.failure.message, seen.failure.hint)
-        work = Workbench(options, pool, progress, seen.environment)
+        work = Workbench(options, pool, progress)
         try:
+            work.look()
             return _measure_all(files, work)
         finally:
             work.close()
