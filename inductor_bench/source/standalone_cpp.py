@@ -81,7 +81,7 @@ def cpp_text(header: StandaloneHeader, kernel: KernelDefinition, launch: Launch,
             "from __future__ import annotations\n",
             recorded_text(facts),
             f"SOURCE = {quoted(kernel.source)}\n",
-            harness_text("arguments.py", "comparison.py", "command.py", "timing_cpu.py", "cpp_main.py"),
+            harness_text("arguments.py", "comparison.py", "command.py", "timing.py", "timing_cpu.py", "cpp_main.py"),
             _TAIL,
         ]
     )

@@ -70,7 +70,7 @@ def operator_text(header: StandaloneHeader, launch: Launch, facts: dict[str, Any
             write_header(header, launch),
             "from __future__ import annotations\n",
             recorded_text({**facts, "device_type": device}),
-            harness_text("arguments.py", "comparison.py", "command.py", timing, "operator_main.py"),
+            harness_text("arguments.py", "comparison.py", "command.py", "timing.py", timing, "operator_main.py"),
             _TAIL.replace("{measure}", "measure_cpu" if device == "cpu" else "measure_cuda"),
         ]
     )

@@ -117,21 +117,27 @@ def describe_launch(
     """The launch of a kernel with arguments that are all known; ``sizes`` are the bytes of each storage."""
     places = [index for index, value in enumerate(values) if isinstance(value, View)]
     views = [value for value in values if isinstance(value, View)]
-    regions = find_regions(views, sizes)
-    described: dict[int, TensorView] = {}
-    storages = []
-    for number, (start, size, members) in enumerate(regions):
-        for member in members:
-            described[member] = tensor_view(views[member], number, start)
-        uses = [pointers[member].use for member in members]
-        storages.append(_storage(described[members[0]].dtype, size, uses, device))
-    tensors = iter([Argument("tensor", tensor=described[index]) for index in range(len(views))])
+    described, regions = lay_out(views, sizes)
+    storages = tuple(
+        _storage(described[members[0]].dtype, size, [pointers[member].use for member in members], device)
+        for size, members in regions
+    )
+    tensors = iter([Argument("tensor", tensor=tensor) for tensor in described])
     arguments = tuple(next(tensors) if isinstance(value, View) else _scalar(value) for value in values)
     mutated = tuple(place for place, pointer in zip(places, pointers, strict=True) if pointer.use.written)
-    return Launch(kernel.name, None, 1, (), tuple(storages), arguments, {}, mutated)
+    return Launch(kernel.name, None, 1, (), storages, arguments, {}, mutated)
 
 
-def find_regions(views: Sequence[View], sizes: Sequence[int]) -> list[tuple[int, int, list[int]]]:
+def lay_out(views: Sequence[View], sizes: Sequence[int]) -> tuple[list[TensorView], list[tuple[int, list[int]]]]:
+    """The views as tensors of a launch's storages, and of each of these its bytes and the views that lie in it."""
+    described: dict[int, TensorView] = {}
+    regions = _find_regions(views, sizes)
+    for number, (start, _, members) in enumerate(regions):
+        described.update({member: _tensor_view(views[member], number, start) for member in members})
+    return [described[index] for index in range(len(views))], [(size, members) for _, size, members in regions]
+
+
+def _find_regions(views: Sequence[View], sizes: Sequence[int]) -> list[tuple[int, int, list[int]]]:
     """Start, size and views of the stretches of memory that views lie in, split as the worker's ``regions`` does."""
     by_storage: dict[int, list[int]] = {}
     for index, view in enumerate(views):
@@ -152,7 +158,7 @@ def find_regions(views: Sequence[View], sizes: Sequence[int]) -> list[tuple[int,
     return sorted(regions, key=lambda region: region[2][0])
 
 
-def tensor_view(view: View, storage: int, start: int) -> TensorView:
+def _tensor_view(view: View, storage: int, start: int) -> TensorView:
     """A variable as a view of a region that starts at a byte of its storage."""
     dtype = view.dtype or ""
     size = item_size(dtype)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from ..records.launch import Argument, Launch, Storage, TensorView, Values
 from .calls import dotted, find_operator
-from .static_arguments import ALIGNMENT, Value, View, find_regions, is_drawn, tensor_view
+from .static_arguments import ALIGNMENT, Value, View, is_drawn, lay_out
 
 Evaluate = Callable[[ast.expr], Value | None]
 
@@ -83,15 +83,13 @@ def describe_operator(
                 outputs.update(range(before, len(views)))
     except UnknownArgumentError:
         return None
-    tensors: dict[int, TensorView] = {}
+    tensors, regions = lay_out(views, sizes)
     storages = []
-    for number, (start, size, members) in enumerate(find_regions(views, sizes)):
-        for member in members:
-            tensors[member] = tensor_view(views[member], number, start)
+    for size, members in regions:
         dtype = tensors[members[0]].dtype
         drawn = is_drawn(dtype) and not outputs.issuperset(members)
         storages.append(Storage(size, dtype, device, ALIGNMENT, Values("normal" if drawn else "zeros")))
-    places = iter(tensors[index] for index in range(len(views)))
+    places = iter(tensors)
     described = [_argument(value, places) for value in given]
     by_name = dict(zip(named, described[count:], strict=True))
     return Launch("", overload, 1, (), tuple(storages), tuple(described[:count]), by_name, tuple(sorted(written)))

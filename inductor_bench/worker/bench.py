@@ -25,6 +25,7 @@ from .bench_kernels import Kernel, TritonBenchKernel, open_kernel, tensors_diffe
 @dataclass
 class _Loaded:
     kernel: Kernel
+    timer: Any = None
     call: Any = None
 
 
@@ -125,11 +126,11 @@ class Bench:
         for number in order:
             self._tell(number)
             loaded = self._kernels[number]
-            timer = self._timer_of(loaded.kernel)
             if loaded.call is None:
-                loaded.call = timer.bind(loaded.kernel.bind)
+                loaded.timer = self._timer_of(loaded.kernel)
+                loaded.call = loaded.timer.bind(loaded.kernel.bind)
             loaded.kernel.prepare()
-            times.append(getattr(timer, state)(loaded.call))
+            times.append(getattr(loaded.timer, state)(loaded.call))
         return times
 
     def _timer_of(self, kernel: Kernel) -> Any:

@@ -13,7 +13,7 @@ from inductor_bench.errors import InductorBenchError
 from inductor_bench.records.tuning import Config
 from inductor_bench.source.standalone_harness import cpp_main, operator_main
 from inductor_bench.source.standalone_harness.arguments import Arguments, tensors_in, touched_bytes
-from inductor_bench.source.standalone_harness.comparison import COARSE_TOLERANCE, TOLERANCES
+from inductor_bench.source.standalone_harness.comparison import COARSE_TOLERANCE, TOLERANCES, count_differing
 from inductor_bench.source.standalone_harness.timing_cpu import CpuTimer, measure_cpu
 from inductor_bench.source.standalone_harness.timing_cuda import measure_cuda
 
@@ -289,14 +289,11 @@ def tensors_differ(ours: list[torch.Tensor], theirs: list[torch.Tensor]) -> str:
         return "it computes no tensors that could be compared"
     for index, (one, other) in enumerate(zip(ours, theirs, strict=True)):
         if not one.is_floating_point() and not one.is_complex():
-            close = one == other
+            count = int((one != other).sum())
         else:
             limit = TOLERANCES.get(str(one.dtype).removeprefix("torch."), COARSE_TOLERANCE)
             wide = torch.complex128 if one.is_complex() else torch.float64
-            one, other = one.to(wide), other.to(wide)
-            finite = other[torch.isfinite(other)].abs()
-            scale = float(finite.square().mean().sqrt()) if finite.numel() else 0.0
-            close = torch.isclose(one, other, rtol=limit, atol=limit * scale, equal_nan=True)
-        if not bool(close.all()):
-            return f"output {index}: {int((~close).sum())} of {close.numel()} elements differ"
+            count = count_differing(one.to(wide), other.to(wide), limit)
+        if count:
+            return f"output {index}: {count} of {one.numel()} elements differ"
     return ""

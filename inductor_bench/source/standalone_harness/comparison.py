@@ -65,6 +65,16 @@ def _sample(flat: torch.Tensor) -> list[float | str]:
     return [number if math.isfinite(number) else str(number) for number in numbers]
 
 
+def count_differing(one: torch.Tensor, other: torch.Tensor, limit: float) -> int:
+    """How many elements of two floating tensors of one type are further apart than ``limit``.
+
+    It is relative to the element and to the root mean square of ``other``.
+    """
+    finite = other[torch.isfinite(other)].abs()
+    scale = float(finite.square().mean().sqrt()) if finite.numel() else 0.0
+    return int((~torch.isclose(one, other, rtol=limit, atol=limit * scale, equal_nan=True)).sum())
+
+
 def same(found: dict[str, Any], reference: dict[str, Any], tolerance: float | None = None) -> tuple[bool, str]:
     """Whether two fingerprints agree, and in words where they do not.
 

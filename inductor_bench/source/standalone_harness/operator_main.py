@@ -20,7 +20,7 @@ from .arguments import (
     written_tensors,
 )
 from .command import read_options, show_check, show_result
-from .comparison import COARSE_TOLERANCE, TOLERANCES, fingerprint, same
+from .comparison import COARSE_TOLERANCE, TOLERANCES, count_differing, fingerprint, same
 
 TF32_TOLERANCE = 5e-3
 Measure = Callable[[dict[str, Any], Arguments, Callable[[Arguments], Callable[[], Any]]], dict[str, Any]]
@@ -225,12 +225,9 @@ def _compare(ours: Sequence[torch.Tensor], theirs: Sequence[torch.Tensor], devic
         limit = TOLERANCES.get(str(one.dtype).removeprefix("torch."), COARSE_TOLERANCE)
         if device == "cuda" and one.dtype == torch.float32:
             limit = TF32_TOLERANCE
-        one = one.to(other.dtype)
-        finite = other[torch.isfinite(other)]
-        scale = float(finite.square().mean().sqrt()) if finite.numel() else 0.0
-        close = torch.isclose(one, other, rtol=limit, atol=limit * scale, equal_nan=True)
-        if not bool(close.all()):
-            return f"output {index}: {int((~close).sum())} of {close.numel()} elements are other"
+        count = count_differing(one.to(other.dtype), other, limit)
+        if count:
+            return f"output {index}: {count} of {one.numel()} elements are other"
     return verdict
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import glob
 import math
 import os
-import statistics
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -16,6 +15,7 @@ from typing import Any
 import torch
 
 from .arguments import Arguments, copy_arguments, mutated_storages, restore, snapshot
+from .timing import summarize
 
 WINDOW_S = 1e-3
 SAMPLE_COUNT = 31
@@ -163,20 +163,6 @@ def _wants_more(samples: Sequence[float], started: float) -> bool:
     if len(samples) < FEWEST_SAMPLES:
         return True
     return len(samples) < SAMPLE_COUNT and time.perf_counter() - started < BUDGET_S
-
-
-def summarize(samples: Sequence[float]) -> dict[str, Any]:
-    """The median and the range from 10 to 90% of some times."""
-    ordered = sorted(samples)
-    last = len(ordered) - 1
-    return {
-        "median_s": statistics.median(ordered),
-        "low_s": ordered[round(0.1 * last)],
-        "high_s": ordered[round(0.9 * last)],
-        "min_s": ordered[0],
-        "samples": len(ordered),
-        "samples_s": list(samples),
-    }
 
 
 def last_level_cache_bytes() -> int:

@@ -13,13 +13,13 @@ graphs that only reset is taken off.
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
 from .arguments import Arguments, copy_arguments, mutated_storages, touched_bytes
+from .timing import summarize
 
 WINDOWS = 15
 WINDOW_S = 2e-3
@@ -244,17 +244,3 @@ def measure_cuda(
         call, arguments, lambda: copy_arguments(launch, arguments, device), touched, mutated_storages(launch), reset
     )
     return timer.measure()
-
-
-def summarize(samples: Sequence[float]) -> dict[str, Any]:
-    """The median and the range from 10 to 90% of some times; none is below 0."""
-    ordered = sorted(max(sample, 0.0) for sample in samples)
-    last = len(ordered) - 1
-    return {
-        "median_s": statistics.median(ordered),
-        "low_s": ordered[round(0.1 * last)],
-        "high_s": ordered[round(0.9 * last)],
-        "min_s": ordered[0],
-        "samples": len(ordered),
-        "samples_s": list(samples),
-    }
