@@ -4,6 +4,7 @@
 ``trace``      reading a large trace, time and peak memory, against `json.load` of the same file.
 ``extract``    the 521 kernels of a recorded mixnet_l training step as files, against parsing the two modules alone.
 ``breakdown``  the whole breakdown, against the manual's way: the program, then each module with `-p`.
+``accuracy``   what `benchmark_accuracy.py` finds with the kernels of a RUN (--run, or --keep of a breakdown); on a GPU.
 """
 
 from __future__ import annotations
@@ -216,6 +217,18 @@ def _by_hand(request: dict[str, object], folder: Path) -> tuple[float, float]:
     return program, sum(times)
 
 
+def measure_accuracy(folder: Path | None) -> list[Row]:
+    import torch
+
+    if folder is None or not torch.cuda.is_available():
+        return []
+    output = folder.with_name(f"{folder.name}-accuracy")
+    script = [sys.executable, "scripts/benchmark_accuracy.py", str(folder), "--output", str(output)]
+    subprocess.run(script, cwd=ROOT, stdout=subprocess.DEVNULL, check=False)  # it fails where a target is not reached
+    rows = json.loads((output / "accuracy.json").read_text())["rows"]
+    return [Row(f"{r['id']} {r['quantity']}", r["found"], "", r["target"], r["reached"]) for r in rows]
+
+
 def print_table(rows: list[Row]) -> None:
     import platform
 
@@ -233,11 +246,12 @@ def print_table(rows: list[Row]) -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", choices=["start", "trace", "extract", "breakdown"], action="append")
+    parser.add_argument("--only", choices=["start", "trace", "extract", "breakdown", "accuracy"], action="append")
     parser.add_argument("--iterations", type=int, default=100, help="of the large trace (default: 100, 176 MB)")
     parser.add_argument("--target", help="of the breakdown; a factory or timm target")
     parser.add_argument("--options", help="of the breakdown, as one string")
     parser.add_argument("--keep", type=Path, help="copy the breakdown's RUN folder here")
+    parser.add_argument("--run", type=Path, help="the RUN whose kernels the accuracy is measured with (that of --keep)")
     arguments = parser.parse_args()
     target, options = arguments.target, shlex.split(arguments.options or "")
     if target is None:
@@ -252,6 +266,7 @@ def main() -> int:
         "trace": lambda: measure_trace(arguments.iterations),
         "extract": measure_extract,
         "breakdown": lambda: measure_breakdown(target, options, arguments.keep),
+        "accuracy": lambda: measure_accuracy(arguments.run or arguments.keep),
     }
     rows = [row for name, step in steps.items() if name in (arguments.only or steps) for row in step()]
     print_table(rows)

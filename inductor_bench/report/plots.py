@@ -32,7 +32,7 @@ WIDTH = 9.0  # inches
 MOST_GRAPHS = 10
 MOST_KERNELS = 16
 NOTE_WIDTH = 138  # characters below a plot
-_STYLE: Any = {
+STYLE: Any = {
     "font.family": "DejaVu Sans",
     "font.size": 9.5,
     "text.parse_math": False,  # a kernel's name may hold dollars
@@ -70,16 +70,16 @@ def draw_plots(run: Run) -> dict[str, bytes]:
     """
     drawings: tuple[Callable[[Run], Figure | None], ...] = (_draw_categories, _draw_bandwidth, _draw_headroom)
     pictures = {}
-    with matplotlib.rc_context(_STYLE), warnings.catch_warnings():
+    with matplotlib.rc_context(STYLE), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing from", category=UserWarning)
         for name, draw in zip(PLOTS, drawings, strict=True):
             figure = draw(run)
             if figure is not None:
-                pictures[name] = _png(figure)
+                pictures[name] = png(figure)
     return pictures
 
 
-def _png(figure: Figure) -> bytes:
+def png(figure: Figure) -> bytes:
     """The picture with a palette of 256 colours, which halves its size and which nobody sees."""
     raw, small = io.BytesIO(), io.BytesIO()
     figure.savefig(raw, format="png", dpi=DPI, facecolor="white", metadata={"Software": None})
