@@ -13,7 +13,8 @@ from .console import Console
 from .presentation import record_text
 
 if TYPE_CHECKING:
-    from ..workflows.kernel import KernelOptions, KernelOutcome
+    from ..workflows.kernel import KernelOutcome
+    from ..workflows.workbench import KernelOptions
 
 BESIDE_TARGET = {
     *("targets", "target", "autotune", "budget_s", "timeout_s", "python"),
@@ -48,6 +49,8 @@ POSITIVE = click.FloatRange(min=0, min_open=True)
     metavar="ARCH",
     help="Compile all candidates for a GPU such as sm_90, which need not be here; time none.",
 )
+@click.option("--ncu", is_flag=True, help="Let Nsight Compute count each kernel's DRAM bytes, occupancy and stalls.")
+@click.option("--force", is_flag=True, help="Measure on a GPU that another job uses, too.")
 @click.option("--check/--no-check", default=True, show_default=True, help="Compare outputs with the reference first.")
 @click.option("--timeout", "timeout_s", metavar="SECONDS", type=POSITIVE, help="For each step of one kernel.")
 @click.option("--python", metavar="PATH", help="The interpreter to run the kernels under.")
@@ -69,7 +72,8 @@ def command(**values: Any) -> int:
     Exit code: 0, 1 where a kernel could not be measured or retuned (the others are) or computes something else than
     its reference or than the other, 2 for a request that cannot be carried out as typed.
     """
-    from ..workflows.kernel import KernelOptions, run_kernel
+    from ..workflows.kernel import run_kernel
+    from ..workflows.workbench import KernelOptions
 
     form, verbose, quiet = values.pop("format"), values.pop("verbose"), values.pop("quiet")
     if values["target"]:

@@ -85,14 +85,37 @@ class Tuning:
 
 
 @dataclass(frozen=True)
+class HardwareCounters:
+    """What Nsight Compute counted in one call, with the caches emptied before it.
+
+    A call may launch several device kernels (``device_kernels``): bytes and ``time_s``, at whatever clock there was,
+    are their sums; the shares (0 to 1) are means weighted by their times. ``dram_bytes`` is what went to and from the
+    memory: what the call wrote may be in the cache at its end, and is then not among them. ``dram_share`` is of the
+    bandwidth that the hardware could have, ``occupancy`` of the warps that the multiprocessors have room for.
+    ``stalls`` says how much of their time warps waited for what, by NVIDIA's names, largest first.
+    """
+
+    device_kernels: int
+    dram_bytes: float | None = None
+    dram_share: float | None = None
+    occupancy: float | None = None
+    stalls: dict[str, float] = field(default_factory=dict)
+    time_s: float | None = None
+
+
+@dataclass(frozen=True)
 class MeasuredKernel:
     """One standalone file as it was timed on this machine.
 
     ``bandwidth`` (bytes per second) and ``flop_rate`` refer to the cold time, the latter to products in ``dtype``.
     ``bound`` is what limits it at most: ``memory``, ``cache``, ``compute``, ``latency`` or ``unknown``; ``peak_share``
     the share of that roof that it reaches, of the cache's by its warm time, ``None`` for ``latency`` or where no roof
-    was measured. ``with_zeros`` are the times with zeros for all indices, where it has any. ``advice`` says what is
-    wrong with the measurement, if anything, and what to do.
+    was measured. ``occupancy`` is the share of a multiprocessor's warps that can be resident. ``with_zeros`` are the
+    times with zeros for all indices, where it has any. ``clock_mhz`` is the median clock of the multiprocessors while
+    it was timed, ``clock_change`` what of it changed from the beginning to the end, ``throttled`` what held it back.
+    ``counters`` are those of Nsight Compute, where they were asked for; ``no_counters`` says why there are none.
+    ``shared_device`` says what else used the GPU. ``advice`` says what is wrong with the measurement, if anything, and
+    what to do.
     """
 
     name: str
@@ -119,6 +142,12 @@ class MeasuredKernel:
     checked: bool | None = None
     check_message: str = ""
     with_zeros: dict[str, Timing] = field(default_factory=dict)
+    clock_mhz: float | None = None
+    clock_change: float | None = None
+    throttled: tuple[str, ...] = ()
+    counters: HardwareCounters | None = None
+    no_counters: str = ""
+    shared_device: str = ""
     advice: tuple[str, ...] = ()
     tuning: Tuning | None = None
 

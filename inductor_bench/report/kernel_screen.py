@@ -11,6 +11,7 @@ from ..records.category import Category
 from ..records.run import Environment, Failure
 from ..records.tuning import Comparison, Config, MeasuredKernel, Timing, TriedCandidate, Tuning
 from . import names
+from .counter_words import counter_words
 from .layout import Column, Line, Word, bullet, columns, header, row, wrapped
 
 MOST_CANDIDATES = 20
@@ -99,6 +100,9 @@ def _table(kernels: Sequence[MeasuredKernel], width: int) -> Iterator[Line]:
         ]
         yield [Word(row(titles, cells, 1))]
         yield from wrapped(" · ".join(_facts(kernel)), width, "    ", "dim")
+        counted = " · ".join(counter_words(kernel))
+        if counted:
+            yield from wrapped(f"counted: {counted}", width, "    ", "dim")
         for advice in kernel.advice:
             yield from bullet(advice, width, "warn")
     yield from wrapped(
@@ -139,6 +143,10 @@ def _facts(kernel: MeasuredKernel) -> Iterator[str]:
         yield f"{kernel.registers} registers{spills}"
     if kernel.shared_memory_bytes:
         yield f"{units.size(kernel.shared_memory_bytes)} shared"
+    if kernel.occupancy is not None:
+        yield f"{units.whole_percent(kernel.occupancy)} occupancy"
+    if kernel.clock_mhz is not None:
+        yield f"{kernel.clock_mhz:,.0f} MHz"
     if kernel.in_model_s:
         yield f"{units.seconds(kernel.in_model_s)} in the model"
     if kernel.with_zeros:

@@ -5,13 +5,19 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Callable
 from typing import Any
 
+import torch
 
-def read_options(description: str, argv: list[str] | None = None, *, retargetable: bool = False) -> argparse.Namespace:
+
+def read_options(
+    description: str, argv: list[str] | None = None, *, retargetable: bool = False, on_gpu: bool = False
+) -> argparse.Namespace:
     """The options that every standalone file has: ``check``, ``json``, ``seed``.
 
-    A ``retargetable`` file takes the properties of the GPU that it runs on, and has ``as_recorded`` as well.
+    A ``retargetable`` file takes the properties of the GPU that it runs on, and has ``as_recorded`` as well; what runs
+    ``on_gpu`` has ``profile``.
     """
     parser = argparse.ArgumentParser(description=description, allow_abbrev=False)
     parser.add_argument("--check", action="store_true", help="compare the outputs with the reference; exit 1 if not")
@@ -19,8 +25,20 @@ def read_options(description: str, argv: list[str] | None = None, *, retargetabl
     if retargetable:  # read where the kernel is defined, which is before this
         does = "keep the recorded properties of the device, in place of those of the GPU that this runs on"
         parser.add_argument("--as-recorded", action="store_true", help=does)
+    if on_gpu:
+        does = "make one call for a profiler such as `ncu --profile-from-start off`, and print nothing"
+        parser.add_argument("--profile", action="store_true", help=does)
     parser.add_argument("--seed", type=int, default=0, help="of the random values (the reference has 0)")
     return parser.parse_args(argv)
+
+
+def profile_call(call: Callable[[], Any]) -> None:
+    """Makes one call on the GPU while a profiler that waits for it is told to look."""
+    torch.cuda.synchronize()
+    torch.cuda.profiler.start()
+    call()
+    torch.cuda.synchronize()
+    torch.cuda.profiler.stop()
 
 
 def show_result(result: dict[str, Any], as_json: bool) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from .arguments import Arguments, build_arguments, touched_bytes, with_zeros, written_tensors
-from .command import read_options, show_check, show_result
+from .command import profile_call, read_options, show_check, show_result
 from .comparison import fingerprint, same
 from .timing_cuda import measure_cuda
 
@@ -97,6 +97,14 @@ class TritonKernel:
             reference = {"tensors": [item for index, item in kept if not self._is_scratch(index)]}
         return same(fingerprint(written), reference, self.recorded.get("tolerance"))
 
+    def profile(self, seed: int = 0) -> None:
+        """Launches the kernel once for a profiler, after a call that compiles it."""
+        self.call(self.make_arguments(seed))
+        arguments = self.make_arguments(seed)
+        for index in self.zeroed:
+            arguments.storages[index].zero_()
+        profile_call(lambda: self.run(arguments))
+
     def main(self, argv: list[str] | None = None) -> int:
         """Runs the file as a program; returns its exit status."""
         name = self.recorded["name"]
@@ -107,7 +115,11 @@ class TritonKernel:
             return 1
 
     def _main(self, name: str, argv: list[str] | None) -> int:
-        options = read_options(f"Runs the kernel {name!r} by itself.".replace("%", "%%"), argv, retargetable=True)
+        description = f"Runs the kernel {name!r} by itself.".replace("%", "%%")
+        options = read_options(description, argv, retargetable=True, on_gpu=True)
+        if options.profile:
+            self.profile(options.seed)
+            return 0
         passed, message = self.check(options.seed) if options.check else (None, "")
         if options.check and not options.json:
             return show_check(name, passed, message)

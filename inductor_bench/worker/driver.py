@@ -1,0 +1,137 @@
+"""What the driver says of a GPU: who uses it, how much, and at which clock.
+
+It is asked through NVML, the library of C functions that ``nvidia-smi`` asks as well and that comes with the driver, so
+that nothing has to be installed for it. A figure that this driver or device does not have is ``None``.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from ctypes import byref, c_char_p, c_uint, c_ulonglong, c_void_p
+from typing import Any, NamedTuple
+
+LIBRARY = "libnvidia-ml.so.1"
+SUCCESS, INSUFFICIENT_SIZE = 0, 7
+SM_CLOCK = 1
+UNKNOWN_BYTES = 2**64 - 1
+PREFIXES = ("GPU-", "MIG-")
+
+
+class _Process(ctypes.Structure):
+    _fields_ = (
+        ("pid", c_uint),
+        ("bytes", c_ulonglong),
+        ("instance", c_uint),
+        ("compute_instance", c_uint),
+    )
+
+
+class _Utilisation(ctypes.Structure):
+    _fields_ = (("gpu", c_uint), ("memory", c_uint))
+
+
+class _Memory(ctypes.Structure):
+    _fields_ = (
+        ("version", c_uint),
+        ("total", c_ulonglong),
+        ("reserved", c_ulonglong),
+        ("free", c_ulonglong),
+        ("used", c_ulonglong),
+    )
+
+
+class GpuProcess(NamedTuple):
+    """A process with a context on a GPU."""
+
+    pid: int
+    memory_bytes: int | None
+
+
+class Driver:
+    """The driver's view of one GPU.
+
+    Args:
+        uuid: of the GPU, as torch's properties of the device have it.
+
+    Raises:
+        OSError: there is no NVML here, or it does not know that GPU.
+    """
+
+    def __init__(self, uuid: str) -> None:
+        self._library: Any = ctypes.CDLL(LIBRARY)
+        self._gpu = c_void_p()
+        if self._library.nvmlInit_v2() != SUCCESS:
+            raise OSError("NVML does not start")
+        names = (f"{prefix}{uuid.removeprefix(prefix)}".encode() for prefix in PREFIXES)
+        if not any(self._answers("nvmlDeviceGetHandleByUUID", c_char_p(name), byref(self._gpu)) for name in names):
+            raise OSError(f"NVML knows no GPU {uuid}")
+
+    def number(self) -> int | None:
+        """The number by which ``nvidia-smi`` lists the GPU."""
+        found = c_uint()
+        return found.value if self._asks("nvmlDeviceGetIndex", byref(found)) else None
+
+    def compute_processes(self) -> list[GpuProcess]:
+        """Those that compute; in a container, only those of the container, or none."""
+        drawing = {each.pid for each in self._processes("nvmlDeviceGetGraphicsRunningProcesses_v3")}
+        found = self._processes("nvmlDeviceGetComputeRunningProcesses_v3")
+        return [each for each in found if each.pid not in drawing]
+
+    def drawing_bytes(self) -> int:
+        """The memory that processes hold which draw on a display."""
+        return sum(each.memory_bytes or 0 for each in self._processes("nvmlDeviceGetGraphicsRunningProcesses_v3"))
+
+    def used_bytes(self) -> int | None:
+        """The memory that is taken, less what the driver keeps for itself."""
+        memory = _Memory(version=ctypes.sizeof(_Memory) | 2 << 24)
+        return memory.used if self._asks("nvmlDeviceGetMemoryInfo_v2", byref(memory)) else None
+
+    def busy(self) -> float | None:
+        """The share of the last moments (a sixth of a second to one) in which any kernel ran."""
+        found = _Utilisation()
+        return found.gpu / 100 if self._asks("nvmlDeviceGetUtilizationRates", byref(found)) else None
+
+    def clock_mhz(self) -> int | None:
+        """The clock of the multiprocessors."""
+        found = c_uint()
+        return found.value if self._asks("nvmlDeviceGetClockInfo", c_uint(SM_CLOCK), byref(found)) else None
+
+    def clock_limits(self) -> int:
+        """What keeps that clock from being higher, as NVML's bits."""
+        found = c_ulonglong()
+        return found.value if self._asks("nvmlDeviceGetCurrentClocksThrottleReasons", byref(found)) else 0
+
+    def _processes(self, function: str) -> list[GpuProcess]:
+        count = c_uint(64)  # more than have contexts on one GPU; where there are still more, these are enough to know
+        found = (_Process * count.value)()
+        status = self._status(function, self._gpu, byref(count), found)
+        if status not in (SUCCESS, INSUFFICIENT_SIZE):
+            return []
+        known = found[: min(count.value, len(found))]
+        return [GpuProcess(one.pid, None if one.bytes == UNKNOWN_BYTES else one.bytes) for one in known if one.pid]
+
+    def _asks(self, function: str, *arguments: Any) -> bool:
+        return self._answers(function, self._gpu, *arguments)
+
+    def _answers(self, function: str, *arguments: Any) -> bool:
+        return self._status(function, *arguments) == SUCCESS
+
+    def _status(self, function: str, *arguments: Any) -> int | None:
+        """What a function of NVML returns; ``None`` where this driver does not have it."""
+        found = getattr(self._library, function, None)
+        return None if found is None else int(found(*arguments))
+
+
+@functools.cache
+def driver_of_current_gpu() -> Driver | None:
+    """The driver's view of the GPU that torch uses; ``None`` where there is none to be had."""
+    import torch
+
+    if not torch.cuda.is_available():
+        return None
+    uuid = getattr(torch.cuda.get_device_properties(torch.cuda.current_device()), "uuid", None)
+    try:
+        return Driver(str(uuid)) if uuid is not None else None
+    except OSError:
+        return None
