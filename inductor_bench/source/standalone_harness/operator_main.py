@@ -19,10 +19,12 @@ from .arguments import (
     with_zeros,
     written_tensors,
 )
-from .command import read_options, show_check, show_result
+from .command import profile_call, read_options, show_check, show_result
 from .comparison import COARSE_TOLERANCE, TOLERANCES, count_differing, fingerprint, same
 
-TF32_TOLERANCE = 5e-3
+GPU_TOLERANCES = {"float32": 5e-3, "float16": 2e-2}
+"""By element type, in place of those of other kernels: libraries may multiply in TF32 there, and sum up in 16 bits."""
+
 Measure = Callable[[dict[str, Any], Arguments, Callable[[Arguments], Callable[[], Any]]], dict[str, Any]]
 GATHERS = ("aten.embedding.", "aten.index_select.", "aten.gather.")
 """Of the table that they are given first, they read as much as they return."""
@@ -40,7 +42,7 @@ class Operator:
 
     Args:
         recorded: the file's ``RECORDED``. ``device_type`` is ``cpu`` or ``cuda``, ``threads`` the number of CPU
-            threads of the capture.
+            threads of the capture; with ``cudnn_benchmark`` cuDNN searches for the fastest algorithm.
         folder: where files of recorded values lie.
     """
 
@@ -83,7 +85,7 @@ class Operator:
             with torch.no_grad():
                 return overload(*args, **keywords)
 
-        return run
+        return with_search(run) if self.device == "cuda" and self.recorded.get("cudnn_benchmark") else run
 
     def measure_with_zeros(self, measure: Measure) -> dict[str, Any] | None:
         """The times with zeros for all indices, ``{cold, warm}``; ``None`` where it has none or takes no zeros."""
@@ -133,6 +135,20 @@ class Operator:
         if recorded is None:
             return bool(item.default_value)
         return bool(recorded.get("number") or recorded.get("integer"))
+
+
+def with_search(call: Callable[[], Any]) -> Callable[[], Any]:
+    """A call for which cuDNN times its algorithms when it first sees such arguments, and keeps to the fastest."""
+
+    def run() -> Any:
+        before = torch.backends.cudnn.benchmark
+        torch.backends.cudnn.benchmark = True
+        try:
+            return call()
+        finally:
+            torch.backends.cudnn.benchmark = before
+
+    return run
 
 
 def check_operator(operator: Operator, seed: int) -> tuple[bool | None, str]:
@@ -222,9 +238,8 @@ def _compare(ours: Sequence[torch.Tensor], theirs: Sequence[torch.Tensor], devic
         if not one.is_floating_point() and not one.is_complex():
             verdict = verdict if torch.equal(one, other) else "integers"
             continue
-        limit = TOLERANCES.get(str(one.dtype).removeprefix("torch."), COARSE_TOLERANCE)
-        if device == "cuda" and one.dtype == torch.float32:
-            limit = TF32_TOLERANCE
+        limits = TOLERANCES | GPU_TOLERANCES if device == "cuda" else TOLERANCES
+        limit = limits.get(str(one.dtype).removeprefix("torch."), COARSE_TOLERANCE)
         count = count_differing(one.to(other.dtype), other, limit)
         if count:
             return f"output {index}: {count} of {one.numel()} elements are other"
@@ -257,11 +272,21 @@ def count_bytes(operator: Operator, arguments: Arguments) -> int:
     return moved
 
 
+def profile_operator(operator: Operator, seed: int) -> None:
+    """Makes one call for a profiler, after one for which libraries choose what they run."""
+    operator.bind(operator.make_arguments(seed))()
+    profile_call(operator.bind(operator.make_arguments(seed)))
+
+
 def run_operator(operator: Operator, measure: Measure, description: str, argv: list[str] | None = None) -> int:
     """The command line of an operator's file; returns the exit status."""
-    options = read_options(description.replace("%", "%%"), argv)
+    on_gpu = operator.device == "cuda"
+    options = read_options(description.replace("%", "%%"), argv, on_gpu=on_gpu)
     name = operator.recorded["name"]
     try:
+        if on_gpu and options.profile:
+            profile_operator(operator, options.seed)
+            return 0
         if options.check and not options.json:
             return show_check(name, *check_operator(operator, options.seed))
         passed, why = check_operator(operator, options.seed) if options.check else (None, "")
