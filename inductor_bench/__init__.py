@@ -103,8 +103,9 @@ def bench(path: str | Path, **options: Any) -> MeasuredKernel:
 
     Args:
         path: a file that ``extract`` or ``breakdown`` wrote, or ``RUN#NAME``.
-        options: the other fields of ``workflows.kernel.KernelOptions``: ``check=False`` (do not compare its outputs
-            with the reference in the file), ``python`` and ``timeout_s`` (seconds).
+        options: the other fields of ``workflows.workbench.KernelOptions``: ``check=False`` (do not compare its outputs
+            with the reference in the file), ``ncu=True`` (what Nsight Compute counts, too), ``force=True`` (on a GPU
+            that another job uses, too), ``python`` and ``timeout_s`` (seconds).
 
     Returns:
         its cold and warm times in seconds, with all samples, and what they reach; see ``records.tuning``.
@@ -113,8 +114,9 @@ def bench(path: str | Path, **options: Any) -> MeasuredKernel:
         TypeError: an option that does not exist.
         InductorBenchError: there is no such file, it is no standalone kernel file, or it cannot be measured here.
     """
-    from .workflows.kernel import KernelOptions, measure_one
+    from .workflows.kernel import measure_one
     from .workflows.progress import Silent
+    from .workflows.workbench import KernelOptions
 
     return measure_one(KernelOptions(targets=(str(path),), **options), Silent())
 
@@ -125,7 +127,7 @@ def autotune(path: str | Path, method: str = "max", **options: Any) -> MeasuredK
     Args:
         path: as for :func:`bench`.
         method: ``max``, ``coordesc`` or ``exhaustive``.
-        options: the other fields of ``workflows.kernel.KernelOptions``: ``state`` (``cold`` or ``warm`` times are
+        options: the other fields of ``workflows.workbench.KernelOptions``: ``state`` (``cold`` or ``warm`` times are
             compared), ``budget_s`` (seconds), ``save`` (where the winner is written) and those of :func:`bench`.
 
     Returns:

@@ -9,7 +9,7 @@ import pytest
 from inductor_bench.analysis.statistics import summarize
 from inductor_bench.records.run import Peaks
 from inductor_bench.records.tuning import MeasuredKernel
-from inductor_bench.workflows.kernel import judged
+from inductor_bench.workflows.kernel_timing import judged
 
 PEAKS = Peaks("cpu", memory_bandwidth=1e10, matmul_flops={"float32": 1e11, "tf32": 4e11}, cache_bytes=10**6)
 KERNEL = MeasuredKernel(

@@ -73,7 +73,7 @@ def test_the_candidates_of_a_real_model_are_those_that_inductor_has(worker: Work
         default, most = default + len(variants.default), most + len(variants.max)
         kinds[row.category.value, len(variants.ladders) - 1, variants.same_candidate_set] += 1
         assert variants.now in variants.default
-        beyond = variants.propose("exhaustive")
+        beyond = list(variants.around(variants.now))
         assert len(beyond) < 500 and {frozenset(one.items()) for one in variants.max} - {
             frozenset(variants.now.items())
         } <= {frozenset(one.items()) for one in beyond}

@@ -7,7 +7,7 @@ import os
 import random
 import statistics
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,8 +18,10 @@ from inductor_bench.errors import InductorBenchError
 from inductor_bench.launch.process import ProcessResult
 from inductor_bench.launch.session import WorkerLostError
 from inductor_bench.records.tuning import Config, Tuning
-from inductor_bench.workflows import tuning as tuning_module
-from inductor_bench.workflows.tuning import Tuner, all_combinations, single_changes
+from inductor_bench.workflows.builds import Builders
+from inductor_bench.workflows.kernel_variants import CpuSpace
+from inductor_bench.workflows.retuning import tune_in_step
+from inductor_bench.workflows.tuning import Tuner
 
 SEGFAULT = ProcessResult(None, "SIGSEGV", False, 1.0, Path("log"))
 TOO_LATE = ProcessResult(None, None, True, 9.0, Path("log"))
@@ -38,6 +40,14 @@ class Device:
     sessions: list[Session] = field(default_factory=list)
     noise: random.Random = field(default_factory=lambda: random.Random(7))
     asked: Counter[str] = field(default_factory=Counter)
+    binary_of: Callable[[Config], Any] = lambda config: None
+    racing: Any = None
+
+    def worker(self) -> Any:
+        """The one that checks and times; a new one where it was lost."""
+        if self.racing is None or not self.racing.alive:
+            self.racing = self.start("race")
+        return self.racing
 
     def start(self, name: str) -> Any:
         self.sessions.append(Session(self))
@@ -83,26 +93,36 @@ class Session:
         self._stumble("load", number)
         return {}
 
-    def do_vary(self, number: int, of: int, change: dict[str, Any]) -> None:
+    def do_vary(self, number: int, of: int, change: dict[str, Any]) -> dict[str, int]:
         assert of in self.configs
         self.configs[number] = change["config"]
         self._stumble("vary", number)
+        return {"registers": 16}
+
+    def do_build(self, number: int, change: dict[str, Any]) -> Any:
+        self.do_vary(-1, number, change)
+        return self.device.binary_of(change["config"])
 
     def do_check(self, number: int, against: int) -> str:
-        assert against == 0
+        assert self.configs[against]["value"] is None
         return self._stumble("check", number)
+
+    def do_drop(self, numbers: list[int]) -> None:
+        for number in numbers:
+            del self.configs[number]
 
     def do_sample(self, order: list[int], state: str) -> list[float]:
         times = []
         for number in order:
             self.part = number
             self._stumble("sample", number)
-            time = self.device.time_of(self.configs[number]) if number else self.device.time_of({"value": 0})
+            default = self.configs[number]["value"] is None
+            time = self.device.time_of({"value": 0} if default else self.configs[number])
             times.append(time * self.device.noise.gauss(1, 0.002))
         return times
 
     def _stumble(self, step: str, number: int) -> str:
-        value = self.configs[number]["value"] if number else "default"
+        value = "default" if self.configs[number]["value"] is None else self.configs[number]["value"]
         where, how = self.device.trouble.get(value, ("", ""))
         if where != step:
             return ""
@@ -115,12 +135,15 @@ class Session:
 
 
 @dataclass(frozen=True)
-class Line:
+class Line(CpuSpace):
     """A kernel with one knob, or several."""
 
     now: Config
     axes: dict[str, tuple[Any, ...]]
     unfit: tuple[Any, ...] = ()
+
+    def building(self, config: Config) -> dict[str, Any] | None:
+        return {"do": "build", "change": self.change(config)}
 
     def change(self, config: Config) -> dict[str, Any]:
         if config["value"] in self.unfit:
@@ -140,11 +163,31 @@ TIMES = {0: 100e-6, 1: 120e-6, 2: 80e-6, 3: 130e-6, 4: 60e-6, 5: 90e-6}
 SIX = Line({"value": 0}, {"value": tuple(TIMES)})
 
 
+def tune_all(
+    device: Device, kernels: dict[str, Line], method: str = "max", progress: Any = None, **more: Any
+) -> dict[Any, Tuning | InductorBenchError | WorkerLostError]:
+    over = more.pop("is_over", lambda: False)
+    numbers = itertools.count(1)
+    builders = Builders(device.start, 2, 30.0, 30.0)
+    tuners: dict[Any, Tuner] = {
+        name: Tuner(f"{name}.py", each, device.worker, numbers, timeout_s=30.0, is_over=over, **more)
+        for name, each in kernels.items()
+    }
+    try:
+        return dict(tune_in_step(tuners, method, lambda name: builders, over, progress or Silent()))
+    finally:
+        builders.end()
+        if device.racing is not None:
+            device.racing.close()
+        assert not any(session.alive for session in device.sessions), "a worker is left"
+
+
 def tune(device: Device, variants: Line = SIX, method: str = "max", **more: Any) -> Tuning:
-    tuning = Tuner("k.py", variants, device.start, 2, Silent(), **more).tune(method)
-    assert not any(session.alive for session in device.sessions), "a worker is left"
-    assert tuning.best_s <= tuning.default_s
-    return tuning
+    outcome = tune_all(device, {"k": variants}, method, **more)["k"]
+    if not isinstance(outcome, Tuning):
+        raise outcome
+    assert outcome.best_s <= outcome.default_s
+    return outcome
 
 
 def times_of(config: Config) -> float:
@@ -238,22 +281,19 @@ def test_nothing_else_to_try_is_an_error() -> None:
         tune(Device(times_of), Line({"value": 0}, {}))
 
 
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Each look at the clock finds a second gone."""
-    seconds = itertools.count()
-    monkeypatch.setattr(tuning_module.time, "monotonic", lambda: float(next(seconds)))
-    yield
+def after(count: int) -> Callable[[], bool]:
+    """A budget that is spent after it was asked for so many times."""
+    asked = itertools.count(1)
+    return lambda: next(asked) > count
 
 
-@pytest.mark.usefixtures("clock")
 def test_after_the_budget_nothing_more_is_built() -> None:
-    tuning = tune(Device(times_of), budget_s=2.5)
+    tuning = tune(Device(times_of), is_over=after(2))
     found = rows(tuning)
     untried = [value for value, row in found.items() if row == ("untried", "the budget was spent")]
     assert 0 < len(untried) < 5 and tuning.tried == 5 - len(untried)
     with pytest.raises(InductorBenchError, match="untried, the budget was spent") as none:
-        tune(Device(times_of), method="coordesc", budget_s=0.5)
+        tune(Device(times_of), method="coordesc", is_over=lambda: True)
     assert "--budget" in none.value.hint
 
 
@@ -273,7 +313,7 @@ def test_coordinate_descent_finds_what_single_changes_do_not() -> None:
     assert tuning.verdict == "faster"
     assert (tuning.best_config["value"], tuning.best_config["y"]) == (2, 3)
     assert tuning.speedup == pytest.approx(1 / 0.65, rel=0.02)
-    assert tuning.tried < 12
+    assert tuning.tried < 20
     single = tune(Device(valley), GRID, "max")
     assert single.best_config == {"value": 2, "y": 0, "z": 0} and single.tried == 7
     every = tune(Device(valley), GRID, "exhaustive")
@@ -282,11 +322,14 @@ def test_coordinate_descent_finds_what_single_changes_do_not() -> None:
 
 def test_ratios_are_to_the_default_or_not_told() -> None:
     tuning = tune(Device(valley), GRID, "coordesc")
-    for row in tuning.candidates:
-        if row.ratio is not None:
-            assert row.ratio.median == pytest.approx(valley(row.config) / 100e-6, rel=0.02)
-    later = [row for row in tuning.candidates if row.config["y"] == 2]
-    assert later and all("x the best" in row.reason for row in later)
+    told = [row for row in tuning.candidates if row.ratio is not None]
+    assert {row.status for row in told} == {"best", "finalist"}
+    for row in told:
+        assert row.ratio is not None and row.ratio.median == pytest.approx(valley(row.config) / 100e-6, rel=0.02)
+    slower = [row for row in tuning.candidates if row.status == "slower"]
+    for row in slower:
+        assert float(row.reason.removesuffix("x the best")) == pytest.approx(valley(row.config) / 65e-6, rel=0.03)
+    assert len(slower) > 5
 
 
 def test_coordinate_descent_says_how_near_the_nearest_came() -> None:
@@ -316,26 +359,62 @@ def test_a_best_that_dies_later_is_best_no_more() -> None:
 def test_ctrl_c_leaves_no_worker() -> None:
     class Interrupting(Silent):
         def stage(self, text: str) -> None:
-            if text.startswith("timing"):
+            if text.startswith("building"):
                 raise KeyboardInterrupt
 
-    device = Device(times_of)
     with pytest.raises(KeyboardInterrupt):
-        Tuner("k.py", SIX, device.start, 2, Interrupting()).tune("max")
-    assert device.sessions and not any(session.alive for session in device.sessions)
+        tune_all(Device(times_of), {"k": SIX}, progress=Interrupting())
 
 
-def test_candidates_are_built_side_by_side_and_the_file_is_loaded_once_by_each_worker() -> None:
+def test_candidates_are_built_side_by_side_and_a_file_is_loaded_once_by_each_worker() -> None:
     device = Device(times_of)
     tune(device)
     assert len(device.sessions) == 3 and device.asked["load"] == 3
-    assert device.asked["vary"] == 2 * 5 and device.asked["check"] == 5
+    assert device.asked["build"] == 6 and device.asked["vary"] == device.asked["check"] == 5
     device = Device(valley)
     tune(device, GRID, "coordesc")
-    assert len(device.sessions) == 3, "those that build rest between the axes"
+    assert len(device.sessions) == 3, "those that build rest between the waves"
+
+
+def test_kernels_are_tuned_in_step_and_one_that_fails_costs_no_other() -> None:
+    stages: list[str] = []
+
+    class Listening(Silent):
+        def stage(self, text: str) -> None:
+            stages.append(text)
+
+    device = Device(times_of)
+    broken = Line({"value": None}, {"value": (None, *TIMES)})
+    device.trouble["default"] = ("sample", "refuse")
+    outcomes = tune_all(device, {"broken": broken}, "max")
+    assert isinstance(outcomes["broken"], InductorBenchError)
+    del device.trouble["default"]
+    outcomes = tune_all(device, {"first": SIX, "none": Line({"value": 0}, {}), "second": SIX}, progress=Listening())
+    assert [outcomes[name].best_config["value"] for name in ("first", "second")] == [4, 4]  # type: ignore[union-attr]
+    assert "has nothing else to try" in str(outcomes["none"])
+    assert stages[3] == "building 13 candidates" and "timing second (3 of 3)" in stages[4:]
+
+
+def test_what_compiles_to_the_same_is_timed_once() -> None:
+    device = Device(times_of)
+    device.binary_of = lambda config: {"digest": str(config["value"] // 2), "shared_memory_bytes": 0}
+    found = rows(tune(device))
+    assert found[1] == ("duplicate", "compiles to what no. 1 does"), "the default is the first to be built"
+    assert found[3] == ("duplicate", "compiles to what no. 3 does")
+    assert found[4][0] == "best" and found[5][0] == "duplicate"
+    assert device.asked["vary"] == 2
+
+
+def test_the_winner_is_found_again_after_a_crash() -> None:
+    """The worker that knew the finalists is lost in the final; they are loaded into another."""
+    device = Device(times_of, {5: ("sample", "crash")})
+    tuning = tune(device)
+    assert tuning.best_config == {"value": 4} and rows(tuning)[5][0] == "crashed"
+    assert all(row.registers == 16 for row in tuning.candidates if row.status in ("best", "finalist"))
 
 
 def test_proposals() -> None:
-    now, axes = {"a": 1, "b": 2}, {"a": (1, 3), "b": (2, 4)}
-    assert list(single_changes(now, axes)) == [{"a": 3, "b": 2}, {"a": 1, "b": 4}]
-    assert list(all_combinations(now, axes)) == [{"a": 1, "b": 4}, {"a": 3, "b": 2}, {"a": 3, "b": 4}]
+    space = Line({"a": 1, "b": 2}, {"a": (1, 3), "b": (2, 4)})
+    assert space.propose("max") == space.neighbours(space.now) == [{"a": 3, "b": 2}, {"a": 1, "b": 4}]
+    assert list(space.around(space.now)) == [{"a": 1, "b": 4}, {"a": 3, "b": 2}, {"a": 3, "b": 4}]
+    assert space.propose("default") == []

@@ -13,7 +13,7 @@ from test_source_standalone_cpp import SOURCE, gather_launch
 from inductor_bench.errors import InductorBenchError
 from inductor_bench.source.standalone_harness import timing_cpu
 from inductor_bench.store import codec
-from inductor_bench.worker import bench_kernels, upstream_triton
+from inductor_bench.worker import bench_kernels, library_variants, upstream_triton
 from inductor_bench.worker.bench import Bench, _Loaded
 from inductor_bench.worker.bench_kernels import CppBenchKernel, Kernel, OperatorBenchKernel, tensors_differ
 from inductor_bench.worker.launches import watch_launches
@@ -120,6 +120,6 @@ def test_products_on_a_gpu_are_in_tf32_where_that_is_allowed(
     arguments = kernel.operator.make_arguments()
     monkeypatch.setattr(torch.backends, "cudnn", SimpleNamespace(allow_tf32=convolution))
     monkeypatch.setattr(torch.backends.cuda, "matmul", SimpleNamespace(allow_tf32=product))
-    assert bench_kernels.product_type(kernel.operator, arguments) == dtype.replace("tf32", "float32")
+    assert library_variants.product_type(kernel.operator, arguments) == dtype.replace("tf32", "float32")
     kernel.operator.device = "cuda"
-    assert bench_kernels.product_type(kernel.operator, arguments) == dtype
+    assert library_variants.product_type(kernel.operator, arguments) == dtype

@@ -27,8 +27,8 @@ _REACH = {"NUM_STAGES": 2}  # one stage may be better than two, and three better
 def neighbours(config: Config, ladders: Ladders) -> list[Config]:
     """The configurations one step away on one ladder, as Inductor's coordinate descent takes them."""
     found = []
-    for field, values in ladders.items():
-        place, reach = list(values).index(config[field]), _REACH.get(field, 1)
+    for field, values in _including(config, ladders).items():
+        place, reach = values.index(config[field]), _REACH.get(field, 1)
         near = [*values[place + 1 : place + 1 + reach], *values[max(place - reach, 0) : place]]
         found += [{**config, field: value} for value in near]
     return found
@@ -44,7 +44,7 @@ def grid(now: Config, ladders: Ladders, fixed_elements: int = 1) -> list[Config]
         ladders: of the fields to vary.
         fixed_elements: of a block, in directions that no field gives.
     """
-    kept = _narrowed(now, ladders)
+    kept = _narrowed(now, _including(now, ladders))
     every = [{**now, **dict(zip(kept, values, strict=True))} for values in itertools.product(*kept.values())]
     sound = [config for config in every if config != now and is_sound(config, fixed_elements)]
     return sorted(sound, key=lambda config: sum(_steps(kept[field], now[field], config[field]) for field in kept))
@@ -58,6 +58,11 @@ def is_sound(config: Config, fixed_elements: int = 1) -> bool:
     elements, threads = math.prod(blocks) * fixed_elements, int(config["num_warps"]) * _WARP
     busy = elements >= threads or threads == _WARP
     return busy and elements <= min(threads * MOST_PER_THREAD, MOST_ELEMENTS)
+
+
+def _including(config: Config, ladders: Ladders) -> dict[str, list[int]]:
+    """The ladders of the fields that a configuration has, its own values among theirs."""
+    return {field: sorted({*values, config[field]}) for field, values in ladders.items() if field in config}
 
 
 def _narrowed(now: Config, ladders: Ladders) -> dict[str, list[int]]:

@@ -8,8 +8,9 @@ from __future__ import annotations
 import importlib.util
 import json
 import sys
+import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -19,7 +20,9 @@ from inductor_bench.records.architectures import Architecture
 from inductor_bench.records.tuning import Config
 from inductor_bench.store import codec
 
-from .bench_kernels import Kernel, TritonBenchKernel, open_kernel, tensors_differ
+from .bench_kernels import Kernel, OperatorBenchKernel, TritonBenchKernel, open_kernel, tensors_differ
+from .device_use import ClockWatch, describe_clocks, find_use
+from .driver import driver_of_current_gpu
 
 
 @dataclass
@@ -34,7 +37,7 @@ class Bench:
 
     ``load`` imports a standalone file under a number, ``vary`` makes another kernel of it, ``check`` compares what one
     computes with what another does, ``verify`` with the reference in its file; ``measure`` times one kernel by itself,
-    ``sample`` several in turn.
+    ``sample`` several in turn; ``device_use`` looks for other jobs on the GPU.
     """
 
     def __init__(self, tell: Callable[[Any], None]) -> None:
@@ -45,15 +48,21 @@ class Bench:
         self._verbs: dict[str, Callable[..., Any]] = {
             "environment": self.environment,
             "load": self.load,
+            "facts": self.facts,
             "vary": self.vary,
+            "build": self.build,
             "check": self.check,
             "verify": self.verify,
             "measure": self.measure,
+            "device_use": self.device_use,
             "sample": self.sample,
             "describe": self.describe,
             "pretend": self.pretend,
             "candidates": self.candidates,
             "compiled": self.compiled,
+            "architecture": self.architecture,
+            "rest": self.rest,
+            "drop": self.drop,
             "forget": self.forget,
         }
 
@@ -90,11 +99,24 @@ class Bench:
         self._kernels[number] = _Loaded(kernel)
         return kernel.facts()
 
-    def vary(self, number: int, of: int, change: dict[str, Any]) -> None:
-        """Makes kernel ``number`` from kernel ``of`` with some of its facts changed, and compiles it."""
+    def facts(self, number: int) -> dict[str, Any]:
+        """What :meth:`load` returned of it."""
+        return self._kernels[number].kernel.facts()
+
+    def vary(self, number: int, of: int, change: dict[str, Any]) -> dict[str, Any]:
+        """Makes kernel ``number`` from kernel ``of`` with some of its facts changed, and compiles it.
+
+        Returns:
+            what :meth:`Kernel.compile` says of it.
+        """
         kernel = self._kernels[of].kernel.varied(change)
-        kernel.compile()
+        facts = kernel.compile()
         self._kernels[number] = _Loaded(kernel)
+        return facts or {}
+
+    def build(self, number: int, change: dict[str, Any]) -> None:
+        """Compiles kernel ``number`` with some of its facts changed, so that the compiler's cache has it."""
+        self._kernels[number].kernel.varied(change).compile()
 
     def check(self, number: int, against: int) -> str:
         """Empty where both compute the same from the same arguments; otherwise what differs.
@@ -106,7 +128,8 @@ class Bench:
             raise InductorBenchError("not compared with each other, because they take other arguments")
         if against not in self._outputs:
             self._outputs[against] = self._kernels[against].kernel.computed()
-        return tensors_differ(self._kernels[number].kernel.computed(), self._outputs[against])
+        kernel = self._kernels[number].kernel
+        return tensors_differ(kernel.computed(), self._outputs[against], kernel.tolerances)
 
     def verify(self, number: int) -> dict[str, Any]:
         """``passed`` (``None`` where there is nothing to compare with) and ``message``."""
@@ -116,9 +139,19 @@ class Bench:
             message = "its outputs hold NaNs, and there is no reference to compare them with"
         return {"passed": passed, "message": message}
 
-    def measure(self, number: int) -> dict[str, Any]:
-        """``cold`` and ``warm`` (lists of seconds), ``method``, and ``with_zeros`` where it has indices."""
-        return self._kernels[number].kernel.measure()
+    def measure(self, number: int, watch: bool = False) -> dict[str, Any]:
+        """``cold`` and ``warm`` (lists of seconds), ``method``, and ``with_zeros`` where it has indices.
+
+        With ``watch`` also what :func:`describe_clocks` says of the GPU's clock meanwhile, where the driver tells.
+        """
+        with ClockWatch(driver_of_current_gpu() if watch else None) as clock:
+            times = self._kernels[number].kernel.measure()
+        return {**times, **describe_clocks(clock.clocks)}
+
+    def device_use(self) -> dict[str, Any] | None:
+        """What others do on the GPU, as an encoded ``DeviceUse``; ``None`` where the driver does not tell."""
+        driver = driver_of_current_gpu()
+        return codec.encode(find_use(driver)) if driver is not None else None
 
     def sample(self, order: list[int], state: str) -> list[float]:
         """Seconds of one call of each kernel in turn, ``cold`` or ``warm``. The number of each is told beforehand."""
@@ -137,6 +170,8 @@ class Bench:
         """The timer with the arguments of the kernel's launch, which all kernels with that launch share."""
         key = json.dumps(kernel.launch, sort_keys=True)
         if key not in self._timers:
+            if memory_is_short():
+                self.rest()
             self._timers[key] = kernel.make_timer()
         return self._timers[key]
 
@@ -150,13 +185,27 @@ class Bench:
 
         return pretend_gpu(Architecture(**architecture))
 
-    def candidates(self, number: int) -> dict[str, Any]:
-        """The configurations that Triton kernel ``number`` can be run in."""
+    def candidates(self, number: int, **wanted: Any) -> dict[str, Any]:
+        """The configurations that Triton kernel or library call ``number`` can be run in."""
+        kernel = self._kernels[number].kernel
+        if isinstance(kernel, OperatorBenchKernel):
+            return kernel.candidates(**wanted)
         return self._triton(number).candidates()
 
-    def compiled(self, number: int, config: Config) -> dict[str, Any]:
-        """What Triton kernel ``number`` is compiled to in a configuration; it is not loaded onto a device."""
-        return self._triton(number).compiled_to(config)
+    def compiled(self, number: int, config: Config | None, read: bool = True) -> dict[str, Any]:
+        """What Triton kernel ``number`` is compiled to in a configuration, ``None`` for that which it has.
+
+        It is not loaded onto a device. ``time_s`` is what it took.
+        """
+        kernel, began = self._triton(number), time.perf_counter()
+        facts = kernel.compiled_to(config or kernel.now, read)
+        return {**facts, "time_s": time.perf_counter() - began}
+
+    def architecture(self) -> dict[str, Any]:
+        """The GPU of this process, as an encoded ``Architecture``."""
+        from .upstream_triton import present_gpu
+
+        return asdict(present_gpu())
 
     def _triton(self, number: int) -> TritonBenchKernel:
         kernel = self._kernels[number].kernel
@@ -164,11 +213,33 @@ class Bench:
             raise InductorBenchError("this is no Triton kernel", "its kernel is C++ or a library call")
         return kernel
 
-    def forget(self) -> None:
-        """Lets go of every kernel and of the arguments that they shared."""
-        self._kernels.clear()
+    def drop(self, numbers: list[int]) -> None:
+        """Lets go of kernels that are not sampled again."""
+        for number in numbers:
+            self._kernels.pop(number, None)
+            self._outputs.pop(number, None)
+
+    def rest(self) -> None:
+        """Lets go of all arguments and of how kernels are sampled, which takes most memory; kernels stay loaded."""
+        for loaded in self._kernels.values():
+            loaded.timer = loaded.call = None
         self._outputs.clear()
         self._timers.clear()
+
+    def forget(self) -> None:
+        """Lets go of every kernel and of the arguments that they shared."""
+        self.rest()
+        self._kernels.clear()
+
+
+def memory_is_short() -> bool:
+    """Whether less than half of the GPU's memory is free."""
+    torch = sys.modules.get("torch")
+    if torch is None or not torch.cuda.is_initialized():
+        return False
+    free, total = torch.cuda.mem_get_info()
+    kept: int = torch.cuda.memory_reserved() - torch.cuda.memory_allocated()
+    return bool(2 * (free + kept) < total)
 
 
 def import_file(path: Path) -> ModuleType:

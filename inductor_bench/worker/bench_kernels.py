@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import Any, Protocol
 
@@ -12,14 +13,17 @@ import torch
 from inductor_bench.errors import InductorBenchError
 from inductor_bench.records.tuning import Config
 from inductor_bench.source.standalone_harness import cpp_main, operator_main
-from inductor_bench.source.standalone_harness.arguments import Arguments, tensors_in, touched_bytes
+from inductor_bench.source.standalone_harness.arguments import Arguments, touched_bytes
 from inductor_bench.source.standalone_harness.comparison import COARSE_TOLERANCE, TOLERANCES, count_differing
 from inductor_bench.source.standalone_harness.timing_cpu import CpuTimer, measure_cpu
-from inductor_bench.source.standalone_harness.timing_cuda import measure_cuda
+from inductor_bench.source.standalone_harness.timing_cuda import GpuTimer, measure_cuda
 
-from . import triton_candidates, upstream, upstream_triton
+from . import library_variants, triton_candidates, upstream, upstream_triton
 
 NOT_OURS = "give a file that inductor-bench extract wrote, or a RUN#kernel"
+RACE_WINDOW_S = 7e-4
+"""Of each of the two windows of a GPU sample in a race, where many candidates take turns."""
+
 OWN_THREADS = torch.get_num_threads()
 """Those that this process began with: of a kernel whose file does not say how many it had."""
 
@@ -28,6 +32,7 @@ class Kernel(Protocol):
     """A kernel with the arguments that it was recorded with."""
 
     launch: dict[str, Any]
+    tolerances: Mapping[str, float]
 
     def facts(self) -> dict[str, Any]:
         """``language``, ``device``, ``recorded`` (less the launch), and what variants need to know."""
@@ -35,8 +40,8 @@ class Kernel(Protocol):
     def varied(self, change: dict[str, Any]) -> Kernel:
         """Another one like it; :class:`InductorBenchError` where there can be none."""
 
-    def compile(self) -> None:
-        """Compiles it, if that is still to be done."""
+    def compile(self) -> dict[str, Any] | None:
+        """Compiles it, if that is still to be done; may tell ``registers``, ``spills`` and ``shared_memory_bytes``."""
 
     def computed(self) -> list[torch.Tensor]:
         """What one call computes from the recorded arguments."""
@@ -80,6 +85,8 @@ def open_kernel(module: ModuleType, file: str) -> Kernel:
 
 class CppBenchKernel:
     """A C++ kernel. ``change`` of a variant holds ``source`` and ``cpp``."""
+
+    tolerances: Mapping[str, float] = TOLERANCES
 
     def __init__(self, recorded: dict[str, Any], source: str, folder: str) -> None:
         needs = {**recorded["cpp"], "threads": recorded["cpp"].get("threads") or OWN_THREADS}
@@ -135,14 +142,18 @@ class CppBenchKernel:
 
 
 class OperatorBenchKernel:
-    """A library call. ``change`` of a variant holds ``threads``."""
+    """A library call. ``change`` of a variant holds ``threads`` or ``cudnn_benchmark``, or a ``config`` of another way
+    to make it."""
 
-    def __init__(self, recorded: dict[str, Any], folder: str) -> None:
+    def __init__(self, recorded: dict[str, Any], folder: str, operator: operator_main.Operator | None = None) -> None:
         if recorded["device_type"] == "cpu":
             recorded = {**recorded, "threads": recorded.get("threads") or OWN_THREADS}
         self.recorded, self.folder = recorded, folder
-        self.operator = operator_main.Operator(recorded, folder)
+        self.operator = operator or library_variants.open_operator(recorded, folder)
+        self.others: library_variants.LibraryCandidates | None = None
         self.launch = self.operator.launch
+        special = operator_main.GPU_TOLERANCES if self.operator.device == "cuda" else {}
+        self.tolerances: Mapping[str, float] = {**TOLERANCES, **special}
 
     def facts(self) -> dict[str, Any]:
         return {
@@ -153,8 +164,16 @@ class OperatorBenchKernel:
             "processors": cpp_main.usable_processors(),
         }
 
+    def candidates(self, wide: bool = False) -> dict[str, Any]:
+        """What it can be replaced by; see :meth:`library_variants.LibraryCandidates.listed`."""
+        self.others = library_variants.LibraryCandidates(self.operator, wide)
+        return self.others.listed()
+
     def varied(self, change: dict[str, Any]) -> OperatorBenchKernel:
-        return OperatorBenchKernel({**self.recorded, **change}, self.folder)
+        if "config" not in change:
+            return OperatorBenchKernel({**self.recorded, **change}, self.folder)
+        others = self.others or library_variants.LibraryCandidates(self.operator)
+        return OperatorBenchKernel(self.recorded, self.folder, others.operator(change["config"]))
 
     def compile(self) -> None:
         try:
@@ -177,10 +196,11 @@ class OperatorBenchKernel:
         times = timer(self.operator.launch, arguments, self.operator.bind)
         return times_beside_zeros(times, self.operator.measure_with_zeros(timer))
 
-    def make_timer(self) -> CpuTimer:
-        if self.operator.device != "cpu":
-            raise InductorBenchError("library calls on a GPU are timed by themselves only")
-        return CpuTimer(self.operator.launch, self.operator.make_arguments(), self.operator.bind)
+    def make_timer(self) -> CpuTimer | GpuTimer:
+        arguments = self.operator.make_arguments()
+        if self.operator.device == "cpu":
+            return CpuTimer(self.operator.launch, arguments, self.operator.bind)
+        return GpuTimer(self.operator.launch, arguments, self.operator.bind, window_s=RACE_WINDOW_S)
 
     def bind(self, arguments: Arguments) -> Callable[[], Any]:
         return self.operator.bind(arguments)
@@ -194,17 +214,23 @@ class OperatorBenchKernel:
         return {
             "flops": operator_main.count_flops(self.operator, arguments),
             "moved_bytes": operator_main.count_bytes(self.operator, arguments),
-            "dtype": product_type(self.operator, arguments),
+            "dtype": library_variants.product_type(self.operator, arguments),
         }
 
 
 class TritonBenchKernel:
     """A Triton kernel, by the harness in its file. ``change`` of a variant holds ``config``."""
 
+    tolerances: Mapping[str, float] = TOLERANCES
+
     def __init__(self, module: ModuleType, file: Any = None) -> None:
         self.module, self.file = module, file or module.FILE
         self.launch: dict[str, Any] = self.file.launch
         self.now = triton_candidates.config_facts(self.file.kernel.configs[0])
+
+    @functools.cached_property
+    def heuristics(self) -> triton_candidates.Heuristics:
+        return triton_candidates.Heuristics(self.module)
 
     def facts(self) -> dict[str, Any]:
         recorded = {key: value for key, value in self.file.recorded.items() if key != "launch"}
@@ -212,22 +238,25 @@ class TritonBenchKernel:
 
     def candidates(self) -> dict[str, Any]:
         """What it can be run in; see :func:`triton_candidates.find_candidates`."""
-        return triton_candidates.find_candidates(triton_candidates.Heuristics(self.module), self.now)
+        return triton_candidates.find_candidates(self.heuristics, self.now)
 
     def varied(self, change: dict[str, Any]) -> TritonBenchKernel:
-        kernel = triton_candidates.Heuristics(self.module).kernel()
+        kernel = self.heuristics.kernel()
         kernel.configs, kernel.save_cache_hook = [triton_candidates.make_config(change["config"])], None
         return TritonBenchKernel(self.module, type(self.file)(kernel, self.file.recorded, self.file.folder))
 
-    def compiled_to(self, config: Config) -> dict[str, Any]:
-        """``registers``, ``spills``, ``instructions``, ``shared_memory_bytes``, ``binary_bytes`` and a ``digest``."""
+    def compiled_to(self, config: Config, read: bool) -> dict[str, Any]:
+        """``shared_memory_bytes``, ``binary_bytes`` and a ``digest``; if ``read``, also ``registers``, ``spills`` and
+        ``instructions``."""
         made = triton_candidates.make_config(config)
         binary, shared = upstream_triton.compile_for_target(self.file.kernel, made)
         facts = {"shared_memory_bytes": shared, "binary_bytes": len(binary)}
-        return {**upstream_triton.read_binary(binary), **facts, "digest": hashlib.sha256(binary).hexdigest()}
+        seen = upstream_triton.read_binary(binary) if read else {}
+        return {**seen, **facts, "digest": hashlib.sha256(binary).hexdigest()}
 
-    def compile(self) -> None:
-        self.file.kernel.precompile()
+    def compile(self) -> dict[str, Any]:
+        upstream_triton.load_kernel(self.file.kernel)
+        return self._compiled()
 
     def computed(self) -> list[torch.Tensor]:
         arguments = self.file.make_arguments()
@@ -243,8 +272,10 @@ class TritonBenchKernel:
         times = self.file.measure(self.file.make_arguments())
         return times_beside_zeros(times, self.file.measure_with_zeros())
 
-    def make_timer(self) -> Any:
-        raise InductorBenchError("Triton kernels are timed by themselves only")
+    def make_timer(self) -> GpuTimer:
+        file = self.file
+        moved, reset = file.moved_bytes(), file.reset
+        return GpuTimer(self.launch, file.make_arguments(), self.bind, moved, reset, RACE_WINDOW_S)
 
     def bind(self, arguments: Any) -> Callable[[], Any]:
         return lambda: self.file.run(arguments)
@@ -253,7 +284,10 @@ class TritonBenchKernel:
         return
 
     def described(self) -> dict[str, Any]:
-        return {"moved_bytes": self.file.moved_bytes(), **upstream.compiled_kernels({"": self.file.kernel}).get("", {})}
+        return {"moved_bytes": self.file.moved_bytes(), **self._compiled()}
+
+    def _compiled(self) -> dict[str, Any]:
+        return upstream.compiled_kernels({"": self.file.kernel}).get("", {})
 
 
 def plain_times(timing: dict[str, Any]) -> dict[str, Any]:
@@ -268,20 +302,9 @@ def times_beside_zeros(timing: dict[str, Any], zeros: dict[str, Any] | None) -> 
     return {**times, "with_zeros": plain_times(zeros)} if zeros else times
 
 
-def product_type(operator: operator_main.Operator, arguments: Arguments) -> str | None:
-    """The element type that products of these arguments are computed in: that of the first floating tensor.
-
-    ``tf32`` where a GPU may use that for float32.
-    """
-    tensors = [tensor for tensor in tensors_in([arguments.args, arguments.keywords]) if tensor.is_floating_point()]
-    dtype = str(tensors[0].dtype).removeprefix("torch.") if tensors else None
-    if operator.device == "cpu" or dtype != "float32":
-        return dtype
-    library = torch.backends.cudnn if "conv" in operator.launch["operator"] else torch.backends.cuda.matmul
-    return "tf32" if library.allow_tf32 else dtype
-
-
-def tensors_differ(ours: list[torch.Tensor], theirs: list[torch.Tensor]) -> str:
+def tensors_differ(
+    ours: list[torch.Tensor], theirs: list[torch.Tensor], tolerances: Mapping[str, float] = TOLERANCES
+) -> str:
     """Empty where all elements agree, whole numbers exactly and floats to what their type holds; else what does not."""
     if [(one.shape, one.dtype) for one in ours] != [(one.shape, one.dtype) for one in theirs]:
         return "its outputs have other shapes or types"
@@ -291,7 +314,7 @@ def tensors_differ(ours: list[torch.Tensor], theirs: list[torch.Tensor]) -> str:
         if not one.is_floating_point() and not one.is_complex():
             count = int((one != other).sum())
         else:
-            limit = TOLERANCES.get(str(one.dtype).removeprefix("torch."), COARSE_TOLERANCE)
+            limit = tolerances.get(str(one.dtype).removeprefix("torch."), COARSE_TOLERANCE)
             wide = torch.complex128 if one.is_complex() else torch.float64
             count = count_differing(one.to(wide), other.to(wide), limit)
         if count:

@@ -62,6 +62,23 @@ def pretend_gpu(architecture: Architecture) -> dict[str, str]:
     return {"torch": str(torch.__version__), "triton": str(triton.__version__)}
 
 
+def present_gpu() -> Architecture:
+    """The current GPU, for builders that pretend to have it. (2.11, 2.13)"""
+    import torch
+
+    seen: Any = torch.cuda.get_device_properties(torch.cuda.current_device())
+    capability = 10 * seen.major + seen.minor
+    return Architecture(
+        name=f"sm_{capability}",
+        capability=capability,
+        device=seen.name,
+        multiprocessors=seen.multi_processor_count,
+        threads=seen.max_threads_per_multi_processor,
+        shared_memory_bytes=seen.shared_memory_per_block_optin,
+        registers=seen.regs_per_multiprocessor,
+    )
+
+
 def tuning_values(kernel: Any, config: Any) -> dict[str, tuple[int, ...]]:
     """The values that Inductor's coordinate descent can reach from a configuration, in order, by field. (2.11, 2.13)"""
     tuner = kernel.coordesc_tuner
@@ -88,6 +105,21 @@ def compile_for_target(kernel: Any, config: Any) -> tuple[bytes, int]:
     except (CompilationError, OutOfResources, PTXASError, RuntimeError) as error:
         raise InductorBenchError(_last_words(error)) from error
     return compiled.asm["cubin"], int(compiled.metadata.shared)
+
+
+def load_kernel(kernel: Any) -> None:
+    """Compiles a kernel for the GPU that is here, if it is not in Triton's cache, and loads it. (2.11, 2.13)
+
+    Raises:
+        InductorBenchError: Triton refuses, or the GPU has no room for a block of it.
+    """
+    from torch._inductor.runtime.triton_compat import OutOfResources, PTXASError
+    from triton.compiler.errors import CompilationError
+
+    try:
+        kernel.precompile()
+    except (CompilationError, OutOfResources, PTXASError, RuntimeError) as error:
+        raise InductorBenchError(_last_words(error)) from error
 
 
 def _last_words(error: Exception) -> str:

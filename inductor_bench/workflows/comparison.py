@@ -14,9 +14,10 @@ from ..errors import InductorBenchError, UsageError
 from ..launch.session import WorkerLostError
 from ..launch.worker import WorkerPool, default_python
 from ..records.tuning import Comparison, MeasuredKernel
-from .kernel import LOAD_S, MEASURE_S, KernelOptions, Workbench, judged, measure_file
 from .kernel_targets import find_files
+from .kernel_timing import MEASURE_S, judged, measure_file
 from .progress import Progress
+from .workbench import LOAD_S, KernelOptions, Workbench
 
 PLAN = RacePlan(final_rounds=20, most_final_rounds=60)
 IN_TWO_PROCESSES = "not compared with each other, because they ran in two processes"
@@ -46,6 +47,7 @@ def run_comparison(
         try:
             for bench in benches:
                 bench.look()
+                bench.others = benches[0].others  # the second would take the first for another job
             first, second = (measure_file(file, bench) for file, bench in zip(files, _two(benches), strict=True))
             return _compare(files, benches, first, second)
         except WorkerLostError as lost:

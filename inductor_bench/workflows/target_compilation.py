@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import os
 import tempfile
-import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from ..errors import InductorBenchError, UsageError
 from ..launch.session import WorkerLostError, WorkerSession
@@ -19,6 +17,7 @@ from ..records.architectures import ARCHITECTURES, Architecture
 from ..records.compilation import CompiledCandidates, CompiledKernel
 from ..records.run import Failure
 from ..records.tuning import Config, TriedCandidate
+from .builds import Builders, Built, Job
 from .kernel_targets import find_files
 from .kernel_variants import TritonVariants, triton_variants
 from .progress import Progress
@@ -27,8 +26,6 @@ STEP_S = 300.0
 MOST_WORKERS = 8
 METHODS = ("default", "max", "exhaustive")
 _FACTS = ("registers", "spills", "shared_memory_bytes", "instructions", "binary_bytes")
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -82,6 +79,11 @@ class _File:
     candidates: list[_Candidate] = field(default_factory=list)
     failure: Failure | None = None
 
+    def fail(self, built: Built) -> None:
+        kind = "invalid" if built.status == "refused" else built.status
+        reason = built.reason if built.status == "refused" else f"the worker {built.reason}"
+        self.failure = Failure("kernel", kind, reason, built.hint, "", str(self.path))
+
 
 @dataclass
 class _Candidate:
@@ -92,55 +94,6 @@ class _Candidate:
     status: str = ""
     reason: str = ""
     told: dict[str, Any] = field(default_factory=dict)
-    time_s: float = 0.0
-
-
-class _Compilers:
-    """Workers that pretend to have the GPU, one for each thread that asks; a lost one is replaced."""
-
-    def __init__(self, options: TargetOptions, folder: Path, progress: Progress, architecture: Architecture) -> None:
-        self._options, self._folder, self._progress = options, folder, progress
-        self._architecture = architecture
-        self._mine = threading.local()
-        self._started: list[WorkerSession] = []
-        self._environment = {**os.environ, "TRITON_CACHE_DIR": str(folder / "triton"), "CUDA_VISIBLE_DEVICES": ""}
-        self.versions: dict[str, str] = {}
-
-    def __enter__(self) -> _Compilers:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        for session in self._started:
-            session.close() if kind is None else session.abort()
-
-    def start(self) -> WorkerSession:
-        """This thread's worker.
-
-        Raises:
-            InductorBenchError: nothing can be compiled under this interpreter.
-        """
-        session: WorkerSession | None = getattr(self._mine, "session", None)
-        if session is None or not session.alive:
-            log = self._folder / f"compile-{threading.get_ident()}.log"
-            python = self._options.python or default_python()
-            session = WorkerSession(python, self._folder, self._environment, log=log, on_line=self._progress.output)
-            self._started.append(session)
-            try:
-                self.versions = session.ask({"do": "pretend", "architecture": asdict(self._architecture)}, STEP_S)
-            except WorkerLostError as lost:
-                raise InductorBenchError(f"the worker {lost.message}", "-v shows what it printed") from lost
-            self._mine.session, self._mine.loaded = session, {}
-        return session
-
-    def ask(self, path: Path, verb: str, **more: Any) -> Any:
-        """What this thread's worker answers about a file, which it loads first; ``load`` itself gives its facts."""
-        session, limit = self.start(), self._options.timeout_s or STEP_S
-        loaded: dict[Path, tuple[int, Any]] = self._mine.loaded
-        if path not in loaded:
-            number = len(loaded)
-            loaded[path] = number, session.ask({"do": "load", "number": number, "file": str(path.resolve())}, limit)
-        number, facts = loaded[path]
-        return facts if verb == "load" else session.ask({"do": verb, "number": number, **more}, limit)
 
 
 def compile_for_target(options: TargetOptions, progress: Progress) -> TargetOutcome:
@@ -157,19 +110,19 @@ def compile_for_target(options: TargetOptions, progress: Progress) -> TargetOutc
     if method not in METHODS:
         raise UsageError(f"--autotune {method} follows times, and --target takes none", "use max or exhaustive")
     files = [_File(path) for path in find_files(options.targets)]
-    begin = time.monotonic()
-    with (
-        tempfile.TemporaryDirectory(prefix="inductor-bench-") as name,
-        ThreadPoolExecutor(options.workers or max(1, min(os.cpu_count() or 1, MOST_WORKERS))) as threads,
-        _Compilers(options, Path(name), progress, architecture) as compilers,
-    ):
-        progress.stage(f"reading {len(files)} file{'s' * (len(files) != 1)}")
-        _all(threads, lambda file: _read(file, compilers, method), files)
-        candidates = [candidate for file in files for candidate in file.candidates]
-        progress.stage(f"compiling {len(candidates)} candidates for {architecture.name}")
-        limit = None if options.budget_s is None else begin + options.budget_s
-        _all(threads, lambda candidate: _compile(candidate, compilers, limit), candidates)
-        versions = compilers.versions
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="inductor-bench-") as name:
+        builders = _builders(options, Path(name), progress, architecture)
+        try:
+            progress.stage(f"reading {len(files)} file{'s' * (len(files) != 1)}")
+            _read(files, builders, method)
+            candidates = [candidate for file in files for candidate in file.candidates]
+            progress.stage(f"compiling {len(candidates)} candidates for {architecture.name}")
+            limit = options.budget_s
+            _compile(candidates, builders, lambda: limit is not None and time.monotonic() - began > limit)
+        finally:
+            builders.end()
+    versions = builders.greeted
     failures = tuple(file.failure for file in files if file.failure is not None)
     kernels = tuple(_outcome(file, method, architecture) for file in files if file.candidates)
     others = len(files) - len(failures) - len(kernels)
@@ -178,47 +131,53 @@ def compile_for_target(options: TargetOptions, progress: Progress) -> TargetOutc
     return TargetOutcome(kernels, architecture, versions["torch"], versions["triton"], others, failures)
 
 
-def _all(threads: ThreadPoolExecutor, step: Callable[[T], None], items: Iterable[T]) -> None:
-    """Does a step for each item; the first that cannot be done at all ends them all."""
-    waiting = [threads.submit(step, item) for item in items]
-    try:
-        for done in waiting:
-            done.result()
-    except BaseException:
-        for left in waiting:
-            left.cancel()
-        raise
+def _builders(options: TargetOptions, folder: Path, progress: Progress, architecture: Architecture) -> Builders:
+    environment = {**os.environ, "TRITON_CACHE_DIR": str(folder / "triton"), "CUDA_VISIBLE_DEVICES": ""}
+
+    def start(name: str) -> WorkerSession:
+        python, log = options.python or default_python(), folder / f"{name}.log"
+        return WorkerSession(python, folder, environment, log=log, on_line=progress.output)
+
+    count = options.workers or max(1, min(os.cpu_count() or 1, MOST_WORKERS))
+    limit = options.timeout_s or STEP_S
+    return Builders(start, count, limit, limit, {"do": "pretend", "architecture": asdict(architecture)})
 
 
-def _read(file: _File, compilers: _Compilers, method: str) -> None:
-    compilers.start()
+def _read(files: Sequence[_File], builders: Builders, method: str) -> None:
+    """Finds out which files hold Triton kernels, and what can be varied of these."""
+    jobs = [Job(number, str(file.path.resolve()), {"do": "facts"}) for number, file in enumerate(files)]
+    for built in _built(jobs, builders):
+        file = files[built.key]
+        if built.status:
+            file.fail(built)
+        else:
+            file.facts = built.answer
+    triton = [job for job in jobs if files[job.key].facts.get("language") == "triton"]
+    for built in _built([Job(job.key, job.file, {"do": "candidates"}) for job in triton], builders):
+        file = files[built.key]
+        if built.status:
+            file.fail(built)
+            continue
+        file.variants = triton_variants(built.answer)
+        others = file.variants.around(file.variants.now) if method == "exhaustive" else file.variants.propose(method)
+        file.candidates = [_Candidate(file, config) for config in (file.variants.now, *others)]
+
+
+def _compile(candidates: Sequence[_Candidate], builders: Builders, is_over: Callable[[], bool]) -> None:
+    jobs = [
+        Job(number, str(one.file.path.resolve()), {"do": "compiled", "config": one.config})
+        for number, one in enumerate(candidates)
+    ]
+    for built in _built(jobs, builders, is_over):
+        candidate = candidates[built.key]
+        candidate.status, candidate.reason, candidate.told = built.status, built.reason, built.answer or {}
+
+
+def _built(jobs: Sequence[Job], builders: Builders, is_over: Callable[[], bool] = lambda: False) -> Iterator[Built]:
     try:
-        file.facts = compilers.ask(file.path, "load")
-        if file.facts["language"] != "triton":
-            return
-        file.variants = triton_variants(compilers.ask(file.path, "candidates"))
-    except InductorBenchError as error:
-        file.failure = Failure("kernel", "invalid", error.message, error.hint, "", str(file.path))
-        return
+        yield from builders.build(jobs, is_over)
     except WorkerLostError as lost:
-        file.failure = Failure("kernel", lost.kind, f"the worker {lost.message}", "", lost.tail, str(file.path))
-        return
-    configs = [file.variants.now, *file.variants.propose(method)]
-    file.candidates = [_Candidate(file, config) for config in configs]
-
-
-def _compile(candidate: _Candidate, compilers: _Compilers, limit: float | None) -> None:
-    begin = time.monotonic()
-    if limit is not None and begin > limit:
-        candidate.status, candidate.reason = "untried", "the budget was spent"
-        return
-    try:
-        candidate.told = compilers.ask(candidate.file.path, "compiled", config=candidate.config)
-    except InductorBenchError as error:
-        candidate.status, candidate.reason = "refused", error.message
-    except WorkerLostError as lost:
-        candidate.status, candidate.reason = lost.kind, lost.message
-    candidate.time_s = time.monotonic() - begin
+        raise InductorBenchError(f"the worker {lost.message}", "-v shows what it printed") from lost
 
 
 def _outcome(file: _File, method: str, architecture: Architecture) -> CompiledKernel:
@@ -239,7 +198,7 @@ def _outcome(file: _File, method: str, architecture: Architecture) -> CompiledKe
             max_configs=len(variants.max),
             same_candidate_set=variants.same_candidate_set,
             limits=variants.limits,
-            time_s=sum(one.time_s for one in file.candidates),
+            time_s=sum(one.told.get("time_s", 0.0) for one in file.candidates),
         ),
     )
 

@@ -1,56 +1,38 @@
-"""Retuning one kernel: candidates are built side by side, checked against the default, raced, and one may win.
+"""Retuning kernels: candidates are built side by side, checked against the default, raced, and one may win.
 
 A candidate that is wrong, does not build, crashes or hangs costs that candidate only: the worker is replaced, and the
-others are loaded again, which their compiler's cache makes quick.
+others are loaded again, which their compiler's cache makes quick. Several kernels are tuned in step: while candidates
+are built nothing is timed, and while one kernel is timed nothing else runs.
 """
 
 from __future__ import annotations
 
+import contextlib
 import statistics
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
-from ..analysis.race import RacePlan, RaceResult, Runner, race
+from ..analysis.race import RacePlan, RaceResult, race
 from ..errors import InductorBenchError
 from ..launch.session import WorkerLostError, WorkerSession
-from ..records.tuning import Config, TriedCandidate, Tuning
-from .builds import Builders
-from .progress import Progress
+from ..records.tuning import Config, Tuning
+from .builds import Built, Job
+from .candidates import Candidate, Variants, described
+from .search import SEARCHES
 
 BUILD_S = 300.0
 ANSWER_S = 120.0
 METHODS = ("max", "coordesc", "exhaustive")
+"""Of the searches, those that are asked for by name."""
 
+SCREENING = RacePlan(final_rounds=5, most_final_rounds=5)
+FINAL = RacePlan(first_rounds=1, finalists=3)
+WORTH_MOVING = 0.005
+"""By how much another configuration must be ahead for the search to go on from there."""
 
-class Variants(Protocol):
-    """The ways in which one kernel can be changed."""
-
-    @property
-    def now(self) -> Config:
-        """The configuration of the file as it stands."""
-
-    @property
-    def axes(self) -> dict[str, tuple[Any, ...]]:
-        """What can be varied, by name, the present value first."""
-
-    def change(self, config: Config) -> dict[str, Any]:
-        """What a worker needs to make it; :class:`InductorBenchError` where it cannot be."""
-
-
-@dataclass
-class Candidate:
-    """One configuration. ``status`` is empty while it may win; ``base`` is the number of what it raced against."""
-
-    config: Config
-    change: dict[str, Any] | None = None
-    status: str = ""
-    reason: str = ""
-    runner: Runner | None = None
-    base: int = 0
-    checked: bool = False
+Building = Generator[list[Job], list[Built], Tuning]
 
 
 @dataclass
@@ -60,208 +42,243 @@ class Tuner:
     Args:
         file: the standalone file.
         variants: of its kernel.
-        start: starts a worker; the argument names its log.
-        builders: how many candidates are built at a time.
-        progress: is told what happens.
+        worker: the worker that checks and times, a new one after it was lost.
+        numbers: gives numbers that no other kernel has in that worker.
         state: whether cold or warm times are compared.
-        budget_s: after which no further candidates are built; ``None`` for all.
         timeout_s: of each request to a worker; ``None`` for limits that suit what is asked.
+        is_over: whether no further candidates are to be tried.
     """
 
     file: str
     variants: Variants
-    start: Callable[[str], WorkerSession]
-    builders: int
-    progress: Progress
+    worker: Callable[[], WorkerSession]
+    numbers: Iterator[int]
     state: str = "cold"
-    budget_s: float | None = None
     timeout_s: float | None = None
-    plan: RacePlan = field(default_factory=RacePlan)
+    is_over: Callable[[], bool] = lambda: False
     candidates: list[Candidate] = field(default_factory=list)
-    session: WorkerSession | None = None
+    binaries: dict[Any, Candidate] = field(default_factory=dict)
+    loaded: set[int] = field(default_factory=set)
+    loaded_in: WorkerSession | None = None
+    time_s: float = 0.0
 
-    def tune(self, method: str) -> Tuning:
-        """Searches by one of ``METHODS``.
+    def search(self, method: str) -> Building:
+        """Searches by one of ``SEARCHES``.
+
+        Yields:
+            jobs for builders, each with its candidate for a key.
+
+        Receives:
+            what became of them.
 
         Raises:
             InductorBenchError: there is nothing else to try, or the default itself cannot be timed.
         """
-        begin = time.monotonic()
-        self.candidates = [Candidate(self.variants.now, {})]
-        self._crew = Builders(self.file, self.start, self.builders, self._limit(ANSWER_S), self._limit(BUILD_S))
-        try:
-            result = self._descend(begin) if method == "coordesc" else self._race_all(method, begin)
-        finally:
-            self._crew.end()
-            if self.session is not None:
-                self.session.close()
-        return self._outcome(method, result, time.monotonic() - begin)
+        self.candidates = [Candidate(self.variants.now, next(self.numbers), {}, relative=1.0)]
+        search = SEARCHES[method](self.variants)
+        configs, new = next(search), [self.candidates[0]]
+        while True:
+            new += self._add(configs)
+            jobs = [job for one in new if (job := self._job(one)) is not None]
+            if jobs:
+                self._note(new, (yield jobs))
+            began = time.monotonic()
+            self._screen([one for one in new if one.relative is None and not one.status and self._is_right(one)])
+            self.time_s += time.monotonic() - began
+            try:
+                configs, new = search.send(self._best().config), []
+            except StopIteration:
+                break
+            if self.is_over():
+                break
+        began = time.monotonic()
+        entrants, result = self._final(method)
+        self.time_s += time.monotonic() - began
+        return self._outcome(method, entrants, result)
 
-    def _race_all(self, method: str, begin: float) -> tuple[list[int], RaceResult]:
-        propose = single_changes if method == "max" else all_combinations
-        numbers = self._add(propose(self.variants.now, self.variants.axes))
-        entrants = [0, *self._build(numbers, begin)]
-        return self._race(entrants)
-
-    def _descend(self, begin: float) -> tuple[list[int], RaceResult]:
-        """One axis after the other, each from the best so far, until a whole round of them changes nothing."""
-        best, improved = 0, True
-        while improved:
-            improved = False
-            for name, values in self.variants.axes.items():
-                numbers = self._add(single_changes(self.candidates[best].config, {name: values}))
-                built = self._build(numbers, begin)
-                best = self._unless_lost(best)
-                if built:
-                    entrants, result = self._race([best, *built])
-                    improved |= entrants[result.best] != best
-                    best = self._unless_lost(entrants[result.best])
-        return self._race(list(dict.fromkeys([0, best or self._nearest()])))
-
-    def _unless_lost(self, number: int) -> int:
-        return 0 if self.candidates[number].status else number
-
-    def _nearest(self) -> int:
-        """Who came nearest to the default, where nobody was surely faster."""
-        ratios = {
-            number: candidate.runner.ratio.median
-            for number, candidate in enumerate(self.candidates)
-            if not candidate.status and candidate.runner is not None and candidate.runner.ratio is not None
-        }
-        return min(ratios, key=lambda number: ratios[number], default=0)
-
-    def _add(self, configs: Iterable[Config]) -> list[int]:
-        """The numbers of the candidates with those of these configurations that are new."""
+    def _add(self, configs: Sequence[Config]) -> list[Candidate]:
+        """The candidates of those configurations that are new."""
         known = [candidate.config for candidate in self.candidates]
-        numbers = []
+        new = []
         for config in configs:
             if config in known:
                 continue
-            candidate = Candidate(config)
+            candidate = Candidate(config, next(self.numbers), {})
             try:
                 candidate.change = self.variants.change(config)
             except InductorBenchError as error:
                 candidate.status, candidate.reason = "refused", error.message
-            numbers.append(len(self.candidates))
-            self.candidates.append(candidate)
-        return numbers
+            new.append(candidate)
+            known.append(config)
+        self.candidates += new
+        return new
 
-    def _build(self, numbers: Sequence[int], begin: float) -> list[int]:
-        """Builds candidates in parallel and checks them one by one; returns those that may race."""
-        todo = [number for number in numbers if not self.candidates[number].status]
-        if not todo:
-            return []
-        self.progress.stage(f"building {_counted(todo)}")
-        changes = {number: self.candidates[number].change for number in todo}
-        for built in self._crew.build(changes, partial(self._is_over, begin)):
-            candidate = self.candidates[built.number]
-            candidate.status, candidate.reason = built.status, built.reason
-        self.progress.stage(f"checking {_counted(todo)}")
-        return [number for number in todo if not self.candidates[number].status and self._is_right(number)]
+    def _job(self, candidate: Candidate) -> Job | None:
+        request = None if candidate.status else self.variants.building(candidate.config)
+        return None if request is None else Job(candidate.number, self.file, request)
 
-    def _guard(self, number: int, request: Callable[[], Any]) -> Any:
+    def _note(self, new: Sequence[Candidate], built: Sequence[Built]) -> None:
+        """Takes down what became of candidates. What compiles to the same as another need not be timed."""
+        found = {one.key: one for one in built}
+        for candidate in new:
+            one = found.get(candidate.number)
+            if one is None or (candidate is self.candidates[0] and one.status):
+                continue  # the worker that times says it more plainly
+            candidate.status, candidate.reason = one.status, one.reason
+            if isinstance(one.answer, dict) and "digest" in one.answer:
+                digest = (one.answer["digest"], one.answer["shared_memory_bytes"])
+                first = self.binaries.setdefault(digest, candidate)
+                if first is not candidate:
+                    place = self.candidates.index(first) + 1
+                    candidate.status, candidate.reason = "duplicate", f"compiles to what no. {place} does"
+
+    # The one worker that checks and times
+
+    def _session(self) -> WorkerSession:
+        """The worker, with the file loaded."""
+        session = self.worker()
+        if session is not self.loaded_in:
+            default = self.candidates[0].number
+            session.ask({"do": "load", "number": default, "file": self.file}, self._limit(ANSWER_S))
+            for request in self.variants.opening(default):
+                session.ask(request, self._limit(BUILD_S))
+            self.loaded_in, self.loaded = session, {default}
+        return session
+
+    def _guard(self, candidate: Candidate, request: Mapping[str, Any], limit_s: float) -> Any:
         """The answer to a request about one candidate, which pays for it where there is none."""
-        candidate = self.candidates[number]
         try:
-            return request()
+            return self._session().ask(request, self._limit(limit_s))
         except WorkerLostError as lost:
             candidate.status, candidate.reason = lost.kind, lost.message
         except InductorBenchError as error:
             candidate.status, candidate.reason = "refused", error.message
         return None
 
+    def _load(self, candidate: Candidate) -> bool:
+        self._session()
+        if candidate.number not in self.loaded and not candidate.status:
+            of = self.candidates[0].number
+            request = {"do": "vary", "number": candidate.number, "of": of, "change": candidate.change}
+            candidate.compiled = self._guard(candidate, request, BUILD_S) or {}
+            self.loaded.add(candidate.number)
+        return not candidate.status
+
+    def _is_right(self, candidate: Candidate) -> bool:
+        if not self._load(candidate):
+            return False
+        request = {"do": "check", "number": candidate.number, "against": self.candidates[0].number}
+        why = self._guard(candidate, request, ANSWER_S)
+        if why:
+            candidate.status, candidate.reason = "wrong", why
+        return not candidate.status
+
+    def _drop(self, candidates: Sequence[Candidate]) -> None:
+        """Frees what the worker keeps for candidates that are not timed again."""
+        numbers = [one.number for one in candidates if one.number in self.loaded]
+        if numbers and self.loaded_in is not None and self.loaded_in.alive:
+            self.loaded -= set(numbers)
+            with contextlib.suppress(WorkerLostError):  # then there is nothing left to free
+                self.loaded_in.ask({"do": "drop", "numbers": numbers}, self._limit(ANSWER_S))
+
     def _limit(self, usual_s: float) -> float:
         return self.timeout_s or usual_s
 
-    def _is_over(self, begin: float) -> bool:
-        return self.budget_s is not None and time.monotonic() - begin > self.budget_s
+    # Races
 
-    # The one worker that checks and times
+    def _screen(self, new: Sequence[Candidate]) -> None:
+        """Times new candidates beside the best so far, until it is known how far each is from it."""
+        while new:
+            base = self._best()
+            entrants, result = self._race([base, *new], SCREENING)
+            new = [one for one in new if not one.status]
+            if base.status:
+                continue  # it was lost on the way, and what others are in units of it is not known
+            ratios = [runner.ratio.median if runner.ratio else None for runner in result.runners]
+            ahead = min([1.0, *(ratio for ratio in ratios if ratio is not None)])
+            for candidate, runner, ratio in zip(entrants[1:], result.runners[1:], ratios[1:], strict=True):
+                behind = ratio if ratio is not None else (runner.behind or 1.0) * ahead
+                candidate.relative = behind * (base.relative or 1.0)
+            break
+        self._drop([one for one in self.candidates[1:] if one not in self._foremost(FINAL.finalists)])
 
-    def _worker(self) -> WorkerSession:
-        """The worker, with the default and every candidate that is still in the race loaded."""
-        if self.session is not None and self.session.alive:
-            return self.session
-        self.session = self.start("race")
-        self.session.ask({"do": "load", "number": 0, "file": self.file}, self._limit(ANSWER_S))
-        for number, candidate in enumerate(self.candidates):
-            if candidate.checked and not candidate.status:
-                self._load(number)
-        return self.session
+    def _foremost(self, count: int) -> list[Candidate]:
+        """The fastest so far beside the default."""
+        left = [one for one in self.candidates[1:] if one.relative is not None and not one.status]
+        return sorted(left, key=lambda one: one.relative or 1.0)[:count]
 
-    def _load(self, number: int) -> bool:
-        request = {"do": "vary", "number": number, "of": 0, "change": self.candidates[number].change}
-        self._guard(number, partial(self._worker().ask, request, self._limit(BUILD_S)))
-        return not self.candidates[number].status
+    def _best(self) -> Candidate:
+        """Where the search stands: the fastest that is clearly ahead of the default, or else that."""
+        for candidate in self._foremost(1):
+            if (candidate.relative or 1.0) < 1 - WORTH_MOVING:
+                return candidate
+        return self.candidates[0]
 
-    def _is_right(self, number: int) -> bool:
-        candidate = self.candidates[number]
-        if not self._load(number):
-            return False
-        request = {"do": "check", "number": number, "against": 0}
-        why = self._guard(number, partial(self._worker().ask, request, self._limit(ANSWER_S)))
-        if why:
-            candidate.status, candidate.reason = "wrong", why
-        candidate.checked = not candidate.status
-        return candidate.checked
+    def _final(self, method: str) -> tuple[list[Candidate], RaceResult]:
+        """The default against the fastest, by fresh samples: the best of many equals looks faster than it is."""
+        while True:
+            finalists = self._foremost(FINAL.finalists)
+            if not finalists:
+                raise InductorBenchError(*self._nothing_tried(method))
+            entrants, result = self._race([self.candidates[0], *finalists], FINAL)
+            if result.contender is not None:
+                break
+        for candidate in entrants:
+            candidate.last = True
+        return entrants, result
 
-    def _race(self, entrants: list[int]) -> tuple[list[int], RaceResult]:
-        entrants = [number for number in entrants if not self.candidates[number].status]
-        self.progress.stage(f"timing {_counted(entrants)}")
-        conversation = race(len(entrants), plan=self.plan)
+    def _race(self, entrants: list[Candidate], plan: RacePlan) -> tuple[list[Candidate], RaceResult]:
+        conversation = race(len(entrants), plan=plan)
         order = next(conversation)
         while True:
             times = self._sample([entrants[place] for place in order])
             try:
-                order = conversation.send([times.get(entrants[place]) for place in order])
+                order = conversation.send([times.get(entrants[place].number) for place in order])
             except StopIteration as end:
                 result: RaceResult = end.value
-                for number, runner in zip(entrants, result.runners, strict=True):
-                    self.candidates[number].runner, self.candidates[number].base = runner, entrants[0]
+                for candidate, runner in zip(entrants, result.runners, strict=True):
+                    candidate.runner = runner
                 return entrants, result
 
-    def _sample(self, order: list[int]) -> dict[int, float]:
+    def _sample(self, order: Sequence[Candidate]) -> dict[int, float]:
         """The times of candidates that are sampled in this order; without those that fail, which are out."""
         while True:
-            left = [number for number in order if not self.candidates[number].status]
-            session = self._worker()
+            left = [one.number for one in order if one is self.candidates[0] or self._load(one)]
+            session = self._session()
             try:
-                times = session.ask({"do": "sample", "order": left, "state": self.state}, self._limit(ANSWER_S))
-                return dict(zip(left, times, strict=True))
+                request = {"do": "sample", "order": left, "state": self.state}
+                return dict(zip(left, session.ask(request, self._limit(ANSWER_S)), strict=True))
             except WorkerLostError as lost:
                 self._blame(session.part, lost.kind, lost.message)
             except InductorBenchError as error:
                 self._blame(session.part, "refused", error.message)
 
     def _blame(self, number: Any, status: str, reason: str) -> None:
-        if not number:
+        blamed = next((one for one in self.candidates[1:] if one.number == number), None)
+        if blamed is None:
             raise InductorBenchError(f"the kernel as it stands cannot be timed: {reason}")
-        candidate = self.candidates[number]
-        candidate.status, candidate.reason = status, reason
+        blamed.status, blamed.reason = status, reason
 
     # What came of it
 
-    def _outcome(self, method: str, raced: tuple[list[int], RaceResult], time_s: float) -> Tuning:
-        entrants, result = raced
-        tried = sum(candidate.runner is not None and not candidate.status for candidate in self.candidates[1:])
-        if not tried:
-            raise InductorBenchError(*self._nothing_tried(method))
+    def _outcome(self, method: str, entrants: Sequence[Candidate], result: RaceResult) -> Tuning:
         best = entrants[result.best]
         winner, default = result.runners[result.best], result.runners[0]
-        shown = result.contender if result.contender is not None else 0
+        contender = result.runners[result.contender if result.contender is not None else 0]
         default_s, best_s = (statistics.median(runner.samples) for runner in (default, winner))
+        self._drop(self.candidates)
         return Tuning(
             method=method,
             state=self.state,
-            candidates=tuple(self._row(number, best) for number in range(len(self.candidates))),
-            tried=tried,
+            candidates=tuple(described(one, self.candidates[0], best) for one in self.candidates),
+            tried=sum(one.relative is not None and not one.status for one in self.candidates[1:]),
             default_s=default_s,
             best_s=best_s,
             speedup=1 / winner.ratio.median if winner.ratio else 1.0,
             verdict=result.verdict,
-            best_config=self.candidates[best].config,
-            ratio=result.runners[shown].ratio,
-            time_s=time_s,
+            best_config=best.config,
+            ratio=contender.ratio,
+            time_s=self.time_s,
         )
 
     def _nothing_tried(self, method: str) -> tuple[str, str]:
@@ -271,47 +288,3 @@ class Tuner:
         first = others[0]
         hint = "give it more time with --budget" if first.status == "untried" else ""
         return f"none of {len(others)} candidates could be timed; the first: {first.status}, {first.reason}", hint
-
-    def _row(self, number: int, best: int) -> TriedCandidate:
-        candidate = self.candidates[number]
-        runner = candidate.runner
-        samples = runner.samples if runner else ()
-        status, reason = candidate.status, candidate.reason
-        if not status and runner is not None:
-            status = "best" if number == best and best else "default" if number == 0 else "slower"
-            if runner.place == "final" and status == "slower":
-                status = "finalist"
-            reason = self._how_far(candidate, runner)
-        return TriedCandidate(
-            config=candidate.config,
-            status=status or "default",
-            reason=reason,
-            median_s=statistics.median(samples) if samples else None,
-            samples=len(samples),
-            samples_s=tuple(samples),
-            ratio=runner.ratio if runner and not candidate.base else None,
-        )
-
-    def _how_far(self, candidate: Candidate, runner: Runner) -> str:
-        if runner.behind:
-            return f"{runner.behind:.2f}x the best"
-        if candidate.base and runner.ratio:
-            return f"{runner.ratio.median:.3f}x the best before it"
-        return ""
-
-
-def _counted(candidates: Sequence[int]) -> str:
-    return f"{len(candidates)} candidate{'s' * (len(candidates) != 1)}"
-
-
-def single_changes(now: Config, axes: dict[str, tuple[Any, ...]]) -> Iterable[Config]:
-    """Every configuration that differs from ``now`` on one axis."""
-    return ({**now, name: value} for name, values in axes.items() for value in values if value != now.get(name))
-
-
-def all_combinations(now: Config, axes: dict[str, tuple[Any, ...]]) -> Iterable[Config]:
-    """Every combination of all axes but ``now``, those with fewest changes first."""
-    every: list[Config] = [dict(now)]
-    for name, values in axes.items():
-        every = [{**one, name: value} for one in every for value in values]
-    return sorted((one for one in every if one != now), key=lambda one: sum(one[name] != now[name] for name in axes))

@@ -1,0 +1,66 @@
+"""The candidates of one kernel's retune: what each is, and what became of it."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from ..analysis.race import Runner
+from ..records.tuning import Config, TriedCandidate
+from .search import Space
+
+
+class Variants(Space, Protocol):
+    """The ways in which one kernel can be changed."""
+
+    def change(self, config: Config) -> dict[str, Any]:
+        """What a worker needs to make it; :class:`InductorBenchError` where it cannot be."""
+
+    def building(self, config: Config) -> dict[str, Any] | None:
+        """What a worker that only builds is asked for it; ``None`` where there is nothing to build."""
+
+    def opening(self, number: int) -> Sequence[dict[str, Any]]:
+        """What a worker is asked after it has loaded the file under this number, and before it varies the kernel."""
+
+
+@dataclass
+class Candidate:
+    """One configuration. ``status`` is empty while it may win; ``number`` is what workers know it by.
+
+    ``compiled`` is what is known of what it was compiled to. ``relative`` is its time in units of the default's as far as screening tells, ``runner`` what became of it in its
+    last race, and ``last`` whether that was the final.
+    """
+
+    config: Config
+    number: int
+    change: dict[str, Any]
+    status: str = ""
+    reason: str = ""
+    compiled: dict[str, Any] = field(default_factory=dict)
+    relative: float | None = None
+    runner: Runner | None = None
+    last: bool = False
+
+
+def described(candidate: Candidate, default: Candidate, best: Candidate) -> TriedCandidate:
+    """A candidate as the record has it; ``best`` is the default where nothing was surely faster."""
+    is_default = candidate is default
+    samples = candidate.runner.samples if candidate.runner else ()
+    status, reason = candidate.status, candidate.reason
+    if not status:
+        status = "default" if is_default else "finalist" if candidate.last else "slower"
+        status = "best" if candidate is best and not is_default else status
+        if status == "slower" and candidate.relative is not None:
+            reason = f"{candidate.relative / min(best.relative or 1.0, 1.0):.2f}x the best"
+    return TriedCandidate(
+        config=candidate.config,
+        status=status,
+        reason=reason,
+        median_s=statistics.median(samples) if samples else None,
+        samples=len(samples),
+        samples_s=tuple(samples),
+        ratio=candidate.runner.ratio if candidate.runner and candidate.last else None,
+        **{name: candidate.compiled.get(name) for name in ("registers", "spills", "shared_memory_bytes")},
+    )
