@@ -20,6 +20,16 @@ _RESULTS_OF_ARGUMENT_TYPE = {
 _METHODS = {"copy_": "default", "zero_": "default", "fill_": "Scalar"}
 """Methods of tensors that launch something, and their overloads."""
 
+_PARAMETERS = {
+    "aten.convolution.default": (
+        *("input", "weight", "bias", "stride", "padding", "dilation", "transposed", "output_padding", "groups"),
+    )
+}
+"""Of operators whose calls name what is passed on by place: a running module's call has it there."""
+
+_UNITS = ("alpha", "beta")
+"""Of products and sums: 1 where nothing is said, and then not passed on."""
+
 _ATTENTION = "aten._scaled_dot_product_"
 
 
@@ -69,6 +79,10 @@ def describe_operator(
     named = {keyword.arg: keyword.value for keyword in keywords if keyword.arg is not None}
     if len(named) != len(keywords):
         return None
+    named = {name: value for name, value in named.items() if name not in _UNITS or ast.unparse(value) != "1"}
+    rest = _PARAMETERS.get(overload, ())[len(arguments) :]
+    if named.keys() >= set(rest):
+        arguments = [*arguments, *(named.pop(name) for name in rest)]
     count = len(arguments)
     written = [count + index for index, name in enumerate(named) if name == "out"]
     written += [0] if overload.split(".")[1].endswith("_") else []

@@ -92,7 +92,8 @@ def describe_exception(error: BaseException, for_memory: str = "try a smaller --
     first = (str(error).strip().splitlines() or [""])[0]
     allocator = first.partition("DefaultCPUAllocator: ")[2]
     if isinstance(error, MemoryError) or name == "OutOfMemoryError" or allocator:
-        return {"kind": "memory", "message": f"out of memory: {allocator or first}", "hint": for_memory}
+        message = ": ".join(filter(None, ["out of memory", allocator or first]))
+        return {"kind": "memory", "message": message, "hint": for_memory}
     return {"kind": "raised", "message": f"{name}: {first}" if first else name, "hint": ""}
 
 

@@ -20,7 +20,7 @@ from inductor_bench.records.architectures import Architecture
 from inductor_bench.records.tuning import Config
 from inductor_bench.store import codec
 
-from .bench_kernels import Kernel, OperatorBenchKernel, TritonBenchKernel, open_kernel, tensors_differ
+from .bench_kernels import REFUSALS, Kernel, OperatorBenchKernel, TritonBenchKernel, open_kernel, tensors_differ
 from .device_use import ClockWatch, describe_clocks, find_use
 from .driver import driver_of_current_gpu
 
@@ -73,7 +73,10 @@ class Bench:
             InductorBenchError: it cannot be done, in words for the user.
         """
         request = dict(request)
-        return self._verbs[request.pop("do")](**request)
+        try:
+            return self._verbs[request.pop("do")](**request)
+        except REFUSALS as error:
+            raise InductorBenchError(str(error)) from error
 
     def broken(self) -> bool:
         """Whether the device can no longer be used by this process, as after an illegal access on a GPU."""

@@ -29,8 +29,8 @@ class Variants(Space, Protocol):
 class Candidate:
     """One configuration. ``status`` is empty while it may win; ``number`` is what workers know it by.
 
-    ``compiled`` is what is known of what it was compiled to. ``relative`` is its time in units of the default's as far as screening tells, ``runner`` what became of it in its
-    last race, and ``last`` whether that was the final.
+    ``compiled`` is what is known of what it was compiled to. ``relative`` is its time in units of the default's as far
+    as screening tells, ``runner`` what became of it in its last race, and ``last`` whether that was the final.
     """
 
     config: Config

@@ -27,8 +27,8 @@ ANSWER_S = 120.0
 METHODS = ("max", "coordesc", "exhaustive")
 """Of the searches, those that are asked for by name."""
 
-SCREENING = RacePlan(final_rounds=5, most_final_rounds=5)
-FINAL = RacePlan(first_rounds=1, finalists=3)
+SCREENING = RacePlan(first_rounds=2, first_limit=1.25, later_rounds=2, final_rounds=4, most_final_rounds=4)
+FINAL = RacePlan(first_rounds=1, final_rounds=10)
 WORTH_MOVING = 0.005
 """By how much another configuration must be ahead for the search to go on from there."""
 

@@ -53,7 +53,9 @@ class GpuTimer:
             allocated. It tells how many copies and launches a sample needs, and whether graphs can be captured.
         moved: the bytes that a call moves; otherwise the extent of its tensors counts.
         reset: the storages to reset before every call.
+        kept: the storages to put back between samples; all that a call writes where ``None``.
         window_s: about how long the GPU works for each of the two windows of a sample.
+        warm_up_s: how long it works before, for the clocks to rise.
 
     Attributes:
         method: ``graphs``, or why events around plain launches have to do: these include the time that the host needs
@@ -67,18 +69,20 @@ class GpuTimer:
         bind: Bind,
         moved: int | None = None,
         reset: Sequence[int] = (),
+        kept: Sequence[int] | None = None,
         window_s: float = WINDOW_S,
+        warm_up_s: float = WARM_UP_S,
     ) -> None:
         self.launch, self.copies, self.reset, self.window_s = launch, [arguments], sorted(set(reset)), window_s
-        kept = {*mutated_storages(launch), *reset}
-        self.originals = {index: arguments.storages[index].clone() for index in sorted(kept)}
+        kept = mutated_storages(launch) if kept is None else kept
+        self.originals = {index: arguments.storages[index].clone() for index in sorted({*kept, *reset})}
         properties = torch.cuda.get_device_properties(torch.cuda.current_device())
         self.cache_bytes = int(getattr(properties, "L2_cache_size", 0)) or 64 << 20
         self.flushed: torch.Tensor | None = None
         self.sink: torch.Tensor | None = None
         self.method = "graphs"
         call = bind(arguments)
-        self.estimate, result_bytes = self._estimate(call)
+        self.estimate, result_bytes = self._estimate(call, warm_up_s)
         self._make_copies(moved or touched_bytes(launch), result_bytes)
         self.warm_launches = max(4, min(round(COLD_GRAPH_S / self.estimate), MOST_LAUNCHES)) // 4 * 4
         self._reset_time: dict[str, float] = {}
@@ -150,7 +154,7 @@ class GpuTimer:
 
         return sample
 
-    def _estimate(self, call: Callable[[], Any]) -> tuple[float, int]:
+    def _estimate(self, call: Callable[[], Any], warm_up_s: float) -> tuple[float, int]:
         """Seconds of a call, roughly, and the bytes that it allocates; the clocks have risen afterwards."""
         arguments = self.copies[0]
         self._reset(arguments)
@@ -162,7 +166,7 @@ class GpuTimer:
             call()
 
         spent, best = 0.0, float("inf")
-        while spent < WARM_UP_S:
+        while spent < warm_up_s:
             window = self._window(launch, 5)
             spent, best = spent + max(window, 1e-4), min(best, window / 5)
         self.restore()
@@ -268,10 +272,11 @@ def measure_cuda(
     bind: Bind,
     moved: int | None = None,
     reset: Sequence[int] = (),
+    kept: Sequence[int] | None = None,
 ) -> dict[str, Any]:
     """Times a recorded launch: ``{cold, warm, method}``; a timing as :func:`summarize` has it, ``method`` as
     :class:`GpuTimer`, whose arguments these are."""
-    timer = GpuTimer(launch, arguments, bind, moved, reset)
+    timer = GpuTimer(launch, arguments, bind, moved, reset, kept)
     call = timer.bind(bind)
     cold, warm = ([take(call) for _ in range(SAMPLES)] for take in (timer.cold, timer.warm))
     timer.restore()

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from .arguments import Arguments, build_arguments, touched_bytes, with_zeros, written_tensors
+from .arguments import Arguments, build_arguments, mutated_storages, touched_bytes, with_zeros, written_tensors
 from .command import profile_call, read_options, show_check, show_result
 from .comparison import fingerprint, same
 from .timing_cuda import measure_cuda
@@ -33,6 +33,7 @@ class TritonKernel:
         self.names = self._tensor_names()
         self.zeroed = self._zeroed_storages()
         self.reset = self._reset_storages()
+        self.kept = self._kept_storages()
 
     def make_arguments(self, seed: int = 0) -> Arguments:
         """The arguments of the recorded launch."""
@@ -60,7 +61,7 @@ class TritonKernel:
 
     def measure(self, arguments: Arguments) -> dict[str, Any]:
         """Times the kernel with these arguments: ``{cold, warm, method}``."""
-        return measure_cuda(self.launch, arguments, self._bind, self.moved_bytes(), self.reset)
+        return measure_cuda(self.launch, arguments, self._bind, self.moved_bytes(), self.reset, self.kept)
 
     def measure_with_zeros(self) -> dict[str, Any] | None:
         """The times with zeros in place of all whole numbers, as Inductor's own harness has them.
@@ -163,3 +164,13 @@ class TritonKernel:
             if view and view["dtype"] in WHOLE_NUMBERS and read and not name.startswith(SCRATCH):
                 found.add(view["storage"])
         return sorted(found)
+
+    def _kept_storages(self) -> list[int]:
+        """The storages that a call may both read and write; what Inductor names an output is only written."""
+        source = str(getattr(self.kernel.fn, "src", "atomic"))
+        written = mutated_storages(self.launch)
+        if getattr(self.kernel, "custom_kernel", False) or "atomic" in source or not self.names:
+            return written
+        views = [(name, self.launch["arguments"][index]["tensor"]["storage"]) for index, name in self.names.items()]
+        read = {storage for name, storage in views if not name.startswith("out_ptr")}
+        return [storage for storage in written if storage in read]
