@@ -205,7 +205,6 @@ def _by_hand(request: dict[str, object], folder: Path) -> tuple[float, float]:
         "TORCHINDUCTOR_CACHE_DIR": str(cache),
         "TORCHINDUCTOR_UNIQUE_KERNEL_NAMES": "1",
         "TORCHINDUCTOR_BENCHMARK_KERNEL": "1",
-        "TMPDIR": str(folder),
     }
     log = folder / "program.log"
     command = f"{sys.executable} -m inductor_bench.worker.programs {job} 2> {log}"

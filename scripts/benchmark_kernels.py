@@ -174,11 +174,13 @@ class Trial:
         self._began = self._said = time.monotonic()
 
     async def run(self) -> None:
-        await self._try_each("check", self.outcomes, self._options.jobs)
-        # What found no room beside the others may find it alone.
-        await self._try_each("check", [one for one in self.outcomes if OUT_OF_MEMORY in one.why], 1)
-        ran = sorted((one for one in self.dear if one.ran), key=lambda one: -one.weight_s)
-        await self._try_each("time", ran, 1, time.monotonic() + self._options.budget)
+        if self._options.checks:
+            await self._try_each("check", self.outcomes, self._options.jobs)
+            # What found no room beside the others may find it alone.
+            await self._try_each("check", [one for one in self.outcomes if OUT_OF_MEMORY in one.why], 1)
+        sound = [one for one in self.dear if one.ran or not self._options.checks]
+        sound.sort(key=lambda one: -one.weight_s)
+        await self._try_each("time", sound, 1, time.monotonic() + self._options.budget)
 
     async def _try_each(self, task: str, chosen: list[Outcome], jobs: int, deadline: float = float("inf")) -> None:
         left = iter(chosen)
@@ -264,6 +266,7 @@ def read_options() -> argparse.Namespace:
     parser.add_argument("folders", metavar="RUN", type=Path, nargs="+")
     jobs = min(os.cpu_count() or 1, MOST_JOBS)
     parser.add_argument("--jobs", type=int, default=jobs, help=f"processes that check files ({jobs})")
+    parser.add_argument("--no-checks", dest="checks", action="store_false", help="time the files only")
     parser.add_argument("--at-least", type=float, default=10e-6, help="seconds a launch; shorter ones are not timed")
     parser.add_argument("--budget", type=float, default=120.0, help="seconds for the timing as a whole (120)")
     parser.add_argument("--limit", type=float, default=120.0, help="seconds for one file, then it has failed (120)")

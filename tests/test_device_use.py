@@ -186,6 +186,13 @@ def test_our_own_processes_are_no_other_job(monkeypatch: pytest.MonkeyPatch) -> 
     assert (use.gpu, use.busy, use.held_bytes) == (2, pytest.approx(0.85), 39 * GIB)
 
 
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="parents are told by /proc")
+def test_a_program_that_waits_for_us_is_no_other_job() -> None:
+    told = [GpuProcess(os.getppid(), 3 * GIB)]
+    use = find_use(FakeDriver(told, [0.0] * 4, 4 * GIB), pause=lambda seconds: None)
+    assert (use.processes, use.held_bytes) == ((), GIB)
+
+
 def test_a_driver_that_says_little_is_believed_in_that() -> None:
     assert find_use(FakeDriver([], [None] * 4, None), pause=lambda seconds: None) == DeviceUse(2)
 

@@ -30,9 +30,10 @@ POSITIVE = click.FloatRange(min=0, min_open=True)
     is_flag=False,
     flag_value="max",
     type=click.Choice(["max", "coordesc", "exhaustive"]),
-    help="Retune a kernel that runs on the CPU: every single change (max), one knob after the other from the best so "
-    "far (coordesc), or every combination (exhaustive). With --target: Inductor's max-autotune set, or a wide grid.",
+    help="Retune: every config of Inductor's max-autotune, on a CPU every single change (max); one knob after the "
+    "other from the best so far (coordesc); all combinations (exhaustive). With --compare, both kernels.",
 )
+@click.option("--configs", is_flag=True, help="Time every config that Inductor chooses from; none wins.")
 @click.option("--budget", "budget_s", metavar="SECONDS", type=POSITIVE, help="Build no more candidates after that.")
 @click.option(
     "--state",
@@ -42,7 +43,7 @@ POSITIVE = click.FloatRange(min=0, min_open=True)
     help="What candidates are compared by: times with their data out of the caches, or in them.",
 )
 @click.option("--save", metavar="PATH", type=click.Path(path_type=Path), help="Write the winner as a standalone file.")
-@click.option("--compare", "other", metavar="OTHER", help="Time FILE and OTHER in turn and say which is faster.")
+@click.option("--compare", "other", metavar="OTHER", help="Time FILE and OTHER in turn: as they stand, in one config.")
 @click.option("--other-python", metavar="PATH", help="The interpreter to run OTHER under, as one with another torch.")
 @click.option(
     "--target",
@@ -65,7 +66,8 @@ def command(**values: Any) -> int:
     \b
     inductor-bench kernel runs/train-1/kernels/triton_poi_fused_relu_0.py
     inductor-bench kernel 'runs/train-1#cpp_fused_*' --autotune
-    inductor-bench kernel edited.py --compare original.py
+    inductor-bench kernel original.py --compare edited.py
+    inductor-bench kernel triton_red_fused_mean_3.py --configs
     inductor-bench kernel 'runs/train-1#triton_red_*' --target sm_90 --autotune
     inductor-bench kernel 'runs/train-1#triton_*' --target sm_90 --autotune
 
@@ -83,8 +85,9 @@ def command(**values: Any) -> int:
     other, other_python = values.pop("other"), values.pop("other_python")
     if other_python and not other:
         raise UsageError("--other-python is for --compare", "add --compare OTHER")
-    if other and (values["autotune"] or values["save"]):
-        raise UsageError("--compare leaves both kernels as they are", "leave out --autotune, or retune one by itself")
+    if other and (values["configs"] or values["save"]):
+        refused = "--configs" if values["configs"] else "--save"
+        raise UsageError(f"{refused} is for kernels by themselves, not for --compare", "leave one of them out")
     with Console(quiet=quiet, verbose=verbose) as console:
         if other:
             return _compare(KernelOptions(**values), other, other_python, console, form)
@@ -124,7 +127,7 @@ def _compile(values: dict[str, Any], console: Console, form: str) -> int:
 
 
 def _compare(options: KernelOptions, other: str, python: str | None, console: Console, form: str) -> int:
-    from ..report.kernel_screen import comparison_screen
+    from ..report.comparison_screen import comparison_screen
     from ..report.terminal import print_lines, width_of
     from ..workflows.comparison import run_comparison
 
@@ -135,7 +138,7 @@ def _compare(options: KernelOptions, other: str, python: str | None, console: Co
         drawing = console.drawing()
         print_lines(comparison_screen(comparison, width_of(drawing)), drawing)
     wrong = any(kernel.checked is False for kernel in (comparison.first, comparison.second))
-    return EXIT_FAILURE if wrong or comparison.alike is False else EXIT_OK
+    return EXIT_FAILURE if wrong or comparison.failures or comparison.alike is False else EXIT_OK
 
 
 def _show(outcome: KernelOutcome, console: Console) -> None:
@@ -143,5 +146,5 @@ def _show(outcome: KernelOutcome, console: Console) -> None:
     from ..report.terminal import print_lines, width_of
 
     drawing = console.drawing()
-    seen = (outcome.kernels, outcome.failures, outcome.environment, width_of(drawing), outcome.saved)
+    seen = (outcome.kernels, outcome.failures, outcome.environment, width_of(drawing), outcome.saved, outcome.retune_s)
     print_lines(kernel_screen(*seen), drawing)

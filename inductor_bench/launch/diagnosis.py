@@ -12,11 +12,15 @@ _REMEDIES = (
     (r"InvalidCxxCompiler|No working C\+\+ compiler", "install a C++ compiler (g++), or name one in CXX"),
     (r"No module named 'torch'", "name an interpreter that has torch with --python"),
     (r"No module named '([\w.]+)'", r"install \1 for the interpreter that runs it, or name another with --python"),
+    (
+        r"needs (torch|triton), which is not installed",
+        r"install \1 for the interpreter that runs it, or name another with --python",
+    ),
     (r"TritonMissing|[Cc]annot find a working triton", "install triton; `inductor-bench doctor` says what is there"),
     (r"[Oo]ut of memory|OutOfMemoryError|MemoryError", "try a smaller batch, or free memory that others hold"),
     (r"No space left on device|Disk quota exceeded", "free some space or choose another folder with -o"),
     (
-        r"No CUDA GPUs are available|no NVIDIA driver|not compiled with CUDA",
+        r"No CUDA GPUs are available|no NVIDIA driver|not compiled with CUDA|needs a GPU|ran on a GPU",
         "this torch sees no CUDA device; `inductor-bench doctor` says what it sees",
     ),
 )

@@ -21,7 +21,7 @@ GRACE_S = 3.0
 """How long a process may take to end after SIGTERM, and its output pipe to close after its end."""
 
 MARK = "INDUCTOR_BENCH_PROCESS"
-"""Marks everything that one child started: its value is the child's own, and is inherited."""
+"""Marks everything that one child started, and what these started: its value begins with that of the child."""
 
 TAIL_LINES = 15
 
@@ -91,7 +91,8 @@ class ChildProcess:
             self._stream = log.open("a", encoding="utf-8", errors="replace")
         except OSError as error:
             raise InductorBenchError(f"cannot write {log}: {error.strerror or error}") from error
-        self._log, self._mark, self._begin = log, uuid.uuid4().hex, time.monotonic()
+        self._log, self._begin = log, time.monotonic()
+        self._mark = environment.get(MARK, "") + uuid.uuid4().hex
         self._time_s: float | None = None
         try:
             self._child = subprocess.Popen(
@@ -181,7 +182,7 @@ def _marked(mark: str) -> list[psutil.Process]:
     found = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
-            if process.environ().get(MARK) == mark:
+            if process.environ().get(MARK, "").startswith(mark):
                 found.append(process)
     return found
 

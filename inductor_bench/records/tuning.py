@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from .run import Failure
+
 Config = dict[str, Any]
 """What distinguishes a candidate: block sizes, ``num_warps`` and ``num_stages``; threads, flags; an implementation."""
 
@@ -39,11 +41,11 @@ class Ratio:
 class TriedCandidate:
     """One candidate of a retune and what became of it.
 
-    ``status`` is ``default``, ``best``, ``finalist``, ``slower`` (dropped in the race), ``duplicate`` (compiles to what
-    another does), ``wrong`` (its outputs differ), ``spills``, ``refused`` (it does not compile or fit here),
-    ``crashed`` or ``hung``; ``compiled`` and ``untried`` where nothing was timed; ``reason`` says more. ``median_s``
-    is of ``samples_s``, those that it was judged by, in the order in which they were taken; the last five are what it
-    was compiled to, where that is known.
+    ``status`` is ``default``, ``best``, ``finalist``, ``slower`` (dropped in the race), ``timed`` (where none is to
+    win), ``duplicate`` (compiles to what another does), ``wrong`` (its outputs differ), ``spills``, ``refused`` (it
+    does not compile or fit here), ``crashed`` or ``hung``; ``compiled`` and ``untried`` where nothing was timed;
+    ``reason`` says more. ``median_s`` is of ``samples_s``, those that it was judged by, in the order in which they were
+    taken; the last five are what it was compiled to, where that is known.
     """
 
     config: Config
@@ -67,7 +69,8 @@ class Tuning:
     ``tried`` counts the candidates beside the default that were checked and timed. ``default_s`` and ``best_s`` are
     medians of the same final rounds. ``verdict`` and ``ratio`` (over the default, in these rounds) are those of the
     best contender. Where it was surely faster it is the best, and ``speedup`` is the inverse of its ratio; otherwise
-    the best is the default, and ``speedup`` 1. ``state`` says which times were compared: ``cold`` or ``warm``.
+    the best is the default, and ``speedup`` 1. ``state`` says which times were compared: ``cold`` or ``warm``. The
+    ``method`` ``configs`` times what Inductor itself chooses from; none of them wins, and there is no ``verdict``.
     """
 
     method: str
@@ -153,17 +156,40 @@ class MeasuredKernel:
 
 
 @dataclass(frozen=True)
-class Comparison:
-    """Two files that were timed in turn. ``ratio`` is the second's time over the first's, ``verdict`` the second's.
+class Pairing:
+    """Two kernels that were timed in turn, each in a configuration.
 
-    ``difference`` is empty where both compute the same; otherwise what differs, or why it cannot be told.
-    ``alike`` is ``None`` where it cannot be told.
+    ``ratio`` is the second's time over the first's, ``verdict`` the second's; ``first_s`` and ``second_s`` are medians
+    of the same rounds. Where it could not be done there is none of that, and ``reason`` says why.
+    """
+
+    first_config: Config
+    second_config: Config
+    first_s: float | None = None
+    second_s: float | None = None
+    ratio: Ratio | None = None
+    verdict: str = ""
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Two kernels, and what they take beside each other.
+
+    ``same_config`` has the second in the configuration of the first: what is left of the difference is the code's.
+    ``best_of_each`` has both as they came out of a retune, where there was one. Either is ``as_they_stand`` again where
+    that has its configurations. ``difference`` is empty where both compute the same; otherwise what differs, or why
+    it cannot be told, ``alike`` being ``None``. ``failures`` says which of them could not be retuned, ``notes`` what
+    makes the times of both less comparable.
     """
 
     first: MeasuredKernel
     second: MeasuredKernel
     state: str
-    ratio: Ratio
-    verdict: str
+    as_they_stand: Pairing
+    same_config: Pairing
+    best_of_each: Pairing | None = None
     difference: str = ""
     alike: bool | None = None
+    failures: tuple[Failure, ...] = ()
+    notes: tuple[str, ...] = ()

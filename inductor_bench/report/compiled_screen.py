@@ -12,8 +12,8 @@ from ..records.compilation import CompiledCandidates, CompiledKernel
 from ..records.run import Failure
 from ..records.tuning import Config, TriedCandidate
 from . import names
-from .kernel_screen import config_words
 from .layout import Column, Line, Word, header, row, wrapped
+from .tuning_screen import config_words
 
 MOST_CANDIDATES = 20
 SPILLS_TOO_MUCH = 16

@@ -9,15 +9,13 @@ from pathlib import Path
 from .. import units
 from ..records.category import Category
 from ..records.run import Environment, Failure
-from ..records.tuning import Comparison, Config, MeasuredKernel, Timing, TriedCandidate, Tuning
+from ..records.tuning import MeasuredKernel, Timing
 from . import names
 from .counter_words import counter_words
 from .layout import Column, Line, Word, bullet, columns, header, row, wrapped
+from .tuning_screen import MOST_CANDIDATES, MOST_OF_MANY, config_words, summary_line, tuning_lines
 
-MOST_CANDIDATES = 20
 _ROOFS = {"memory": "DRAM", "cache": "cache", "compute": "FLOP/s"}
-_STYLES = {"faster": "good", "slower": "bad", "undecided": "warn"}
-_ORDER = ("best", "default", "finalist", "slower")
 
 
 def kernel_screen(
@@ -26,6 +24,7 @@ def kernel_screen(
     environment: Environment,
     width: int,
     saved: Sequence[Path] = (),
+    retune_s: float = 0.0,
 ) -> Iterator[Line]:
     """The whole screen.
 
@@ -35,13 +34,24 @@ def kernel_screen(
         environment: of the process that measured.
         width: columns; 80 at least for a table that does not wrap.
         saved: the files that winners were written to.
+        retune_s: what the retune of all of them took.
     """
     if kernels:
         yield from _title(kernels, environment, width)
-        yield from _table(kernels, width)
-    for kernel in kernels:
-        if kernel.tuning is not None:
-            yield from _tuning(kernel, kernel.tuning, width)
+        yield from kernel_table(kernels, width)
+    tuned = [(kernel, kernel.tuning) for kernel in kernels if kernel.tuning is not None]
+    for kernel, tuning in tuned:
+        among_many = len(tuned) > 1 and tuning.verdict
+        yield from tuning_lines(kernel, tuning, width, MOST_OF_MANY if among_many else MOST_CANDIDATES)
+    yield from failure_lines(failures, width)
+    yield from summary_line(kernels, retune_s)
+    for number, path in enumerate(saved):
+        yield [Word("Written   " if number == 0 else "          ", "title"), Word(str(path))]
+    yield from _next(kernels, saved)
+
+
+def failure_lines(failures: Sequence[Failure], width: int) -> Iterator[Line]:
+    """What went wrong with which file, and what to do about it."""
     for failure in failures:
         yield [Word(f"Failed  {names.clean(failure.subject)}", "bad")]
         for line in columns(names.clean(failure.message), width - 8):
@@ -51,28 +61,6 @@ def kernel_screen(
                 yield [Word(f"        {line}", "dim")]
     if failures:
         yield []
-    for number, path in enumerate(saved):
-        yield [Word("Written   " if number == 0 else "          ", "title"), Word(str(path))]
-    yield from _next(kernels, environment, saved)
-
-
-def comparison_screen(comparison: Comparison, width: int) -> Iterator[Line]:
-    """Two kernels that were timed in turn: their rows, whether they compute the same, and which is faster."""
-    pair = (comparison.first, comparison.second)
-    yield from _table(pair, width)
-    ratio, verdict = comparison.ratio, comparison.verdict
-    words = {"same": "takes as long", "undecided": "may be faster or slower"}.get(verdict, f"is {verdict}")
-    yield [
-        Word(names.middle(names.clean(comparison.second.file), width - 32), "title"),
-        Word(f" {words}", _STYLES.get(verdict, "")),
-    ]
-    interval = f"99.5% interval {ratio.low:.3f} to {ratio.high:.3f}, {ratio.pairs} pairs"
-    yield from wrapped(f"{ratio.median:.3f} of the other's {comparison.state} time ({interval})", width, "  ")
-    if comparison.difference:
-        style = "warn" if comparison.alike is None else "bad"
-        yield from wrapped(f"outputs: {comparison.difference}", width, "  ", style)
-    else:
-        yield [Word("  both compute the same", "good")]
 
 
 def _title(kernels: Sequence[MeasuredKernel], environment: Environment, width: int) -> Iterator[Line]:
@@ -84,7 +72,8 @@ def _title(kernels: Sequence[MeasuredKernel], environment: Environment, width: i
     yield []
 
 
-def _table(kernels: Sequence[MeasuredKernel], width: int) -> Iterator[Line]:
+def kernel_table(kernels: Sequence[MeasuredKernel], width: int) -> Iterator[Line]:
+    """A row for each kernel, what is known of it under it, and how to read the columns."""
     titles = [
         Column("kernel", min(34, max(20, width - 66)), False),
         *(Column(title, size) for title, size in (("cold", 8), ("±", 5), ("warm", 8), ("±", 5), ("moved", 7))),
@@ -156,72 +145,17 @@ def _facts(kernel: MeasuredKernel) -> Iterator[str]:
         yield "outputs agree" if kernel.checked else "OUTPUTS DIFFER"
 
 
-def config_words(config: Config) -> str:
-    """``XBLOCK=64 num_warps=4``."""
-    return " ".join(f"{name}={value}" for name, value in config.items())
-
-
-def _tuning(kernel: MeasuredKernel, tuning: Tuning, width: int) -> Iterator[Line]:
-    verdict = Word(tuning.verdict, _STYLES.get(tuning.verdict, ""))
-    name = names.middle(names.clean(kernel.name), width - 4)
-    yield [Word(name, "title")]
-    configs = f"1 → {1 + tuning.tried} configs"
-    yield [Word(f"  {tuning.method}: {configs} in {units.seconds(tuning.time_s)}: "), verdict, *_gain(tuning)]
-    if tuning.verdict == "faster":
-        yield [Word("  best     "), Word(_changes(tuning.best_config, kernel.config), "good")]
-    for note in tuning.notes:
-        yield from bullet(names.clean(note), width, "warn")
-    yield from _candidates(tuning, kernel.config, width)
-    yield []
-
-
-def _gain(tuning: Tuning) -> Iterator[Word]:
-    times = f"   {units.seconds(tuning.default_s)} → {units.seconds(tuning.best_s)} {tuning.state}"
-    if tuning.verdict != "faster" or tuning.ratio is None:
-        yield Word(times)
-        return
-    low, high = 1 / tuning.ratio.high, 1 / tuning.ratio.low
-    yield Word(f"{times}, {tuning.speedup:.2f}x")
-    yield Word(f" ({low:.2f} to {high:.2f})", "dim")
-
-
-def _candidates(tuning: Tuning, default: Config, width: int) -> Iterator[Line]:
-    titles = [Column("status", 10, False), Column("time", 8), Column("ratio", 6)]
-    room = width - sum(column.width + 2 for column in titles) - 2
-    yield [Word("  "), *header(titles, 2), Word("  config", "dim")]
-    ranked = sorted(tuning.candidates, key=_rank)
-    for candidate in ranked[:MOST_CANDIDATES]:
-        ratio = f"{candidate.ratio.median:.3f}" if candidate.ratio else ""
-        cells = [candidate.status, units.seconds(candidate.median_s), ratio]
-        what = "as it stands" if candidate.status == "default" else _changes(candidate.config, default)
-        text = f"{what}  ({names.clean(candidate.reason)})" if candidate.reason else what
-        yield [Word("  " + row(titles, cells, 2)), Word("  " + names.end(text, room), "dim")]
-    if len(ranked) > MOST_CANDIDATES:
-        yield [Word(f"  and {len(ranked) - MOST_CANDIDATES} more with --format json", "dim")]
-
-
-def _rank(candidate: TriedCandidate) -> tuple[int, float]:
-    place = _ORDER.index(candidate.status) if candidate.status in _ORDER else len(_ORDER)
-    return place, candidate.median_s or 0.0
-
-
-def _changes(config: Config, default: Config) -> str:
-    """What of a configuration is not as in the default."""
-    return config_words({name: value for name, value in config.items() if default.get(name) != value}) or "as it stands"
-
-
-def _next(kernels: Sequence[MeasuredKernel], environment: Environment, saved: Sequence[Path]) -> Iterator[Line]:
+def _next(kernels: Sequence[MeasuredKernel], saved: Sequence[Path]) -> Iterator[Line]:
     """What to type next, on one line however long it is, so that it can be copied."""
-    on_cpu = [kernel for kernel in kernels if kernel.device in (environment.cpu, "cpu")]  # others are not retuned
     won = [kernel for kernel in kernels if kernel.tuning is not None and kernel.tuning.verdict == "faster"]
     if saved:
         command, why = f"python {shlex.quote(str(saved[0]))} --check", "runs the winner by itself"
-    elif won and won[0].tuning is not None and won[0].tuning.notes:
+    elif won and won[0].tuning is not None and any("idle" in note for note in won[0].tuning.notes):
         command, why = _retune(won[0]), "the same again, on an idle machine"
     elif won:
         command, why = f"{_retune(won[0])} --save tuned.py", "writes the winner as a file to run and to diff"
-    elif on_cpu and all(kernel.tuning is None for kernel in kernels):
-        slowest = max(on_cpu, key=lambda kernel: kernel.cold.median_s)
+    elif kernels and all(kernel.tuning is None or not kernel.tuning.verdict for kernel in kernels):
+        slowest = max(kernels, key=lambda kernel: kernel.cold.median_s)
         command, why = _retune(slowest), "tries other configurations, each checked and timed against this one"
     else:
         return
@@ -231,6 +165,6 @@ def _next(kernels: Sequence[MeasuredKernel], environment: Environment, saved: Se
 
 def _retune(kernel: MeasuredKernel) -> str:
     tuning = kernel.tuning
-    method = f" {tuning.method}" if tuning is not None and tuning.method != "max" else ""
+    method = f" {tuning.method}" if tuning is not None and tuning.verdict and tuning.method != "max" else ""
     state = f" --state {tuning.state}" if tuning is not None and tuning.state != "cold" else ""
     return f"inductor-bench kernel {shlex.quote(kernel.file)} --autotune{method}{state}"

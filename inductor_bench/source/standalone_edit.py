@@ -21,11 +21,16 @@ def edit_standalone(text: str, change: dict[str, Any]) -> str:
         InductorBenchError: it has no such parts as plain literals, so somebody rewrote it.
     """
     facts = {key: value for key, value in change.items() if key != "source"}
-    recorded = _literal(text, "RECORDED")
+    recorded = recorded_facts(text)
     text = _replaced(text, "RECORDED", recorded_text({**recorded, **facts}).rstrip("\n"))
     if "source" in change:
         text = _replaced(text, "SOURCE", f"SOURCE = {quoted(change['source'])}")
     return text
+
+
+def recorded_facts(text: str) -> dict[str, Any]:
+    """The ``RECORDED`` of a standalone file. Raises: InductorBenchError: it has none that is a plain literal."""
+    return _literal(text, "RECORDED")
 
 
 def _assignment(text: str, name: str) -> ast.Assign:
@@ -45,7 +50,7 @@ def _literal(text: str, name: str) -> dict[str, Any]:
     except ValueError:
         value = None
     if not isinstance(value, dict):
-        raise InductorBenchError(f"{name} is not a plain literal in this file, so the winner cannot be saved")
+        raise InductorBenchError(f"{name} is not a plain literal in this file, so it can be neither read nor changed")
     return value
 
 

@@ -18,6 +18,7 @@ from typing import Any
 from inductor_bench.errors import InductorBenchError
 from inductor_bench.records.architectures import Architecture
 from inductor_bench.records.tuning import Config
+from inductor_bench.source.same_arguments import takes_alike
 from inductor_bench.store import codec
 
 from .bench_kernels import REFUSALS, Kernel, OperatorBenchKernel, TritonBenchKernel, open_kernel, tensors_differ
@@ -127,7 +128,7 @@ class Bench:
         Raises:
             InductorBenchError: they take other arguments, so that it cannot be told.
         """
-        if self._kernels[number].kernel.launch != self._kernels[against].kernel.launch:
+        if not takes_alike(self._kernels[number].kernel.launch, self._kernels[against].kernel.launch):
             raise InductorBenchError("not compared with each other, because they take other arguments")
         if against not in self._outputs:
             self._outputs[against] = self._kernels[against].kernel.computed()

@@ -35,19 +35,25 @@ THROTTLES = {
 
 
 def find_use(driver: Driver, pause: Callable[[float], None] = time.sleep) -> DeviceUse:
-    """What others do on the GPU while this process and those of the same parent let it idle."""
+    """What others do on the GPU while this process and those of the same parent let it idle.
+
+    A program that calls this tool from Python may hold memory there; it waits meanwhile.
+    """
     shares = []
     for _ in range(LOOKS):
         pause(BETWEEN_LOOKS_S)
         shares.append(driver.busy())
     known = [share for share in shares if share is not None]
     used = driver.used_bytes()
-    others = [each for each in driver.compute_processes() if os.getppid() not in _line_of(each.pid)]
+    processes, callers = driver.compute_processes(), set(_line_of(os.getpid()))
+    waiting = [each for each in processes if each.pid in callers]
+    others = [each for each in processes if each not in waiting and os.getppid() not in _line_of(each.pid)]
+    ours = _own_bytes() + sum(each.memory_bytes or 0 for each in waiting)
     return DeviceUse(
         gpu=driver.number(),
         processes=tuple(OtherProcess(each.pid, _name_of(each.pid), each.memory_bytes) for each in others),
         busy=statistics.median(known) if known else None,
-        held_bytes=None if used is None else max(used - driver.drawing_bytes() - _own_bytes(), 0),
+        held_bytes=None if used is None else max(used - driver.drawing_bytes() - ours, 0),
     )
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import os
 import tempfile
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from ..launch.session import WorkerLostError
 from ..launch.worker import WorkerPool, default_python
 from ..records.run import Environment, Failure, Peaks
 from ..records.tuning import MeasuredKernel
+from .config_listing import list_configs
 from .device_use import DeviceInUseError
 from .kernel_targets import find_files, place_of, prepare_to_save
 from .kernel_timing import measure_file
@@ -28,13 +30,17 @@ MANY_FILES = 32
 
 @dataclass(frozen=True)
 class KernelOutcome:
-    """One entry for each kernel that could be measured; ``failures`` are the others."""
+    """One entry for each kernel that could be measured; ``failures`` are the others.
+
+    ``retune_s`` is the time that it took to build and time other configurations of all of them.
+    """
 
     kernels: tuple[MeasuredKernel, ...]
     environment: Environment = field(default_factory=Environment)
     peaks: Peaks | None = None
     failures: tuple[Failure, ...] = ()
     saved: tuple[Path, ...] = ()
+    retune_s: float = 0.0
 
 
 def run_kernel(options: KernelOptions, progress: Progress) -> KernelOutcome:
@@ -46,6 +52,10 @@ def run_kernel(options: KernelOptions, progress: Progress) -> KernelOutcome:
     """
     if options.autotune not in (None, *METHODS):
         raise UsageError(f"{options.autotune} is no way to tune", f"one of {', '.join(METHODS)}")
+    if options.configs and options.autotune:
+        raise UsageError(
+            "--configs times the kernel's own configs, and --autotune tries others", "leave one of them out"
+        )
     if options.save is not None and options.autotune is None:
         raise UsageError("--save writes the winner of a retune", "add --autotune")
     files = find_files(options.targets)
@@ -93,15 +103,25 @@ def _measure_all(files: Sequence[Path], work: Workbench) -> KernelOutcome:
             if work.session is not None and work.session.alive:
                 with contextlib.suppress(WorkerLostError):  # it dies of what it was done with
                     work.ask(LOAD_S, do="forget")
-    if work.options.autotune:
-        save = work.options.save
-        places = {file: place_of(save, file, files) for file in kernels} if save else {}
-        for found in retune(kernels, places, work):
-            if isinstance(found, Failure):
-                failures.append(found)
-            elif isinstance(found, Path):
-                saved.append(found)
-            else:
-                kernels[Path(found.file)] = found
+    began = time.monotonic()
+    for found in _looked_into(kernels, files, work):
+        if isinstance(found, Failure):
+            failures.append(found)
+        elif isinstance(found, Path):
+            saved.append(found)
+        else:
+            kernels[Path(found.file)] = found
+    retune_s = time.monotonic() - began
     peaks = next(iter(work.peaks.values()), None)
-    return KernelOutcome(tuple(kernels.values()), work.environment, peaks, tuple(failures), tuple(saved))
+    return KernelOutcome(tuple(kernels.values()), work.environment, peaks, tuple(failures), tuple(saved), retune_s)
+
+
+def _looked_into(
+    kernels: Mapping[Path, MeasuredKernel], files: Sequence[Path], work: Workbench
+) -> Iterator[MeasuredKernel | Failure | Path]:
+    """The kernels with what was asked for beside their times, if anything, and the files that were written."""
+    save = work.options.save
+    if work.options.configs:
+        yield from list_configs(kernels, work)
+    elif work.options.autotune:
+        yield from retune(kernels, {file: place_of(save, file, files) for file in kernels} if save else {}, work)

@@ -44,6 +44,7 @@ def retune(
     Yields:
         a kernel with its outcome, or why there is none, and the files that were written.
     """
+    work.start_budget()
     retunes: dict[Hashable, _Retune] = {}
     for file, kernel in kernels.items():
         try:
@@ -132,7 +133,8 @@ def tune_in_step(
                 yield name, error
         answers = {name: [] for name in waiting}
         owners = {job.key: name for name, jobs in waiting.items() for job in jobs}
-        progress.stage(f"building {_counted(owners)}")
+        if owners:
+            progress.stage(f"building {_counted(owners)}")
         for crew, names in _by_crew(waiting, builders):
             for one in crew.build([job for name in names for job in waiting[name]], is_over):
                 found = answers[owners[one.key]]

@@ -33,8 +33,9 @@ class KernelOptions:
     Attributes:
         targets: standalone files, folders of them, or ``RUN#KERNEL``, where ``KERNEL`` may be a glob.
         autotune: ``max``, ``coordesc`` or ``exhaustive``; ``None`` to leave the kernels as they are.
+        configs: whether all configurations that Inductor chooses from are timed, none of which wins.
         state: whether candidates are compared ``cold`` or ``warm``.
-        budget_s: of one kernel's retune, in seconds; ``None`` for no limit.
+        budget_s: after which a retune begins no further candidates, in seconds; ``None`` for no limit.
         save: where the winner is written as a standalone file; a folder where there are several kernels.
         check: whether outputs are compared with the reference in the file first.
         timeout_s: for each step of one kernel.
@@ -53,6 +54,7 @@ class KernelOptions:
     python: str | None = None
     ncu: bool = False
     force: bool = False
+    configs: bool = False
 
 
 @dataclass
@@ -126,11 +128,15 @@ class Workbench:
             self.progress.stage(f"compiling {len(files)} kernels")
             request = {"do": "compiled", "config": None, "read": False}
             jobs = [Job(file, str(file.resolve()), request) for file in files]
-            for _ in self.builders("cuda").build(jobs, self.is_over):
+            for _ in self.builders("cuda").build(jobs, lambda: False):
                 pass  # what does not compile is said where it is measured
 
     def _start_without_gpu(self, name: str) -> WorkerSession:
         return self.start(f"gpu-{name}", CUDA_VISIBLE_DEVICES="")
+
+    def start_budget(self) -> None:
+        """From now on the budget is spent."""
+        self.began = time.monotonic()
 
     def is_over(self) -> bool:
         """Whether the budget is spent."""
@@ -148,7 +154,7 @@ def failure_of(file: Path, error: InductorBenchError | WorkerLostError) -> Failu
     if isinstance(error, WorkerLostError):
         message, hint = f"the worker {error.message}", _what_next(error, file)
         return Failure("kernel", error.kind, message, hint, error.tail, str(file))
-    return Failure("kernel", "invalid", error.message, error.hint, "", str(file))
+    return Failure("kernel", "invalid", error.message, error.hint or remedy(error.message), "", str(file))
 
 
 def _what_next(lost: WorkerLostError, file: Path) -> str:

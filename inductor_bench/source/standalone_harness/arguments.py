@@ -116,9 +116,17 @@ def _pattern(values: dict[str, Any], dtype: torch.dtype, count: int, seed: int) 
     return _normal(count, seed).to(torch.float32 if dtype.itemsize == 1 else dtype).to(dtype)
 
 
-@functools.lru_cache(maxsize=16)
 def _normal(count: int, seed: int) -> torch.Tensor:
     """Nearly normal numbers, the same to the last bit everywhere: sums of eight uniform whole numbers."""
+    return _sum_of_eight(count, seed) if count < PATTERN_ELEMENTS else _long_pattern(seed)
+
+
+@functools.lru_cache(maxsize=16)
+def _long_pattern(seed: int) -> torch.Tensor:
+    return _sum_of_eight(PATTERN_ELEMENTS, seed)
+
+
+def _sum_of_eight(count: int, seed: int) -> torch.Tensor:
     generator, total = torch.Generator().manual_seed(seed), torch.zeros(count, dtype=torch.int64)
     for _ in range(8):
         total += torch.randint(0, 1 << 16, (count,), generator=generator)

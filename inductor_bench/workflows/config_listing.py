@@ -1,0 +1,133 @@
+"""The configurations that Inductor itself would choose from, each built, checked and timed; none of them wins."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Hashable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from ..analysis.race import RacePlan
+from ..errors import InductorBenchError
+from ..launch.session import WorkerLostError
+from ..records.run import Failure
+from ..records.tuning import Config, MeasuredKernel, TriedCandidate, Tuning
+from .candidates import Candidate, described
+from .kernel_variants import triton_variants
+from .retuning import tune_in_step
+from .tuning import Building, Tuner
+from .workbench import LOAD_S, Workbench, failure_of
+
+METHOD = "configs"
+ROUNDS = 20
+
+
+@dataclass
+class ConfigTimer(Tuner):
+    """Times ``listed`` beside the kernel as it stands, in one race that nobody is dropped from."""
+
+    listed: tuple[Config, ...] = ()
+
+    def search(self, method: str) -> Building:
+        """As :meth:`Tuner.search`, which says what it yields and receives; there is nothing to search for."""
+        default = Candidate(self.variants.now, next(self.numbers), {}, relative=1.0)
+        self.candidates = [default]
+        self._add(self.listed)
+        jobs = [job for one in self.candidates if (job := self._job(one)) is not None]
+        if jobs:
+            self._note(self.candidates, (yield jobs))
+        began = time.monotonic()
+        entrants = [default, *(one for one in self.candidates[1:] if not one.status and self._is_right(one))]
+        plan = RacePlan(first_rounds=1, finalists=len(entrants), final_rounds=ROUNDS, most_final_rounds=ROUNDS)
+        _, result = self._race(entrants, plan)
+        for candidate in entrants:
+            candidate.last = True
+        self._drop(self.candidates)
+        rows = [described(one, default, default) for one in self.candidates]
+        rows = [replace(row, status="timed") if row.status == "finalist" else row for row in rows]
+        default_s = statistics.median(result.runners[0].samples)
+        return _without_winner(self.state, tuple(rows), default_s, time.monotonic() - began)
+
+
+def list_configs(kernels: Mapping[Path, MeasuredKernel], work: Workbench) -> Iterator[MeasuredKernel | Failure]:
+    """Times what Inductor chooses from for each of these kernels, which were measured as they stand.
+
+    Yields:
+        a kernel with its configurations, of which the first is its own, or why they could not be timed.
+    """
+    work.start_budget()
+    measured: dict[Hashable, MeasuredKernel] = {}
+    timers: dict[Hashable, ConfigTimer] = {}
+    for file, kernel in kernels.items():
+        try:
+            timer = _find_timer(file, work)
+        except (InductorBenchError, WorkerLostError) as error:
+            yield failure_of(file, error)
+            continue
+        if timer is not None:
+            timers[file], measured[file] = timer, kernel
+        else:
+            yield replace(kernel, tuning=_of_one(kernel, work.options.state))
+    for name, outcome in tune_in_step(timers, METHOD, lambda _: work.builders("cuda"), work.is_over, work.progress):
+        kernel = measured[name]
+        if isinstance(outcome, Tuning):
+            default, *others = outcome.candidates
+            rows = (replace(default, **_compiled(kernel)), *others)
+            yield replace(kernel, tuning=replace(outcome, candidates=rows))
+        else:
+            yield failure_of(Path(kernel.file), outcome)
+
+
+def _find_timer(file: Path, work: Workbench) -> ConfigTimer | None:
+    """``None`` where the kernel has one configuration."""
+    number = next(work.numbers)
+    facts = work.ask(LOAD_S, do="load", number=number, file=str(file.resolve()))
+    if facts["language"] != "triton":
+        return None
+    found = work.ask(LOAD_S, do="candidates", number=number)
+    work.ask(LOAD_S, do="drop", numbers=[number])
+    variants = triton_variants(found)
+    listed = tuple(variants.propose("max" if found["tuned"] else "default"))
+    options = work.options
+    return (
+        ConfigTimer(
+            str(file.resolve()), variants, work.worker, work.numbers, options.state, options.timeout_s, listed=listed
+        )
+        if listed
+        else None
+    )
+
+
+def _of_one(kernel: MeasuredKernel, state: str) -> Tuning:
+    """The one configuration of a kernel, by the times that it was measured with."""
+    timing = kernel.cold if state == "cold" else kernel.warm
+    row = TriedCandidate(
+        kernel.config,
+        "default",
+        median_s=timing.median_s,
+        samples=timing.samples,
+        samples_s=timing.samples_s,
+        **_compiled(kernel),
+    )
+    return _without_winner(state, (row,), timing.median_s)
+
+
+def _compiled(kernel: MeasuredKernel) -> dict[str, Any]:
+    return {name: getattr(kernel, name) for name in ("registers", "spills", "shared_memory_bytes")}
+
+
+def _without_winner(state: str, rows: tuple[TriedCandidate, ...], default_s: float, time_s: float = 0.0) -> Tuning:
+    return Tuning(
+        method=METHOD,
+        state=state,
+        candidates=rows,
+        tried=sum(row.status == "timed" for row in rows),
+        default_s=default_s,
+        best_s=default_s,
+        speedup=1.0,
+        verdict="",
+        best_config=rows[0].config,
+        time_s=time_s,
+    )
