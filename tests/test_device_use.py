@@ -170,6 +170,9 @@ class FakeDriver(Driver):
     def busy(self) -> float | None:
         return next(self.shares)
 
+    def highest_clock_mhz(self) -> int | None:
+        return 1980
+
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="parents are told by /proc")
 def test_our_own_processes_are_no_other_job(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -229,6 +232,7 @@ int nvmlDeviceGetMemoryInfo_v2(void *gpu, memory_t *found) {
 }
 int nvmlDeviceGetUtilizationRates(void *gpu, utilisation_t *found) { found->gpu = 97; return is(gpu); }
 int nvmlDeviceGetClockInfo(void *gpu, int kind, unsigned *mhz) { *mhz = kind == 1 ? 1980 : 1; return is(gpu); }
+int nvmlDeviceGetMaxClockInfo(void *gpu, int kind, unsigned *mhz) { *mhz = kind == 1 ? 2100 : 1; return is(gpu); }
 #ifdef THROTTLES
 int nvmlDeviceGetCurrentClocksThrottleReasons(void *gpu, unsigned long long *found) { *found = 0x24; return is(gpu); }
 #endif
@@ -252,7 +256,7 @@ def test_the_driver_is_asked_as_its_library_wants_it(tmp_path: Path, monkeypatch
     assert driver.number() == 3
     assert driver.compute_processes() == [GpuProcess(100, 5 * 10**9), GpuProcess(101, None)]  # 102 draws
     assert (driver.drawing_bytes(), driver.used_bytes(), driver.busy()) == (5 * 10**9, 7 * 10**9, 0.97)
-    assert (driver.clock_mhz(), driver.clock_limits()) == (1980, 0x24)
+    assert (driver.clock_mhz(), driver.highest_clock_mhz(), driver.clock_limits()) == (1980, 2100, 0x24)
     with pytest.raises(OSError, match="no GPU 77"):
         Driver("77")
 
@@ -301,4 +305,10 @@ def test_what_held_the_clock_back_is_named_where_it_did_so_often() -> None:
     found = describe_clocks(clocks)
     assert found["throttled"] == ["power cap", "thermal limit"]
     assert found["clock_change"] == pytest.approx(1400 / 1980 - 1)
-    assert describe_clocks([Clock(1980, 0)] * 19 + [Clock(1980, 0x4)])["throttled"] == []
+    assert describe_clocks([Clock(1980, 0)] * 19 + [Clock(1400, 0x4)])["throttled"] == []
+
+
+def test_a_limit_that_is_met_at_nearly_the_highest_clock_is_no_trouble() -> None:
+    assert describe_clocks([Clock(1965, 0x4)] * 9, 1980)["throttled"] == []
+    assert describe_clocks([Clock(1700, 0x4)] * 9, 1980)["throttled"] == ["power cap"]
+    assert describe_clocks([Clock(1700, 0x4)] * 9)["throttled"] == [], "it may be as high as it goes"

@@ -150,7 +150,7 @@ class Bench:
         """
         with ClockWatch(driver_of_current_gpu() if watch else None) as clock:
             times = self._kernels[number].kernel.measure()
-        return {**times, **describe_clocks(clock.clocks)}
+        return {**times, **describe_clocks(clock.clocks, clock.highest_mhz)}
 
     def device_use(self) -> dict[str, Any] | None:
         """What others do on the GPU, as an encoded ``DeviceUse``; ``None`` where the driver does not tell."""

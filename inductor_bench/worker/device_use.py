@@ -22,6 +22,8 @@ BETWEEN_CLOCKS_S = 0.02
 FEWEST_CLOCKS = 6
 RISEN = 0.95
 OFTEN = 0.1
+HELD_BACK = 0.97
+"""Of the highest clock: below it, a limit costs more than a measurement is unsure by."""
 
 IDLE = 0x1
 THROTTLES = {
@@ -98,6 +100,7 @@ class ClockWatch:
         self._driver, self._over = driver, threading.Event()
         self._thread = threading.Thread(target=self._read, daemon=True)
         self.clocks: list[Clock] = []
+        self.highest_mhz = driver.highest_clock_mhz() if driver is not None else None
 
     def __enter__(self) -> ClockWatch:
         self._thread.start()
@@ -119,10 +122,11 @@ class ClockWatch:
                 return
 
 
-def describe_clocks(clocks: Sequence[Clock]) -> dict[str, Any]:
+def describe_clocks(clocks: Sequence[Clock], highest_mhz: int | None = None) -> dict[str, Any]:
     """``clock_mhz``, ``clock_change`` from the first to the last third, and ``throttled``, the limits that were met.
 
-    What was read before the clock had risen does not count: arguments were being made, and little was run.
+    A limit that is met at nearly the highest clock is no trouble; ``highest_mhz`` is the GPU's, where it is known. What
+    was read before the clock had risen does not count: arguments were being made, and little was run.
     """
     working = [clock for clock in clocks if not clock.limits & IDLE]
     if not working:
@@ -130,9 +134,9 @@ def describe_clocks(clocks: Sequence[Clock]) -> dict[str, Any]:
     usual = statistics.median(clock.mhz for clock in working)
     risen = next(index for index, clock in enumerate(working) if clock.mhz >= RISEN * usual)
     steady = working[risen:]
-    met = [
-        name for bit, name in THROTTLES.items() if sum(bool(one.limits & bit) for one in steady) > OFTEN * len(steady)
-    ]
+    highest = max([highest_mhz or 0, *(clock.mhz for clock in steady)])
+    slow = [clock for clock in steady if clock.mhz < HELD_BACK * highest]
+    met = [name for bit, name in THROTTLES.items() if sum(bool(one.limits & bit) for one in slow) > OFTEN * len(steady)]
     found = {"clock_mhz": statistics.median(clock.mhz for clock in steady), "throttled": list(dict.fromkeys(met))}
     third = len(steady) // 3
     if len(steady) >= FEWEST_CLOCKS:

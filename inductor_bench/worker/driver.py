@@ -97,6 +97,11 @@ class Driver:
         found = c_uint()
         return found.value if self._asks("nvmlDeviceGetClockInfo", c_uint(SM_CLOCK), byref(found)) else None
 
+    def highest_clock_mhz(self) -> int | None:
+        """The highest clock that the multiprocessors can have."""
+        found = c_uint()
+        return found.value if self._asks("nvmlDeviceGetMaxClockInfo", c_uint(SM_CLOCK), byref(found)) else None
+
     def clock_limits(self) -> int:
         """What keeps that clock from being higher, as NVML's bits."""
         found = c_ulonglong()
