@@ -6,10 +6,13 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import tempfile
 from pathlib import Path
 
 import breakdown_runs as runs
 import pytest
+
+from inductor_bench.workflows.capture import capture_environment
 
 pytestmark = pytest.mark.slow
 
@@ -126,3 +129,14 @@ def test_a_timm_model() -> None:
     library = [kernel for kernel in module["kernels"] if kernel["category"] in ("extern_conv", "extern_gemm")]
     assert {kernel["category"] for kernel in library} == {"extern_conv", "extern_gemm"}
     assert all(kernel["operator"] and kernel["flops"] and kernel["shapes"] for kernel in library)
+
+
+def test_headers_that_torch_compiled_in_an_earlier_run_are_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from torch._inductor.runtime.cache_dir_utils import default_cache_dir
+
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "usual"))
+    usual = Path(default_cache_dir(), "precompiled_headers")
+    monkeypatch.setattr(tempfile, "tempdir", capture_environment(tmp_path / "work")["TMPDIR"])
+    assert Path(default_cache_dir(), "precompiled_headers").resolve() == usual and usual.is_dir()

@@ -40,7 +40,7 @@ ROOMS: dict[str, set[str]] = {
 }
 """Each room and the rooms that it may import. The empty name is the package's own ``__init__``."""
 
-DOORS = {("workflows", "inductor_bench.report.folder")}
+DOORS = {("workflows", "inductor_bench.report.folder"), ("workflows", "inductor_bench.report.corpus")}
 """Single files that a room may import although the rest of their room is closed to it."""
 
 HOMES: dict[str, re.Pattern[str]] = {

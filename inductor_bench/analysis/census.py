@@ -166,6 +166,7 @@ def _kernel(category: Category, members: Sequence[Member], context: _Context) ->
     return Kernel(
         name=first.name,
         kernel_id=definition.kernel_id if definition else "",
+        family_id=definition.family_id if definition else "",
         category=category,
         calls=calls,
         time_s=sum(activity.duration_s for activity, _ in counted) / len(context.steady),

@@ -82,7 +82,7 @@ def _closer_looks(run: Run, place: str, sort: str) -> Iterator[NextCommand]:
         yield NextCommand(f"inductor-bench report {place} --sort {sort} --top 30", "more of the kernels")
     yield from _standalone_file(run, place)
     tunable = any(finding.kind.startswith("below-") and _TUNED in finding.text for finding in findings(run))
-    if tunable and not run.failures and run.request.kind in ("timm", "factory"):
+    if tunable and not run.failures and run.request.kind in ("timm", "torchvision", "transformers", "factory"):
         again = _again(run, f"--mode {_TUNED}", "--mode", elsewhere=True)
         if again:
             yield NextCommand(again, "the same with every generated kernel tuned, as another run to compare with")

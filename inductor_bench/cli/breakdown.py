@@ -9,22 +9,12 @@ import click
 
 from ..errors import EXIT_FAILURE, EXIT_INTERRUPTED, EXIT_OK
 from ..records.run import Run
-from ..workflows.options import BreakdownOptions
+from ..workflows.options import AMP, MODES, BreakdownOptions
 from .console import Console
 from .presentation import presentation_options, show_run, take_presentation
 from .values import take_values, values_options
 
 ARGUMENTS = f"{__name__}.arguments"
-
-AMP = {
-    "float16": "float16",
-    "fp16": "float16",
-    "half": "float16",
-    "bfloat16": "bfloat16",
-    "bf16": "bfloat16",
-}
-
-MODES = ["default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"]
 
 
 class ProgramCommand(click.Command):
@@ -49,7 +39,7 @@ class ProgramCommand(click.Command):
 @click.option("--amp", metavar="DTYPE", type=click.Choice(list(AMP)), help="Autocast to float16 or bfloat16.")
 @click.option("--device", metavar="DEVICE", help="cpu, cuda, cuda:1, …; the best there is where not given.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Of random weights and inputs.")
-@click.option("--batch-size", type=click.IntRange(min=1), help="Of a timm model.")
+@click.option("--batch-size", type=click.IntRange(min=1), help="Of a timm, torchvision or transformers model.")
 @click.option("--live", is_flag=True, help="Profile inside the program, with the inputs that it really gets.")
 @click.option(
     "--trace",
@@ -83,7 +73,8 @@ def command(context: click.Context, /, **values: Any) -> int:
     TARGET is one of
       model.py          a script, run untouched; arguments for it after --
       model.py:factory  a callable that returns (module_or_function, example_inputs)
-      timm:NAME         a timm model with random weights
+      timm:NAME         a timm model with random weights; also torchvision:NAME and
+                        transformers:CLASS, built from their configurations
       c….py             a compiled module, or several
       run.log           a log that holds `Compiled module path:` lines
       FOLDER            a TORCH_TRACE folder, or an earlier run, analysed again

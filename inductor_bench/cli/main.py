@@ -26,7 +26,8 @@ VERBS = {
     "breakdown": "Say where the time of a compiled model goes, kernel by kernel.",
     "extract": "Write every kernel as a file of its own, with the arguments that it had.",
     "kernel": "Time standalone kernel files, and retune them.",
-    "report": "Draw an earlier run again from its record.",
+    "batch": "Break every model of a list down, and say which kernels matter over all of them.",
+    "report": "Draw an earlier run or batch again from its records.",
     "doctor": "Say what is installed and what the devices can reach.",
 }
 """Each verb's line in ``--help``; its command is ``command`` in the file of the same name."""
@@ -66,6 +67,7 @@ def group() -> None:
     inductor-bench breakdown train.py                    a script, run untouched
     inductor-bench breakdown train.py:factory --training a factory of (module, inputs)
     inductor-bench breakdown timm:mixnet_s --training    a timm model
+    inductor-bench batch configs/timm.txt                a whole list of models
     inductor-bench report runs/train-1                   look at it again
     """
 

@@ -25,7 +25,7 @@ class Request:
     """What was asked for."""
 
     target: str
-    kind: str  # "script", "factory", "timm", "module", "log", "structured-trace", "run", "trace"
+    kind: str  # "script", "factory", "timm", …, "module", "log", "structured-trace", "run", "trace"
     arguments: tuple[str, ...] = ()
     training: bool | None = None
     batch_size: int | None = None
@@ -103,6 +103,7 @@ class ShapeGroup:
 class Kernel:
     """A kernel of one module. ``calls``, ``time_s``, ``moved_bytes`` and ``flops`` are per iteration, all calls.
 
+    ``family_id`` is the same for kernels of the same structure and other sizes (see ``source.identity``).
     ``file`` is its standalone file, ``line`` the place of its definition in the module's ``file``.
     ``time_s`` is the mean over the module's steady iterations, ``samples_s`` every iteration's total in order.
     ``share`` is of the module's device (or CPU kernel) time, ``wall_share`` of its wall time (of its busy time where
@@ -147,6 +148,7 @@ class Kernel:
     aten_ops: tuple[str, ...] = ()
     source_lines: tuple[SourceLine, ...] = ()
     unjudged: str = ""
+    family_id: str = ""
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,8 @@ class KernelDefinition:
 
     ``name`` is the variable in the module; ``event_name`` what the profiler calls its launches (they differ for
     user-defined Triton kernels and, by a ``graph_<n>_`` prefix, for C++ kernels: there it is the bare name).
-    ``kernel_id`` is a content hash that does not change with numbering, paths or the device.
+    ``kernel_id`` is a content hash that does not change with numbering, paths or the device;
+    ``family_id`` one that does not change with sizes either.
     ``moved_bytes`` is Inductor's own estimate (each buffer once), where the module carries one.
     """
 
@@ -37,6 +38,7 @@ class KernelDefinition:
     kernel_hash: str | None = None
     moved_bytes: int | None = None
     template_flops: int | None = None
+    family_id: str = ""
 
 
 @dataclass(frozen=True)

@@ -92,10 +92,10 @@ def write_tables(run: Run, folder: Path) -> list[Path]:
         InductorBenchError: a file cannot be written (full disk, no permission).
     """
     tables = {
-        "modules": _text(tuple(_MODULES), ([get(module) for get in _MODULES.values()] for module in run.modules)),
-        "categories": _text(_CATEGORIES, _category_rows(run)),
+        "modules": table_text(tuple(_MODULES), ([get(module) for get in _MODULES.values()] for module in run.modules)),
+        "categories": table_text(_CATEGORIES, _category_rows(run)),
         "kernels": csv_text(run),
-        "shapes": _text(_SHAPES, _shape_rows(run)),
+        "shapes": table_text(_SHAPES, _shape_rows(run)),
     }
     paths = []
     for name, text in tables.items():
@@ -115,10 +115,11 @@ def csv_text(run: Run, sort: str = "time") -> str:
         (entry.module.label, entry.module.slug, *(get(entry.kernel) for get in _KERNELS.values()))
         for entry in rank(run, sort)
     )
-    return _text(("graph", "slug", *_KERNELS), rows)
+    return table_text(("graph", "slug", *_KERNELS), rows)
 
 
-def _text(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+def table_text(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """A table as CSV."""
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
     writer.writerow(header)

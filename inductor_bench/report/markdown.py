@@ -25,36 +25,36 @@ def markdown(run: Run, sort: str = "time", top: int = 10) -> str:
     """
     entries = rank(run, sort)[:top]
     lead = headline(run)
-    blocks = [[f"# {_escaped(heading(run))}", "", _escaped(machine(run))]]
+    blocks = [[f"# {escaped(heading(run))}", "", escaped(machine(run))]]
     if run.failures:
         blocks.append(["## Failed", "", *_failures(run)])
     if lead is not None:
-        blocks.append([f"**{_escaped(sentence(lead.text, run))}**"])
+        blocks.append([f"**{escaped(sentence(lead.text, run))}**"])
     if run.modules:
         blocks.append(list(_graphs(run)))
         blocks += [list(_categories(module)) for module in run.modules if module.categories]
         blocks.append(list(_kernels(run, entries, sort)))
     found = [finding for finding in findings(run) if finding != lead]
     if found:
-        shares = f"Shares are of {_escaped(whole_words(run))}."
+        shares = f"Shares are of {escaped(whole_words(run))}."
         blocks.append(["## Findings", "", shares, "", *(_finding(finding, entries, run) for finding in found)])
     return "\n\n".join("\n".join(block) for block in blocks if block) + "\n"
 
 
 def _failures(run: Run) -> Iterator[str]:
     for failure in run.failures:
-        hint = f" {_escaped(sentence(failure.hint, run))}" if failure.hint else ""
-        yield f"- {_escaped(sentence(failure_text(failure), run))}{hint}"
+        hint = f" {escaped(sentence(failure.hint, run))}" if failure.hint else ""
+        yield f"- {escaped(sentence(failure_text(failure), run))}{hint}"
 
 
 def _finding(finding: Finding, entries: Sequence[Entry], run: Run) -> str:
     rows = rows_of(finding, entries)
-    return f"- {_escaped(sentence(finding.text + (f' ({rows})' if rows else ''), run))}"
+    return f"- {escaped(sentence(finding.text + (f' ({rows})' if rows else ''), run))}"
 
 
 def _graphs(run: Run) -> Iterator[str]:
     where = "where the wall time goes" if wall_known(run) else "where the device time goes"
-    yield from _table(
+    yield from table(
         ("graph", "wall", "busy", "launches", "peak memory", where, "profiled"),
         "lrrrrll",
         (
@@ -75,7 +75,7 @@ def _graphs(run: Run) -> Iterator[str]:
 
 
 def _categories(module: ModuleRecord) -> Iterator[str]:
-    yield f"## {_escaped(module.label)}"
+    yield f"## {escaped(module.label)}"
     yield ""
     rows: list[tuple[str, ...]] = [
         (
@@ -91,7 +91,7 @@ def _categories(module: ModuleRecord) -> Iterator[str]:
     if module.idle is not None and module.wall_time_s:
         share = units.percent(module.idle.time_s / module_time_s(module))
         rows.append((idle_name(module), units.seconds(module.idle.time_s), units.MISSING, share, "", ""))
-    yield from _table(("category", "time", "of kernel time", "of wall", "calls", "kernels"), "lrrrrr", rows)
+    yield from table(("category", "time", "of kernel time", "of wall", "calls", "kernels"), "lrrrrr", rows)
 
 
 def _kernels(run: Run, entries: Sequence[Entry], sort: str) -> Iterator[str]:
@@ -99,11 +99,11 @@ def _kernels(run: Run, entries: Sequence[Entry], sort: str) -> Iterator[str]:
         return
     yield f"## The top {len(entries)} kernels by {sort}"
     yield ""
-    yield "  \n".join(_escaped(line) for line in kernel_caption(run, entries))
+    yield "  \n".join(escaped(line) for line in kernel_caption(run, entries))
     yield ""
     shorts = names.unique((entry.kernel.name for entry in entries), NAME_WIDTH)
     files = names.file_names(run)
-    yield from _table(
+    yield from table(
         ("", "kernel", "graph", "calls", "time", "share", "of peak", "gain limit", "source", "operation"),
         "rllrrrrrll",
         (
@@ -126,7 +126,8 @@ def _kernels(run: Run, entries: Sequence[Entry], sort: str) -> Iterator[str]:
     )
 
 
-def _table(header: Sequence[str], alignment: str, rows: Iterable[Sequence[str]]) -> Iterator[str]:
+def table(header: Sequence[str], alignment: str, rows: Iterable[Sequence[str]]) -> Iterator[str]:
+    """The lines of a table; ``alignment`` has an l or r for each column."""
     yield _line(header)
     yield _line(["---:" if side == "r" else ":---" for side in alignment], escape=False)
     for row in rows:
@@ -134,9 +135,9 @@ def _table(header: Sequence[str], alignment: str, rows: Iterable[Sequence[str]])
 
 
 def _line(cells: Iterable[str], *, escape: bool = True) -> str:
-    return "| " + " | ".join(_escaped(cell) if escape else cell for cell in cells) + " |"
+    return "| " + " | ".join(escaped(cell) if escape else cell for cell in cells) + " |"
 
 
-def _escaped(text: str) -> str:
+def escaped(text: str) -> str:
     """One line in which nothing is read as Markdown or HTML."""
     return _SPECIAL.sub(r"\\\1", names.clean(text))

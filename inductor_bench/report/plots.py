@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import textwrap
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +63,14 @@ def write_plots(run: Run, folder: Path) -> list[Path]:
     return paths
 
 
+@contextlib.contextmanager
+def drawing() -> Iterator[None]:
+    """The style of all plots, for the block."""
+    with matplotlib.rc_context(STYLE), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph .* missing from", category=UserWarning)
+        yield
+
+
 def draw_plots(run: Run) -> dict[str, bytes]:
     """The plots as PNG files in memory, by name; empty where there is nothing to draw.
 
@@ -70,8 +79,7 @@ def draw_plots(run: Run) -> dict[str, bytes]:
     """
     drawings: tuple[Callable[[Run], Figure | None], ...] = (_draw_categories, _draw_bandwidth, _draw_headroom)
     pictures = {}
-    with matplotlib.rc_context(STYLE), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Glyph .* missing from", category=UserWarning)
+    with drawing():
         for name, draw in zip(PLOTS, drawings, strict=True):
             figure = draw(run)
             if figure is not None:
@@ -81,25 +89,31 @@ def draw_plots(run: Run) -> dict[str, bytes]:
 
 def png(figure: Figure) -> bytes:
     """The picture with a palette of 256 colours, which halves its size and which nobody sees."""
-    raw, small = io.BytesIO(), io.BytesIO()
-    figure.savefig(raw, format="png", dpi=DPI, facecolor="white", metadata={"Software": None})
-    raw.seek(0)
-    with Image.open(raw) as picture:
-        few = picture.convert("RGB").quantize(256, Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE)
-        few.save(small, format="png", optimize=True, dpi=(DPI, DPI))
+    canvas: Any = FigureCanvasAgg(figure)
+    small = io.BytesIO()
+    canvas.draw()
+    picture = Image.frombuffer("RGBA", canvas.get_width_height(), canvas.buffer_rgba()).convert("RGB")
+    few = picture.quantize(256, Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE)
+    few.save(small, format="png", optimize=True, dpi=(DPI, DPI))
     return small.getvalue()
 
 
 def _figure(
     run: Run, height: float, title: str, left: float, right: float, bottom: float, top: float = 0.85
 ) -> tuple[Figure, Axes]:
+    return new_figure(f"{heading(run)}   ({machine(run)})", height, title, left, right, bottom, top)
+
+
+def new_figure(
+    about: str, height: float, title: str, left: float, right: float, bottom: float, top: float = 0.85
+) -> tuple[Figure, Axes]:
     """A figure with one pair of axes; the margins are in inches, so that they fit whatever the height."""
     figure = Figure(figsize=(WIDTH, height), dpi=DPI)
     FigureCanvasAgg(figure)
     axes = figure.add_axes((left / WIDTH, bottom / height, 1 - (left + right) / WIDTH, 1 - (bottom + top) / height))
     figure.text(0.02, 1 - 0.18 / height, title, fontsize=12, fontweight="bold", va="top")
-    about = names.end(names.clean(f"{heading(run)}   ({machine(run)})"), 118)
-    figure.text(0.02, 1 - 0.46 / height, about, fontsize=9, color=palette.MUTED, va="top")
+    below = names.end(names.clean(about), 118)
+    figure.text(0.02, 1 - 0.46 / height, below, fontsize=9, color=palette.MUTED, va="top")
     return figure, axes
 
 

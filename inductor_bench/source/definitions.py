@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from ..records.category import Category
 from ..records.source import KernelDefinition
 from .comments import Comment, read_comment
-from .identity import cpp_kernel_id, text_kernel_id, triton_kernel_id
+from .identity import cpp_kernel_id, family_id, text_kernel_id, triton_kernel_id
 
 MULTI_KERNELS = ("multi_kernel", "size_hint_multi_kernel")
 _CPP = ("cpp", "cpp_pybinding")
@@ -92,6 +92,7 @@ def describe_kernel(definition: Definition, called_ops: Iterable[str]) -> Kernel
         kernel_hash=kernel_hash,
         moved_bytes=round(float(moved.group(1)) * 1e9) if moved else None,
         template_flops=(round(float(flop.group(1))) or None) if flop else None,
+        family_id=family_id("cpp" if language in _CPP else language, source, definition.name),
     )
 
 

@@ -13,6 +13,7 @@ from collections.abc import Hashable
 
 from ..records.launch import Launch
 
+_SIZE = re.compile(r"(?<![\w.])\d+(?:\.0)?L?L?(?![\w.])")
 _HEURISTIC_FIELDS = ("config", "configs", "size_hints", "reduction_hint", "tile_hint", "num_stages", "num_warps")
 _META_FIELDS = ("signature", "constants")
 # They change the code; versions of torch differ in whether they write down what is the default.
@@ -42,9 +43,30 @@ def triton_kernel_id(source: str) -> str:
 
 def cpp_kernel_id(source: str) -> str:
     """The id of a C++ kernel, from its source without includes, profiler marks, comments and its name."""
-    text = _CPP_COMMENT.sub(" ", _INCLUDE.sub("", _RECORD.sub("", source)))
-    text = _CPP_NAME.sub(r"\1kernel(", text)
-    return _digest(("cpp", " ".join(text.split())))
+    return _digest(("cpp", _cpp_text(source)))
+
+
+def family_id(language: str, source: str, name: str) -> str:
+    """The id that kernels of the same structure have in common, whatever their sizes.
+
+    It is of the code with every whole number alike (the count of a mean is one), without size hints and alignment.
+    """
+    if language == "triton":
+        start = _DEFINITION.search(source)
+        function = _FUNCTION.search(source, start.end()) if start else None
+        decorator = _parse_decorator(source[start.start() + 1 : function.start()]) if start and function else None
+        if start is not None and function is not None and decorator is not None:
+            types = [fact for fact in _facts(decorator)[1:] if fact.startswith("signature=")]
+            text = _jit_text(source, start.start(), function)
+            return _digest(("triton family", ast.unparse(decorator.func), *types, without_sizes(text)))
+    if language.startswith("cpp"):
+        return _digest(("cpp family", without_sizes(_cpp_text(source))))
+    return _digest((f"{language} family", without_sizes(_plain_lines(_anonymous(source, name)))))
+
+
+def without_sizes(text: str) -> str:
+    """The text with every whole number alike; numbers within names stay."""
+    return _SIZE.sub("N", text)
 
 
 def operator_id(operator: str, arguments_text: str) -> str:
@@ -60,8 +82,16 @@ def launch_key(launch: Launch) -> Hashable:
 
 def text_kernel_id(language: str, source: str, name: str) -> str:
     """The id of a kernel in any other language, from its text without its name."""
-    anonymous = re.sub(rf"\b{re.escape(name)}\b", "kernel", source)
-    return _digest((language, _plain_lines(anonymous)))
+    return _digest((language, _plain_lines(_anonymous(source, name))))
+
+
+def _cpp_text(source: str) -> str:
+    text = _CPP_COMMENT.sub(" ", _INCLUDE.sub("", _RECORD.sub("", source)))
+    return " ".join(_CPP_NAME.sub(r"\1kernel(", text).split())
+
+
+def _anonymous(source: str, name: str) -> str:
+    return re.sub(rf"\b{re.escape(name)}\b", "kernel", source)
 
 
 def _parse_decorator(text: str) -> ast.Call | None:

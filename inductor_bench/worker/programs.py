@@ -1,22 +1,22 @@
-"""The programs that a capture runs where the target is not a script: a factory of a file, or a timm model.
+"""The programs that a capture runs where the target is not a script: a factory of a file, or a named model.
 
-``python -m inductor_bench.worker.programs JOB`` with a job of ``kind`` (``factory`` or ``timm``), ``place``,
-``training``, ``mode``, ``dynamic``, ``amp``, ``device``, ``seed``, ``batch_size`` and ``complaint``: the path where a
-reason for people is left, as JSON, when the program cannot be run.
+``python -m inductor_bench.worker.programs JOB`` with a job of ``kind`` (``factory`` or a library of ``zoo``),
+``place``, ``training``, ``mode``, ``dynamic``, ``amp``, ``device``, ``seed``, ``batch_size`` and ``complaint``: the
+path where a reason for people is left, as JSON, when the program cannot be run.
 """
 
 from __future__ import annotations
 
-import difflib
 import importlib.util
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from inductor_bench.errors import InductorBenchError
 from inductor_bench.store.files import read_json, write_json
+from inductor_bench.worker.zoo import DownloadNeededError, Example, build_model
 
 if TYPE_CHECKING:
     import torch
@@ -29,7 +29,8 @@ def main(arguments: list[str]) -> int:
     try:
         run_program(job)
     except InductorBenchError as error:
-        write_json(Path(job["complaint"]), {"message": error.message, "hint": error.hint})
+        kind = "download" if isinstance(error, DownloadNeededError) else "program"
+        write_json(Path(job["complaint"]), {"kind": kind, "message": error.message, "hint": error.hint})
         print(f"{error.message}\n{error.hint}", file=sys.stderr)
         return 1
     return 0
@@ -42,12 +43,13 @@ def run_program(job: dict[str, Any]) -> None:
     torch.manual_seed(job["seed"])
     device = job["device"] or ("cuda" if torch.cuda.is_available() else "cpu")
     _check_device(device)
-    if job["kind"] == "timm":
-        function, inputs, loss = _timm_model(job["place"], job["batch_size"])
-    else:
-        function, inputs, loss = *_call_factory(job["place"]), _sum_of_means
-    function, inputs = _place(function, inputs, device)
     training = job["training"]
+    if job["kind"] == "factory":
+        example = Example(*_call_factory(job["place"]))
+    else:
+        example = build_model(job["kind"], job["place"], job["batch_size"], bool(training))
+    function, inputs, keywords = _place(example, device)
+    loss = example.loss or _sum_of_means
     if training is None:
         training = job["kind"] == "factory" and isinstance(function, torch.nn.Module) and function.training
     if isinstance(function, torch.nn.Module):
@@ -59,11 +61,11 @@ def run_program(job: dict[str, Any]) -> None:
     for _ in range(STEPS):
         if training:
             with precision:
-                value = loss(compiled(*inputs))
+                value = loss(compiled(*inputs, **keywords))
             _backward(value)
         else:
             with precision, torch.no_grad():
-                compiled(*inputs)
+                compiled(*inputs, **keywords)
     if device.startswith("cuda"):
         torch.cuda.synchronize()
 
@@ -89,7 +91,7 @@ def _backward(loss: torch.Tensor) -> None:
     loss.backward()
 
 
-def _call_factory(place: str) -> tuple[Callable[..., Any], Sequence[Any]]:
+def _call_factory(place: str) -> tuple[Callable[..., Any], tuple[Any, ...]]:
     file, _, name = place.rpartition(":")
     path = Path(file).resolve()
     sys.path.insert(0, str(path.parent))
@@ -112,47 +114,16 @@ def _call_factory(place: str) -> tuple[Callable[..., Any], Sequence[Any]]:
     return made[0], tuple(inputs) if isinstance(inputs, list | tuple) else (inputs,)
 
 
-def _timm_model(name: str, batch_size: int) -> tuple[Callable[..., Any], Sequence[Any], Callable[[Any], Any]]:
+def _place(example: Example, device: str) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
     import torch
 
-    try:
-        import timm
-    except ModuleNotFoundError as error:
-        if error.name == "timm":
-            raise InductorBenchError("timm is not installed", "pip install 'inductor-bench[timm]'") from error
-        raise _broken_timm(error) from error
-    except (ImportError, RuntimeError, AttributeError, OSError, TypeError, ValueError, SyntaxError) as error:
-        raise _broken_timm(error) from error
-    if not timm.is_model(name) and ":" not in name:  # hf-hub:… names one that lies elsewhere
-        near = ", ".join(difflib.get_close_matches(name, timm.list_models(), n=5))
-        raise InductorBenchError(f"timm has no model {name}", f"near names: {near}" if near else "")
-    model = timm.create_model(name, pretrained=False)
-    settings: dict[str, Any] = dict(model.pretrained_cfg)  # type: ignore[arg-type]
-    size = tuple(settings.get("input_size") or (3, 224, 224))
-    classes = getattr(model, "num_classes", 0) or 1000
-    labels = torch.randint(0, classes, (batch_size,))
-
-    def loss(output: Any) -> Any:
-        logits = output[0] if isinstance(output, tuple | list) else output
-        return torch.nn.functional.cross_entropy(logits.float(), labels.to(logits.device))
-
-    return model, (torch.randn(batch_size, *size),), loss
-
-
-def _broken_timm(error: BaseException) -> InductorBenchError:
-    first = (str(error).splitlines() or [""])[0]
-    return InductorBenchError(
-        f"timm is installed but broken: {type(error).__name__}: {first}",
-        "install a torchvision that matches this torch",
-    )
-
-
-def _place(function: Any, inputs: Sequence[Any], device: str) -> tuple[Any, tuple[Any, ...]]:
-    import torch
-
+    function: Any = example.function
     if isinstance(function, torch.nn.Module):
         function = function.to(device)
-    return function, torch.utils._pytree.tree_map_only(torch.Tensor, lambda value: value.to(device), tuple(inputs))
+    inputs, keywords = torch.utils._pytree.tree_map_only(
+        torch.Tensor, lambda value: value.to(device), (example.inputs, example.keywords)
+    )
+    return function, inputs, keywords
 
 
 def _sum_of_means(output: Any) -> torch.Tensor:

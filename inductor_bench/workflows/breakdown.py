@@ -35,7 +35,7 @@ from .progress import Progress
 from .reanalysis import reanalyse_run
 from .roofs import with_roofs
 from .survey import take_survey
-from .targets import PROGRAMS, Target, find_listed_modules, resolve_target
+from .targets import COMPILED_HERE, MODEL_SOURCES, PROGRAMS, Target, find_listed_modules, resolve_target
 
 Listed = tuple[tuple[FoundModule, ...], tuple[str, ...]]
 """Modules that a target names, and the paths of those that are gone."""
@@ -265,12 +265,13 @@ def _request(target: Target, options: BreakdownOptions) -> Request:
 
 
 def _title(target: Target, options: BreakdownOptions) -> str:
-    name = target.name.removeprefix("timm:") if target.kind == "timm" else Path(target.name).name
+    model = target.kind in MODEL_SOURCES
+    name = target.name.removeprefix(f"{target.kind}:") if model else Path(target.name).name
     parts = [name, *options.arguments]
-    if target.kind in ("factory", "timm"):
-        if options.training is not None or target.kind == "timm":
+    if target.kind in COMPILED_HERE:
+        if options.training is not None or model:
             parts.append("training" if options.training else "inference")
-        if target.kind == "timm":
+        if model:
             parts.append(f"batch {options.batch_size or DEFAULT_BATCH_SIZE}")
         parts += [f"{options.amp} autocast"] if options.amp else []
         parts += [options.mode] if options.mode else []
@@ -278,6 +279,6 @@ def _title(target: Target, options: BreakdownOptions) -> str:
 
 
 def _folder_title(target: Target, options: BreakdownOptions) -> str:
-    name = target.name.removeprefix("timm:")
-    stem = Path(name.partition(":")[0]).stem if target.kind != "timm" else name
+    name = target.name.removeprefix(f"{target.kind}:")
+    stem = name if target.kind in MODEL_SOURCES else Path(name.partition(":")[0]).stem
     return stem + ("-training" if options.training else "")

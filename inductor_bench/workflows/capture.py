@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import getpass
 import os
 import shlex
+import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,7 +25,7 @@ from ..store.folder import RunFolder
 from .progress import Progress
 
 DEFAULT_BATCH_SIZE = 32
-"""Of a timm model, where none is asked for."""
+"""Of a named model, where none is asked for."""
 
 UNCAUGHT = 1
 """The exit code of a Python program that an exception ended."""
@@ -82,6 +85,7 @@ def capture_environment(work: Path) -> dict[str, str]:
     folders = {name: work / name for name in ("cache", "tmp", "torch_trace", "observed")}
     for folder in folders.values():
         folder.mkdir(parents=True, exist_ok=True)
+    _share_precompiled_headers(folders["tmp"])
     return environment | {
         "TORCHINDUCTOR_UNIQUE_KERNEL_NAMES": "1",
         "TORCHINDUCTOR_BENCHMARK_KERNEL": "1",
@@ -94,6 +98,19 @@ def capture_environment(work: Path) -> dict[str, str]:
         "TMPDIR": str(folders["tmp"].resolve()),
         "PYTHONUNBUFFERED": "1",
     }
+
+
+def _share_precompiled_headers(temporary: Path) -> None:
+    """Lets torch find the C++ headers that it compiled in an earlier run, and keep new ones, which takes it seconds.
+
+    It looks for them where the temporary files are; what it finds there is bound to the compiler and its flags.
+    """
+    with contextlib.suppress(OSError, KeyError):  # KeyError: a user without a name
+        name = f"torchinductor_{getpass.getuser()}"
+        shared = Path(tempfile.gettempdir()) / name / "precompiled_headers"
+        shared.mkdir(parents=True, exist_ok=True)
+        (temporary / name).mkdir()
+        (temporary / name / shared.name).symlink_to(shared.resolve(), target_is_directory=True)
 
 
 def capture_program(
@@ -152,7 +169,7 @@ def _program_command(request: Request, work: Path, python: str, complaint: Path)
     if request.kind == "script":
         return [python, request.target, *request.arguments]
     job = work / "program.job.json"
-    place = request.target.removeprefix("timm:") if request.kind == "timm" else request.target
+    place = request.target if request.kind == "factory" else request.target.removeprefix(f"{request.kind}:")
     names = ("kind", "training", "mode", "dynamic", "amp", "device", "seed", "batch_size")
     options = {name: getattr(request, name) for name in names}
     options["batch_size"] = request.batch_size or DEFAULT_BATCH_SIZE
@@ -225,7 +242,7 @@ def _program_failures(
 ) -> tuple[Failure, ...]:
     if complaint.is_file():
         said = read_json(complaint)
-        return (Failure("capture", "program", said["message"], said["hint"], subject=request.target),)
+        return (Failure("capture", said["kind"], said["message"], said["hint"], subject=request.target),)
     if not ended.ok:
         kept = "; what it had compiled until then is measured" if compiled else ""
         reason = last_error(ended.tail(ERROR_LINES)) if ended.exit_code == UNCAUGHT else ""

@@ -206,9 +206,11 @@ def _kernel_bytes(source: ModuleSource, launches: Sequence[Any]) -> dict[str, fl
 
 def _finish(kernel: Kernel, profiled: ProfiledModule, whole: float | None) -> Kernel:
     shapes = "; ".join(sorted(group.shapes for group in kernel.shapes))
+    alike = "; ".join(sorted({re.sub(r"\b\d+\b", "N", group.shapes) for group in kernel.shapes}))
     return replace(
         kernel,
         kernel_id=kernel.kernel_id or operator_id(f"{kernel.operator or ''} {kernel.name}", shapes),
+        family_id=kernel.family_id or operator_id(f"{kernel.operator or kernel.name} family", alike),
         wall_share=kernel.time_s / whole if whole else None,
         file=f"modules/{profiled.label.slug}.py" if kernel.line is not None else None,
     )

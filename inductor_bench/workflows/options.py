@@ -8,6 +8,17 @@ from pathlib import Path
 DRAWN, RECORDED = "drawn", "recorded"
 VALUES_LIMIT_BYTES = 64_000_000
 
+AMP = {
+    "float16": "float16",
+    "fp16": "float16",
+    "half": "float16",
+    "bfloat16": "bfloat16",
+    "bf16": "bfloat16",
+}
+"""What people call the dtypes of autocast, and torch's names."""
+
+MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
+
 
 @dataclass(frozen=True)
 class BreakdownOptions:
@@ -16,13 +27,13 @@ class BreakdownOptions:
     Attributes:
         targets: what to break down; several only where all are compiled modules.
         arguments: given to the program, where the target is one.
-        training: whether a factory or timm target gets a loss and a backward pass.
+        training: whether a factory or a named model gets a loss and a backward pass.
         mode: the ``mode`` of ``torch.compile``.
         dynamic: the ``dynamic`` of ``torch.compile``.
         amp: the dtype of autocast, by torch's name (``float16``, ``bfloat16``).
         device: ``cpu``, ``cuda``, ``cuda:1``, …
         seed: of the random weights and inputs.
-        batch_size: of a timm target.
+        batch_size: of a timm, torchvision or transformers target.
         live: profile every module in the capturing process, with the inputs that it really gets.
         trace: a trace recorded elsewhere, to analyse instead of running anything.
         timeout_s: the limit of each process that is started, in seconds.

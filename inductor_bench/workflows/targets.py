@@ -15,8 +15,15 @@ from ..store.folder import RECORD
 from .capture import FoundModule, read_module_text
 from .options import RECORDED, BreakdownOptions
 
-PROGRAMS = frozenset({"script", "factory", "timm"})
-COMPILED_HERE = frozenset({"factory", "timm"})
+MODEL_SOURCES = {
+    "timm": "timm:mobilenetv3_small_050",
+    "torchvision": "torchvision:resnet18",
+    "transformers": "transformers:BertForMaskedLM",
+}
+"""The libraries whose models go by ``LIBRARY:NAME``, each with an example."""
+
+PROGRAMS = frozenset({"script", "factory", *MODEL_SOURCES})
+COMPILED_HERE = frozenset({"factory", *MODEL_SOURCES})
 """Programs that this tool writes around what is given, and so decides how they run."""
 
 ACCEPTED = "give a script, FILE.py:FACTORY, timm:NAME, a compiled module, a log, or a RUN folder"
@@ -25,8 +32,8 @@ STRUCTURED_TRACE_LOGS = "dedicated_log_torch_trace*"
 
 @dataclass(frozen=True)
 class Target:
-    """A target and its kind: ``script``, ``factory``, ``timm``, ``module``, ``log``, ``structured-trace``, ``run`` or
-    ``trace`` (a compiled module with a trace recorded elsewhere)."""
+    """A target and its kind: ``script``, ``factory``, ``timm``, ``torchvision``, ``transformers``, ``module``, ``log``,
+    ``structured-trace``, ``run`` or ``trace`` (a compiled module with a trace recorded elsewhere)."""
 
     kind: str
     name: str
@@ -46,10 +53,11 @@ def resolve_target(options: BreakdownOptions, accepted: str = ACCEPTED) -> Targe
     name = options.targets[0]
     if not name:
         raise UsageError("the target is an empty name", accepted)
-    if name.startswith("timm:"):
-        if not name.removeprefix("timm:"):
-            raise UsageError("timm: needs a model name", "try: inductor-bench breakdown timm:mobilenetv3_small_050")
-        return _checked(Target("timm", name), options)
+    source, colon, model = name.partition(":")
+    if colon and source in MODEL_SOURCES:
+        if not model:
+            raise UsageError(f"{source}: needs a model name", f"try: inductor-bench breakdown {MODEL_SOURCES[source]}")
+        return _checked(Target(source, name), options)
     path = Path(name)
     if path.exists():
         return _checked(Target(_kind_of(path, accepted), name, (path,)), options)
@@ -178,7 +186,7 @@ def _misfits(target: Target, options: BreakdownOptions) -> Iterator[UsageError]:
                 f"{option} is for a factory or a timm model, and the target is a {target.kind}",
                 hint if target.kind == "script" else "",
             )
-    if options.batch_size is not None and target.kind != "timm":
+    if options.batch_size is not None and target.kind not in MODEL_SOURCES:
         yield UsageError("--batch-size is for a timm model", "other programs make their own inputs")
     if options.output is not None and target.kind == "run":
         yield UsageError("an earlier run is analysed where it lies", "leave -o away; copy the folder to keep both")

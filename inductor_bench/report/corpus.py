@@ -1,0 +1,95 @@
+"""Everything that is drawn from a batch into its folder: three CSV tables, Markdown, one plot."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from functools import cached_property, partial
+from pathlib import Path
+
+from ..analysis.corpus import (
+    KernelGroup,
+    ModelSummary,
+    by_family,
+    by_id,
+    group_kernels,
+    summarize_model,
+    without_kernels,
+)
+from ..records.corpus import Corpus
+from ..store.digest import FEW
+from ..store.files import write_bytes, write_text
+from .corpus_csvs import groups_csv, models_csv
+from .corpus_markdown import corpus_markdown
+from .corpus_screen import corpus_screen
+from .corpus_words import heading, suite_machine
+from .layout import Line
+
+TOP = 20
+"""Families and kernels in ``summary.md``."""
+
+
+@dataclass(frozen=True)
+class CorpusView:
+    """A corpus as it is shown: what is worked out once for all forms."""
+
+    corpus: Corpus
+
+    @cached_property
+    def models(self) -> list[ModelSummary]:
+        return [summarize_model(model) for model in self.corpus.models]
+
+    @cached_property
+    def families(self) -> list[KernelGroup]:
+        return group_kernels(self.corpus, by_family)
+
+    @cached_property
+    def kernels(self) -> list[KernelGroup]:
+        return group_kernels(self.corpus, by_id)
+
+    def markdown(self, top: int = TOP) -> str:
+        return corpus_markdown(self.corpus, self.models, self.families, self.kernels, top)
+
+    def csv(self) -> str:
+        """The models, one row each."""
+        return models_csv(self.models)
+
+    def screen(self, folder: Path, width: int, top: int) -> Iterator[Line]:
+        return corpus_screen(self.corpus, self.models, self.families, self.kernels, folder, width, top)
+
+    def write(self, folder: Path, *, plots: bool = True) -> None:
+        """Writes ``summary.csv``, ``kernels.csv``, ``families.csv``, ``summary.md`` and ``plots/categories.png``.
+
+        Raises:
+            InductorBenchError: a file cannot be written.
+        """
+        with self._drawing(plots) as picture:
+            write_text(folder / "summary.csv", self.csv())
+            write_text(folder / "kernels.csv", groups_csv(self.kernels, "kernel_id"))
+            write_text(folder / "families.csv", groups_csv(self.families, "family_id"))
+            write_text(folder / "summary.md", self.markdown())
+            data = picture()
+        if data is not None:
+            write_bytes(folder / "plots" / "categories.png", data)
+
+    @contextlib.contextmanager
+    def _drawing(self, plots: bool) -> Iterator[Callable[[], bytes | None]]:
+        """What gives the picture; of many models it is drawn by another process meanwhile."""
+        if not plots:
+            yield lambda: None
+            return
+        about = f"{heading(self.corpus)}   ({suite_machine(self.corpus)})"
+        rows = [without_kernels(summary) for summary in self.models]
+        if len(rows) <= FEW:
+            yield partial(_draw, about, rows)
+            return
+        with ProcessPoolExecutor(1) as pool:
+            yield pool.submit(_draw, about, rows).result
+
+
+def _draw(about: str, summaries: list[ModelSummary]) -> bytes | None:
+    from .corpus_plot import draw_models  # loads matplotlib
+
+    return draw_models(about, summaries)

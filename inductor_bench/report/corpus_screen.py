@@ -1,0 +1,190 @@
+"""A batch as lines of styled words: the answer, a row for each model, the families and kernels that matter."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from .. import units
+from ..analysis.corpus import KernelGroup, ModelSummary, suite_time_s
+from ..analysis.finding import plural
+from ..records.corpus import Corpus
+from . import names, palette
+from .corpus_words import (
+    batch_size,
+    family_name,
+    gain_share,
+    heading,
+    lead_words,
+    of_peak,
+    part_title,
+    problem_of,
+    progress_words,
+    suite_machine,
+    wall_words,
+)
+from .layout import Column, Line, Word, blocks, bullet, header, row, wrapped
+
+MOST_MODELS = 40
+MOST_FAILURES = 12
+WITH_TOP_KERNEL = 12
+"""So many models have a second line, with the kernel that takes most of their time."""
+
+BAR = 6
+GAP = 2
+
+
+def corpus_screen(
+    corpus: Corpus,
+    summaries: Sequence[ModelSummary],
+    families: Sequence[KernelGroup],
+    kernels: Sequence[KernelGroup],
+    folder: Path,
+    width: int,
+    top: int,
+) -> Iterator[Line]:
+    """The whole screen; ``top`` families and kernels."""
+    left, right = names.clean(heading(corpus)), suite_machine(corpus)
+    room = width - names.cells(left) - names.cells(right)
+    if room >= GAP:
+        yield [Word(left, "title"), Word(" " * room), Word(right, "dim")]
+    else:
+        yield [Word(names.end(left, width), "title")]
+        yield [Word(names.end(right, width), "dim")]
+    yield []
+    yield from wrapped(f"{progress_words(corpus)}.", width, "", "title")
+    lead = lead_words(families, suite_time_s(corpus))
+    if lead:
+        yield from wrapped(lead, width, "", "title")
+    yield []
+    yield from _failures(summaries, folder, width)
+    yield from _models(summaries, width)
+    yield from _groups(families, len(families), "families of kernels", "family", top, width, family=True)
+    yield from _groups(kernels, len(kernels), "kernels", "kernel", top, width, family=False)
+    yield from _notes(summaries, width)
+    yield from _next(summaries, kernels, folder)
+    yield from _written(folder)
+
+
+def _failures(summaries: Sequence[ModelSummary], folder: Path, width: int) -> Iterator[Line]:
+    failed = [(summary, problem) for summary in summaries if (problem := problem_of(summary)) is not None]
+    if not failed:
+        return
+    yield [Word("Failed or skipped", "bad")]
+    for summary, failure in failed[:MOST_FAILURES]:
+        text = f"{summary.name}: {failure.stage}, {failure.kind}: {names.clean(failure.message)}"
+        yield from bullet(text, width, "bad")
+        if failure.hint:
+            yield from wrapped(f"Hint: {names.clean(failure.hint)}", width, "    ")
+        log = summary.model.model.log
+        if log and (folder / log).is_file():
+            yield [Word(f"    Log:  {folder / log}", "dim")]
+    if len(failed) > MOST_FAILURES:
+        yield [Word(f"  and {len(failed) - MOST_FAILURES} more in summary.csv", "dim")]
+    yield []
+
+
+def _models(summaries: Sequence[ModelSummary], width: int) -> Iterator[Line]:
+    measured = [summary for summary in summaries if summary.parts]
+    if not measured:
+        return
+    dearest = sorted(measured, key=lambda summary: -summary.time_s)[:MOST_MODELS]
+    shown = [summary for summary in measured if summary in dearest]
+    walls = max(names.cells(wall_words(summary)) for summary in shown)
+    columns = [
+        Column("model", min(30, max(5, *(names.cells(summary.name) for summary in shown))), False),
+        Column("batch", 5),
+        Column("wall", max(8, walls)),
+        Column("busy", 5),
+        Column("gain limit", 10),
+    ]
+    room = width - sum(column.width + GAP for column in columns)
+    yield [*header(columns, GAP), Word(" " * GAP + names.end("where the time goes", room), "dim")]
+    for summary in shown:
+        cells = [
+            names.middle(names.clean(summary.name), columns[0].width),
+            batch_size(summary),
+            wall_words(summary),
+            units.percent(summary.busy_share),
+            gain_share(summary),
+        ]
+        yield [Word(row(columns, cells, GAP) + " " * GAP), *_bar(summary, room)]
+        if len(shown) <= WITH_TOP_KERNEL and summary.top is not None:
+            share = units.percent(summary.top.time_s / summary.time_s)
+            yield [Word(names.end(f"  {share} {names.short(summary.top.name, 60)}", width), "dim")]
+    if len(shown) < len(measured):
+        rest = sum(summary.time_s for summary in measured) - sum(summary.time_s for summary in shown)
+        others = plural(len(measured) - len(shown), "more model")
+        yield [Word(f"{others}, {units.seconds(rest)} in all; summary.csv has every one", "dim")]
+    yield []
+
+
+def _bar(summary: ModelSummary, room: int) -> Line:
+    line: Line = []
+    for part, share in summary.parts:
+        text, bar = f"{part_title(part, summary)} {units.whole_percent(share)}", f" {blocks(share, BAR)}"
+        gap = 1 if line else 0
+        left = room - gap - names.cells(text)
+        if share < 0.005 or left < 0:
+            break
+        bar = bar if len(bar) <= left else ""
+        line += [Word(" " * gap + text), Word(bar, palette.IDLE if part is None else palette.COLOURS[part])]
+        room = left - len(bar)
+    return line
+
+
+def _groups(
+    groups: Sequence[KernelGroup], every: int, what: str, title: str, top: int, width: int, *, family: bool
+) -> Iterator[Line]:
+    shown = groups[:top]
+    if not shown:
+        return
+    yield [Word(f"The {len(shown)} {what} of {every:,} that take most of the suite's time", "title")]
+    counted = [Column("kernels", 7)] if family else []
+    last = [Column("models", 6), Column("launches", 8), Column("time", 8), Column("share", 6), Column("of peak", 11)]
+    fixed = [*counted, *last, Column("gain limit", 10)]
+    room = max(16, width - 3 - sum(column.width + GAP for column in fixed) - GAP)
+    columns = [Column("#", 3), Column(title, room, False), *fixed]
+    yield header(columns, GAP)
+    shorts = names.unique((group.name for group in shown), room)
+    for number, group in enumerate(shown, 1):
+        cells = [
+            str(number),
+            names.short(family_name(group), room) if family else shorts[group.name],
+            *([units.count(group.ids)] if family else []),
+            units.count(len(group.models)),
+            units.count(group.launches),
+            units.seconds(group.time_s),
+            units.percent(group.share),
+            of_peak(group),
+            units.seconds(group.gain_limit_s),
+        ]
+        yield [Word(row(columns, cells, GAP))]
+    yield []
+
+
+def _notes(summaries: Sequence[ModelSummary], width: int) -> Iterator[Line]:
+    notes = [f"{summary.name}: {note}" for summary in summaries for note in summary.model.model.notes]
+    for note in notes[:MOST_FAILURES]:
+        yield from wrapped(f"* {note}", width, "", "dim")
+    if notes:
+        yield []
+
+
+def _next(summaries: Sequence[ModelSummary], kernels: Sequence[KernelGroup], folder: Path) -> Iterator[Line]:
+    gain = [group for group in kernels if group.gain_limit_s and not group.operator]
+    if gain:
+        best = max(gain, key=lambda group: group.gain_limit_s or 0.0)
+        place = next(s.model.model.run for s in summaries if s.name == best.model)
+        run = shlex.quote(f"{folder / (place or '')}#{best.name}")
+        yield [Word("Next", "title"), Word(f"      inductor-bench kernel {run}")]
+        yield [Word(" " * 10 + "the kernel that could win most, by itself", "dim")]
+
+
+def _written(folder: Path) -> Iterator[Line]:
+    files = ("batch.json", "summary.csv", "kernels.csv", "families.csv", "summary.md", "plots/categories.png")
+    there = [file for file in files if (folder / file).is_file()]
+    runs = sum(1 for path in (folder / "models").glob("*/record.json"))
+    things = [*there, plural(runs, "run") + " in models/"]
+    yield [Word("Written", "title"), Word(f"   {folder}/   {' · '.join(things)}")]

@@ -1,0 +1,225 @@
+"""Models of timm, torchvision and transformers, built from their configurations with random weights and inputs.
+
+Nothing is fetched: a name that stands for files elsewhere is refused.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from inductor_bench.errors import InductorBenchError
+
+if TYPE_CHECKING:
+    import torch
+
+Loss = Callable[[Any], Any]
+
+LANGUAGE_LENGTHS = (
+    (r"Blenderbot|MobileBert|DistilBert|M2M100|Pegasus|XGLM", 128),
+    (r"GPT2|Bart|PLBart|MBart|T5|MT5|Longformer|BigBird", 1024),
+    (r"OPT", 2048),
+    (r"Reformer", 4096),
+)
+"""How many tokens PyTorch's own suite gives a model whose name begins so; :data:`USUAL_LENGTH` the others."""
+
+USUAL_LENGTH = 512
+
+SUITE_NAMES = {
+    "AllenaiLongformerBase": "LongformerForMaskedLM",
+    "CamemBert": "CamembertForMaskedLM",
+    "DistillGPT2": "GPT2LMHeadModel",
+    "GoogleFnet": "FNetForMaskedLM",
+    "Reformer": "ReformerForMaskedLM",
+    "T5Small": "T5ForConditionalGeneration",
+    "YituTechConvBert": "ConvBertForMaskedLM",
+}
+"""Names of PyTorch's own suite for classes of transformers whose configuration is the usual one."""
+
+_PADDED_PLACES = r"[Rr]oberta|Camembert|Longformer|MPNet|Data2VecText|^Esm"
+"""Classes that count the places of tokens from behind the padding's, and need as many more of them."""
+
+_PER_SAMPLE = re.compile(r"For(SequenceClassification|ImageClassification|AudioClassification|NextSentence)")
+_PER_TOKEN = re.compile(r"For(MaskedLM|CausalLM|ConditionalGeneration|TokenClassification|PreTraining)|LMHeadModel")
+_BROKEN = (ImportError, RuntimeError, AttributeError, OSError, TypeError, ValueError, SyntaxError)
+
+
+class DownloadNeededError(InductorBenchError):
+    """The model lies elsewhere, and nothing is fetched."""
+
+
+@dataclass
+class Example:
+    """A model and what it is called with. ``loss`` makes a scalar of its output; ``None`` takes the outputs' means."""
+
+    function: Callable[..., Any]
+    inputs: tuple[Any, ...] = ()
+    keywords: dict[str, Any] = field(default_factory=dict)
+    loss: Loss | None = None
+
+
+def build_model(source: str, name: str, batch_size: int, training: bool) -> Example:
+    """The named model of a library.
+
+    Raises:
+        InductorBenchError: the library or the model is not there, the model has to be downloaded, or its inputs are of
+            a kind that is not known here.
+    """
+    if ":" in name or (source == "transformers" and "/" in name):
+        raise DownloadNeededError(
+            f"{name} has to be downloaded, and nothing is fetched", "write a factory that builds it: FILE.py:FACTORY"
+        )
+    return _BUILDERS[source](name, batch_size, training)
+
+
+def _timm_model(name: str, batch_size: int, training: bool) -> Example:
+    import torch
+
+    try:
+        import timm
+    except ModuleNotFoundError as error:
+        raise _missing("timm", error) from error
+    except _BROKEN as error:
+        raise _broken("timm", error) from error
+    if not timm.is_model(name):
+        raise _unknown("timm", name, timm.list_models())
+    model = timm.create_model(name, pretrained=False)
+    settings: dict[str, Any] = dict(model.pretrained_cfg)  # type: ignore[arg-type]
+    size = tuple(settings.get("input_size") or (3, 224, 224))
+    classes = getattr(model, "num_classes", 0) or 1000
+    labels = torch.randint(0, classes, (batch_size,))
+    return Example(model, (torch.randn(batch_size, *size),), loss=_cross_entropy(labels))
+
+
+def _torchvision_model(name: str, batch_size: int, training: bool) -> Example:
+    import torch
+
+    try:
+        from torchvision import models
+    except ModuleNotFoundError as error:
+        raise _missing("torchvision", error) from error
+    except _BROKEN as error:
+        raise _broken("torchvision", error) from error
+    if name not in models.list_models():
+        raise _unknown("torchvision", name, models.list_models())
+    package = models.get_model_builder(name).__module__
+    if re.search(r"\.(detection|optical_flow|quantization)\b", package):
+        raise InductorBenchError(
+            f"{name} takes other inputs than a batch of images", "write a factory that makes them: FILE.py:FACTORY"
+        )
+    options = {"weights_backbone": None} if ".segmentation" in package else {}
+    model = models.get_model(name, weights=None, **options)
+    transforms = models.get_model_weights(name).DEFAULT.transforms  # the settings, of which nothing is fetched
+    crop = getattr(transforms, "keywords", {}).get("crop_size", 224)
+    size = tuple(crop) if isinstance(crop, tuple | list) else (crop, crop)
+    shape = (3, 16, *size) if ".video" in package else (3, *size)
+    loss = None if ".segmentation" in package else _cross_entropy(torch.randint(0, 10, (batch_size,)))
+    return Example(model, (torch.randn(batch_size, *shape),), loss=loss)
+
+
+def _transformers_model(name: str, batch_size: int, training: bool) -> Example:
+    try:
+        import transformers
+    except ModuleNotFoundError as error:
+        raise _missing("transformers", error) from error
+    except _BROKEN as error:
+        raise _broken("transformers", error) from error
+    try:
+        model_class = getattr(transformers, SUITE_NAMES.get(name, name), None)
+    except _BROKEN as error:
+        raise _broken("transformers", error) from error
+    if getattr(model_class, "config_class", None) is None:
+        raise _unknown("transformers", name, [known for known in dir(transformers) if "For" in known])
+    config = model_class.config_class()  # type: ignore[union-attr]
+    if name == "DistillGPT2":
+        config.n_layer = 6
+    config.use_cache = False
+    config.return_dict = True
+    if getattr(config, "pad_token_id", None) is None:
+        config.pad_token_id = 0
+    if re.search(_PADDED_PLACES, SUITE_NAMES.get(name, name)):
+        config.max_position_embeddings += config.pad_token_id + 1
+    model = model_class(config)  # type: ignore[misc]
+    keywords = _transformers_inputs(name, model, config, batch_size)
+    labels = _transformers_labels(type(model).__name__, keywords, config) if training else {}
+    return Example(model, (), {**keywords, **labels}, (lambda output: output.loss) if labels else None)
+
+
+def _transformers_inputs(name: str, model: Any, config: Any, batch_size: int) -> dict[str, Any]:
+    import torch
+
+    main = model.main_input_name
+    if main == "pixel_values":
+        size = getattr(config, "image_size", 224)
+        height, width = size if isinstance(size, tuple | list) else (size, size)
+        return {main: torch.randn(batch_size, getattr(config, "num_channels", 3), height, width)}
+    if main == "input_values":
+        return {main: torch.randn(batch_size, 16_000)}
+    if main != "input_ids":
+        raise InductorBenchError(
+            f"{name} takes {main}, of which no example is known here", "write a factory: FILE.py:FACTORY"
+        )
+    text = config.get_text_config()
+    length = next((size for pattern, size in LANGUAGE_LENGTHS if re.match(pattern, name)), USUAL_LENGTH)
+    places = getattr(text, "max_position_embeddings", None) or 0
+    length = min(length, places) if places > 0 else length
+    if re.search(_PADDED_PLACES, type(model).__name__):
+        length = min(length, places - config.pad_token_id - 1)
+    tokens = torch.randint(0, text.vocab_size, (batch_size, length))
+    if config.is_encoder_decoder:
+        return {main: tokens, "decoder_input_ids": torch.randint(0, text.vocab_size, (batch_size, length))}
+    return {main: tokens}
+
+
+def _transformers_labels(name: str, keywords: dict[str, torch.Tensor], config: Any) -> dict[str, torch.Tensor]:
+    """What makes the model compute its own loss; nothing where that is not known."""
+    import torch
+
+    main = next(iter(keywords.values()))
+    if "QuestionAnswering" in name:
+        places = torch.randint(0, main.shape[1], (2, main.shape[0]))
+        return {"start_positions": places[0], "end_positions": places[1]}
+    if _PER_SAMPLE.search(name):
+        return {"labels": torch.randint(0, config.num_labels, main.shape[:1])}
+    if _PER_TOKEN.search(name) and main.dim() == 2 and "PreTraining" not in name:
+        many = config.num_labels if "Token" in name else config.get_text_config().vocab_size
+        return {"labels": torch.randint(0, many, main.shape)}
+    return {}
+
+
+_BUILDERS = {"timm": _timm_model, "torchvision": _torchvision_model, "transformers": _transformers_model}
+
+
+def _cross_entropy(labels: torch.Tensor) -> Loss:
+    import torch
+
+    def loss(output: Any) -> Any:
+        logits = output[0] if isinstance(output, tuple | list) else output
+        return torch.nn.functional.cross_entropy(logits.float(), labels.to(logits.device))
+
+    return loss
+
+
+def _unknown(library: str, name: str, known: Iterable[str]) -> InductorBenchError:
+    near = ", ".join(difflib.get_close_matches(name, list(known), n=5))
+    return InductorBenchError(f"{library} has no model {name}", f"near names: {near}" if near else "")
+
+
+def _missing(library: str, error: ModuleNotFoundError) -> InductorBenchError:
+    if error.name != library:
+        return _broken(library, error)
+    extra = "torchvision" if library == "torchvision" else f"'inductor-bench[{library}]'"
+    return InductorBenchError(f"{library} is not installed", f"pip install {extra}")
+
+
+def _broken(library: str, error: BaseException) -> InductorBenchError:
+    first = (str(error).splitlines() or [""])[0]
+    hint = (
+        "install versions that go together"
+        if library == "transformers"
+        else "install a torchvision that matches this torch"
+    )
+    return InductorBenchError(f"{library} is installed but broken: {type(error).__name__}: {first}", hint)

@@ -1,0 +1,78 @@
+"""Stands for the process that measures one model of a batch: it leaves the record that such a model would, at once.
+
+What happens is in the model's name; see :func:`main`.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import run_builder
+
+from inductor_bench.launch.process import ChildProcess
+from inductor_bench.records.run import Failure
+from inductor_bench.store.folder import RunFolder
+
+MEMORY = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB"
+
+
+def main(words: list[str]) -> int:
+    """``breakdown TARGET … -o RUN``, as the batch calls it."""
+    name = words[2].partition(":")[2]
+    folder = RunFolder(Path(words[words.index("-o") + 1]))
+    size = int(words[words.index("--batch-size") + 1]) if "--batch-size" in words else None
+    folder.path.mkdir(parents=True)
+    log(folder, f"begin {name} {os.environ.get('CUDA_VISIBLE_DEVICES', '')}")
+    run = run_builder.cpu()
+    time.sleep(0.05)
+    if name == "hangs":
+        time.sleep(60)
+    if name == "crashes":
+        folder.save(replace(run, modules=()))
+        os.kill(os.getpid(), signal.SIGKILL)
+    if name == "orphans":
+        worker = ChildProcess(["sleep", "60"], environment=os.environ, log=folder.path.parent / "worker.log")
+        log(folder, f"worker {worker._child.pid}")
+        os.kill(os.getpid(), signal.SIGKILL)
+    if name == "refused":
+        print("Error: it cannot be\nHint: do something else")
+        return 2
+    failure = {
+        "fails": Failure("capture", "exit", "the program exited with code 1: ValueError: no"),
+        "unknown": Failure("capture", "program", "timm has no model unknown"),
+        "elsewhere": Failure("capture", "download", "it has to be downloaded"),
+        "offline": Failure("capture", "exit", "exited", log_tail="huggingface_hub.errors.OfflineModeIsEnabled: no"),
+    }.get(name)
+    if name == "large" and (size or 0) > 2:
+        failure = Failure("capture", "exit", f"the program exited with code 1: {MEMORY}")
+    if name == "flaky" and sum("begin flaky" in line for line in lines(folder)) == 1:
+        failure = Failure("profile", "signal", "the worker was killed by SIGSEGV")
+    if failure is not None:
+        run = replace(run, modules=(), failures=(failure,))
+    elif name == "half":
+        run = replace(run, failures=(Failure("profile", "signal", "backward was killed"),))
+    folder.save(run)
+    log(folder, f"end {name} {os.environ.get('CUDA_VISIBLE_DEVICES', '')}")
+    return 1 if run.failures else 0
+
+
+def log(folder: RunFolder, line: str) -> None:
+    with open(events(folder), "a") as stream:
+        stream.write(f"{line}\n")
+
+
+def lines(folder: RunFolder) -> list[str]:
+    return events(folder).read_text().splitlines()
+
+
+def events(folder: RunFolder) -> Path:
+    return folder.path.parent.parent / "events"
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,105 @@
+"""The verb ``batch``: what is refused, what is listed, and a batch of real models that is killed and continued."""
+
+from __future__ import annotations
+
+import csv
+import json
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import breakdown_runs as runs
+import psutil
+import pytest
+
+from inductor_bench.cli import main as entry
+
+
+@pytest.fixture
+def models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "models.txt"
+    path.write_text("resnet18 128\nvit_a 8\nBertForMaskedLM,4\n")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("words", "lines"),
+    [
+        ("", "resnet18 --batch-size 128|vit_a --batch-size 8|BertForMaskedLM --batch-size 4"),
+        ("--filter vit --training --amp bf16", "vit_a --training --batch-size 8 --amp bfloat16"),
+        ("--shard 2/2 --batch-size 2 --no-dynamic", "vit_a --no-dynamic --batch-size 2"),
+        ("--exclude vit --exclude Bert --inference", "resnet18 --inference --batch-size 128"),
+    ],
+)
+def test_what_would_be_measured_is_listed(
+    words: str, lines: str, models: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert entry.main(["batch", str(models), "--list", *words.split()]) == 0
+    out = capsys.readouterr().out.splitlines()
+    assert [line.split(":", 1)[1] for line in out] == lines.split("|")
+    assert [path.name for path in models.parent.iterdir()] == ["models.txt"], "nothing was written"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("gone.txt", "gone.txt does not exist"),
+        (".", "is a folder, not a list"),
+        ("models.txt --shard 3/2", "is not I/N"),
+        ("models.txt --shard half", "is not I/N"),
+        ("models.txt --filter nothing", "none of the 3 models is left"),
+        ("models.txt --device cuda:1", "cuda:1"),
+        ("models.txt --jobs 2 --device cpu", "--jobs 2 with 1 device"),
+        ("models.txt --devices 7 --device cpu", "there is no GPU 7"),
+        ("models.txt --python no-such-python", "no-such-python is not a program"),
+        ("models.txt -o models.txt", "exists and is not a folder"),
+        ("models.txt --values-limit 3MB", "--values-limit is for recorded values"),
+    ],
+)
+def test_what_cannot_be_is_refused(words: str, message: str, models: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert entry.main(["batch", *words.split()]) == 2
+    err = capsys.readouterr().err
+    assert message in err and "Traceback" not in err
+    assert [path.name for path in models.parent.iterdir()] == ["models.txt"], "nothing was written"
+
+
+@pytest.mark.slow
+def test_a_batch_that_is_killed_and_continued(tmp_path: Path) -> None:
+    factories = runs.PROGRAMS / "factories.py"
+    (tmp_path / "smoke.txt").write_text(f"{factories}:raises\n{factories}:mlp\ntimm:hf-hub:far/away\n")
+    batch = tmp_path / "batch"
+    words = runs.command("batch", "smoke.txt", "--inference", "-o", batch, "--no-plots", "--repeat", "3")
+    child = subprocess.Popen(words, cwd=tmp_path, env=runs.environment(), stdin=subprocess.DEVNULL)
+    try:
+        running = batch / "models" / "factories-mlp" / ".work" / "program.job.json"
+        wait_for(running.is_file)
+        started = psutil.Process(child.pid).children(recursive=True)
+        assert len(started) >= 2, "the model's process, and its program"
+    finally:
+        child.kill()
+        child.wait()
+    before = (batch / "models" / "factories-raises" / "record.json").stat().st_mtime_ns
+    done = runs.run(words, batch, cwd=tmp_path)
+    assert not [process for process in started if process.is_running()], "nothing of the killed batch is left"
+    assert done.code == 1, "one failed"
+    rows = json.loads((batch / "batch.json").read_text())["models"]
+    states = {row["request"]["name"]: row["status"] for row in rows}
+    assert states == {"factories-raises": "failed", "factories-mlp": "done", "hf-hub-far-away": "skipped"}
+    failure = rows[0]["failure"]
+    assert failure["stage"] == "capture" and "no such configuration: huge" in failure["message"]
+    assert (batch / "models" / "factories-raises" / "record.json").stat().st_mtime_ns > before, "what failed is tried"
+    with (batch / "summary.csv").open() as stream:
+        summary = {row["model"]: row for row in csv.DictReader(stream)}
+    assert float(summary["factories-mlp"]["time_s"]) > 0 and "factories-mlp" in done.stdout
+    assert "Failed or skipped" in done.stdout
+    again = runs.run([*words, "--filter", "mlp"], batch, cwd=tmp_path)
+    assert "1 of 1 are there already" in again.stderr
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 120
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)

@@ -1,0 +1,266 @@
+"""A batch over models that take no time: what becomes of each, what is kept, and what is done again."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+from conftest import ROOT
+
+from inductor_bench.errors import UsageError
+from inductor_bench.records.batch import Batch, BatchModel
+from inductor_bench.store.batch import BatchFolder
+from inductor_bench.workflows import batch_attempt, batch_devices
+from inductor_bench.workflows.batch import BatchOptions, default_folder, run_batch
+from inductor_bench.workflows.batch_devices import find_devices
+from inductor_bench.workflows.progress import Silent
+
+
+class Listener(Silent):
+    """Keeps what it is told, and stops the batch when a word is said."""
+
+    def __init__(self, stop_at: str = "") -> None:
+        self.said: list[str] = []
+        self.stages: list[str] = []
+        self._stop_at = stop_at
+
+    def note(self, text: str) -> None:
+        self.said.append(text)
+        if self._stop_at and self._stop_at in text:
+            raise KeyboardInterrupt
+
+    def stage(self, text: str) -> None:
+        self.stages.append(text)
+        if self._stop_at and self._stop_at in text:
+            raise KeyboardInterrupt
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batch_attempt, "ENTRY", (sys.executable, str(ROOT / "tests" / "batch_child.py")))
+    monkeypatch.setattr("inductor_bench.workflows.batch.LOOK_S", 0.01)
+    monkeypatch.setattr(batch_devices, "visible_gpus", lambda: ())
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), str(ROOT / "tests")]))
+
+
+def run(tmp_path: Path, lines: str, listener: Silent | None = None, **options: object) -> dict[str, BatchModel]:
+    (tmp_path / "list.txt").write_text("\n".join(lines.split("|")))
+    request = BatchOptions(tmp_path / "list.txt", tmp_path / "b", **options)  # type: ignore[arg-type]
+    return rows(run_batch(request, listener or Silent()).batch)
+
+
+def rows(batch: Batch) -> dict[str, BatchModel]:
+    return {model.request.name: model for model in batch.models}
+
+
+def statuses(found: dict[str, BatchModel]) -> dict[str, str]:
+    return {name: row.status for name, row in found.items()}
+
+
+def begun(tmp_path: Path) -> list[str]:
+    lines = (tmp_path / "b" / "events").read_text().splitlines()
+    return [line.split()[1] for line in lines if line.startswith("begin")]
+
+
+def test_every_model_has_a_row_whatever_becomes_of_it(tmp_path: Path) -> None:
+    listener = Listener()
+    found = run(tmp_path, "good|fails|crashes|half|elsewhere|offline|refused|unknown", listener)
+    assert statuses(found) == {
+        "good": "done",
+        "fails": "failed",
+        "crashes": "failed",
+        "half": "partial",
+        "elsewhere": "skipped",
+        "offline": "skipped",
+        "refused": "failed",
+        "unknown": "failed",
+    }
+    failures = {name: (row.failure.stage, row.failure.kind) for name, row in found.items() if row.failure}
+    assert failures["fails"] == ("capture", "exit") and failures["crashes"] == ("breakdown", "signal")
+    assert failures["offline"] == ("capture", "download") and failures["half"] == ("profile", "signal")
+    refused = found["refused"].failure
+    assert refused is not None and (refused.message, refused.hint) == ("it cannot be", "do something else")
+    assert "the process was killed by SIGKILL" in (found["crashes"].failure or pytest.fail()).message
+    for name, row in found.items():
+        assert row.log == f"logs/{name}.log" and (tmp_path / "b" / row.log).is_file()
+    assert BatchFolder(tmp_path / "b").load().models == tuple(found.values())
+    assert any(line.startswith("good: ") and "per iteration" in line for line in listener.said)
+    assert "2 of 8 done, 4 failed" in listener.stages[-1] and "left" in listener.stages[2]
+    assert not (tmp_path / "b" / ".work").exists()
+
+
+def test_the_next_turn_does_what_is_missing_or_failed(tmp_path: Path) -> None:
+    run(tmp_path, "good|fails|half|elsewhere|good 8")
+    before = (tmp_path / "b" / "models" / "good" / "record.json").stat().st_mtime_ns
+    listener = Listener()
+    found = run(tmp_path, "good|fails|half|elsewhere|good 8|other", listener)
+    assert begun(tmp_path)[5:] == ["fails", "other"] and listener.said[0] == "4 of 6 are there already"
+    assert statuses(found)["other"] == "done" and found["fails"].attempts == 1
+    assert (tmp_path / "b" / "models" / "good" / "record.json").stat().st_mtime_ns == before
+
+
+def test_what_is_stored_stays_though_fewer_are_asked_for(tmp_path: Path) -> None:
+    run(tmp_path, "good|fails")
+    assert statuses(run(tmp_path, "good|fails", filters=("good",))) == {"good": "done", "fails": "failed"}
+    assert begun(tmp_path) == ["good", "fails"]
+
+
+@pytest.mark.parametrize("damage", ["", "{", '{"format": 1, "modules": 3}'])
+def test_a_record_that_was_damaged_is_made_again(damage: str, tmp_path: Path) -> None:
+    run(tmp_path, "good|other")
+    (tmp_path / "b" / "models" / "good" / "record.json").write_text(damage)
+    assert set(statuses(run(tmp_path, "good|other")).values()) == {"done"}
+    assert begun(tmp_path) == ["good", "other", "good"]
+
+
+def test_other_options_do_not_replace_what_was_measured(tmp_path: Path) -> None:
+    run(tmp_path, "good 8|fails 8")
+    with pytest.raises(UsageError, match="has measured good with another batch size: 8, and now 4"):
+        run(tmp_path, "good 4|fails 8")
+    with pytest.raises(UsageError, match=r"another training: ., and now True") as caught:
+        run(tmp_path, "good 8", overrides={"training": True})
+    assert "--force" in caught.value.hint and begun(tmp_path) == ["good", "fails"]
+    run(tmp_path, "good 4", force=True)
+    assert begun(tmp_path) == ["good", "fails", "good"]
+    assert run(tmp_path, "good 4|fails 2")["fails"].request.batch_size == 2, "what failed may be asked otherwise"
+
+
+def test_the_batch_is_halved_where_memory_runs_out(tmp_path: Path) -> None:
+    listener = Listener()
+    row = run(tmp_path, "large 8", listener)["large"]
+    assert (row.status, row.request.batch_size, row.batch_size, row.attempts) == ("done", 8, 2, 1)
+    assert row.notes == ("batch 8 ran out of memory: tried with 4", "batch 4 ran out of memory: tried with 2")
+    assert any("batch 8 ran out of memory: tried with 4; once more" in line for line in listener.said)
+    assert begun(tmp_path) == ["large"] * 3
+
+
+def test_memory_that_one_sample_does_not_have_is_a_failure() -> None:
+    failure = batch_attempt.Failure("capture", "memory", "out of memory")
+    request = batch_attempt.ModelRequest("m", "timm:m", batch_size=1)
+    assert batch_attempt.try_again(BatchModel(request, "failed", 1, failure=failure), 5) is None
+
+
+def test_retries(tmp_path: Path) -> None:
+    found = run(tmp_path, "flaky|fails|unknown|half", retries=2)
+    assert statuses(found) == {"flaky": "done", "fails": "failed", "unknown": "failed", "half": "partial"}
+    assert begun(tmp_path) == ["flaky"] * 2 + ["fails"] * 3 + ["unknown", "half"]
+    assert found["flaky"].attempts == 2 and found["fails"].attempts == 3
+
+
+def test_a_time_limit_ends_a_model_and_not_the_batch(tmp_path: Path) -> None:
+    (tmp_path / "list.yaml").write_text("models: [{target: hangs, timeout: 0.5}, good]")
+    found = rows(run_batch(BatchOptions(tmp_path / "list.yaml", tmp_path / "b"), Silent()).batch)
+    failure = found["hangs"].failure
+    assert failure is not None and failure.kind == "timeout" and "time limit after" in failure.message
+    assert "--timeout" in failure.hint and found["good"].status == "done"
+
+
+@pytest.mark.parametrize("stop_at", ["fails: failed", "hangs on the CPU"])
+def test_an_interruption_keeps_what_was_measured(stop_at: str, tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt, match=r"1 of 3 models are in .*the same command continues"):
+        run(tmp_path, "good|fails|hangs", Listener(stop_at))
+    stored = rows(BatchFolder(tmp_path / "b").load())
+    assert statuses(stored) == {"good": "done", "fails": "failed", "hangs": "waiting"}
+    assert statuses(run(tmp_path, "good|fails|other"))["other"] == "done"
+    assert begun(tmp_path).count("good") == 1
+
+
+def test_one_model_at_a_time_on_each_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batch_devices, "visible_gpus", lambda: ("0", "3"))
+    found = run(tmp_path, "a|b|c|d|e")
+    assert {row.device for row in found.values()} == {"0", "3"} and set(statuses(found).values()) == {"done"}
+    running: dict[str, str] = {}
+    for line in (tmp_path / "b" / "events").read_text().splitlines():
+        event, name, device = line.split()
+        if event == "begin":
+            assert device not in running, "two on one device"
+            running[device] = name
+        else:
+            assert running.pop(device) == name
+
+
+def test_two_batches_on_one_folder(tmp_path: Path) -> None:
+    folder = BatchFolder(tmp_path / "b")
+    with folder.locked(), pytest.raises(UsageError, match=f"another batch is writing .*process {os.getpid()}"):
+        run(tmp_path, "good")
+    assert statuses(run(tmp_path, "good")) == {"good": "done"}
+
+
+def test_folders_that_are_not_a_batch(tmp_path: Path) -> None:
+    (tmp_path / "b").write_text("mine")
+    with pytest.raises(UsageError, match="is not a folder"):
+        run(tmp_path, "good")
+    (tmp_path / "b").unlink()
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b" / "thesis.tex").write_text("mine")
+    with pytest.raises(UsageError, match="is not empty and is not a batch"):
+        run(tmp_path, "good")
+    assert [path.name for path in (tmp_path / "b").iterdir()] == ["thesis.tex"]
+
+
+def test_what_a_model_started_ends_with_it(tmp_path: Path) -> None:
+    assert statuses(run(tmp_path, "orphans")) == {"orphans": "failed"}
+    (worker,) = [line for line in (tmp_path / "b" / "events").read_text().splitlines() if line.startswith("worker")]
+    pid = int(worker.split()[1])
+    assert not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+
+
+def test_an_earlier_batch_is_refused_where_that_is_wished(tmp_path: Path) -> None:
+    run(tmp_path, "good")
+    with pytest.raises(UsageError, match="holds an earlier batch"):
+        run(tmp_path, "good", resume=False)
+
+
+def test_the_folder_is_the_same_each_time() -> None:
+    assert default_folder(BatchOptions(Path("configs/timm.txt"))) == Path("batches/timm")
+    assert default_folder(BatchOptions(Path("a.txt"), overrides={"training": True})) == Path("batches/a-training")
+
+
+@pytest.mark.parametrize(
+    ("there", "asked", "jobs", "devices"),
+    [
+        ((), (), None, ("cpu",)),
+        ((), ("cpu",), 1, ("cpu",)),
+        (("0", "1", "2"), (), None, ("0", "1", "2")),
+        (("0", "1", "2"), ("2", "0"), None, ("2", "0")),
+        (("0", "1", "2"), (), 2, ("0", "1")),
+    ],
+)
+def test_devices(
+    there: tuple[str, ...],
+    asked: tuple[str, ...],
+    jobs: int | None,
+    devices: tuple[str, ...],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(batch_devices, "visible_gpus", lambda: there)
+    assert find_devices(asked, jobs, ()) == devices
+
+
+@pytest.mark.parametrize(
+    ("there", "asked", "jobs", "message"),
+    [
+        ((), ("0",), None, "there is no GPU 0"),
+        (("0", "1"), ("2",), None, "there is no GPU 2"),
+        (("0", "1"), ("0", "0"), None, "twice"),
+        (("0", "1"), (), 3, "--jobs 3 with 2 devices"),
+        ((), (), 2, "--jobs 2 with 1 device:"),
+    ],
+)
+def test_devices_that_cannot_be(
+    there: tuple[str, ...], asked: tuple[str, ...], jobs: int | None, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(batch_devices, "visible_gpus", lambda: there)
+    with pytest.raises(UsageError, match=message):
+        find_devices(asked, jobs, ())
+
+
+def test_the_gpus_are_those_that_this_process_may_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1, 3")
+    assert batch_devices.visible_gpus() == ("1", "3")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    assert batch_devices.visible_gpus() == ()
