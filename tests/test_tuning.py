@@ -19,6 +19,7 @@ from inductor_bench.launch.process import ProcessResult
 from inductor_bench.launch.session import WorkerLostError
 from inductor_bench.records.tuning import Config, Tuning
 from inductor_bench.workflows.builds import Builders
+from inductor_bench.workflows.candidates import BudgetSpentError
 from inductor_bench.workflows.kernel_variants import CpuSpace
 from inductor_bench.workflows.retuning import tune_in_step
 from inductor_bench.workflows.tuning import Tuner
@@ -418,3 +419,37 @@ def test_proposals() -> None:
     assert space.propose("max") == space.neighbours(space.now) == [{"a": 3, "b": 2}, {"a": 1, "b": 4}]
     assert list(space.around(space.now)) == [{"a": 1, "b": 4}, {"a": 3, "b": 2}, {"a": 3, "b": 4}]
     assert space.propose("default") == []
+
+
+@dataclass(frozen=True)
+class Unbuilt(Line):
+    """A kernel whose candidates need no building, such as the threads of a library call."""
+
+    def building(self, config: Config) -> dict[str, Any] | None:
+        return None
+
+
+def test_a_budget_holds_also_where_nothing_is_built() -> None:
+    one = Unbuilt({"value": 0}, {"value": tuple(TIMES)})
+    device = Device(times_of)
+    assert tune(device, one).best_config == {"value": 4} and device.asked["build"] == 0
+    device = Device(times_of)
+    with pytest.raises(BudgetSpentError):
+        tune(device, one, is_over=lambda: True)
+    assert device.asked["sample"] == 0
+
+
+def test_a_round_of_many_has_time_for_each() -> None:
+    """Whoever is slow is dropped by the race, not called hung because the others took their turn before."""
+    limits: list[float] = []
+    device = Device(times_of)
+
+    class Timed(Session):
+        def post(self, request: dict[str, Any], timeout_s: float | None = None) -> None:
+            if request["do"] == "sample":
+                limits.append((timeout_s or 0) / len(request["order"]))
+            super().post(request, timeout_s)
+
+    device.start = lambda name: device.sessions.append(Timed(device)) or device.sessions[-1]  # type: ignore[method-assign, func-returns-value]
+    tune(device)
+    assert set(limits) == {30.0}

@@ -171,8 +171,8 @@ class Bench:
         return times
 
     def _timer_of(self, kernel: Kernel) -> Any:
-        """The timer with the arguments of the kernel's launch, which all kernels with that launch share."""
-        key = json.dumps(kernel.launch, sort_keys=True)
+        """The timer with the arguments of the kernel's launch, which all kernels share that are launched alike."""
+        key = json.dumps([kernel.launch, kernel.launched_with()], sort_keys=True)
         if key not in self._timers:
             if memory_is_short():
                 self.rest()

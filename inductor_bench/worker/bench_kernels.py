@@ -19,6 +19,7 @@ from inductor_bench.source.standalone_harness.timing_cpu import CpuTimer, measur
 from inductor_bench.source.standalone_harness.timing_cuda import GpuTimer, measure_cuda
 
 from . import library_variants, triton_candidates, upstream, upstream_triton
+from .bench_times import folder_of_values, times_beside_zeros
 
 NOT_OURS = "give a file that inductor-bench extract wrote, or a RUN#kernel"
 RACE_WINDOW_S = 7e-4
@@ -60,6 +61,9 @@ class Kernel(Protocol):
 
     def make_timer(self) -> Any:
         """What times it and its variants, sample by sample."""
+
+    def launched_with(self) -> Any:
+        """What its timer depends on beside the launch, as JSON data."""
 
     def bind(self, arguments: Any) -> Callable[[], Any]:
         """The call and nothing else."""
@@ -131,6 +135,9 @@ class CppBenchKernel:
         times = measure_cpu(self.kernel.launch, self.kernel.make_arguments(), self.kernel.bind)
         return times_beside_zeros(times, self.kernel.measure_with_zeros())
 
+    def launched_with(self) -> Any:
+        return folder_of_values(self.launch, self.folder)
+
     def make_timer(self) -> CpuTimer:
         return CpuTimer(self.kernel.launch, self.kernel.make_arguments(), self.kernel.bind)
 
@@ -195,6 +202,9 @@ class OperatorBenchKernel:
         timer = measure_cpu if self.operator.device == "cpu" else measure_cuda
         times = timer(self.operator.launch, arguments, self.operator.bind)
         return times_beside_zeros(times, self.operator.measure_with_zeros(timer))
+
+    def launched_with(self) -> Any:
+        return folder_of_values(self.launch, self.folder)
 
     def make_timer(self) -> CpuTimer | GpuTimer:
         arguments = self.operator.make_arguments()
@@ -274,9 +284,13 @@ class TritonBenchKernel:
         times = self.file.measure(self.file.make_arguments())
         return times_beside_zeros(times, self.file.measure_with_zeros())
 
+    def launched_with(self) -> Any:
+        kept = getattr(self.file, "kept", None)  # files of earlier versions have none
+        return self.file.reset, kept, folder_of_values(self.launch, self.file.folder)
+
     def make_timer(self) -> GpuTimer:
-        file = self.file
-        what = (file.moved_bytes(), file.reset, getattr(file, "kept", None))  # files of earlier versions have none
+        file, (reset, kept, _) = self.file, self.launched_with()
+        what = (file.moved_bytes(), reset, kept)
         return GpuTimer(self.launch, file.make_arguments(), self.bind, *what, RACE_WINDOW_S, RACE_WARM_UP_S)
 
     def bind(self, arguments: Any) -> Callable[[], Any]:
@@ -290,18 +304,6 @@ class TritonBenchKernel:
 
     def _compiled(self) -> dict[str, Any]:
         return upstream.compiled_kernels({"": self.file.kernel}).get("", {})
-
-
-def plain_times(timing: dict[str, Any]) -> dict[str, Any]:
-    """The samples of a harness's timing, in order, and how they were taken."""
-    found = {state: timing[state]["samples_s"] for state in ("cold", "warm")}
-    return {**found, **{key: timing[key] for key in ("method",) if key in timing}}
-
-
-def times_beside_zeros(timing: dict[str, Any], zeros: dict[str, Any] | None) -> dict[str, Any]:
-    """A harness's times, and those ``with_zeros`` for all indices where it has any."""
-    times = plain_times(timing)
-    return {**times, "with_zeros": plain_times(zeros)} if zeros else times
 
 
 def tensors_differ(

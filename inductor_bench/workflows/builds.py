@@ -11,6 +11,10 @@ from typing import Any
 from ..errors import InductorBenchError
 from ..launch.session import WorkerLostError, WorkerSession
 
+SPENT = "the budget was spent"
+GREETING_S = 300.0
+"""At least so long a worker may take over its greeting, before which it starts: no fault of a job."""
+
 
 @dataclass(frozen=True)
 class Job:
@@ -82,7 +86,7 @@ class Builders:
         while True:
             if is_over():
                 for file in list(self.waiting):
-                    yield from self._give_up(file, "untried", "the budget was spent")
+                    yield from self._give_up(file, "untried", SPENT)
             self.prepare(sum(map(len, self.waiting.values())))
             for builder in list(self.builders):
                 if self.waiting and builder.job is None:
@@ -100,10 +104,11 @@ class Builders:
             self.builders.append(_Builder(self.start(f"build-{len(self.builders)}")))
 
     def end(self) -> None:
-        """Ends the workers at once."""
+        """Ends the workers at once, and forgets what they were to do."""
         for builder in self.builders:
             builder.session.abort()
         self.builders.clear()
+        self.waiting.clear()
 
     def _advance(self, builder: _Builder) -> Iterator[Built]:
         """Posts the next request that the builder's job needs."""
@@ -111,7 +116,7 @@ class Builders:
         assert job is not None
         request: dict[str, Any]
         if self.greeting and builder.step == "" and not builder.numbers:
-            builder.step, limit, request = "greeting", self.load_s, dict(self.greeting)
+            builder.step, limit, request = "greeting", max(self.load_s, GREETING_S), dict(self.greeting)
         elif job.file not in builder.numbers:
             builder.step, limit = "load", self.load_s
             request = {"do": "load", "number": len(builder.numbers), "file": job.file}
@@ -129,6 +134,7 @@ class Builders:
             answer = builder.session.collect()
         except (WorkerLostError, InductorBenchError) as error:
             if builder.step == "greeting":
+                self.end()
                 raise
             yield from self._fail(builder, error)
             return

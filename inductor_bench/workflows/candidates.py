@@ -8,12 +8,21 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from ..analysis.race import Runner
+from ..errors import InductorBenchError
 from ..records.tuning import Config, TriedCandidate
 from .search import Space
 
 
+class BudgetSpentError(InductorBenchError):
+    """The budget was spent before anything else than the kernel as it stands was tried."""
+
+
 class Variants(Space, Protocol):
     """The ways in which one kernel can be changed."""
+
+    @property
+    def on_cpu(self) -> bool:
+        """Whether it runs there, and not on a GPU."""
 
     def change(self, config: Config) -> dict[str, Any]:
         """What a worker needs to make it; :class:`InductorBenchError` where it cannot be."""
@@ -53,7 +62,8 @@ def described(candidate: Candidate, default: Candidate, best: Candidate) -> Trie
         status = "default" if is_default else "finalist" if candidate.last else "slower"
         status = "best" if candidate is best and not is_default else status
         if status == "slower" and candidate.relative is not None:
-            reason = f"{candidate.relative / min(best.relative or 1.0, 1.0):.2f}x the best"
+            behind = candidate.relative / (best.relative or 1.0)
+            reason = f"{behind:.2f}x the best" if behind > 1 else "others came nearer to the final"
     return TriedCandidate(
         config=candidate.config,
         status=status,

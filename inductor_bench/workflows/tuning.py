@@ -18,8 +18,8 @@ from ..analysis.race import RacePlan, RaceResult, race
 from ..errors import InductorBenchError
 from ..launch.session import WorkerLostError, WorkerSession
 from ..records.tuning import Config, Tuning
-from .builds import Built, Job
-from .candidates import Candidate, Variants, described
+from .builds import SPENT, Built, Job
+from .candidates import BudgetSpentError, Candidate, Variants, described
 from .search import SEARCHES
 
 BUILD_S = 300.0
@@ -82,6 +82,8 @@ class Tuner:
             jobs = [job for one in new if (job := self._job(one)) is not None]
             if jobs:
                 self._note(new, (yield jobs))
+            elif self.is_over():
+                self._leave_untried(new)
             began = time.monotonic()
             self._screen([one for one in new if one.relative is None and not one.status and self._is_right(one)])
             self.time_s += time.monotonic() - began
@@ -116,6 +118,12 @@ class Tuner:
     def _job(self, candidate: Candidate) -> Job | None:
         request = None if candidate.status else self.variants.building(candidate.config)
         return None if request is None else Job(candidate.number, self.file, request)
+
+    @staticmethod
+    def _leave_untried(new: Sequence[Candidate]) -> None:
+        for candidate in new:
+            if candidate.relative is None and not candidate.status:
+                candidate.status, candidate.reason = "untried", SPENT
 
     def _note(self, new: Sequence[Candidate], built: Sequence[Built]) -> None:
         """Takes down what became of candidates. What compiles to the same as another need not be timed."""
@@ -219,7 +227,7 @@ class Tuner:
         while True:
             finalists = self._foremost(FINAL.finalists)
             if not finalists:
-                raise InductorBenchError(*self._nothing_tried(method))
+                raise self._nothing_tried(method)
             entrants, result = self._race([self.candidates[0], *finalists], FINAL)
             if result.contender is not None:
                 break
@@ -247,7 +255,7 @@ class Tuner:
             session = self._session()
             try:
                 request = {"do": "sample", "order": left, "state": self.state}
-                return dict(zip(left, session.ask(request, self._limit(ANSWER_S)), strict=True))
+                return dict(zip(left, session.ask(request, self._limit(ANSWER_S) * max(len(left), 1)), strict=True))
             except WorkerLostError as lost:
                 self._blame(session.part, lost.kind, lost.message)
             except InductorBenchError as error:
@@ -281,10 +289,13 @@ class Tuner:
             time_s=self.time_s,
         )
 
-    def _nothing_tried(self, method: str) -> tuple[str, str]:
+    def _nothing_tried(self, method: str) -> InductorBenchError:
         others = self.candidates[1:]
         if not others:
-            return f"--autotune {method} has nothing else to try for this kernel", "try --autotune exhaustive"
+            what, hint = f"--autotune {method} has nothing else to try for this kernel", "try --autotune exhaustive"
+            return InductorBenchError(what, hint)
         first = others[0]
-        hint = "give it more time with --budget" if first.status == "untried" else ""
-        return f"none of {len(others)} candidates could be timed; the first: {first.status}, {first.reason}", hint
+        why = f"none of {len(others)} candidates could be timed; the first: {first.status}, {first.reason}"
+        if all(one.status == "untried" for one in others):
+            return BudgetSpentError(why, "give it more time with --budget")
+        return InductorBenchError(why)

@@ -31,6 +31,7 @@ MOST_LAUNCHES = 256
 MOST_STORAGES = 4096  # over all copies
 MEMORY_SHARE = 0.4
 WARM_UP_S = 0.05
+MOST_DISTURBED = 4  # samples that come out at nothing, which is what a disturbed short window makes of them
 
 Bind = Callable[[Arguments], Callable[[], Any]]
 
@@ -101,7 +102,7 @@ class GpuTimer:
         """Seconds of a call that meets arguments that are not in the caches: one sample.
 
         Raises:
-            RuntimeError: it cannot be captured in a graph, and others can.
+            RuntimeError: it cannot be captured in a graph, and others can; or it is too short.
         """
         return self._sample(call, "cold")
 
@@ -120,18 +121,25 @@ class GpuTimer:
             call.samplers[state] = self._make_sampler(call, state)
             self.restore()
             call.samplers[state]()  # the first is for the clocks
-        self.restore()
-        return call.samplers[state]()
+        for _ in range(MOST_DISTURBED):
+            self.restore()
+            seconds = call.samplers[state]()
+            if seconds > 0:
+                return seconds
+        raise RuntimeError("its time is too short to be told from what goes on around it")
 
     def _make_sampler(self, call: BoundCall, state: str) -> Callable[[], float]:
+        self.restore()
         sets = self.copies if state == "cold" else self.copies[:1] * self.warm_launches
         launches = {id(each): call.bind(each) for each in sets}
         launches[id(sets[0])]()  # what is set up at the first call cannot be captured
         runs = [launches[id(each)] for each in sets]
         if self.method != "graphs":
-            return self._by_events(sets, runs)
+            window, resets = self._by_events(sets, runs), self._by_events(sets, [])
+            off = statistics.median(resets() for _ in range(5)) if self.reset else 0.0
+            return lambda: window() - off
         if self.reset and state not in self._reset_time:
-            slope = self._slope(sets, [None] * len(sets), False)
+            slope = self._slope(sets, [None] * len(sets), state == "cold")
             self._reset_time[state] = statistics.median(slope() for _ in range(5))
         slope, off = self._slope(sets, runs, state == "cold"), self._reset_time.get(state, 0.0)
         return lambda: slope() - off
@@ -211,6 +219,7 @@ class GpuTimer:
         return replay
 
     def _by_events(self, sets: Sequence[Arguments], runs: Sequence[Any]) -> Callable[[], float]:
+        """Gives the mean time of a launch with each of the sets in turn; without ``runs`` it only resets."""
         count = max(5, min(round(self.window_s / self.estimate), 500))
 
         def sample() -> float:
@@ -219,7 +228,8 @@ class GpuTimer:
             def launch() -> None:
                 turn = next(place) % len(sets)
                 self._reset(sets[turn])
-                runs[turn]()
+                if runs:
+                    runs[turn]()
 
             return self._window(launch, count) / count
 
@@ -250,13 +260,13 @@ def _capturing(graph: Any) -> Iterator[None]:
     torch.cuda.synchronize()
     with torch.cuda.stream(torch.cuda.graph.default_capture_stream):
         graph.capture_begin()
+        well = False
         try:
             yield
-        except RuntimeError:
-            with contextlib.suppress(RuntimeError):
+            well = True
+        finally:  # after an error the end of the capture raises another
+            with contextlib.nullcontext() if well else contextlib.suppress(RuntimeError):
                 graph.capture_end()
-            raise
-        graph.capture_end()
 
 
 def allocated_bytes(result: Any) -> int:
