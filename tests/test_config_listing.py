@@ -95,7 +95,7 @@ def test_candidates_are_numbered_as_their_reasons_say_and_long_lists_are_folded(
     tuning = many({"default": 1, "best": 1, "slower": 20, "duplicate": 3, "refused": 2})
     kernel = with_tuning(tuning)
     text = text_of(tuning_lines(kernel, tuning, width), width)
-    assert "1 → 6 configs" in text[1] and text[1].endswith(", 3 duplicate, 2 refused")
+    assert "1 → 6 configs" in text[1] and text[1].endswith(" of timing, 3 duplicate, 2 refused")
     assert text[2].startswith("  faster    0.100 ms → ")
     titles, first, second = (line.split() for line in text[4:7])
     assert titles == ["no.", "status", "time", "ratio", "regs", "spills", "config"]
@@ -118,7 +118,11 @@ def test_the_retune_of_several_kernels_is_summed_up_in_one_line() -> None:
     kept = replace(won, verdict="same", best_s=won.default_s)
     kernels = [with_tuning(won, "first"), with_tuning(kept, "second")]
     text = text_of(kernel_screen(kernels, [], Environment(), 100, retune_s=12.3), 100)
-    assert "2 kernels retuned in 12.3 s: 0.200 ms → 0.160 ms cold, 1.25x; 1 faster, 1 as they were" in text
+    summary = text.index("2 kernels retuned in 12.3 s: 1 faster, 1 as they were")
+    assert text[summary + 1] == "  one call of each: 0.200 ms → 0.160 ms cold, 1.25x"
+    often = [replace(kernels[0], calls=1), replace(kernels[1], calls=8)]
+    text = text_of(kernel_screen(often, [], Environment(), 100), 100)
+    assert "  their calls in an iteration: 0.900 ms → 0.860 ms cold, 1.05x" in text
     assert not any("retuned in" in line for line in text_of(kernel_screen(kernels[:1], [], Environment(), 100), 100))
 
 

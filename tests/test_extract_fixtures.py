@@ -8,6 +8,7 @@ import importlib.util
 import json
 from collections import Counter, defaultdict
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -18,6 +19,7 @@ from source_data import CPU, GPU, module_of, text_of
 from inductor_bench.records.launch import Launch
 from inductor_bench.records.source import ModuleSource
 from inductor_bench.source.module import read_module
+from inductor_bench.source.standalone_edit import recorded_facts
 from inductor_bench.source.static_launches import read_static_launches
 from inductor_bench.worker.launches import watch_launches
 from inductor_bench.workflows.kernel_files import ExtractedKernel, ModuleKernels, list_candidates, write_kernels
@@ -48,6 +50,7 @@ TYPES = {
 LOST = {"samples/collective/module_0": 1, "samples/wrapper/module_0": 1}
 """Library calls whose arguments only a run tells: one waits for what another process sends, one is made from C++."""
 
+SWITCHES = {"matmul_tf32": True, "cudnn_tf32": True, "cudnn_benchmark": True, "cudnn_deterministic": False}
 HARNESS = "# The harness; it is the same in every file.\n"
 
 
@@ -84,6 +87,26 @@ def test_every_kernel_of_the_census_has_a_file_that_parses(name: str, tmp_path: 
         harnesses.add(harness)
     for harness in harnesses:
         ast.parse(harness)
+
+
+def test_a_library_call_carries_the_switches_of_its_program_and_keeps_its_id(tmp_path: Path) -> None:
+    name = next(name for name in MODULES if any(launch.operator == "aten.mm.out" for launch in launches_of(name)))
+    source, launches = module_of(GPU / f"{name}.py"), launches_of(name)
+    unknown = ModuleKernels("graph", "model", source, launches)
+    known = replace(unknown, switches=SWITCHES)
+    on_cpu = replace(known, source=replace(source, device="cpu"))
+    written: dict[Any, ExtractedKernel] = {}
+    modules = (unknown, known, known, on_cpu)
+    rows = [list(write_kernels(list_candidates(module), tmp_path, written)) for module in modules]
+    assert len({tuple(row.kernel_id for row in each) for each in rows}) == 1
+    for first, second, third, fourth in zip(*rows, strict=True):
+        assert (second.file, first.file) == (third.file, fourth.file)
+        assert (first.file == second.file) == (first.name in census(source))
+    product = next(row.file for row in rows[1] if row.name.startswith("aten_mm_out"))
+    recorded = recorded_facts((tmp_path / str(product)).read_text(encoding="utf-8"))
+    assert {key: recorded[key] for key in SWITCHES} == SWITCHES
+    other = next(row.file for row in rows[0] if row.name.startswith("aten_mm_out"))
+    assert not SWITCHES.keys() & recorded_facts((tmp_path / str(other)).read_text(encoding="utf-8")).keys()
 
 
 def described(launch: Launch) -> tuple[Any, ...]:

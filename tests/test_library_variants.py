@@ -11,7 +11,8 @@ import torch
 from torch._inductor import select_algorithm
 
 from inductor_bench.errors import InductorBenchError
-from inductor_bench.source.standalone_harness import operator_main
+from inductor_bench.source.standalone_harness import operator_main, switches
+from inductor_bench.source.standalone_harness.arguments import Arguments, build_arguments
 from inductor_bench.store import codec
 from inductor_bench.worker import library_lowering, library_variants
 from inductor_bench.worker.bench import Bench, _Loaded
@@ -26,6 +27,7 @@ IMAGE = torch.randn(2, 8, 6, 6).to(memory_format=torch.channels_last)
 WEIGHT = torch.randn(4, 8, 1, 1).to(memory_format=torch.channels_last)
 MM = {"backend": "aten", "call": "mm"}
 TEMPLATE = {"backend": "cpp", "template": "CppMicroGemmFP32Vec"}
+NOTHING = Arguments([], {}, [])
 GPU = {"language": "operator", "device": "cuda", "recorded": {}}
 
 
@@ -89,6 +91,125 @@ def test_a_choice_that_computes_something_else_is_found_out() -> None:
     bench._kernels = {0: _Loaded(kernel)}
     bench.vary(1, of=0, change={"config": TEMPLATE})
     assert "elements differ" in bench.check(1, against=0)
+
+
+@pytest.mark.parametrize(("dtype", "unwritten"), [(torch.float32, torch.nan), (torch.int32, -(2**31))])
+def test_a_choice_that_writes_nothing_is_found_out(dtype: torch.dtype, unwritten: float) -> None:
+    kernel = kernel_of(lambda: torch.mm(LEFT[0], RIGHT[0]))
+    shared = library_variants.SharedResults(torch.zeros(96, 80, dtype=dtype))
+    lazy = SimpleNamespace(bind=lambda tensors, result: lambda: result)
+    chosen = [library_variants.ChosenOperator(kernel.operator, lazy, shared) for _ in range(2)]  # type: ignore[arg-type]
+    arguments, others = kernel.operator.make_arguments(), kernel.operator.make_arguments()
+    result = chosen[0].bind(arguments)().zero_()
+    assert chosen[1].bind(arguments)() is result
+    torch.testing.assert_close(result, torch.full_like(result, unwritten), equal_nan=True)
+    assert chosen[1].bind(others)() is not result
+    assert len(shared._made) == 2
+    del arguments
+    assert len(shared._made) == 1
+    kernel.others = library_variants.LibraryCandidates(kernel.operator)
+    kernel.others._max = [SimpleNamespace(config=MM, compile=lambda: None, bind=lazy.bind)]  # type: ignore[list-item]
+    bench = Bench(lambda part: None)
+    bench._kernels = {0: _Loaded(kernel)}
+    bench.vary(1, of=0, change={"config": MM})
+    assert "elements differ" in bench.check(1, against=0)
+
+
+@pytest.fixture
+def own_switches(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """Stand-ins for those of torch, which the other tests keep."""
+    product = SimpleNamespace(allow_tf32=False)
+    library = SimpleNamespace(allow_tf32=True, benchmark=False, deterministic=False)
+    monkeypatch.setattr(torch.backends.cuda, "matmul", product)
+    monkeypatch.setattr(torch.backends, "cudnn", library)
+    return SimpleNamespace(read=lambda: (product.allow_tf32, *vars(library).values()))
+
+
+PROGRAM = {"matmul_tf32": True, "cudnn_tf32": False, "cudnn_benchmark": True, "cudnn_deterministic": True}
+
+
+def test_a_call_is_made_under_the_switches_of_its_program(
+    own_switches: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[Any] = []
+    kernel = kernel_of(lambda: torch.mm(LEFT[0], RIGHT[0]), **PROGRAM)
+    inner = kernel.operator.find()
+    monkeypatch.setattr(
+        operator_main.Operator, "find", lambda self: Seen(inner, lambda: seen.append(own_switches.read()))
+    )
+    arguments = kernel.operator.make_arguments()
+    kernel.bind(arguments)()
+    kernel.operator.device = kernel.operator.recorded["device_type"] = "cuda"
+    kernel.bind(arguments)()
+    assert seen == [(False, True, False, False), (True, False, True, True)]
+    assert own_switches.read() == (False, True, False, False)
+    assert library_variants.product_type(kernel.operator, arguments) == "tf32"
+    seen.clear()
+    monkeypatch.setattr(operator_main.Operator, "make_arguments", lambda self, seed: arguments)
+    assert operator_main.check_operator(kernel.operator, 0) == (True, "1 output agree with the same call in float64")
+    assert seen == [(True, False, True, True), (False, False, False, True)]  # the second is what it is compared with
+    with pytest.raises(RuntimeError), switches.switched(PROGRAM):
+        raise RuntimeError
+    assert own_switches.read() == (False, True, False, False)
+
+
+class Seen:
+    """An operator that says when it is called."""
+
+    def __init__(self, inner: Any, tell: Any) -> None:
+        self._inner, self._tell = inner, tell
+
+    def __call__(self, *args: Any, **keywords: Any) -> Any:
+        self._tell()
+        return self._inner(*args, **keywords)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+
+def test_choices_are_found_and_made_under_the_switches_of_the_program(
+    own_switches: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[Any] = []
+
+    def look(*args: Any) -> Any:
+        seen.append(own_switches.read())
+        return [], "none"
+
+    monkeypatch.setattr(library_lowering, "find_choices", look)
+    kernel = kernel_of(convolve, **PROGRAM)
+    kernel.operator.device = "cuda"
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(
+        operator_main, "build_arguments", lambda launch, device, *more: build_arguments(launch, "cpu", *more)
+    )
+    library_variants.LibraryCandidates(kernel.operator, wide=True)
+    choice = SimpleNamespace(bind=lambda tensors, result: own_switches.read)
+    recorded = SimpleNamespace(recorded={**kernel.recorded, "device_type": "cuda"}, folder=".")
+    shared = library_variants.SharedResults(torch.zeros(2))
+    chosen = library_variants.ChosenOperator(recorded, choice, shared)  # type: ignore[arg-type]
+    seen.append(chosen.bind(kernel.operator.make_arguments())())
+    assert seen == [(True, False, True, True)] * 3
+
+
+@pytest.mark.parametrize("hang", [False, True])
+def test_what_has_not_begun_to_compile_in_time_is_not_begun_while_others_are_timed(
+    hang: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(library_lowering, "COMPILE_S", 0.0)
+    monkeypatch.setattr(library_lowering, "LATE_S", 0.0 if hang else 60.0)
+    monkeypatch.setattr(library_lowering, "get_compile_threads", lambda: 1)
+    begun, ended, go_on = [], [], threading.Event()
+
+    def compile_slowly() -> None:
+        begun.append(1)
+        go_on.wait(0.2 if not hang else 60)
+        ended.append(1)
+
+    choices = [SimpleNamespace(caller=None, compile=compile_slowly) for _ in range(3)]
+    library_lowering.compile_side_by_side(choices)  # type: ignore[arg-type]
+    assert len(begun) <= 1 and len(ended) == (0 if hang else len(begun))
+    go_on.set()
 
 
 def test_the_same_call_in_a_wider_type_stays_a_library_call() -> None:
@@ -178,15 +299,11 @@ def test_a_view_of_a_tensor_begins_where_the_tensor_begins() -> None:
 def test_cudnn_searches_for_its_algorithm_in_a_thread_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
 
-    def bind(self: operator_main.Operator, arguments: Any) -> Any:
-        def call() -> int:
-            seen.append((torch.backends.cudnn.benchmark, threading.current_thread() is threading.main_thread()))
-            return 5
+    def call() -> int:
+        seen.append((torch.backends.cudnn.benchmark, threading.current_thread() is threading.main_thread()))
+        return 5
 
-        searched = self.device == "cuda" and self.recorded.get("cudnn_benchmark")
-        return operator_main.with_search(call) if searched else call
-
-    monkeypatch.setattr(operator_main.Operator, "bind", bind)
+    monkeypatch.setattr(operator_main.Operator, "find", lambda self: call)
     monkeypatch.setattr(torch.cuda, "current_stream", lambda: "the stream that captures")
     entered = []
 
@@ -198,10 +315,12 @@ def test_cudnn_searches_for_its_algorithm_in_a_thread_of_its_own(monkeypatch: py
         def __exit__(self, *error: object) -> None: ...
 
     monkeypatch.setattr(torch.cuda, "stream", Stream)
-    recorded = {"launch": {}, "device_type": "cuda"}
+    recorded = {"launch": {"operator": "aten.convolution.default"}, "device_type": "cuda"}
     for change in ({}, {"cudnn_benchmark": True}, {"cudnn_benchmark": False}, {"cudnn_benchmark": True}):
-        assert library_variants.open_operator({**recorded, **change}, ".").bind(None)() == 5  # type: ignore[arg-type]
+        assert library_variants.open_operator({**recorded, **change}, ".").bind(NOTHING)() == 5
     assert seen == [(False, True), (True, False)] * 2
+    product = {"launch": {"operator": "aten.mm.default"}, "device_type": "cuda", "cudnn_benchmark": True}
+    assert type(library_variants.open_operator(product, ".")) is operator_main.Operator
     assert entered == [("the stream that captures", False)] * 2
     assert torch.backends.cudnn.benchmark is False
 

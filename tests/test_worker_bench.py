@@ -17,6 +17,7 @@ from inductor_bench.worker import bench_kernels, library_variants, upstream_trit
 from inductor_bench.worker.bench import Bench, _Loaded
 from inductor_bench.worker.bench_kernels import CppBenchKernel, Kernel, OperatorBenchKernel, tensors_differ
 from inductor_bench.worker.launches import watch_launches
+from inductor_bench.worker.switches import read_switches
 
 LEFT = torch.randn(8, 8)
 HALF = LEFT.half()
@@ -102,6 +103,17 @@ def test_what_fills_up_the_end_of_a_binary_is_no_instruction() -> None:
         /*10040*/                  NOP;                       /* 0x0000000000007918 */
 """
     assert len(upstream_triton._INSTRUCTION.findall(listing)) == 3
+
+
+@pytest.mark.parametrize(("precision", "in_tf32"), [("tf32", True), ("ieee", False)])
+def test_switches_are_read_however_the_program_set_them(precision: str, in_tf32: bool) -> None:
+    products = torch.backends.cuda.matmul
+    before = products.fp32_precision
+    products.fp32_precision = precision  # ``allow_tf32`` refuses to be read where this is not what it says
+    try:
+        assert read_switches()["matmul_tf32"] is in_tf32
+    finally:
+        products.fp32_precision = before
 
 
 @pytest.mark.parametrize(

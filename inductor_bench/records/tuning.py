@@ -113,7 +113,8 @@ class MeasuredKernel:
     ``bandwidth`` (bytes per second) and ``flop_rate`` refer to the cold time, the latter to products in ``dtype``.
     ``bound`` is what limits it at most: ``memory``, ``cache``, ``compute``, ``latency`` or ``unknown``; ``peak_share``
     the share of that roof that it reaches, of the cache's by its warm time, ``None`` for ``latency`` or where no roof
-    was measured. ``occupancy`` is the share of a multiprocessor's warps that can be resident. ``with_zeros`` are the
+    was measured. ``calls`` of it there are in an iteration of the model, each of which took ``in_model_s`` there.
+    ``occupancy`` is the share of a multiprocessor's warps that can be resident. ``with_zeros`` are the
     times with zeros for all indices, where it has any. ``clock_mhz`` is the median clock of the multiprocessors while
     it was timed, ``clock_change`` what of it changed from the beginning to the end, ``throttled`` what held it back.
     ``counters`` are those of Nsight Compute, where they were asked for; ``no_counters`` says why there are none.
@@ -137,6 +138,7 @@ class MeasuredKernel:
     flop_rate: float | None = None
     bound: str | None = None
     peak_share: float | None = None
+    calls: int | None = None
     in_model_s: float | None = None
     registers: int | None = None
     spills: int | None = None

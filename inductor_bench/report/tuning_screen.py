@@ -36,18 +36,23 @@ def tuning_lines(kernel: MeasuredKernel, tuning: Tuning, width: int, most: int =
 
 
 def summary_line(kernels: Sequence[MeasuredKernel], took_s: float) -> Iterator[Line]:
-    """What the retune of several kernels came to; nothing for fewer than two."""
-    retuned = [kernel.tuning for kernel in kernels if kernel.tuning is not None and kernel.tuning.verdict]
+    """What the retune of several kernels came to, in an iteration where that is known; nothing for fewer than two."""
+    retuned = [(kernel.calls, kernel.tuning) for kernel in kernels if kernel.tuning and kernel.tuning.verdict]
     if len(retuned) < 2:
         return
-    before, after = sum(each.default_s for each in retuned), sum(each.best_s for each in retuned)
-    faster = sum(each.verdict == "faster" for each in retuned)
+    known = all(calls for calls, _ in retuned)
+    weighted = [((calls if known else None) or 1, each) for calls, each in retuned]
+    before = sum(calls * each.default_s for calls, each in weighted)
+    after = sum(calls * each.best_s for calls, each in weighted)
+    which = "their calls in an iteration" if known else "one call of each"
+    faster = sum(each.verdict == "faster" for _, each in retuned)
     yield [
         Word(f"{len(retuned)} kernels retuned in {units.seconds(took_s)}: ", "title"),
-        Word(f"{units.seconds(before)} → {units.seconds(after)} {retuned[0].state}, {before / after:.2f}x; "),
         Word(f"{faster} faster", "good" if faster else ""),
         Word(f", {len(retuned) - faster} as they were"),
     ]
+    state = retuned[0][1].state
+    yield [Word(f"  {which}: {units.seconds(before)} → {units.seconds(after)} {state}, {before / after:.2f}x")]
     yield []
 
 
@@ -57,13 +62,13 @@ def config_words(config: Config) -> str:
 
 
 def _counted(tuning: Tuning) -> str:
-    """``1 → 14 configs in 2.1 s, 3 duplicate``: those that were timed, and the others."""
+    """``1 → 14 configs in 2.1 s of timing, 3 duplicate``: those that were timed, and the others."""
     left = Counter(each.status for each in tuning.candidates if each.status not in _TIMED)
     others = "".join(f", {count} {status}" for status, count in left.items())
     timed = 1 + tuning.tried
     if not tuning.verdict:
         return f"{timed} config{'s' * (timed != 1)} timed{others}"
-    return f"1 → {timed} configs in {units.seconds(tuning.time_s)}{others}"
+    return f"1 → {timed} configs in {units.seconds(tuning.time_s)} of timing{others}"
 
 
 def _gain(tuning: Tuning) -> Iterator[Word]:

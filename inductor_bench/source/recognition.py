@@ -12,6 +12,14 @@ _MODULE = re.compile(r"^(?:def call\(|class Runner\b|call = runner\.call)", re.M
 _INDUCTOR = re.compile(r"torch\._inductor|triton_heuristics")
 
 
+def holds_triton_kernel(path: Path) -> bool:
+    """Whether a file looks like a Triton kernel's; one that cannot be read does not."""
+    try:
+        return "triton_heuristics" in path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return False
+
+
 def require_standalone(path: Path) -> None:
     """Refuses a file that is not the standalone file of one kernel.
 

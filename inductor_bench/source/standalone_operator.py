@@ -50,7 +50,8 @@ def operator_text(header: StandaloneHeader, launch: Launch, facts: dict[str, Any
         header: what it says of itself.
         launch: the call that it makes.
         facts: ``RECORDED`` so far, with the encoded launch. ``threads`` is the number of CPU threads of the capture,
-            ``flops`` what the call was counted to do, where that is known.
+            ``flops`` what the call was counted to do, where that is known; on a GPU the ``SWITCHES`` of its harness are
+            those of the program.
 
     Raises:
         UnwritableKernelError: the call needs what a file cannot carry, such as a process group.
@@ -65,12 +66,13 @@ def operator_text(header: StandaloneHeader, launch: Launch, facts: dict[str, Any
         raise UnwritableKernelError(f"{name or 'the call'} is no overload of an operator")
     device = device_type(launch)
     timing = "timing_cpu.py" if device == "cpu" else "timing_cuda.py"
+    harness = ("arguments.py", "comparison.py", "command.py", "timing.py", timing, "switches.py", "operator_main.py")
     return "\n".join(
         [
             write_header(header, launch),
             "from __future__ import annotations\n",
             recorded_text({**facts, "device_type": device}),
-            harness_text("arguments.py", "comparison.py", "command.py", "timing.py", timing, "operator_main.py"),
+            harness_text(*harness),
             _TAIL.replace("{measure}", "measure_cpu" if device == "cpu" else "measure_cuda"),
         ]
     )

@@ -14,7 +14,7 @@ from .files import read_json, write_json, write_text
 from .folder import RunFolder
 
 COSTS = "operator_costs.json"
-_DETAILS: dict[str, type] = {"launches": list, "references": list, "compiled": dict}
+_DETAILS: dict[str, type] = {"launches": list, "references": list, "compiled": dict, "switches": dict}
 
 
 def save_details(folder: RunFolder, slug: str, details: Mapping[str, Any]) -> None:

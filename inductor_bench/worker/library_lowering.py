@@ -12,7 +12,7 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor, wait
 from concurrent.futures import TimeoutError as LateError
 from dataclasses import replace
 from pathlib import Path
@@ -36,8 +36,11 @@ from inductor_bench.source.standalone_harness.operator_main import UNSUPPORTED
 
 from .library_choices import Choice, View
 
-COMPILE_S = 300.0
-"""In which the choices of one call are compiled side by side; what is late is compiled when it is used."""
+COMPILE_S = 120.0
+"""In which the choices of one call are compiled side by side; what has not begun then is compiled when it is used."""
+
+LATE_S = 60.0
+"""For what has begun then: nothing is timed while a compiler runs."""
 
 _FIELD = re.compile(r"(\w+)=('[^']*'|[^,]+)")
 _COUNTER = re.compile(r"_\d+$")
@@ -249,17 +252,25 @@ def compile_side_by_side(choices: Sequence[Choice]) -> None:
     """Compiles what can be compiled; what cannot says so when it is compiled by itself."""
     if len(choices) < 2 or (3, 11) <= sys.version_info < (3, 11, 9):  # there a compiler in a thread may fail to parse
         return
-    compiler, futures, left = AsyncCompile(), list[Future[Any]](), list(choices)
-    templates = [choice for choice in choices if isinstance(choice.caller, TritonTemplateCaller)]
-    if templates:
+    in_processes = False
+    if any(isinstance(choice.caller, TritonTemplateCaller) for choice in choices):
         with contextlib.suppress(RuntimeError, TimeoutError, LateError):
             AsyncCompile.wait_pool_ready()
-        if compiler.use_process_pool():
-            left = [choice for choice in choices if choice not in templates]
-            for request in (choice.caller.bmreq for choice in templates):
-                source = Path(request.module_path).read_text(encoding="utf-8")
-                futures.append(compiler.triton(kernel_name=request.kernel_name, source_code=source).future)
+        in_processes = AsyncCompile.use_process_pool()
     threads = ThreadPoolExecutor(get_compile_threads())
-    futures += [threads.submit(choice.compile) for choice in left]
-    wait(futures, timeout=COMPILE_S)
-    threads.shutdown(wait=False, cancel_futures=True)
+    # What was given to the pool of processes cannot be taken back: a thread gives it one, and waits for that.
+    futures = [
+        threads.submit(_compile_in_process, choice)
+        if in_processes and isinstance(choice.caller, TritonTemplateCaller)
+        else threads.submit(choice.compile)
+        for choice in choices
+    ]
+    late = wait(futures, timeout=COMPILE_S).not_done
+    wait([future for future in late if not future.cancel()], timeout=LATE_S)
+    threads.shutdown(wait=False)
+
+
+def _compile_in_process(choice: Choice) -> None:
+    request = choice.caller.bmreq
+    source = Path(request.module_path).read_text(encoding="utf-8")
+    AsyncCompile().triton(kernel_name=request.kernel_name, source_code=source).future.result()

@@ -9,11 +9,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.utils.weak import WeakTensorKeyDictionary
 
 from inductor_bench.errors import InductorBenchError
 from inductor_bench.records.tuning import Config
 from inductor_bench.source.standalone_harness.arguments import Arguments, tensors_in
 from inductor_bench.source.standalone_harness.operator_main import Operator
+from inductor_bench.source.standalone_harness.switches import switched
 
 if TYPE_CHECKING:
     from .library_choices import Choice
@@ -41,27 +43,50 @@ class SearchedOperator(Operator):
         return lambda: _SEARCHER.submit(on_stream, torch.cuda.current_stream()).result()
 
 
+class SharedResults:
+    """One result for each set of arguments, which all choices of a call write to. It is let go of with the arguments.
+
+    Args:
+        like: what the call returns, for its layout.
+    """
+
+    def __init__(self, like: torch.Tensor) -> None:
+        self._like = like
+        self._made = WeakTensorKeyDictionary()
+
+    def unwritten(self, arguments: Arguments) -> torch.Tensor:
+        """The result, full of what no call computes: not of what was computed in this memory before."""
+        owner, like = arguments.storages[0], self._like
+        if owner not in self._made:
+            self._made[owner] = torch.empty_strided(like.shape, like.stride(), dtype=like.dtype, device=like.device)
+        result: torch.Tensor = self._made[owner]
+        floats = result.is_floating_point() or result.is_complex()
+        return result.fill_(torch.nan if floats else torch.iinfo(result.dtype).min)
+
+
 class ChosenOperator(Operator):
     """A call that is made in one of Inductor's ways.
 
     Args:
         operator: the call as it is.
         choice: the way in which it is made.
-        result: what the call returns or writes, for its layout.
+        results: what it writes to, where the call is given nothing to write to.
     """
 
-    def __init__(self, operator: Operator, choice: Choice, result: torch.Tensor) -> None:
+    def __init__(self, operator: Operator, choice: Choice, results: SharedResults) -> None:
         super().__init__(operator.recorded, operator.folder)
-        self.choice, self._shape, self._stride = choice, result.shape, result.stride()
-        self._dtype = result.dtype
+        self.choice, self._shared = choice, results
 
     def bind(self, arguments: Arguments) -> Callable[[], Any]:
         tensors, out = split_arguments(self, arguments)
-        if any(tensor.is_floating_point() and tensor.dtype != self._dtype for tensor in tensors):
-            return super().bind(arguments)  # the same call in a wider type, to compare with
-        if out is None:
-            out = torch.empty_strided(self._shape, self._stride, dtype=self._dtype, device=tensors[0].device)
-        return self.choice.bind(tensors, out)
+        call = self.choice.bind(tensors, self._shared.unwritten(arguments) if out is None else out)
+        switches = self.switches()
+
+        def run() -> Any:
+            with switched(switches):  # Inductor's way may be a library call too
+                return call()
+
+        return run
 
     def outputs(self, arguments: Arguments) -> list[torch.Tensor]:
         """The result, for everything that the call writes or returns: it may have been allocated elsewhere."""
@@ -72,8 +97,8 @@ class ChosenOperator(Operator):
 
 def open_operator(recorded: dict[str, Any], folder: str) -> Operator:
     """The call of a file, as the file says that it is to be made."""
-    searched = recorded["device_type"] == "cuda" and recorded.get("cudnn_benchmark")
-    return SearchedOperator(recorded, folder) if searched else Operator(recorded, folder)
+    operator = Operator(recorded, folder)
+    return SearchedOperator(recorded, folder) if operator.is_searched() else operator
 
 
 def split_arguments(operator: Operator, arguments: Arguments) -> tuple[list[torch.Tensor], torch.Tensor | None]:
@@ -97,20 +122,23 @@ class LibraryCandidates:
 
         self._operator = operator
         arguments = operator.make_arguments()
-        self._result = operator.bind(arguments)()
-        find = partial(find_choices, operator.find(), arguments, self._result)
-        self._max, self._limits = find()
+        result = operator.bind(arguments)()
+        self._results = SharedResults(result)  # there are no choices where that is no tensor
+        find = partial(find_choices, operator.find(), arguments, result)
+        with switched(operator.switches()):
+            self._max, self._limits = find()
+            every = find(True)[0] if wide else []
         known = [choice.config for choice in self._max]
-        self._wide = [choice for choice in find(True)[0] if choice.config not in known] if wide else []
+        self._wide = [choice for choice in every if choice.config not in known]
         random.Random(0).shuffle(self._wide)  # its beginning must do for the whole where time is short
         self._begun: set[int] = set()
         self._compile(self._max)
 
     def listed(self) -> dict[str, Any]:
         """``now``; ``max`` and ``wide``, the configurations beside it; ``limits`` says what cannot be tried and why."""
-        now = library_config(bool(self._operator.recorded.get("cudnn_benchmark")))
-        searched = self._operator.device == "cuda" and "conv" in self._operator.launch["operator"]
-        calls = [library_config(search) for search in (False, True)] if searched else []
+        now = library_config(self._operator.is_searched())
+        searchable = self._operator.device == "cuda" and self._operator.is_convolution()
+        calls = [library_config(search) for search in (False, True)] if searchable else []
         return {
             "now": now,
             "max": [*(call for call in calls if call != now), *(choice.config for choice in self._max)],
@@ -130,7 +158,7 @@ class LibraryCandidates:
                 if id(choice) not in self._begun:
                     self._compile(every[place : place + AT_A_TIME])  # the next that will be asked for
                 choice.compile()
-                return ChosenOperator(self._operator, choice, self._result)
+                return ChosenOperator(self._operator, choice, self._results)
         raise InductorBenchError("Inductor lists no such choice here", "retune the file with this version of torch")
 
     def _compile(self, choices: Sequence[Choice]) -> None:
@@ -148,11 +176,12 @@ def library_config(searched: bool) -> Config:
 def product_type(operator: Operator, arguments: Arguments) -> str | None:
     """The element type that products of these arguments are computed in: that of the first floating tensor.
 
-    ``tf32`` where a GPU may use that for float32.
+    ``tf32`` where a GPU may use that for float32: in the program, as far as the file says.
     """
     tensors = [tensor for tensor in tensors_in([arguments.args, arguments.keywords]) if tensor.is_floating_point()]
     dtype = str(tensors[0].dtype).removeprefix("torch.") if tensors else None
     if operator.device == "cpu" or dtype != "float32":
         return dtype
-    library = torch.backends.cudnn if "conv" in operator.launch["operator"] else torch.backends.cuda.matmul
-    return "tf32" if library.allow_tf32 else dtype
+    library = torch.backends.cudnn if operator.is_convolution() else torch.backends.cuda.matmul
+    with switched(operator.switches()):
+        return "tf32" if library.allow_tf32 else dtype

@@ -207,12 +207,13 @@ class ObservedModule:
 def _process_state() -> dict[str, Any]:
     import torch
 
+    switches = read_switches()
     return {
         "threads": torch.get_num_threads(),
         "rank": int(os.environ["RANK"]) if os.environ.get("RANK", "").isdigit() else None,
         "cuda_graphs": upstream.is_using_cuda_graphs(),
-        "tf32": torch.backends.cuda.matmul.allow_tf32,
-        "switches": read_switches(),
+        "tf32": switches["matmul_tf32"],
+        "switches": switches,
     }
 
 

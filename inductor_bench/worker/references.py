@@ -14,19 +14,23 @@ from inductor_bench.source.standalone_harness.comparison import fingerprint
 from inductor_bench.store import codec
 
 from . import upstream
+from .switches import set_switches
 
 Save = Callable[[dict[str, Any]], None]
 
 
 def compute_references(job: dict[str, Any], save: Save) -> dict[str, Any]:
-    """The verb: ``module`` (path), ``device``, ``threads``, ``launches`` (encoded); returns ``references``.
+    """The verb: ``module`` (path), ``device``, ``threads``, ``switches``, ``launches`` (encoded).
 
-    With ``recorded`` (encoded launches whose values lie in ``values_folder``) also ``recorded_references``.
+    Returns ``references``; with ``recorded`` (encoded launches whose values lie in ``values_folder``) also
+    ``recorded_references``.
     """
     import torch
 
     if job["threads"]:
         torch.set_num_threads(job["threads"])
+    if job.get("switches"):
+        set_switches(job["switches"])
     module = upstream.load_compiled_module(Path(job["module"]))
     result = {"references": fingerprint_launches(module, decode_launches(job["launches"]), job["device"])}
     if job.get("recorded"):

@@ -9,10 +9,13 @@ import torch
 
 
 def read_switches() -> dict[str, bool]:
-    """The switches as this process has them."""
+    """The switches as this process has them.
+
+    ``allow_tf32`` refuses to be read where a program has set ``fp32_precision``, which tells of both. (2.11, 2.13)
+    """
     return {
-        "matmul_tf32": torch.backends.cuda.matmul.allow_tf32,
-        "cudnn_tf32": torch.backends.cudnn.allow_tf32,
+        "matmul_tf32": torch.backends.cuda.matmul.fp32_precision == "tf32",
+        "cudnn_tf32": torch.backends.cudnn.conv.fp32_precision == "tf32",  # type: ignore[attr-defined]
         "cudnn_benchmark": torch.backends.cudnn.benchmark,
         "cudnn_deterministic": torch.backends.cudnn.deterministic,
     }

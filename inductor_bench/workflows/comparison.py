@@ -213,7 +213,7 @@ def _best_of_each(sides: Sequence[_Side], as_they_stand: Pairing) -> tuple[Pairi
                 failures.append(found)
             for side in sides:
                 if isinstance(found, MeasuredKernel) and side.work is work and str(side.file) == found.file:
-                    side.kernel = replace(side.kernel, tuning=found.tuning)
+                    side.kernel = found
     configs = [side.kernel.tuning.best_config if side.kernel.tuning else side.kernel.config for side in sides]
     if configs == [side.kernel.config for side in sides]:
         return as_they_stand, failures

@@ -70,7 +70,7 @@ def list_configs(kernels: Mapping[Path, MeasuredKernel], work: Workbench) -> Ite
             timers[file], measured[file] = timer, kernel
         else:
             yield replace(kernel, tuning=_of_one(kernel, work.options.state))
-    for name, outcome in tune_in_step(timers, METHOD, lambda _: work.builders("cuda"), work.is_over, work.progress):
+    for name, outcome in tune_in_step(timers, METHOD, work.builders, work.is_over, work.progress):
         kernel = measured[name]
         if isinstance(outcome, Tuning):
             default, *others = outcome.candidates
@@ -84,10 +84,10 @@ def _find_timer(file: Path, work: Workbench) -> ConfigTimer | None:
     """``None`` where the kernel has one configuration."""
     number = next(work.numbers)
     facts = work.ask(LOAD_S, do="load", number=number, file=str(file.resolve()))
-    if facts["language"] != "triton":
-        return None
-    found = work.ask(LOAD_S, do="candidates", number=number)
+    found = work.ask(LOAD_S, do="candidates", number=number) if facts["language"] == "triton" else None
     work.ask(LOAD_S, do="drop", numbers=[number])
+    if found is None:
+        return None
     variants = triton_variants(found)
     listed = tuple(variants.propose("max" if found["tuned"] else "default"))
     options = work.options

@@ -36,6 +36,7 @@ class ModuleKernels:
     compiled to, ``call_times`` the seconds of each call site per iteration, ``measured`` the kernels of the record.
     ``library_calls`` are, for each library kernel of the record by its id, the seconds of each call site that ran it.
     ``watched`` says that the launches were seen in a run; ``values`` are the recorded ones, where they are asked for.
+    ``switches`` are those of torch that decide which library kernels run, as the program had them, if that is known.
     """
 
     label: str
@@ -51,6 +52,7 @@ class ModuleKernels:
     environment: Environment = field(default_factory=Environment)
     watched: bool = False
     values: ModuleValues | None = None
+    switches: Mapping[str, bool] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -85,7 +87,7 @@ class Candidate:
     """A kernel with the launch that its file will make; ``launch`` is ``None`` where there is ``reason`` instead.
 
     ``sites`` are the indices of its call sites in the module. ``values`` are the recorded ones of this launch, ``note``
-    what is drawn although recorded values are asked for.
+    what is drawn although recorded values are asked for. ``switches`` are those under which a library call is made.
     """
 
     header: StandaloneHeader
@@ -96,14 +98,15 @@ class Candidate:
     sites: tuple[int, ...] = ()
     values: RecordedValues | None = None
     note: str = ""
+    switches: Mapping[str, bool] = field(default_factory=dict)
 
     @property
     def identity(self) -> Hashable:
         """The same for two kernels that would give the same file but for its header and its recorded values."""
         if self.launch is None:
             return self.header.kernel_id, self.header.name
-        call = self.launch
-        return self.header.kernel_id, call.storages, call.arguments, tuple(call.keywords.items()), call.mutated
+        call, more = self.launch, (*self.launch.keywords.items(), *self.switches.items())
+        return self.header.kernel_id, call.storages, call.arguments, more, call.mutated
 
 
 def list_candidates(module: ModuleKernels) -> list[Candidate]:
@@ -164,7 +167,7 @@ def _write(candidate: Candidate, folder: Path, written: dict[Hashable, Extracted
         launch = candidate.values.launch_from(values)
         recorded = {**recorded, "reference": None, **_call_facts(launch, candidate.values.reference)}
     try:
-        write_text(folder / name, file_text(header, launch, recorded, candidate.kernel))
+        write_text(folder / name, file_text(header, launch, {**recorded, **candidate.switches}, candidate.kernel))
     except InductorBenchError as error:
         if values is not None:
             (folder / values).unlink(missing_ok=True)
@@ -231,7 +234,9 @@ def _operator_candidate(
         [sites.get(position) for position in launch.positions],
     )
     calls = tuple(sites[position].index for position in launch.positions if position in sites)
-    return _with_values(module, Candidate(header, launch, None, _recorded(module, index), sites=calls))
+    switches = module.switches if module.source.device == "cuda" else {}
+    candidate = Candidate(header, launch, None, _recorded(module, index), sites=calls, switches=switches)
+    return _with_values(module, candidate)
 
 
 def _recorded(module: ModuleKernels, index: int) -> dict[str, Any]:

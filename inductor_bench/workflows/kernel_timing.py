@@ -56,6 +56,7 @@ def measure_file(file: Path, work: Workbench) -> MeasuredKernel:
         moved_bytes=recorded.get("moved_bytes") or described.get("moved_bytes"),
         flops=described.get("flops"),
         dtype=described.get("dtype"),
+        calls=calls,
         in_model_s=in_model / calls if in_model and calls else None,
         registers=described.get("registers"),
         spills=described.get("spills"),

@@ -31,7 +31,8 @@ class ProfiledModule:
     """A module and what was measured of it: the input of the analysis.
 
     ``details`` is what the measuring process knew: ``wall_samples_s``, ``peak_memory_bytes``, ``iterations``,
-    ``threads``, ``compiled``, ``launches``, ``graph_samples_s`` or ``graph_error``; empty for a trace from elsewhere.
+    ``threads``, ``compiled``, ``launches``, ``graph_samples_s`` or ``graph_error``, and the ``switches`` of the
+    program, empty where it was not watched; nothing for a trace from elsewhere.
     """
 
     module: FoundModule
@@ -103,7 +104,9 @@ class Profiling:
         self, module: FoundModule, label: ModuleLabel, source: ModuleSource, seen: dict[str, Any]
     ) -> ProfiledModule:
         stem = Path(seen["stem"])
-        details = seen["live"] | self._live_references(module, label, source, seen)
+        details = (
+            seen["live"] | {"switches": seen.get("switches", {})} | self._live_references(module, label, source, seen)
+        )
         failure = values_failure(details, label.label)
         stored = self._store_trace(stem.with_suffix(".trace.json"), label, details)
         log = self._keep_text(stem.with_suffix(".p.txt"), label)
@@ -118,6 +121,7 @@ class Profiling:
             "module": str(module.path),
             "device": source.device,
             "threads": seen["threads"],
+            "switches": seen.get("switches"),
             "launches": seen["live"]["launches"],
         }
         recorded = seen["live"].get("recorded")
@@ -153,6 +157,8 @@ class Profiling:
         self._progress.stage(f"profiling {label.label} with -p")
         answer = self._pool.call("profile", job, name=label.slug, log=self._folder.logs / f"{label.slug}.log")
         details = answer.result or {}
+        if details:
+            details["switches"] = module.observed("switches") or {}
         stored = self._store_trace(trace, label, details) if details and trace.is_file() else None
         if details:
             save_details(self._folder, label.slug, details)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,8 @@ from ..records.run import Failure
 from ..records.tuning import MeasuredKernel, Tuning
 from ..source.standalone_edit import edit_standalone
 from ..store.files import write_text
-from .builds import Builders, Built, Job
+from .builds import SPENT, Builders, Built, Job
+from .candidates import BudgetSpentError
 from .kernel_advice import busy_notes
 from .kernel_variants import FixedKernel, Variants, find_variants
 from .progress import Progress
@@ -42,7 +43,8 @@ def retune(
         work: what they are tuned with.
 
     Yields:
-        a kernel with its outcome, or why there is none, and the files that were written.
+        a kernel with its outcome, or why there is none, and the files that were written. For which the budget did not
+        last is no failure: their times stand.
     """
     work.start_budget()
     retunes: dict[Hashable, _Retune] = {}
@@ -50,23 +52,29 @@ def retune(
         try:
             retunes[file] = _prepare(file, kernel, places.get(file), work)
         except (InductorBenchError, WorkerLostError) as error:
-            yield failure_of(file, error)
+            yield _not_retuned(file, kernel, error)
     load = os.getloadavg()[0]
     tuners: dict[Hashable, Tuner] = {file: each.tuner for file, each in retunes.items()}
     method = work.options.autotune or "max"
-
-    def crew_of(name: Hashable) -> Builders:
-        return work.builders("cpu" if retunes[name].variants.on_cpu else "cuda")
-
-    for name, outcome in tune_in_step(tuners, method, crew_of, work.is_over, work.progress):
+    for name, outcome in tune_in_step(tuners, method, work.builders, work.is_over, work.progress):
         one = retunes[name]
         if isinstance(outcome, Tuning):
             yield from _finish(one, outcome, load)
         else:
-            yield failure_of(one.file, outcome)
+            yield _not_retuned(one.file, one.kernel, outcome)
+
+
+def _not_retuned(
+    file: Path, kernel: MeasuredKernel, why: InductorBenchError | WorkerLostError
+) -> MeasuredKernel | Failure:
+    if isinstance(why, BudgetSpentError):
+        return replace(kernel, advice=(*kernel.advice, f"not retuned: {SPENT}; give it more with --budget"))
+    return failure_of(file, why)
 
 
 def _prepare(file: Path, kernel: MeasuredKernel, place: Path | None, work: Workbench) -> _Retune:
+    if work.is_over():
+        raise BudgetSpentError(SPENT)
     number = next(work.numbers)
     facts = work.ask(LOAD_S, do="load", number=number, file=str(file.resolve()))
     wide = work.options.autotune == "exhaustive"
@@ -92,21 +100,32 @@ def _finish(one: _Retune, tuning: Tuning, load: float) -> Iterator[MeasuredKerne
     notes = [*one.variants.notes(tuning.method)]
     notes += busy_notes(one.variants.axes, one.kernel.method, max(load, os.getloadavg()[0]), os.cpu_count() or 1)
     if one.place is not None:
-        if tuning.verdict == "faster" and (why := one.variants.why_unsaved(tuning.best_config)):
+        why = _save(one, one.place, tuning)
+        if why:
             notes.append(f"{one.place} was not written: {why}")
-        elif tuning.verdict == "faster":
-            text, change = one.file.read_text(encoding="utf-8"), one.variants.change(tuning.best_config)
-            write_text(one.place, edit_standalone(text, change))
-            yield one.place
         else:
-            notes.append(f"{one.place} was not written: nothing was surely faster than the file as it stands")
+            yield one.place
     yield replace(one.kernel, tuning=replace(tuning, notes=(*tuning.notes, *notes)))
+
+
+def _save(one: _Retune, place: Path, tuning: Tuning) -> str:
+    """Writes the winner; where there is none, or none that can be written, says why."""
+    if tuning.verdict != "faster":
+        return "nothing was surely faster than the file as it stands"
+    if why := one.variants.why_unsaved(tuning.best_config):
+        return why
+    try:
+        change = one.variants.change(tuning.best_config)
+        write_text(place, edit_standalone(one.file.read_text(encoding="utf-8"), change))
+    except InductorBenchError as error:
+        return error.message
+    return ""
 
 
 def tune_in_step(
     tuners: Mapping[Hashable, Tuner],
     method: str,
-    builders: Callable[[Hashable], Builders],
+    builders: Callable[[str], Builders],
     is_over: Callable[[], bool],
     progress: Progress,
 ) -> Iterator[tuple[Hashable, Tuning | InductorBenchError | WorkerLostError]]:
@@ -115,7 +134,7 @@ def tune_in_step(
     Args:
         tuners: by whatever names their kernels.
         method: one of ``SEARCHES``.
-        builders: those that build for the tuner of this name.
+        builders: gives those that build for ``cpu`` or ``cuda``; where they cannot work, that device's kernels fail.
         is_over: whether no further candidates are to be begun.
         progress: is told what happens.
     """
@@ -135,19 +154,23 @@ def tune_in_step(
         owners = {job.key: name for name, jobs in waiting.items() for job in jobs}
         if owners:
             progress.stage(f"building {_counted(owners)}")
-        for crew, names in _by_crew(waiting, builders):
-            for one in crew.build([job for name in names for job in waiting[name]], is_over):
-                found = answers[owners[one.key]]
-                assert found is not None
-                found.append(one)
+        for device, names in _by_device(waiting, tuners):
+            jobs = [job for name in names for job in waiting[name]]
+            try:
+                for one in builders(device).build(jobs, is_over):
+                    found = answers[owners[one.key]]
+                    assert found is not None
+                    found.append(one)
+            except (InductorBenchError, WorkerLostError) as error:
+                for name in names:
+                    del answers[name]
+                    yield name, error
 
 
-def _by_crew(
-    names: Iterable[Hashable], crew_of: Callable[[Hashable], Builders]
-) -> Iterator[tuple[Builders, list[Hashable]]]:
-    crews = {name: crew_of(name) for name in names}
-    for crew in {id(each): each for each in crews.values()}.values():
-        yield crew, [name for name, each in crews.items() if each is crew]
+def _by_device(names: Collection[Hashable], tuners: Mapping[Hashable, Tuner]) -> Iterator[tuple[str, list[Hashable]]]:
+    devices = {name: "cpu" if tuners[name].variants.on_cpu else "cuda" for name in names}
+    for device in dict.fromkeys(devices.values()):
+        yield device, [name for name in names if devices[name] == device]
 
 
 def _counted(candidates: Collection[Any]) -> str:

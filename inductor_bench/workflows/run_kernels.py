@@ -130,6 +130,7 @@ def module_kernels(
         launches=launches or read_static_launches(text, source),
         references=details.get("references", ()) if launches else (),
         compiled=details.get("compiled", {}),
+        switches=details.get("switches", {}),
         environment=run.environment,
         watched=bool(launches),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import time
@@ -15,6 +16,7 @@ from ..launch.diagnosis import last_error, remedy
 from ..launch.session import WorkerLostError, WorkerSession
 from ..launch.worker import WorkerPool
 from ..records.run import Environment, Failure, Peaks
+from ..source.recognition import holds_triton_kernel
 from ..store import codec
 from .builds import Builders, Job
 from .device_use import look_for_others
@@ -102,9 +104,10 @@ class Workbench:
         return self.others[device]
 
     def worker(self) -> WorkerSession:
-        """The worker that measures; a new one where it was lost."""
+        """The worker that measures; a new one where it was lost, whose start is no part of what it is asked."""
         if self.session is None or not self.session.alive:
             self.session = self.start("measure")
+            self.session.ask({"do": "environment"}, LOAD_S)
         return self.session
 
     def ask(self, limit_s: float, **request: Any) -> Any:
@@ -114,22 +117,31 @@ class Workbench:
         """Those that build for a device: on a GPU they only pretend to have one, so that it is free."""
         if device not in self.crews:
             count = max(1, min(len(os.sched_getaffinity(0)), MOST_BUILDERS))
-            limits = (self.options.timeout_s or LOAD_S, self.options.timeout_s or BUILD_S)
+            load_s, build_s = self.options.timeout_s or LOAD_S, self.options.timeout_s or BUILD_S
             if device == "cpu":
-                self.crews[device] = Builders(self.start, count, *limits)
+                load_s = max(load_s, LOAD_S)  # torch is imported with the first file, which the other worker has loaded
+                self.crews[device] = Builders(self.start, count, load_s, build_s)
             else:
-                greeting = {"do": "pretend", "architecture": self.ask(LOAD_S, do="architecture")}
-                self.crews[device] = Builders(self._start_without_gpu, count, *limits, greeting)
+                architecture = self.worker().ask({"do": "architecture"}, max(load_s, LOAD_S))
+                greeting = {"do": "pretend", "architecture": architecture}
+                self.crews[device] = Builders(self._start_without_gpu, count, load_s, build_s, greeting)
         return self.crews[device]
 
     def compile_ahead(self, files: Sequence[Path]) -> None:
-        """Compiles the Triton kernels of files side by side, so that the worker that measures finds them compiled."""
-        if self.environment.accelerator:
-            self.progress.stage(f"compiling {len(files)} kernels")
-            request = {"do": "compiled", "config": None, "read": False}
-            jobs = [Job(file, str(file.resolve()), request) for file in files]
+        """Compiles the Triton kernels among files side by side, so that the worker that measures finds them compiled.
+
+        What goes wrong with them is said where they are measured, and so is that another job uses the GPU.
+        """
+        here = [file for file in files if holds_triton_kernel(file)] if self.environment.accelerator else []
+        if not here:
+            return
+        self.progress.stage(f"compiling {len(here)} kernel{'s' * (len(here) != 1)}")
+        request = {"do": "compiled", "config": None, "read": False}
+        jobs = [Job(file, str(file.resolve()), request) for file in here]
+        with contextlib.suppress(InductorBenchError, WorkerLostError):
+            self.others_on("cuda")
             for _ in self.builders("cuda").build(jobs, lambda: False):
-                pass  # what does not compile is said where it is measured
+                pass
 
     def _start_without_gpu(self, name: str) -> WorkerSession:
         return self.start(f"gpu-{name}", CUDA_VISIBLE_DEVICES="")

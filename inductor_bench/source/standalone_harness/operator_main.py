@@ -21,6 +21,7 @@ from .arguments import (
 )
 from .command import profile_call, read_options, show_check, show_result
 from .comparison import COARSE_TOLERANCE, TOLERANCES, count_differing, fingerprint, same
+from .switches import EXACTLY, SWITCHES, switched
 
 GPU_TOLERANCES = {"float32": 5e-3, "float16": 2e-2}
 """By element type, in place of those of other kernels: libraries may multiply in TF32 there, and sum up in 16 bits."""
@@ -42,7 +43,8 @@ class Operator:
 
     Args:
         recorded: the file's ``RECORDED``. ``device_type`` is ``cpu`` or ``cuda``, ``threads`` the number of CPU
-            threads of the capture; with ``cudnn_benchmark`` cuDNN searches for the fastest algorithm.
+            threads of the capture. On a GPU those of the ``SWITCHES`` that are there are as the program had them: with
+            ``cudnn_benchmark`` cuDNN searches for the fastest algorithm.
         folder: where files of recorded values lie.
     """
 
@@ -76,16 +78,28 @@ class Operator:
 
     def bind(self, arguments: Arguments) -> Callable[[], Any]:
         """The call with these arguments and nothing else to do, for timing."""
-        overload, args, keywords = self.find(), arguments.args, arguments.keywords
+        overload, args, keywords, switches = self.find(), arguments.args, arguments.keywords, self.switches()
         threads = self.recorded.get("threads")
         if self.device == "cpu" and threads and torch.get_num_threads() != threads:
             torch.set_num_threads(threads)
 
         def run() -> Any:
-            with torch.no_grad():
+            with torch.no_grad(), switched(switches):
                 return overload(*args, **keywords)
 
-        return with_search(run) if self.device == "cuda" and self.recorded.get("cudnn_benchmark") else run
+        return run
+
+    def switches(self) -> dict[str, bool]:
+        """What is known of the program's ``SWITCHES``; nothing for a call on a CPU, which they do not touch."""
+        known = [name for name in SWITCHES if self.recorded.get(name) is not None and self.device == "cuda"]
+        return {name: self.recorded[name] for name in known}
+
+    def is_convolution(self) -> bool:
+        return "conv" in self.launch["operator"]
+
+    def is_searched(self) -> bool:
+        """Whether cuDNN times its algorithms when it first sees such arguments, and keeps to the fastest."""
+        return self.is_convolution() and self.switches().get("cudnn_benchmark", False)
 
     def measure_with_zeros(self, measure: Measure) -> dict[str, Any] | None:
         """The times with zeros for all indices, ``{cold, warm}``; ``None`` where it has none or takes no zeros."""
@@ -137,20 +151,6 @@ class Operator:
         return bool(recorded.get("number") or recorded.get("integer"))
 
 
-def with_search(call: Callable[[], Any]) -> Callable[[], Any]:
-    """A call for which cuDNN times its algorithms when it first sees such arguments, and keeps to the fastest."""
-
-    def run() -> Any:
-        before = torch.backends.cudnn.benchmark
-        torch.backends.cudnn.benchmark = True
-        try:
-            return call()
-        finally:
-            torch.backends.cudnn.benchmark = before
-
-    return run
-
-
 def check_operator(operator: Operator, seed: int) -> tuple[bool | None, str]:
     """Compares a call with the same call in float64 (or float32), else with the recorded reference; says how."""
     arguments = operator.make_arguments(seed)
@@ -197,13 +197,14 @@ def _run_precisely(operator: Operator, seed: int) -> tuple[list[torch.Tensor], s
     floats = [item for item in tensors_in([original.args, original.keywords]) if item.is_floating_point()]
     if not floats or all(item.element_size() == 8 for item in floats):
         return None
+    exact = Operator({**operator.recorded, **EXACTLY}, operator.folder)
     for wide in (torch.float64, torch.float32):
         if wide == torch.float32 and any(item.element_size() >= 4 for item in floats):
             continue
         widened = Arguments(widen(original.args, wide), widen(original.keywords, wide), [])
         try:
-            operator.call(widened)
-            return operator.compared(widened), str(wide).removeprefix("torch.")
+            exact.call(widened)
+            return exact.compared(widened), str(wide).removeprefix("torch.")
         except UNSUPPORTED:
             continue
     return None
