@@ -220,6 +220,7 @@ class Launcher:
         self.triton_meta = {"signature": signature, "constants": {}}
         self.device_props = SimpleNamespace(index=0, type="cuda", multi_processor_count=132)
         self.custom_kernel = False
+        self.fn: Any = SimpleNamespace(src="")
 
 
 def test_workspaces_and_counters_are_reset_and_scratch_is_no_output() -> None:
@@ -236,6 +237,10 @@ def test_workspaces_and_counters_are_reset_and_scratch_is_no_output() -> None:
     assert (file.zeroed, file.reset) == ([3], [0, 3])
     file = TritonKernel(Launcher(signature), {**recorded, "category": "pointwise"})
     assert (file.zeroed, file.reset) == ([], [0])
+    assert file.kept == [0, 3], "what is only an output need not be put back"
+    adding = Launcher(signature)
+    adding.fn.src = "tl.atomic_add(out_ptr0 + (x0), tmp0)"
+    assert TritonKernel(adding, recorded).kept == [0, 1, 2, 3]
     arguments = harness.Arguments([torch.zeros(1)] * 4 + [4], {}, [])
     assert len(file.outputs(arguments)) == 3
 
@@ -250,7 +255,7 @@ def test_the_config_of_the_model_is_chosen() -> None:
     kernel = Launcher({})
     candidates = [config(XBLOCK=128, RSPLIT=8), config(XBLOCK=256, RSPLIT=8)]
     kernel.configs, kernel.inductor_meta = candidates, {}  # type: ignore[attr-defined]
-    kernel.fn = SimpleNamespace(arg_names=["in_ptr0", "XBLOCK"])  # type: ignore[attr-defined]
+    kernel.fn = SimpleNamespace(arg_names=["in_ptr0", "XBLOCK"])
     wanted = {"XBLOCK": 256, "RSPLIT": 16, "YBLOCK": 1, "num_warps": 4}
     triton_definition.choose_config(kernel, {"config": wanted, "multiprocessors": 108})
     assert kernel.configs == [candidates[1]] and kernel.inductor_meta["dynamic_scale_rblock"] is False  # type: ignore[attr-defined]
