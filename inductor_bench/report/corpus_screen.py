@@ -24,14 +24,13 @@ from .corpus_words import (
     suite_machine,
     wall_words,
 )
-from .layout import Column, Line, Word, blocks, bullet, header, row, wrapped
+from .layout import Column, Line, Word, bars, bullet, header, row, wrapped
 
 MOST_MODELS = 40
 MOST_FAILURES = 12
 WITH_TOP_KERNEL = 12
 """So many models have a second line, with the kernel that takes most of their time."""
 
-BAR = 6
 GAP = 2
 
 
@@ -109,7 +108,7 @@ def _models(summaries: Sequence[ModelSummary], width: int) -> Iterator[Line]:
             units.percent(summary.busy_share),
             gain_share(summary),
         ]
-        yield [Word(row(columns, cells, GAP) + " " * GAP), *_bar(summary, room)]
+        yield [Word(row(columns, cells, GAP) + " " * GAP), *bars(_bar_parts(summary), room)]
         if len(shown) <= WITH_TOP_KERNEL and summary.top is not None:
             share = units.percent(summary.top.time_s / summary.time_s)
             yield [Word(names.end(f"  {share} {names.short(summary.top.name, 60)}", width), "dim")]
@@ -120,18 +119,9 @@ def _models(summaries: Sequence[ModelSummary], width: int) -> Iterator[Line]:
     yield []
 
 
-def _bar(summary: ModelSummary, room: int) -> Line:
-    line: Line = []
+def _bar_parts(summary: ModelSummary) -> Iterator[tuple[str, float, str]]:
     for part, share in summary.parts:
-        text, bar = f"{part_title(part, summary)} {units.whole_percent(share)}", f" {blocks(share, BAR)}"
-        gap = 1 if line else 0
-        left = room - gap - names.cells(text)
-        if share < 0.005 or left < 0:
-            break
-        bar = bar if len(bar) <= left else ""
-        line += [Word(" " * gap + text), Word(bar, palette.IDLE if part is None else palette.COLOURS[part])]
-        room = left - len(bar)
-    return line
+        yield part_title(part, summary), share, palette.IDLE if part is None else palette.COLOURS[part]
 
 
 def _groups(

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
+from .. import units
 from . import names
 
 _EIGHTHS = "▏▎▍▌▋▊▉█"
+BAR = 6
+"""Columns of a bar for the whole."""
 
 
 class Word(NamedTuple):
@@ -44,6 +47,24 @@ def blocks(share: float, width: int) -> str:
     """A bar for a share of 1, in eighths of a column, the whole being ``width`` columns."""
     eighths = round(min(share, 1.0) * width * 8)
     return _EIGHTHS[7] * (eighths // 8) + (_EIGHTHS[eighths % 8 - 1] if eighths % 8 else "")
+
+
+def bars(parts: Iterable[tuple[str, float, str]], room: int) -> Line:
+    """``conv 43% ██▌ pointwise 30% █▊`` in ``room`` columns: titles, shares of 1 and colours, the largest first.
+
+    What has no room ends the line: nothing larger than what is shown is left out.
+    """
+    line: Line = []
+    for title, share, colour in parts:
+        text, bar = f"{title} {units.whole_percent(share)}", f" {blocks(share, BAR)}"
+        gap = 1 if line else 0
+        left = room - gap - names.cells(text)
+        if share < 0.005 or left < 0:
+            break
+        bar = bar if len(bar) <= left else ""
+        line += [Word(" " * gap + text), Word(bar, colour)]
+        room = left - len(bar)
+    return line
 
 
 def bullet(text: str, width: int, style: str) -> Iterator[Line]:

@@ -10,12 +10,11 @@ from ..analysis.times import calls_differ
 from ..records.category import Category
 from ..records.run import ModuleRecord, Run
 from . import names
-from .layout import Column, Line, Word, blocks, header, row, wrapped
+from .layout import Column, Line, Word, bars, header, row, wrapped
 from .ranking import Entry, idle_name, main_modules, module_time_s, wall_known
 from .wording import bar_parts, folded, kernel_caption, method_notes, of_peak, rate
 
 MOST_GRAPHS = 12
-BAR = 6
 WIDE = 96
 """From this width on, columns are two spaces apart."""
 
@@ -53,25 +52,10 @@ def graph_lines(run: Run, width: int) -> Iterator[Line]:
             units.count(module.launches),
             units.size(module.peak_memory_bytes),
         ]
-        yield [Word(row(columns, cells, gap) + " " * gap), *_bar(module, width - left)]
+        yield [Word(row(columns, cells, gap) + " " * gap), *bars(bar_parts(module), width - left)]
     for note in (folded(run, shown), *method_notes(run)):
         yield from wrapped(note, width, "", "dim")
     yield []
-
-
-def _bar(module: ModuleRecord, room: int) -> Line:
-    """``conv 43% ██▌ pointwise 30% █▊`` in ``room`` columns, the largest ones; nothing larger is left out."""
-    line: Line = []
-    for title, share, colour in bar_parts(module):
-        text, bar = f"{title} {units.whole_percent(share)}", f" {blocks(share, BAR)}"
-        gap = 1 if line else 0
-        left = room - gap - names.cells(text)
-        if share < 0.005 or left < 0:
-            break
-        bar = bar if len(bar) <= left else ""
-        line += [Word(" " * gap + text), Word(bar, colour)]
-        room = left - len(bar)
-    return line
 
 
 def category_lines(run: Run, width: int) -> Iterator[Line]:

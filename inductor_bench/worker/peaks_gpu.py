@@ -240,20 +240,33 @@ def _measure_floor(kernels: ModuleType | None) -> float | None:
 
 def profiled_durations(launch: Callable[[], object]) -> list[float]:
     """Seconds on the device of each of some launches by the profiler, the first half (cold) left out."""
-    from torch.profiler import ProfilerActivity, profile
 
-    launch()
-    torch.cuda.synchronize()
-    with profile(activities=[ProfilerActivity.CUDA]) as profiler:
+    def launch_often() -> None:
         for _ in range(_FLOOR_LAUNCHES):
             launch()
+
+    launch()
+    durations = device_durations(launch_often, "kernel")
+    return durations[len(durations) // 2 :]
+
+
+def device_durations(run: Callable[[], object], *kinds: str) -> list[float]:
+    """Seconds of all work on the device that ``run`` launches, in its order, by the profiler.
+
+    ``kinds`` are the profiler's categories: ``kernel``, ``gpu_memcpy``, ``gpu_memset``.
+    """
+    from torch.profiler import ProfilerActivity, profile
+
+    torch.cuda.synchronize()
+    with profile(activities=[ProfilerActivity.CUDA]) as profiler:
+        run()
         torch.cuda.synchronize()
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "trace.json"
         profiler.export_chrome_trace(str(path))
         events = json.loads(path.read_text(encoding="utf-8", errors="replace"))["traceEvents"]
-    kernels = sorted((event for event in events if event.get("cat") == "kernel"), key=lambda event: event["ts"])
-    return [event["dur"] * 1e-6 for event in kernels[len(kernels) // 2 :]]
+    work = sorted((event for event in events if event.get("cat") in kinds), key=lambda event: event["ts"])
+    return [event["dur"] * 1e-6 for event in work]
 
 
 def sustained_time(launch: Callable[[], object], window_s: float) -> float:

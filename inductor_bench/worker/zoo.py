@@ -6,6 +6,7 @@ Nothing is fetched: a name that stands for files elsewhere is refused.
 from __future__ import annotations
 
 import difflib
+import importlib
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -78,16 +79,11 @@ def build_model(source: str, name: str, batch_size: int, training: bool) -> Exam
 def _timm_model(name: str, batch_size: int, training: bool) -> Example:
     import torch
 
-    try:
-        import timm
-    except ModuleNotFoundError as error:
-        raise _missing("timm", error) from error
-    except _BROKEN as error:
-        raise _broken("timm", error) from error
+    timm = _library("timm")
     if not timm.is_model(name):
         raise _unknown("timm", name, timm.list_models())
     model = timm.create_model(name, pretrained=False)
-    settings: dict[str, Any] = dict(model.pretrained_cfg)  # type: ignore[arg-type]
+    settings: dict[str, Any] = dict(model.pretrained_cfg)
     size = tuple(settings.get("input_size") or (3, 224, 224))
     classes = getattr(model, "num_classes", 0) or 1000
     labels = torch.randint(0, classes, (batch_size,))
@@ -97,12 +93,7 @@ def _timm_model(name: str, batch_size: int, training: bool) -> Example:
 def _torchvision_model(name: str, batch_size: int, training: bool) -> Example:
     import torch
 
-    try:
-        from torchvision import models
-    except ModuleNotFoundError as error:
-        raise _missing("torchvision", error) from error
-    except _BROKEN as error:
-        raise _broken("torchvision", error) from error
+    models = _library("torchvision.models")
     if name not in models.list_models():
         raise _unknown("torchvision", name, models.list_models())
     package = models.get_model_builder(name).__module__
@@ -121,12 +112,7 @@ def _torchvision_model(name: str, batch_size: int, training: bool) -> Example:
 
 
 def _transformers_model(name: str, batch_size: int, training: bool) -> Example:
-    try:
-        import transformers
-    except ModuleNotFoundError as error:
-        raise _missing("transformers", error) from error
-    except _BROKEN as error:
-        raise _broken("transformers", error) from error
+    transformers = _library("transformers")
     try:
         model_class = getattr(transformers, SUITE_NAMES.get(name, name), None)
     except _BROKEN as error:
@@ -206,6 +192,21 @@ def _cross_entropy(labels: torch.Tensor) -> Loss:
 def _unknown(library: str, name: str, known: Iterable[str]) -> InductorBenchError:
     near = ", ".join(difflib.get_close_matches(name, list(known), n=5))
     return InductorBenchError(f"{library} has no model {name}", f"near names: {near}" if near else "")
+
+
+def _library(name: str) -> Any:
+    """A library of models, or a module of it.
+
+    Raises:
+        InductorBenchError: it is not installed, or does not load.
+    """
+    library = name.partition(".")[0]
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        raise _missing(library, error) from error
+    except _BROKEN as error:
+        raise _broken(library, error) from error
 
 
 def _missing(library: str, error: ModuleNotFoundError) -> InductorBenchError:

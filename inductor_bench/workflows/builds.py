@@ -12,6 +12,7 @@ from ..errors import InductorBenchError
 from ..launch.session import WorkerLostError, WorkerSession
 
 SPENT = "the budget was spent"
+BUILD_S = 300.0
 GREETING_S = 300.0
 """At least so long a worker may take over its greeting, before which it starts: no fault of a job."""
 

@@ -34,13 +34,8 @@ class Space(Protocol):
         """All that make sense, the nearest first."""
 
 
-def try_listed(space: Space) -> Search:
-    """What Inductor's heuristics list by default."""
-    yield space.propose("default")
-
-
 def try_max(space: Space) -> Search:
-    """What they list with max-autotune."""
+    """What Inductor's heuristics list with max-autotune."""
     yield space.propose("max")
 
 
@@ -72,7 +67,6 @@ def _settle(space: Space) -> Generator[list[Config], Config, Config]:
 
 
 SEARCHES: dict[str, Callable[[Space], Search]] = {
-    "default": try_listed,
     "max": try_max,
     "coordesc": descend,
     "exhaustive": exhaust,

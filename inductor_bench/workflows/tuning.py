@@ -18,14 +18,12 @@ from ..analysis.race import RacePlan, RaceResult, race
 from ..errors import InductorBenchError
 from ..launch.session import WorkerLostError, WorkerSession
 from ..records.tuning import Config, Tuning
-from .builds import SPENT, Built, Job
+from .builds import BUILD_S, SPENT, Built, Job
 from .candidates import BudgetSpentError, Candidate, Variants, described
 from .search import SEARCHES
 
-BUILD_S = 300.0
 ANSWER_S = 120.0
-METHODS = ("max", "coordesc", "exhaustive")
-"""Of the searches, those that are asked for by name."""
+METHODS = tuple(SEARCHES)
 
 SCREENING = RacePlan(first_rounds=2, first_limit=1.25, later_rounds=2, final_rounds=4, most_final_rounds=4)
 FINAL = RacePlan(first_rounds=1, final_rounds=10)

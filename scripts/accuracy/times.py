@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import gc
-import json
 import statistics
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -16,6 +14,7 @@ from benchmark_kernels import Outcome as RunFile
 
 from inductor_bench.worker.bench import import_file
 from inductor_bench.worker.bench_kernels import Kernel, TritonBenchKernel, open_kernel
+from inductor_bench.worker.peaks_gpu import device_durations
 
 from .outcomes import Outcome
 
@@ -124,16 +123,7 @@ class Profile:
 
 def profile_events(run: Callable[[], Any]) -> list[float]:
     """Seconds of every kernel, copy and fill on the device, in their order."""
-    torch.cuda.synchronize()
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profiler:
-        run()
-        torch.cuda.synchronize()
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "trace.json"
-        profiler.export_chrome_trace(str(path))
-        events = json.loads(path.read_text(encoding="utf-8", errors="replace"))["traceEvents"]
-    work = [event for event in events if event.get("cat") in ("kernel", "gpu_memcpy", "gpu_memset")]
-    return [event["dur"] * 1e-6 for event in sorted(work, key=lambda event: event["ts"])]
+    return device_durations(run, "kernel", "gpu_memcpy", "gpu_memset")
 
 
 def compare_configs(path: Path) -> Outcome:
