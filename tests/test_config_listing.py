@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from test_comparison import measured
-from test_tuning import SIX, TIMES, Device, Line, Silent, times_of, tune
+from test_tuning import SIX, TIMES, Device, Line, Silent, opener, times_of, tune
 
 from inductor_bench.errors import InductorBenchError
 from inductor_bench.records.run import Environment
@@ -27,7 +27,9 @@ LISTED = tuple({"value": value} for value in TIMES)
 def listing(device: Device, variants: Line = SIX) -> Any:
     """What came of timing all of ``LISTED``."""
     builders = Builders(device.start, 2, 30.0, 30.0)
-    timer = ConfigTimer("k.py", variants, device.worker, itertools.count(1), timeout_s=30.0, listed=LISTED)
+    timer = ConfigTimer(
+        "k.py", opener(device, "k", variants), device.worker, itertools.count(1), timeout_s=30.0, listed=LISTED
+    )
     try:
         return dict(tune_in_step({"k": timer}, "configs", lambda _: builders, lambda: False, Silent()))["k"]
     finally:

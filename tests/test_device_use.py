@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import threading
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from inductor_bench.worker.device_use import IDLE, Clock, ClockWatch, describe_c
 from inductor_bench.worker.driver import Driver, GpuProcess
 from inductor_bench.workflows.kernel import _measure_all
 from inductor_bench.workflows.kernel_advice import advise
+from inductor_bench.workflows.kernel_timing import measure_file
 from inductor_bench.workflows.progress import Silent
 from inductor_bench.workflows.workbench import KernelOptions, Workbench
 
@@ -67,6 +69,7 @@ class Bench(Workbench):
             options, pool, Silent(), Environment(accelerator="a GPU", cpu="a CPU", compute_capability="9.0")
         )
         self.peaks, self.use, self.asked = {"cuda": None, "cpu": None}, use, list[str]()
+        self.clock_of: Callable[[], float] = lambda: 1980.0
 
     def ask(self, limit_s: float, **request: Any) -> Any:
         self.asked.append(request["do"])
@@ -75,15 +78,20 @@ class Bench(Workbench):
             recorded = {"name": "k", "kernel_id": "0" * 16, "category": "pointwise"}
             return {"device": self.device, "recorded": recorded}
         samples = [1e-5 + number * 1e-9 for number in (3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5)]
-        watched = (
-            {"clock_mhz": 1980.0, "clock_change": -0.08, "throttled": ["power cap"]} if request.get("watch") else {}
-        )
+        watched = {}
+        if request["do"] == "measure" and request["watch"]:
+            watched = {"clock_mhz": self.clock_of(), "clock_change": -0.08, "throttled": ["power cap"]}
         return {
             "device_use": codec.encode(self.use) if self.use else None,
             "verify": {"passed": True, "message": ""},
             "measure": {"cold": samples, "warm": samples, "method": "graphs", **watched},
             "describe": {"config": {"num_warps": 8}, "registers": 64, "shared_memory_bytes": 0, "spills": 0},
         }[request["do"]]
+
+
+@pytest.fixture(autouse=True)
+def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("inductor_bench.workflows.kernel_timing.COOLING_S", 0.0)
 
 
 @pytest.fixture
@@ -112,6 +120,16 @@ def test_with_force_it_is_measured_and_said(tmp_path: Path, files: list[Path]) -
     for kernel in outcome.kernels[1:]:
         assert kernel.shared_device.endswith("97% busy")
         assert any("97% busy: its times are mixed with these" in advice for advice in kernel.advice)
+
+
+@pytest.mark.parametrize(("clocks", "kept"), [((1400.0, 1700.0), 1700.0), ((1400.0, 1300.0), 1400.0)])
+def test_times_are_taken_again_where_the_clock_was_held_back(
+    tmp_path: Path, files: list[Path], clocks: tuple[float, float], kept: float
+) -> None:
+    bench, answers = Bench(KernelOptions(()), tmp_path, None), iter(clocks)
+    bench.clock_of = lambda: next(answers)
+    kernel = measure_file(files[1], bench)
+    assert kernel.clock_mhz == kept and bench.asked.count("measure") == 2 and not list(answers)
 
 
 def test_roofs_are_not_measured_on_a_gpu_in_use(
@@ -305,7 +323,7 @@ def test_what_held_the_clock_back_is_named_where_it_did_so_often() -> None:
     found = describe_clocks(clocks)
     assert found["throttled"] == ["power cap", "thermal limit"]
     assert found["clock_change"] == pytest.approx(1400 / 1980 - 1)
-    assert describe_clocks([Clock(1980, 0)] * 19 + [Clock(1400, 0x4)])["throttled"] == []
+    assert describe_clocks([Clock(1980, 0)] * 7 + [Clock(1400, 0x4)] * 5)["throttled"] == []
 
 
 def test_a_limit_that_is_met_at_nearly_the_highest_clock_is_no_trouble() -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from test_comparison import measured
-from test_tuning import SIX, TOO_LATE, Device, Line, Session, Silent, times_of, tune
+from test_tuning import SIX, TOO_LATE, Device, Line, Session, Silent, opener, times_of, tune
 
 from inductor_bench.errors import InductorBenchError
 from inductor_bench.launch.session import WorkerLostError
@@ -19,7 +20,7 @@ from inductor_bench.records.tuning import MeasuredKernel, Tuning
 from inductor_bench.workflows import retuning
 from inductor_bench.workflows.builds import GREETING_S, Builders, Job
 from inductor_bench.workflows.candidates import BudgetSpentError
-from inductor_bench.workflows.config_listing import _find_timer
+from inductor_bench.workflows.config_listing import list_configs
 from inductor_bench.workflows.retuning import retune, tune_in_step
 from inductor_bench.workflows.tuning import Tuner
 from inductor_bench.workflows.workbench import LOAD_S, KernelOptions, Workbench
@@ -63,7 +64,8 @@ def test_builders_that_cannot_be_greeted_fail_the_kernels_of_their_device_only(t
     crews = {"cpu": Builders(device.start, 2, 30.0, 30.0), "cuda": Builders(device.start, 2, 30.0, 30.0, GREETING)}
     spaces = {"first": OnGpu(SIX.now, SIX.axes), "second": OnGpu(SIX.now, SIX.axes), "cpp": SIX}
     tuners: dict[Any, Tuner] = {
-        name: Tuner(f"{name}.py", space, device.worker, numbers, timeout_s=30.0) for name, space in spaces.items()
+        name: Tuner(f"{name}.py", opener(device, name, space), device.worker, numbers, timeout_s=30.0)
+        for name, space in spaces.items()
     }
     outcomes = dict(tune_in_step(tuners, "max", crews.__getitem__, lambda: False, Silent()))
     for crew in crews.values():
@@ -159,8 +161,10 @@ def test_what_goes_wrong_ahead_is_left_to_the_measurement(tmp_path: Path, troubl
 
 
 def test_a_file_with_one_config_is_not_kept_by_the_worker(tmp_path: Path) -> None:
-    bench = Bench(tmp_path, {"load": {"language": "cpp"}})
-    assert _find_timer(tmp_path / "cpp.py", bench) is None
+    bench, kernel = Bench(tmp_path, {"load": {"language": "cpp"}}), measured(tmp_path / "first.py", None)
+    (listed,) = list_configs({tmp_path / "first.py": kernel}, bench)
+    assert isinstance(listed, MeasuredKernel) and listed.tuning is not None
+    assert [row.status for row in listed.tuning.candidates] == ["default"]
     assert bench.verbs == ["environment", "load", "drop"]
 
 
@@ -209,7 +213,13 @@ def test_another_failure_is_one(tmp_path: Path) -> None:
 def test_a_winner_that_cannot_be_written_is_still_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     kernel = measured(written(tmp_path, "first", "RECORDED = made()\n"), None)
     won = replace(tune(Device(times_of)), best_config={"threads": 1})
-    monkeypatch.setattr(retuning, "tune_in_step", lambda *_: iter([(Path(kernel.file), won)]))
+
+    def tuned(tuners: dict[Path, Tuner], *_: object) -> Iterator[tuple[Path, Tuning]]:
+        for file, tuner in tuners.items():
+            tuner._open()
+            yield file, won
+
+    monkeypatch.setattr(retuning, "tune_in_step", tuned)
     bench = Bench(tmp_path, {"load": THREADS}, autotune="max")
     (outcome,) = retune({Path(kernel.file): kernel}, {Path(kernel.file): tmp_path / "out.py"}, bench)
     assert isinstance(outcome, MeasuredKernel) and outcome.tuning is not None

@@ -8,10 +8,12 @@ from typing import Any
 
 import pytest
 
-from inductor_bench.source.standalone_harness import timing_cuda
+from inductor_bench.source.standalone_harness import launch_gap, timing_cuda
 from inductor_bench.source.standalone_harness.arguments import Arguments
-from inductor_bench.source.standalone_harness.timing_cuda import GpuTimer, measure_cuda
+from inductor_bench.source.standalone_harness.launch_gap import measure_cuda
+from inductor_bench.source.standalone_harness.timing_cuda import GpuTimer
 
+GAPS = {"cold": 5e-7, "warm": 2e-7}
 COPY_S, FLUSH_S, GRAPH_S, EVENT_S = 3e-6, 50e-6, 8e-6, 2e-6
 FRESH, USED = "fresh", "used"
 
@@ -114,6 +116,8 @@ def device(monkeypatch: pytest.MonkeyPatch) -> Device:
     made = Device()
     monkeypatch.setattr(timing_cuda, "torch", made.torch())
     monkeypatch.setattr(timing_cuda, "copy_arguments", lambda launch, arguments, place: copied(arguments))
+    monkeypatch.setattr(launch_gap, "torch", made.torch())
+    monkeypatch.setattr(launch_gap, "_gap_on", lambda index: {"cold": 0.0, "warm": 0.0})
     return made
 
 
@@ -164,8 +168,50 @@ def test_what_launches_graphs_and_events_cost_is_not_counted(device: Device, sec
     found = measure_cuda(LAUNCH, kernel.arguments(), kernel.bind)
     assert found["method"] == "graphs"
     for state in ("cold", "warm"):
-        assert found[state]["samples"] == timing_cuda.SAMPLES
-        assert found[state]["samples_s"] == pytest.approx([seconds] * timing_cuda.SAMPLES, rel=1e-6)
+        assert found[state]["samples"] == launch_gap.SAMPLES
+        assert found[state]["samples_s"] == pytest.approx([seconds] * launch_gap.SAMPLES, rel=1e-6)
+
+
+@pytest.fixture
+def profiled(device: Device, monkeypatch: pytest.MonkeyPatch) -> list[list[float]]:
+    """The profiler's times of the addition, at first and then cold and warm; by the device's clock it takes 3 µs."""
+    found = [[7e-6] * 3, [9e-6, 1.5e-6, 1.5e-6], [1e-6] * 9]
+    numbers = Kernel(device, 3e-6)
+    monkeypatch.undo()
+    monkeypatch.setattr(timing_cuda, "torch", device.torch())
+    monkeypatch.setattr(launch_gap, "torch", device.torch())
+    monkeypatch.setattr(timing_cuda, "copy_arguments", lambda launch, arguments, place: copied(arguments))
+    monkeypatch.setattr(launch_gap, "build_arguments", lambda launch, place: numbers.arguments())
+    monkeypatch.setattr(launch_gap, "_add", numbers.bind)
+    monkeypatch.setattr(launch_gap, "device_durations", lambda run, *kinds: found.pop(0))
+    monkeypatch.setattr(launch_gap, "PROFILED_CALLS", 2)
+    return found
+
+
+def test_the_gap_between_launches_is_what_the_profiler_does_not_count(
+    device: Device, profiled: list[list[float]]
+) -> None:
+    gap = launch_gap._gap_on.__wrapped__(0)
+    assert gap == pytest.approx({"cold": 1.5e-6, "warm": 2e-6}) and not profiled
+
+
+@pytest.mark.parametrize("seen", [[[], []], [[1e-6], [1e-6], []]])
+def test_where_the_profiler_sees_too_little_gaps_are_not_known(
+    device: Device, profiled: list[list[float]], seen: list[list[float]]
+) -> None:
+    profiled[:] = seen
+    assert launch_gap._gap_on.__wrapped__(0) == {}
+    timer = GpuTimer(LAUNCH, Kernel(device, 1e-5).arguments(), Kernel(device, 1e-5).bind, gap={})
+    assert timer.method == "graphs, gaps between launches included"
+    assert timer.cold(timer.bind(Kernel(device, 1e-5).bind)) == pytest.approx(1e-5)
+
+
+def test_the_gap_is_taken_off_every_sample(device: Device) -> None:
+    kernel = Kernel(device, 20e-6)
+    timer = GpuTimer(LAUNCH, kernel.arguments(), kernel.bind, gap=GAPS)
+    call = timer.bind(kernel.bind)
+    assert timer.method == "graphs"
+    assert timer.cold(call) == pytest.approx(19.5e-6) and timer.warm(call) == pytest.approx(19.8e-6)
 
 
 def test_a_lock_is_as_it_was_before_every_single_call_and_that_is_not_counted(device: Device) -> None:
@@ -193,7 +239,7 @@ def test_a_disturbed_sample_is_taken_again(device: Device) -> None:
     timer = GpuTimer(LAUNCH, kernel.arguments(), kernel.bind)
     call = timer.bind(kernel.bind)
     timer.cold(call)
-    device.disturbances = [0.0, 1.0]  # the long graph's window comes first in the third sample
+    device.disturbances = [1.0, 0.0]  # the short graph's window comes first in the second sample
     assert timer.cold(call) == pytest.approx(10e-6) and not device.disturbances
     nothing = timer.bind(Kernel(device, 0.0).bind)
     with pytest.raises(RuntimeError, match="too short"):

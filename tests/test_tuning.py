@@ -164,6 +164,15 @@ TIMES = {0: 100e-6, 1: 120e-6, 2: 80e-6, 3: 130e-6, 4: 60e-6, 5: 90e-6}
 SIX = Line({"value": 0}, {"value": tuple(TIMES)})
 
 
+def opener(device: Device, name: str, space: Line) -> Callable[[int], Any]:
+    def open_file(number: int) -> tuple[Line, Any]:
+        session = device.worker()
+        session.ask({"do": "load", "number": number, "file": f"{name}.py"}, 30.0)
+        return space, session
+
+    return open_file
+
+
 def tune_all(
     device: Device, kernels: dict[str, Line], method: str = "max", progress: Any = None, **more: Any
 ) -> dict[Any, Tuning | InductorBenchError | WorkerLostError]:
@@ -171,7 +180,9 @@ def tune_all(
     numbers = itertools.count(1)
     builders = Builders(device.start, 2, 30.0, 30.0)
     tuners: dict[Any, Tuner] = {
-        name: Tuner(f"{name}.py", each, device.worker, numbers, timeout_s=30.0, is_over=over, **more)
+        name: Tuner(
+            f"{name}.py", opener(device, name, each), device.worker, numbers, timeout_s=30.0, is_over=over, **more
+        )
         for name, each in kernels.items()
     }
     try:
@@ -293,9 +304,10 @@ def test_after_the_budget_nothing_more_is_built() -> None:
     found = rows(tuning)
     untried = [value for value, row in found.items() if row == ("untried", "the budget was spent")]
     assert 0 < len(untried) < 5 and tuning.tried == 5 - len(untried)
-    with pytest.raises(InductorBenchError, match="untried, the budget was spent") as none:
-        tune(Device(times_of), method="coordesc", is_over=lambda: True)
-    assert "--budget" in none.value.hint
+    for over, why in ((after(1), "untried, the budget was spent"), (lambda: True, "the budget was spent")):
+        with pytest.raises(InductorBenchError, match=why) as none:
+            tune(Device(times_of), method="coordesc", is_over=over)
+        assert "--budget" in none.value.hint
 
 
 GRID = Line({"value": 0, "y": 0, "z": 0}, {"value": (0, 1, 2, 3), "y": (0, 1, 2, 3), "z": (0, 1)})

@@ -65,8 +65,8 @@ def operator_text(header: StandaloneHeader, launch: Launch, facts: dict[str, Any
     if not _OVERLOAD.fullmatch(name):
         raise UnwritableKernelError(f"{name or 'the call'} is no overload of an operator")
     device = device_type(launch)
-    timing = "timing_cpu.py" if device == "cpu" else "timing_cuda.py"
-    harness = ("arguments.py", "comparison.py", "command.py", "timing.py", timing, "switches.py", "operator_main.py")
+    timing = ("timing_cpu.py",) if device == "cpu" else ("timing_cuda.py", "launch_gap.py")
+    harness = ("arguments.py", "comparison.py", "command.py", "timing.py", *timing, "switches.py", "operator_main.py")
     return "\n".join(
         [
             write_header(header, launch),

@@ -24,7 +24,8 @@ from .standalone import (
 )
 
 _DEFINITION = "triton_definition.py"
-_HARNESS = ("arguments.py", "comparison.py", "command.py", "timing.py", "timing_cuda.py", "triton_main.py")
+_TIMING = ("timing.py", "timing_cuda.py", "launch_gap.py")
+_HARNESS = ("arguments.py", "comparison.py", "command.py", *_TIMING, "triton_main.py")
 _OWN_HARNESS = ("get_args", "call", "benchmark_all_configs")
 _HARNESS_IMPORTS = ("rand_strided", "get_raw_stream")
 _OURS = {"RECORDED", "KERNEL", "FILE", "_tuning_cache", "make_arguments", "call", "outputs", "check"}

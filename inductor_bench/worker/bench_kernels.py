@@ -13,10 +13,11 @@ import torch
 from inductor_bench.errors import InductorBenchError
 from inductor_bench.records.tuning import Config
 from inductor_bench.source.standalone_harness import cpp_main, operator_main
-from inductor_bench.source.standalone_harness.arguments import Arguments, touched_bytes
-from inductor_bench.source.standalone_harness.comparison import COARSE_TOLERANCE, TOLERANCES, count_differing
+from inductor_bench.source.standalone_harness.arguments import Arguments, touched_bytes, with_zeros
+from inductor_bench.source.standalone_harness.comparison import TOLERANCES
+from inductor_bench.source.standalone_harness.launch_gap import launch_gap, measure_cuda
 from inductor_bench.source.standalone_harness.timing_cpu import CpuTimer, measure_cpu
-from inductor_bench.source.standalone_harness.timing_cuda import GpuTimer, measure_cuda
+from inductor_bench.source.standalone_harness.timing_cuda import GpuTimer
 
 from . import library_variants, triton_candidates, upstream, upstream_triton
 from .bench_times import folder_of_values, times_beside_zeros
@@ -50,8 +51,11 @@ class Kernel(Protocol):
     def compile(self) -> dict[str, Any] | None:
         """Compiles it, if that is still to be done; may tell ``registers``, ``spills`` and ``shared_memory_bytes``."""
 
-    def computed(self) -> list[torch.Tensor]:
-        """What one call computes from the recorded arguments."""
+    def make_arguments(self) -> Arguments:
+        """The arguments of the recorded launch."""
+
+    def compute(self, arguments: Arguments) -> list[torch.Tensor]:
+        """What one call computes from these; it may lie in their storages."""
 
     def verify(self) -> tuple[bool | None, str]:
         """How that compares with the reference in the file."""
@@ -120,9 +124,11 @@ class CppBenchKernel:
     def compile(self) -> None:
         self.kernel.compile()
 
-    def computed(self) -> list[torch.Tensor]:
+    def make_arguments(self) -> Arguments:
+        return self.kernel.make_arguments()
+
+    def compute(self, arguments: Arguments) -> list[torch.Tensor]:
         self.compile()
-        arguments = self.kernel.make_arguments()
         self.kernel.call(arguments)
         return self.kernel.outputs(arguments)
 
@@ -176,7 +182,8 @@ class OperatorBenchKernel:
 
     def candidates(self, wide: bool = False) -> dict[str, Any]:
         """What it can be replaced by; see :meth:`library_variants.LibraryCandidates.listed`."""
-        self.others = library_variants.LibraryCandidates(self.operator, wide)
+        if self.others is None or self.others.wide != wide:
+            self.others = library_variants.LibraryCandidates(self.operator, wide)
         return self.others.listed()
 
     def varied(self, change: dict[str, Any]) -> OperatorBenchKernel:
@@ -188,8 +195,10 @@ class OperatorBenchKernel:
     def compile(self) -> None:
         self.operator.find()
 
-    def computed(self) -> list[torch.Tensor]:
-        arguments = self.operator.make_arguments()
+    def make_arguments(self) -> Arguments:
+        return self.operator.make_arguments()
+
+    def compute(self, arguments: Arguments) -> list[torch.Tensor]:
         torch.manual_seed(0)  # one that draws random numbers draws the same ones in each variant
         self.operator.call(arguments)
         return self.operator.compared(arguments)
@@ -210,9 +219,7 @@ class OperatorBenchKernel:
         arguments = self.operator.make_arguments()
         if self.operator.device == "cpu":
             return CpuTimer(self.operator.launch, arguments, self.operator.bind)
-        return GpuTimer(
-            self.operator.launch, arguments, self.operator.bind, window_s=RACE_WINDOW_S, warm_up_s=RACE_WARM_UP_S
-        )
+        return GpuTimer(self.operator.launch, arguments, self.operator.bind, **_race_windows())
 
     def bind(self, arguments: Arguments) -> Callable[[], Any]:
         return self.operator.bind(arguments)
@@ -270,8 +277,10 @@ class TritonBenchKernel:
         upstream_triton.load_kernel(self.file.kernel)
         return self._compiled()
 
-    def computed(self) -> list[torch.Tensor]:
-        arguments = self.file.make_arguments()
+    def make_arguments(self) -> Any:
+        return self.file.make_arguments()
+
+    def compute(self, arguments: Any) -> list[torch.Tensor]:
         self.file.call(arguments)
         outputs: list[torch.Tensor] = self.file.outputs(arguments)
         return outputs
@@ -281,8 +290,17 @@ class TritonBenchKernel:
         return passed, message
 
     def measure(self) -> dict[str, Any]:
-        times = self.file.measure(self.file.make_arguments())
-        return times_beside_zeros(times, self.file.measure_with_zeros())
+        times, launch = self._times(), with_zeros(self.launch)
+        return times_beside_zeros(times, self._launched(launch)._times() if launch else None)
+
+    def _launched(self, launch: dict[str, Any]) -> TritonBenchKernel:
+        file = self.file
+        return TritonBenchKernel(self.module, type(file)(file.kernel, {**file.recorded, "launch": launch}, file.folder))
+
+    def _times(self) -> dict[str, Any]:
+        """By this process's harness, which measures the gap between launches once, and not by the file's own."""
+        reset, kept, _ = self.launched_with()
+        return measure_cuda(self.launch, self.make_arguments(), self.bind, self.file.moved_bytes(), reset, kept)
 
     def launched_with(self) -> Any:
         kept = getattr(self.file, "kept", None)  # files of earlier versions have none
@@ -291,7 +309,7 @@ class TritonBenchKernel:
     def make_timer(self) -> GpuTimer:
         file, (reset, kept, _) = self.file, self.launched_with()
         what = (file.moved_bytes(), reset, kept)
-        return GpuTimer(self.launch, file.make_arguments(), self.bind, *what, RACE_WINDOW_S, RACE_WARM_UP_S)
+        return GpuTimer(self.launch, file.make_arguments(), self.bind, *what, **_race_windows())
 
     def bind(self, arguments: Any) -> Callable[[], Any]:
         return lambda: self.file.run(arguments)
@@ -306,23 +324,5 @@ class TritonBenchKernel:
         return upstream.compiled_kernels({"": self.file.kernel}).get("", {})
 
 
-def tensors_differ(
-    ours: list[torch.Tensor], theirs: list[torch.Tensor], tolerances: Mapping[str, float] = TOLERANCES
-) -> str:
-    """Empty where all elements agree, whole numbers exactly and floats to what their type holds; else what does not."""
-    if [(one.shape, one.dtype) for one in ours] != [(one.shape, one.dtype) for one in theirs]:
-        return "its outputs have other shapes or types"
-    if not theirs:
-        return "it computes no tensors that could be compared"
-    for index, (one, other) in enumerate(zip(ours, theirs, strict=True)):
-        if torch.equal(one, other):
-            continue
-        if not one.is_floating_point() and not one.is_complex():
-            count = int((one != other).sum())
-        else:
-            limit = tolerances.get(str(one.dtype).removeprefix("torch."), COARSE_TOLERANCE)
-            wide = torch.complex128 if one.is_complex() else torch.float64
-            count = count_differing(one.to(wide), other.to(wide), limit)
-        if count:
-            return f"output {index}: {count} of {one.numel()} elements differ"
-    return ""
+def _race_windows() -> dict[str, Any]:
+    return {"window_s": RACE_WINDOW_S, "warm_up_s": RACE_WARM_UP_S, "gap": launch_gap()}

@@ -19,4 +19,4 @@ def plain_times(timing: dict[str, Any]) -> dict[str, Any]:
 def times_beside_zeros(timing: dict[str, Any], zeros: dict[str, Any] | None) -> dict[str, Any]:
     """A harness's times, and those ``with_zeros`` for all indices where it has any."""
     times = plain_times(timing)
-    return {**times, "with_zeros": plain_times(zeros)} if zeros else times
+    return {**times, "with_zeros": plain_times({state: zeros[state] for state in ("cold", "warm")})} if zeros else times

@@ -125,8 +125,9 @@ class ClockWatch:
 def describe_clocks(clocks: Sequence[Clock], highest_mhz: int | None = None) -> dict[str, Any]:
     """``clock_mhz``, ``clock_change`` from the first to the last third, and ``throttled``, the limits that were met.
 
-    A limit that is met at nearly the highest clock is no trouble; ``highest_mhz`` is the GPU's, where it is known. What
-    was read before the clock had risen does not count: arguments were being made, and little was run.
+    A limit is met that held the clock back half of the time. At nearly the highest clock it is no trouble;
+    ``highest_mhz`` is the GPU's, where it is known. What was read before the clock had risen does not count: arguments
+    were being made, and little was run.
     """
     working = [clock for clock in clocks if not clock.limits & IDLE]
     if not working:
@@ -136,7 +137,8 @@ def describe_clocks(clocks: Sequence[Clock], highest_mhz: int | None = None) -> 
     steady = working[risen:]
     highest = max([highest_mhz or 0, *(clock.mhz for clock in steady)])
     slow = [clock for clock in steady if clock.mhz < HELD_BACK * highest]
-    met = [name for bit, name in THROTTLES.items() if sum(bool(one.limits & bit) for one in slow) > OFTEN * len(steady)]
+    often = OFTEN * len(steady) if 2 * len(slow) >= len(steady) else float("inf")
+    met = [name for bit, name in THROTTLES.items() if sum(bool(one.limits & bit) for one in slow) > often]
     found = {"clock_mhz": statistics.median(clock.mhz for clock in steady), "throttled": list(dict.fromkeys(met))}
     third = len(steady) // 3
     if len(steady) >= FEWEST_CLOCKS:

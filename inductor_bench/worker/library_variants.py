@@ -120,7 +120,7 @@ class LibraryCandidates:
     def __init__(self, operator: Operator, wide: bool = False) -> None:
         from .library_lowering import find_choices
 
-        self._operator = operator
+        self._operator, self.wide = operator, wide
         arguments = operator.make_arguments()
         result = operator.bind(arguments)()
         self._results = SharedResults(result)  # there are no choices where that is no tensor

@@ -8,19 +8,18 @@ product of zeros draws less power and runs faster than any real one.
 from __future__ import annotations
 
 import contextlib
-import json
 import subprocess
-import tempfile
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from statistics import median
 from types import ModuleType
 from typing import Any
 
 import torch
+
+from ..source.standalone_harness.launch_gap import device_durations
 
 _SAMPLES = 7
 _WINDOW_S = 5e-3
@@ -248,25 +247,6 @@ def profiled_durations(launch: Callable[[], object]) -> list[float]:
     launch()
     durations = device_durations(launch_often, "kernel")
     return durations[len(durations) // 2 :]
-
-
-def device_durations(run: Callable[[], object], *kinds: str) -> list[float]:
-    """Seconds of all work on the device that ``run`` launches, in its order, by the profiler.
-
-    ``kinds`` are the profiler's categories: ``kernel``, ``gpu_memcpy``, ``gpu_memset``.
-    """
-    from torch.profiler import ProfilerActivity, profile
-
-    torch.cuda.synchronize()
-    with profile(activities=[ProfilerActivity.CUDA]) as profiler:
-        run()
-        torch.cuda.synchronize()
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "trace.json"
-        profiler.export_chrome_trace(str(path))
-        events = json.loads(path.read_text(encoding="utf-8", errors="replace"))["traceEvents"]
-    work = sorted((event for event in events if event.get("cat") in kinds), key=lambda event: event["ts"])
-    return [event["dur"] * 1e-6 for event in work]
 
 
 def sustained_time(launch: Callable[[], object], window_s: float) -> float:

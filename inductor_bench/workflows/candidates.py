@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -24,6 +24,10 @@ class Variants(Space, Protocol):
     def on_cpu(self) -> bool:
         """Whether it runs there, and not on a GPU."""
 
+    @property
+    def axes(self) -> Mapping[str, tuple[Any, ...]]:
+        """The values of each field that can be varied."""
+
     def change(self, config: Config) -> dict[str, Any]:
         """What a worker needs to make it; :class:`InductorBenchError` where it cannot be."""
 
@@ -32,6 +36,12 @@ class Variants(Space, Protocol):
 
     def opening(self, number: int) -> Sequence[dict[str, Any]]:
         """What a worker is asked after it has loaded the file under this number, and before it varies the kernel."""
+
+    def why_unsaved(self, config: Config) -> str:
+        """Empty where a file can say that it is to be run in this configuration."""
+
+    def notes(self, method: str) -> list[str]:
+        """What there was to choose from."""
 
 
 @dataclass

@@ -11,10 +11,10 @@ from typing import Any
 
 from ..analysis.race import RacePlan
 from ..errors import InductorBenchError
-from ..launch.session import WorkerLostError
+from ..launch.session import WorkerSession
 from ..records.run import Failure
 from ..records.tuning import Config, MeasuredKernel, TriedCandidate, Tuning
-from .candidates import Candidate, described
+from .candidates import Variants, described
 from .kernel_variants import triton_variants
 from .retuning import tune_in_step
 from .tuning import Building, Tuner
@@ -22,6 +22,10 @@ from .workbench import LOAD_S, Workbench, failure_of
 
 METHOD = "configs"
 ROUNDS = 20
+
+
+class _OneConfigError(InductorBenchError):
+    """There is nothing to list beside the kernel as it stands, which was measured."""
 
 
 @dataclass
@@ -32,8 +36,8 @@ class ConfigTimer(Tuner):
 
     def search(self, method: str) -> Building:
         """As :meth:`Tuner.search`, which says what it yields and receives; there is nothing to search for."""
-        default = Candidate(self.variants.now, next(self.numbers), {}, relative=1.0)
-        self.candidates = [default]
+        self._open()
+        default = self.candidates[0]
         self._add(self.listed)
         jobs = [job for one in self.candidates if (job := self._job(one)) is not None]
         if jobs:
@@ -58,21 +62,13 @@ def list_configs(kernels: Mapping[Path, MeasuredKernel], work: Workbench) -> Ite
         a kernel with its configurations, of which the first is its own, or why they could not be timed.
     """
     work.start_budget()
-    measured: dict[Hashable, MeasuredKernel] = {}
-    timers: dict[Hashable, ConfigTimer] = {}
-    for file, kernel in kernels.items():
-        try:
-            timer = _find_timer(file, work)
-        except (InductorBenchError, WorkerLostError) as error:
-            yield failure_of(file, error)
-            continue
-        if timer is not None:
-            timers[file], measured[file] = timer, kernel
-        else:
-            yield replace(kernel, tuning=_of_one(kernel, work.options.state))
+    measured: dict[Hashable, MeasuredKernel] = dict(kernels.items())
+    timers: dict[Hashable, Tuner] = {file: _make_timer(file, work) for file in kernels}
     for name, outcome in tune_in_step(timers, METHOD, work.builders, work.is_over, work.progress):
         kernel = measured[name]
-        if isinstance(outcome, Tuning):
+        if isinstance(outcome, _OneConfigError):
+            yield replace(kernel, tuning=_of_one(kernel, work.options.state))
+        elif isinstance(outcome, Tuning):
             default, *others = outcome.candidates
             rows = (replace(default, **_compiled(kernel)), *others)
             yield replace(kernel, tuning=replace(outcome, candidates=rows))
@@ -80,24 +76,23 @@ def list_configs(kernels: Mapping[Path, MeasuredKernel], work: Workbench) -> Ite
             yield failure_of(Path(kernel.file), outcome)
 
 
-def _find_timer(file: Path, work: Workbench) -> ConfigTimer | None:
-    """``None`` where the kernel has one configuration."""
-    number = next(work.numbers)
-    facts = work.ask(LOAD_S, do="load", number=number, file=str(file.resolve()))
-    found = work.ask(LOAD_S, do="candidates", number=number) if facts["language"] == "triton" else None
-    work.ask(LOAD_S, do="drop", numbers=[number])
-    if found is None:
-        return None
-    variants = triton_variants(found)
-    listed = tuple(variants.propose("max" if found["tuned"] else "default"))
-    options = work.options
-    return (
-        ConfigTimer(
-            str(file.resolve()), variants, work.worker, work.numbers, options.state, options.timeout_s, listed=listed
-        )
-        if listed
-        else None
-    )
+def _make_timer(file: Path, work: Workbench) -> ConfigTimer:
+    options, path = work.options, str(file.resolve())
+
+    def open_file(number: int) -> tuple[Variants, WorkerSession]:
+        session, limit_s = work.worker(), options.timeout_s or LOAD_S
+        facts = session.ask({"do": "load", "number": number, "file": path}, limit_s)
+        if facts["language"] == "triton":
+            found = session.ask({"do": "candidates", "number": number}, limit_s)
+            variants = triton_variants(found)
+            timer.listed = tuple(variants.propose("max" if found["tuned"] else "default"))
+            if timer.listed:
+                return variants, session
+        session.ask({"do": "drop", "numbers": [number]}, limit_s)
+        raise _OneConfigError("it has one configuration")
+
+    timer = ConfigTimer(path, open_file, work.worker, work.numbers, options.state, options.timeout_s)
+    return timer
 
 
 def _of_one(kernel: MeasuredKernel, state: str) -> Tuning:

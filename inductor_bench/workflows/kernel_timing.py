@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from .survey import take_survey
 from .workbench import LOAD_S, Workbench
 
 MEASURE_S = 600.0
+COOLING_S = 1.0
 
 
 def measure_file(file: Path, work: Workbench) -> MeasuredKernel:
@@ -36,7 +38,7 @@ def measure_file(file: Path, work: Workbench) -> MeasuredKernel:
     checked: dict[str, Any] = {"passed": None, "message": "not checked"}
     if work.options.check:
         checked = work.ask(MEASURE_S, do="verify", number=0)
-    times = work.ask(MEASURE_S, do="measure", number=0, watch=device != "cpu")
+    times = _take_times(work, device)
     described = work.ask(MEASURE_S, do="describe", number=0)
     if device not in work.peaks:
         work.peaks[device] = _peaks(device, work)
@@ -73,6 +75,17 @@ def measure_file(file: Path, work: Workbench) -> MeasuredKernel:
         shared_device=others,
     )
     return judged(work.nsight.counted(kernel, device) if work.nsight else kernel, work.peaks[device])
+
+
+def _take_times(work: Workbench, device: str) -> dict[str, Any]:
+    """The times of the loaded kernel; taken again after a pause where the GPU's clock was held back meanwhile."""
+    times: dict[str, Any] = work.ask(MEASURE_S, do="measure", number=0, watch=device != "cpu")
+    if times.get("throttled"):
+        time.sleep(COOLING_S)
+        again: dict[str, Any] = work.ask(MEASURE_S, do="measure", number=0, watch=True)
+        if again.get("clock_mhz", 0.0) > times["clock_mhz"]:
+            return again
+    return times
 
 
 def judged(kernel: MeasuredKernel, peaks: Peaks | None) -> MeasuredKernel:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import InductorBenchError
-from ..launch.session import WorkerLostError
+from ..launch.session import WorkerLostError, WorkerSession
 from ..records.run import Failure
 from ..records.tuning import MeasuredKernel, Tuning
 from ..source.standalone_edit import edit_standalone
@@ -27,7 +27,6 @@ from .workbench import LOAD_S, Workbench, failure_of
 class _Retune:
     file: Path
     kernel: MeasuredKernel
-    variants: Variants
     tuner: Tuner
     place: Path | None
 
@@ -47,15 +46,13 @@ def retune(
         last is no failure: their times stand.
     """
     work.start_budget()
-    retunes: dict[Hashable, _Retune] = {}
-    for file, kernel in kernels.items():
-        try:
-            retunes[file] = _prepare(file, kernel, places.get(file), work)
-        except (InductorBenchError, WorkerLostError) as error:
-            yield _not_retuned(file, kernel, error)
+    method = work.options.autotune or "max"
+    retunes: dict[Hashable, _Retune] = {
+        file: _Retune(file, kernel, make_tuner(file, method, work), places.get(file))
+        for file, kernel in kernels.items()
+    }
     load = os.getloadavg()[0]
     tuners: dict[Hashable, Tuner] = {file: each.tuner for file, each in retunes.items()}
-    method = work.options.autotune or "max"
     for name, outcome in tune_in_step(tuners, method, work.builders, work.is_over, work.progress):
         one = retunes[name]
         if isinstance(outcome, Tuning):
@@ -72,33 +69,27 @@ def _not_retuned(
     return failure_of(file, why)
 
 
-def _prepare(file: Path, kernel: MeasuredKernel, place: Path | None, work: Workbench) -> _Retune:
-    if work.is_over():
-        raise BudgetSpentError(SPENT)
-    number = next(work.numbers)
-    facts = work.ask(LOAD_S, do="load", number=number, file=str(file.resolve()))
-    wide = work.options.autotune == "exhaustive"
-    variants = find_variants(facts, lambda: work.ask(LOAD_S, do="candidates", number=number, wide=wide))
-    work.ask(LOAD_S, do="drop", numbers=[number])
-    if isinstance(variants, FixedKernel):
-        raise InductorBenchError(variants.why_none)
-    options = work.options
-    tuner = Tuner(
-        str(file.resolve()),
-        variants,
-        work.worker,
-        work.numbers,
-        options.state,
-        options.timeout_s,
-        work.is_over,
-    )
-    return _Retune(file, kernel, variants, tuner, place)
+def make_tuner(file: Path, method: str, work: Workbench) -> Tuner:
+    """What tunes the kernel of a file by that method; it loads the file when it begins."""
+    options, path = work.options, str(file.resolve())
+
+    def open_file(number: int) -> tuple[Variants, WorkerSession]:
+        session, limit_s = work.worker(), options.timeout_s or LOAD_S
+        facts = session.ask({"do": "load", "number": number, "file": path}, limit_s)
+        request = {"do": "candidates", "number": number, "wide": method == "exhaustive"}
+        variants = find_variants(facts, lambda: session.ask(request, limit_s))
+        if isinstance(variants, FixedKernel):
+            session.ask({"do": "drop", "numbers": [number]}, limit_s)
+            raise InductorBenchError(variants.why_none)
+        return variants, session
+
+    return Tuner(path, open_file, work.worker, work.numbers, options.state, options.timeout_s, work.is_over)
 
 
 def _finish(one: _Retune, tuning: Tuning, load: float) -> Iterator[MeasuredKernel | Path]:
     """The kernel with what came of its retune; writes the winner, if there is one and a place is given."""
-    notes = [*one.variants.notes(tuning.method)]
-    notes += busy_notes(one.variants.axes, one.kernel.method, max(load, os.getloadavg()[0]), os.cpu_count() or 1)
+    notes = [*one.tuner.variants.notes(tuning.method)]
+    notes += busy_notes(one.tuner.variants.axes, one.kernel.method, max(load, os.getloadavg()[0]), os.cpu_count() or 1)
     if one.place is not None:
         why = _save(one, one.place, tuning)
         if why:
@@ -112,10 +103,10 @@ def _save(one: _Retune, place: Path, tuning: Tuning) -> str:
     """Writes the winner; where there is none, or none that can be written, says why."""
     if tuning.verdict != "faster":
         return "nothing was surely faster than the file as it stands"
-    if why := one.variants.why_unsaved(tuning.best_config):
+    if why := one.tuner.variants.why_unsaved(tuning.best_config):
         return why
     try:
-        change = one.variants.change(tuning.best_config)
+        change = one.tuner.variants.change(tuning.best_config)
         write_text(place, edit_standalone(one.file.read_text(encoding="utf-8"), change))
     except InductorBenchError as error:
         return error.message

@@ -23,6 +23,7 @@ from .candidates import BudgetSpentError, Candidate, Variants, described
 from .search import SEARCHES
 
 ANSWER_S = 120.0
+MORE_BUDGET = "give it more time with --budget"
 METHODS = tuple(SEARCHES)
 
 SCREENING = RacePlan(first_rounds=2, first_limit=1.25, later_rounds=2, final_rounds=4, most_final_rounds=4)
@@ -39,7 +40,7 @@ class Tuner:
 
     Args:
         file: the standalone file.
-        variants: of its kernel.
+        open_file: loads it under a number, and gives its kernel's variants and the worker that has loaded it.
         worker: the worker that checks and times, a new one after it was lost.
         numbers: gives numbers that no other kernel has in that worker.
         state: whether cold or warm times are compared.
@@ -48,12 +49,13 @@ class Tuner:
     """
 
     file: str
-    variants: Variants
+    open_file: Callable[[int], tuple[Variants, WorkerSession]]
     worker: Callable[[], WorkerSession]
     numbers: Iterator[int]
     state: str = "cold"
     timeout_s: float | None = None
     is_over: Callable[[], bool] = lambda: False
+    variants: Variants = field(init=False)
     candidates: list[Candidate] = field(default_factory=list)
     binaries: dict[Any, Candidate] = field(default_factory=dict)
     loaded: set[int] = field(default_factory=set)
@@ -72,7 +74,7 @@ class Tuner:
         Raises:
             InductorBenchError: there is nothing else to try, or the default itself cannot be timed.
         """
-        self.candidates = [Candidate(self.variants.now, next(self.numbers), {}, relative=1.0)]
+        self._open()
         search = SEARCHES[method](self.variants)
         configs, new = next(search), [self.candidates[0]]
         while True:
@@ -140,16 +142,34 @@ class Tuner:
 
     # The one worker that checks and times
 
+    def _open(self) -> None:
+        """Begins with the kernel as it stands.
+
+        Raises:
+            BudgetSpentError: there is no time left for it.
+            InductorBenchError: there is nothing that could be varied.
+        """
+        if self.is_over():
+            raise BudgetSpentError(SPENT, MORE_BUDGET)
+        number = next(self.numbers)
+        self.variants, session = self.open_file(number)
+        self.candidates = [Candidate(self.variants.now, number, {}, relative=1.0)]
+        self._begin_in(session)
+
     def _session(self) -> WorkerSession:
         """The worker, with the file loaded."""
         session = self.worker()
         if session is not self.loaded_in:
-            default = self.candidates[0].number
-            session.ask({"do": "load", "number": default, "file": self.file}, self._limit(ANSWER_S))
-            for request in self.variants.opening(default):
-                session.ask(request, self._limit(BUILD_S))
-            self.loaded_in, self.loaded = session, {default}
+            number = self.candidates[0].number
+            session.ask({"do": "load", "number": number, "file": self.file}, self._limit(ANSWER_S))
+            self._begin_in(session)
         return session
+
+    def _begin_in(self, session: WorkerSession) -> None:
+        number = self.candidates[0].number
+        for request in self.variants.opening(number):
+            session.ask(request, self._limit(BUILD_S))
+        self.loaded_in, self.loaded = session, {number}
 
     def _guard(self, candidate: Candidate, request: Mapping[str, Any], limit_s: float) -> Any:
         """The answer to a request about one candidate, which pays for it where there is none."""
@@ -295,5 +315,5 @@ class Tuner:
         first = others[0]
         why = f"none of {len(others)} candidates could be timed; the first: {first.status}, {first.reason}"
         if all(one.status == "untried" for one in others):
-            return BudgetSpentError(why, "give it more time with --budget")
+            return BudgetSpentError(why, MORE_BUDGET)
         return InductorBenchError(why)

@@ -12,9 +12,9 @@ from typing import Any
 import torch
 from benchmark_kernels import Outcome as RunFile
 
+from inductor_bench.source.standalone_harness.launch_gap import device_durations
 from inductor_bench.worker.bench import import_file
 from inductor_bench.worker.bench_kernels import Kernel, TritonBenchKernel, open_kernel
-from inductor_bench.worker.peaks_gpu import device_durations
 
 from .outcomes import Outcome
 
@@ -72,7 +72,7 @@ def profile_both(kernel: Kernel, timer: Any) -> Outcome:
     """The profiler's times of what a sample of the timer consists of, launched one by one."""
     timer.restore()
     calls = [kernel.bind(each) for each in timer.copies[:PROFILED_CALLS]]
-    cold = Profile(partial(torch.sum, timer.flushed, dim=0, out=timer.sink), calls, -(-PROFILED_CALLS // len(calls)))
+    cold = Profile(timer.flush, calls, -(-PROFILED_CALLS // len(calls)))
     warm = Profile(calls[0], calls[:1] * PROFILED_CALLS, 1, keep=False)
     timer.restore()
     return {"profiled_cold_s": cold.median_s, "profiled_warm_s": warm.median_s}

@@ -21,7 +21,8 @@ from inductor_bench.launch.session import WorkerSession
 from inductor_bench.launch.worker import default_python
 from inductor_bench.records.architectures import ARCHITECTURES
 from inductor_bench.worker.bench import import_file
-from inductor_bench.worker.bench_kernels import Kernel, TritonBenchKernel, open_kernel, tensors_differ
+from inductor_bench.worker.bench_kernels import Kernel, TritonBenchKernel, open_kernel
+from inductor_bench.worker.bench_outputs import tensors_differ
 from inductor_bench.worker.upstream_triton import pretend_gpu
 from inductor_bench.workflows.builds import Builders, Job
 from inductor_bench.workflows.kernel import run_kernel
@@ -134,14 +135,14 @@ def retune(paths: Sequence[Path], budget_s: float) -> Outcome:
     for one in tuned:
         assert one.tuning is not None
         kernel = open_file(Path(one.file))
-        wanted = kernel.computed()
+        wanted = kernel.compute(kernel.make_arguments())
         found["checked"] += one.tuning.tried
         for candidate in one.tuning.candidates:
             if candidate.status in RANKED:
                 other = kernel.varied({"config": candidate.config})
                 other.compile()
                 found["ranked"] += 1
-                found["right"] += not tensors_differ(other.computed(), wanted)
+                found["right"] += not tensors_differ(other.compute(other.make_arguments()), wanted)
     return found
 
 

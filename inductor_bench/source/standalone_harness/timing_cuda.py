@@ -1,9 +1,10 @@
 """Times calls on a GPU, with their arguments out of the caches (cold) and in them (warm).
 
-Calls are unrolled in CUDA graphs of two lengths, and what counts is the slope between them: what a launch, a graph and
-an event cost is the same in both. A cold graph first reads more than the L2 holds and then calls with as many copies of
-the arguments as it has launches, so that none finds its own in the cache, however little of them it touches; what
-earlier calls wrote is written back meanwhile, as in a model. A warm graph calls with one copy.
+Calls are unrolled in CUDA graphs of two lengths, and what counts is the slope between them: what a graph and an event
+cost is the same in both; the gap between two launches, which is in the slope, is taken off. A cold graph first reads
+more than the L2 holds and then calls with as many copies of the arguments as it has launches, so that none finds its
+own in the cache, however little of them it touches; what earlier calls wrote is written back meanwhile, as in a model.
+A warm graph calls with one copy.
 
 Calls write: what they write is put back between samples, outside of the timed part, so that values do not drift away
 over thousands of calls. Storages named by ``reset`` must be as they were before every single call (the flags of a
@@ -15,19 +16,17 @@ from __future__ import annotations
 
 import contextlib
 import statistics
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 
 from .arguments import Arguments, copy_arguments, mutated_storages, touched_bytes
-from .timing import summarize
 
-SAMPLES = 15
 WINDOW_S = 2e-3
 COLD_GRAPH_S = 4e-4
 L2_MULTIPLE = 3
-MOST_LAUNCHES = 256
+MOST_LAUNCHES = 160
 MOST_STORAGES = 4096  # over all copies
 MEMORY_SHARE = 0.4
 WARM_UP_S = 0.05
@@ -57,10 +56,12 @@ class GpuTimer:
         kept: the storages to put back between samples; all that a call writes where ``None``.
         window_s: about how long the GPU works for each of the two windows of a sample.
         warm_up_s: how long it works before, for the clocks to rise.
+        gap: seconds between two launches in a graph, ``cold`` and ``warm``; empty where that is not known.
 
     Attributes:
         method: ``graphs``, or why events around plain launches have to do: these include the time that the host needs
-            for a launch, where that is longer than the kernel. One timer has one method.
+            for a launch, where that is longer than the kernel; or that gaps are not known and so part of the times.
+            One timer has one method.
     """
 
     def __init__(
@@ -73,6 +74,7 @@ class GpuTimer:
         kept: Sequence[int] | None = None,
         window_s: float = WINDOW_S,
         warm_up_s: float = WARM_UP_S,
+        gap: Mapping[str, float] | None = None,
     ) -> None:
         self.launch, self.copies, self.reset, self.window_s = launch, [arguments], sorted(set(reset)), window_s
         kept = mutated_storages(launch) if kept is None else kept
@@ -81,7 +83,8 @@ class GpuTimer:
         self.cache_bytes = int(getattr(properties, "L2_cache_size", 0)) or 64 << 20
         self.flushed: torch.Tensor | None = None
         self.sink: torch.Tensor | None = None
-        self.method = "graphs"
+        self.gap = gap or {}
+        self.method = "graphs" if self.gap else "graphs, gaps between launches included"
         call = bind(arguments)
         self.estimate, result_bytes = self._estimate(call, warm_up_s)
         self._make_copies(moved or touched_bytes(launch), result_bytes)
@@ -113,14 +116,20 @@ class GpuTimer:
     def restore(self) -> None:
         """Puts back what calls have written."""
         for each in self.copies:
-            for index, original in self.originals.items():
-                each.storages[index].copy_(original)
+            self._restore(each)
+
+    def _restore(self, arguments: Arguments) -> None:
+        for index, original in self.originals.items():
+            arguments.storages[index].copy_(original)
+
+    def flush(self) -> None:
+        """Reads more than the caches hold, so that nothing that calls read is in them."""
+        if self.flushed is not None:
+            torch.sum(self.flushed, dim=0, out=self.sink)
 
     def _sample(self, call: BoundCall, state: str) -> float:
         if state not in call.samplers:
             call.samplers[state] = self._make_sampler(call, state)
-            self.restore()
-            call.samplers[state]()  # the first is for the clocks
         for _ in range(MOST_DISTURBED):
             self.restore()
             seconds = call.samplers[state]()
@@ -129,19 +138,22 @@ class GpuTimer:
         raise RuntimeError("its time is too short to be told from what goes on around it")
 
     def _make_sampler(self, call: BoundCall, state: str) -> Callable[[], float]:
-        self.restore()
         sets = self.copies if state == "cold" else self.copies[:1] * self.warm_launches
+        self._restore(sets[0])
         launches = {id(each): call.bind(each) for each in sets}
         launches[id(sets[0])]()  # what is set up at the first call cannot be captured
         runs = [launches[id(each)] for each in sets]
-        if self.method != "graphs":
+        if not self.method.startswith("graphs"):
             window, resets = self._by_events(sets, runs), self._by_events(sets, [])
             off = statistics.median(resets() for _ in range(5)) if self.reset else 0.0
             return lambda: window() - off
         if self.reset and state not in self._reset_time:
             slope = self._slope(sets, [None] * len(sets), state == "cold")
             self._reset_time[state] = statistics.median(slope() for _ in range(5))
-        slope, off = self._slope(sets, runs, state == "cold"), self._reset_time.get(state, 0.0)
+        slope, off = (
+            self._slope(sets, runs, state == "cold"),
+            self._reset_time.get(state, 0.0) + self.gap.get(state, 0.0),
+        )
         return lambda: slope() - off
 
     def _slope(self, sets: Sequence[Arguments], runs: Sequence[Any], flush: bool) -> Callable[[], float]:
@@ -201,8 +213,8 @@ class GpuTimer:
         graph, kept = torch.cuda.CUDAGraph(), []
         distinct = len({id(each) for each in sets}) == len(sets)
         with _capturing(graph):
-            if flush and self.flushed is not None:
-                torch.sum(self.flushed, dim=0, out=self.sink)
+            if flush:
+                self.flush()
             for place, run in enumerate(runs):
                 if sets:
                     self._reset(sets[place])
@@ -274,20 +286,3 @@ def allocated_bytes(result: Any) -> int:
     values = result if isinstance(result, list | tuple) else [result]
     tensors = [value for value in values if isinstance(value, torch.Tensor) and value.is_cuda]
     return sum(tensor.untyped_storage().nbytes() for tensor in tensors)
-
-
-def measure_cuda(
-    launch: dict[str, Any],
-    arguments: Arguments,
-    bind: Bind,
-    moved: int | None = None,
-    reset: Sequence[int] = (),
-    kept: Sequence[int] | None = None,
-) -> dict[str, Any]:
-    """Times a recorded launch: ``{cold, warm, method}``; a timing as :func:`summarize` has it, ``method`` as
-    :class:`GpuTimer`, whose arguments these are."""
-    timer = GpuTimer(launch, arguments, bind, moved, reset, kept)
-    call = timer.bind(bind)
-    cold, warm = ([take(call) for _ in range(SAMPLES)] for take in (timer.cold, timer.warm))
-    timer.restore()
-    return {"cold": summarize(cold), "warm": summarize(warm), "method": timer.method}

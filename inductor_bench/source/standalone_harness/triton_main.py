@@ -11,7 +11,7 @@ import torch
 from .arguments import Arguments, build_arguments, mutated_storages, touched_bytes, with_zeros, written_tensors
 from .command import profile_call, read_options, show_check, show_result
 from .comparison import fingerprint, same
-from .timing_cuda import measure_cuda
+from .launch_gap import measure_cuda
 
 SCRATCH = ("ws_ptr", "sem_ptr")  # what Inductor calls workspaces and semaphores
 WHOLE_NUMBERS = ("uint8", "int8", "int16", "int32", "int64", "uint16", "uint32", "uint64")

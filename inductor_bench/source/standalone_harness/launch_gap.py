@@ -1,0 +1,116 @@
+"""What a launch in a CUDA graph takes beside its kernel, and times on a GPU with that taken off.
+
+The profiler counts a kernel from its first to its last instruction. The slope of graphs also has what lies between two
+kernels: the GPU fetches the next launch, and what the last kernel wrote settles. That is some tenths of a microsecond,
+more where the caches do not hold the launch either, and much of the time of a short kernel.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import statistics
+import tempfile
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from .arguments import Arguments, build_arguments
+from .timing import summarize
+from .timing_cuda import Bind, GpuTimer
+
+SAMPLES = 15
+PROFILED_CALLS = 64
+NUMBER = {"size_bytes": 4, "alignment": 256, "dtype": "float32", "device": "cuda", "values": {"kind": "zeros"}}
+VIEW = {"dtype": "float32", "itemsize": 4, "shape": [1], "stride": [1], "offset": 0}
+ADDITION = {
+    "storages": [NUMBER, NUMBER],
+    "arguments": [{"kind": "tensor", "tensor": {**VIEW, "storage": storage}} for storage in (0, 1)],
+    "mutated": [1],
+}
+"""The launch of a kernel that does next to nothing: it adds to one number and writes it elsewhere."""
+
+
+def measure_cuda(
+    launch: dict[str, Any],
+    arguments: Arguments,
+    bind: Bind,
+    moved: int | None = None,
+    reset: Sequence[int] = (),
+    kept: Sequence[int] | None = None,
+) -> dict[str, Any]:
+    """Times a recorded launch: ``{cold, warm, method}``; a timing as :func:`summarize` has it, ``method`` as
+    :class:`GpuTimer`, whose arguments these are."""
+    timer = GpuTimer(launch, arguments, bind, moved, reset, kept, gap=launch_gap())
+    call = timer.bind(bind)
+    cold, warm = ([take(call) for _ in range(SAMPLES)] for take in (timer.cold, timer.warm))
+    timer.restore()
+    return {"cold": summarize(cold), "warm": summarize(warm), "method": timer.method}
+
+
+def launch_gap() -> dict[str, float]:
+    """Seconds that a launch in a graph takes beside what the profiler says of its kernel, ``cold`` and ``warm``.
+
+    It is measured once in a process, with a kernel that does next to nothing. Empty where the profiler sees no kernels.
+    """
+    return _gap_on(torch.cuda.current_device())
+
+
+@functools.cache
+def _gap_on(device: int) -> dict[str, float]:
+    timer = GpuTimer(ADDITION, build_arguments(ADDITION, f"cuda:{device}"), _add)
+    calls = [_add(arguments) for arguments in timer.copies[:PROFILED_CALLS]]
+    call, gap = timer.bind(_add), {}
+    _profile_calls(timer, calls, True)  # the first time, kernels take longer under the profiler
+    for state, take, each in (("cold", timer.cold, calls), ("warm", timer.warm, calls[:1] * PROFILED_CALLS)):
+        profiled = _profile_calls(timer, each, state == "cold")
+        if len(profiled) < len(each):
+            return {}
+        slope_s = statistics.median(take(call) for _ in range(SAMPLES))
+        gap[state] = max(slope_s - statistics.median(profiled), 0.0)
+    return gap
+
+
+def _add(arguments: Arguments) -> Callable[[], Any]:
+    source, target = arguments.args
+    return lambda: torch.add(source, 1.0, out=target)
+
+
+def _profile_calls(timer: GpuTimer, calls: Sequence[Callable[[], Any]], flush: bool) -> list[float]:
+    """The profiler's time of each call; of fewer where it does not see them."""
+
+    def run() -> None:
+        if flush:
+            timer.flush()
+        for call in calls:
+            call()
+
+    try:
+        return device_durations(run, "kernel")[-len(calls) :]
+    except RuntimeError:  # another profiler is at work
+        return []
+
+
+def device_durations(run: Callable[[], object], *kinds: str) -> list[float]:
+    """Seconds of all work on the device that ``run`` launches, in its order, by the profiler.
+
+    ``kinds`` are the profiler's categories: ``kernel``, ``gpu_memcpy``, ``gpu_memset``.
+    """
+    from torch.profiler import ProfilerActivity, profile
+
+    torch.cuda.synchronize()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that it keeps the events of one cycle only
+        with profile(activities=[ProfilerActivity.CUDA]) as profiler:
+            run()
+            torch.cuda.synchronize()
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "trace.json")
+        profiler.export_chrome_trace(path)
+        with open(path, encoding="utf-8", errors="replace") as stream:
+            events = json.load(stream)["traceEvents"]
+    work = sorted((event for event in events if event.get("cat") in kinds), key=lambda event: event["ts"])
+    return [event["dur"] * 1e-6 for event in work]
