@@ -27,7 +27,7 @@ PYTHON
 }
 
 environment_stamp() {
-    printf '%s\n' "$root" "$("$1" -V 2>&1)" "dev,timm"
+    printf '%s\n' "$root" "$("$1" -V 2>&1)" "dev,timm,query,ray"
     cat setup.cfg setup.py pyproject.toml configs/constraints.txt | cksum
 }
 
@@ -50,7 +50,7 @@ make_environment() {
     fi
     log="$folder/install.log"
     if ! "$folder/bin/python" -m pip install --disable-pip-version-check --no-input \
-        -c configs/constraints.txt -e '.[dev,timm]' >"$log" 2>&1 </dev/null; then
+        -c configs/constraints.txt -e '.[dev,timm,query,ray]' >"$log" 2>&1 </dev/null; then
         tail -n 20 "$log" >&2
         say "The installation failed; the whole log is $log"
         return 1

@@ -16,6 +16,7 @@ import run_builder
 
 from inductor_bench.launch.process import ChildProcess
 from inductor_bench.records.run import Failure
+from inductor_bench.store.device_turn import DeviceTurn
 from inductor_bench.store.folder import RunFolder
 
 MEMORY = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB"
@@ -28,10 +29,16 @@ def main(words: list[str]) -> int:
     size = int(words[words.index("--batch-size") + 1]) if "--batch-size" in words else None
     folder.path.mkdir(parents=True)
     log(folder, f"begin {name} {os.environ.get('CUDA_VISIBLE_DEVICES', '')}")
+    if "BATCH_EVENTS" in os.environ:
+        log(folder, f"at {name} {os.getpid()}")
     run = run_builder.cpu()
     time.sleep(0.05)
     if name == "hangs":
         time.sleep(60)
+    if name.startswith("awaits"):
+        print("it waits", flush=True)
+        while not events(folder).with_name("go").exists():
+            time.sleep(0.05)
     if name == "crashes":
         folder.save(replace(run, modules=()))
         os.kill(os.getpid(), signal.SIGKILL)
@@ -42,13 +49,22 @@ def main(words: list[str]) -> int:
     if name == "refused":
         print("Error: it cannot be\nHint: do something else")
         return 2
+    if name.startswith("shares"):
+        await_line(folder, f"begin {name.translate(str.maketrans('12', '21'))}")
+        with DeviceTurn():
+            log(folder, f"times {name}")
+            time.sleep(0.1)
+            log(folder, f"timed {name}")
+    crowded = name == "crowded" and sum("begin crowded" in line for line in lines(folder)) == 1
+    if crowded:
+        await_line(folder, "begin neighbour")
     failure = {
         "fails": Failure("capture", "exit", "the program exited with code 1: ValueError: no"),
         "unknown": Failure("capture", "program", "timm has no model unknown"),
         "elsewhere": Failure("capture", "download", "it has to be downloaded"),
         "offline": Failure("capture", "exit", "exited", log_tail="huggingface_hub.errors.OfflineModeIsEnabled: no"),
     }.get(name)
-    if name == "large" and (size or 0) > 2:
+    if crowded or (name == "large" and (size or 0) > 2):
         failure = Failure("capture", "exit", f"the program exited with code 1: {MEMORY}")
     if name == "flaky" and sum("begin flaky" in line for line in lines(folder)) == 1:
         failure = Failure("profile", "signal", "the worker was killed by SIGSEGV")
@@ -66,12 +82,18 @@ def log(folder: RunFolder, line: str) -> None:
         stream.write(f"{line}\n")
 
 
+def await_line(folder: RunFolder, wanted: str) -> None:
+    while not any(line.startswith(wanted) for line in lines(folder)):
+        time.sleep(0.02)
+
+
 def lines(folder: RunFolder) -> list[str]:
     return events(folder).read_text().splitlines()
 
 
 def events(folder: RunFolder) -> Path:
-    return folder.path.parent.parent / "events"
+    """In the batch's folder, or where it cannot be seen from here, in one that is named."""
+    return Path(os.environ.get("BATCH_EVENTS", folder.path.parent.parent / "events"))
 
 
 if __name__ == "__main__":

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from pathlib import Path
 
 import psutil
@@ -11,6 +10,7 @@ import pytest
 from conftest import ROOT
 
 from inductor_bench.errors import UsageError
+from inductor_bench.launch import jobs
 from inductor_bench.records.batch import Batch, BatchModel
 from inductor_bench.store.batch import BatchFolder
 from inductor_bench.workflows import batch_attempt, batch_devices
@@ -40,8 +40,8 @@ class Listener(Silent):
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batch_attempt, "ENTRY", (sys.executable, str(ROOT / "tests" / "batch_child.py")))
-    monkeypatch.setattr("inductor_bench.workflows.batch.LOOK_S", 0.01)
+    monkeypatch.setattr(jobs, "ENTRY", (str(ROOT / "tests" / "batch_child.py"),))
+    monkeypatch.setattr("inductor_bench.workflows.batch_state.LOOK_S", 0.01)
     monkeypatch.setattr(batch_devices, "visible_gpus", lambda: ())
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), str(ROOT / "tests")]))
 

@@ -52,7 +52,7 @@ HOMES: dict[str, re.Pattern[str]] = {
 }
 """Packages that only some files may import."""
 
-ONE_FILE = ("matplotlib", "jinja2", "ray")
+ONE_FILE = ("matplotlib", "jinja2", "ray", "duckdb")
 """Packages that a single file may import."""
 
 BROAD_EXCEPT = {"worker/__main__.py", "cli/main.py"}
@@ -236,7 +236,8 @@ def run_python(*arguments: str) -> subprocess.CompletedProcess[str]:
     ],
 )
 def test_starting_loads_nothing_heavy(statement: str) -> None:
-    heavy = ["torch", "triton", "matplotlib", "numpy", "rich", "jinja2", "psutil", "asyncio", "multiprocessing"]
+    heavy = ["torch", "triton", "matplotlib", "numpy", "rich", "jinja2", "psutil", "duckdb", "asyncio"]
+    heavy += ["multiprocessing"]
     code = f"{statement}\nimport sys\nprint('LOADED', [name for name in {heavy!r} if name in sys.modules])"
     assert run_python("-c", code).stdout.splitlines()[-1] == "LOADED []"
 

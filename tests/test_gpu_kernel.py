@@ -32,11 +32,11 @@ LEFT = {"default", "best", "finalist", "slower"}
 OUT = {"duplicate", "refused", "wrong", "crashed", "hung"}
 
 
-def kernel(*arguments: str | Path) -> tuple[int, dict[str, Any]]:
+def kernel(*arguments: str | Path, force: bool = True) -> tuple[int, dict[str, Any]]:
     """The exit code and the JSON of ``inductor-bench kernel``."""
     command = [sys.executable, "-m", "inductor_bench", "kernel", *map(str, arguments)]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))}
-    words = [*command, "--format", "json", "-q", "--force"]
+    words = [*command, "--format", "json", "-q", *(["--force"] if force else [])]
     ended = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=300)
     assert ended.stdout and "Traceback" not in ended.stderr, ended.stderr
     return ended.returncode, json.loads(ended.stdout, parse_constant=pytest.fail)
@@ -153,3 +153,46 @@ def test_a_copy_of_a_file_is_neither_faster_nor_slower(gpu_run: Path, tmp_path: 
     code, found = kernel(path, "--compare", shutil.copy(path, tmp_path / "copy.py"))
     assert code == 0 and found["alike"] is True
     assert found["as_they_stand"]["verdict"] in ("same", "undecided")
+
+
+def test_configs_are_all_timed_and_a_gather_with_zeros_too(gpu_run: Path) -> None:
+    rows = json.loads((gpu_run / "kernels" / "kernels.json").read_text())
+    gather = next(gpu_run / "kernels" / row["file"] for row in rows if "index_add" in row["name"])
+    code, found = kernel(files_of(gpu_run, "reduction")[0], gather, "--configs")
+    assert code == 0 and not found["failures"]
+    for each in found["kernels"]:
+        default, *others = each["tuning"]["candidates"]
+        assert default["status"] == "default" and {row["status"] for row in others} <= {"timed", "duplicate"}
+        assert all(row["median_s"] > 0 for row in (default, *others) if row["status"] != "duplicate")
+    plain, gathered = found["kernels"]
+    assert plain["with_zeros"] == {}
+    assert all(gathered["with_zeros"][state]["median_s"] > 0 for state in ("cold", "warm"))
+
+
+def test_a_library_call_races_against_inductors_choices(gpu_run: Path) -> None:
+    code, found = kernel(files_of(gpu_run, "extern_gemm")[0], "--autotune", "max")
+    (each,) = found["kernels"]
+    assert code == 0 and each["tuning"]["tried"] >= 1
+    assert all(row["config"]["backend"] for row in each["tuning"]["candidates"])
+
+
+BUSY = """
+import torch
+matrix = torch.randn(8192, 8192, device="cuda")
+print("at work", flush=True)
+while True:
+    matrix @ matrix
+    torch.cuda.synchronize()
+"""
+
+
+def test_a_gpu_in_use_is_refused(gpu_run: Path) -> None:
+    with subprocess.Popen([sys.executable, "-c", BUSY], stdout=subprocess.PIPE) as other:
+        try:
+            assert other.stdout is not None and other.stdout.readline()
+            code, found = kernel(sine_of(gpu_run), force=False)
+        finally:
+            other.kill()
+    (failure,) = found["failures"]
+    assert code == 1 and found["kernels"] == [] and "times would be mixed" in failure["message"]
+    assert "--force" in failure["hint"]

@@ -15,8 +15,9 @@ from source_data import CPU, cpu_sample, module_of
 from inductor_bench.records.category import Category
 from inductor_bench.records.launch import Argument, Launch, Storage, TensorView, Values
 from inductor_bench.records.source import KernelDefinition
+from inductor_bench.source import standalone
 from inductor_bench.source.cpp_text import read_threads
-from inductor_bench.source.standalone import StandaloneHeader, UnwritableKernelError
+from inductor_bench.source.standalone import StandaloneHeader, UnwritableKernelError, harness_text
 from inductor_bench.source.standalone_cpp import (
     argument_types,
     cpp_text,
@@ -101,6 +102,17 @@ def test_vectors_are_as_wide_as_the_source_needs() -> None:
 )
 def test_quoted_text_is_kept_to_the_letter(text: str) -> None:
     assert ast.literal_eval(quoted(text)) == text
+
+
+def test_no_part_of_the_harness_defines_what_another_has_defined(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("one", "other"):
+        (tmp_path / f"{name}.py").write_text("import os\n\nSAMPLES = 5\n")
+    monkeypatch.setattr(standalone, "HARNESS", tmp_path)
+    assert harness_text("one.py")
+    with pytest.raises(ValueError, match=r"other.py defines SAMPLES once more"):
+        harness_text("one.py", "other.py")
 
 
 def test_a_launch_that_does_not_fit_is_not_written() -> None:

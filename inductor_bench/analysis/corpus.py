@@ -11,6 +11,7 @@ from ..records.category import Category
 from ..records.corpus import Corpus, CorpusGraph, CorpusKernel, CorpusModel
 from .graph_rules import LAUNCH_BOUND
 from .kernel_rules import UNTUNABLE
+from .retunes import RetuneSummary, summarize_retunes
 
 _Member = tuple[str, CorpusKernel, bool]
 """The model's name, the kernel, and whether its time decides that of its graph."""
@@ -21,7 +22,7 @@ class ModelSummary:
     """A model in one row. Times are of one iteration, each graph once; shares are of ``time_s``.
 
     ``parts`` are categories, the largest first, and ``None`` with the share of idle (or host) time. ``gain_limit_s`` is
-    what its generated kernels would save at their roofs: an upper bound.
+    what its generated kernels would save at their roofs: an upper bound. ``retunes`` are there where asked for.
     """
 
     model: CorpusModel
@@ -32,6 +33,7 @@ class ModelSummary:
     kernels: int
     top: CorpusKernel | None
     gain_limit_s: float | None
+    retunes: RetuneSummary | None
 
     @property
     def name(self) -> str:
@@ -43,7 +45,8 @@ class KernelGroup(NamedTuple):
 
     ``launches``, ``time_s`` and ``gain_limit_s`` are sums of one iteration of every model; ``share`` is of the suite's
     time. ``peak_share`` is the mean by time over what is known, ``ids`` how many different kernels these are, and
-    ``name`` and ``kernel_id`` those of the dearest of them, which ``model`` has.
+    ``name`` and ``kernel_id`` those of the dearest of them, which ``model`` has. ``speedup`` is that of the best retune
+    of one of them, 1 where none was surely faster, ``saving_s`` what all retunes would save.
     """
 
     key: str
@@ -60,6 +63,8 @@ class KernelGroup(NamedTuple):
     share: float
     peak_share: float | None
     gain_limit_s: float | None
+    speedup: float | None = None
+    saving_s: float | None = None
 
 
 def suite_time_s(corpus: Corpus) -> float:
@@ -91,8 +96,9 @@ def summarize_model(model: CorpusModel) -> ModelSummary:
             kernel
             for graph in model.graphs
             for kernel in graph.kernels
-            if kernel.category not in UNTUNABLE and not _waits(graph)
+            if kernel.category not in UNTUNABLE and not waits_for_host(graph)
         ),
+        summarize_retunes(model.retunes, {graph.label for graph in model.graphs if waits_for_host(graph)}),
     )
 
 
@@ -113,7 +119,7 @@ def group_kernels(corpus: Corpus, key: Callable[[CorpusKernel], str]) -> list[Ke
     for model in corpus.models:
         name = model.model.request.name
         for graph in model.graphs:
-            decides = not _waits(graph)
+            decides = not waits_for_host(graph)
             for kernel in graph.kernels:
                 groups[key(kernel)].append((name, kernel, decides))
     whole = suite_time_s(corpus)
@@ -145,7 +151,7 @@ def _group(key: str, members: list[_Member], whole: float) -> KernelGroup:
                 model,
             ),
             *(kernel.calls, kernel.time_s, kernel.time_s / whole if whole else 0.0, kernel.peak_share),
-            kernel.gain_limit_s if decides else None,
+            *((kernel.gain_limit_s, kernel.speedup, kernel.saving_s) if decides else (None, kernel.speedup, None)),
         )
     model, dearest, _ = max(members, key=lambda member: member[1].time_s)
     kernels = [kernel for _, kernel, _ in members]
@@ -167,14 +173,21 @@ def _group(key: str, members: list[_Member], whole: float) -> KernelGroup:
         time_s / whole if whole else 0.0,
         sum(share * seconds for share, seconds in judged) / weight if weight else None,
         _gain(kernel for _, kernel, decides in members if decides),
+        max((kernel.speedup for kernel in kernels if kernel.speedup is not None), default=None),
+        _sum(kernel.saving_s for _, kernel, decides in members if decides),
     )
 
 
-def _waits(graph: CorpusGraph) -> bool:
+def waits_for_host(graph: CorpusGraph) -> bool:
     """Whether the graph waits for its host, so that a faster kernel would win nothing."""
     return graph.device != "cpu" and graph.busy_share is not None and graph.busy_share < LAUNCH_BOUND
 
 
 def _gain(kernels: Iterable[CorpusKernel]) -> float | None:
-    known = [kernel.gain_limit_s for kernel in kernels if kernel.gain_limit_s is not None]
+    return _sum(kernel.gain_limit_s for kernel in kernels)
+
+
+def _sum(seconds: Iterable[float | None]) -> float | None:
+    """What is known of it."""
+    known = [each for each in seconds if each is not None]
     return sum(known) if known else None

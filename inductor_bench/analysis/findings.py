@@ -80,7 +80,7 @@ def _closer_looks(run: Run, place: str, sort: str) -> Iterator[NextCommand]:
         yield NextCommand(f"inductor-bench report {place} --sort gain", "the kernels that could win most")
     else:
         yield NextCommand(f"inductor-bench report {place} --sort {sort} --top 30", "more of the kernels")
-    yield from _standalone_file(run, place)
+    yield from _single_kernels(run, place)
     tunable = any(finding.kind.startswith("below-") and _TUNED in finding.text for finding in findings(run))
     if tunable and not run.failures and run.request.kind in ("timm", "torchvision", "transformers", "factory"):
         again = _again(run, f"--mode {_TUNED}", "--mode", elsewhere=True)
@@ -88,12 +88,15 @@ def _closer_looks(run: Run, place: str, sort: str) -> Iterator[NextCommand]:
             yield NextCommand(again, "the same with every generated kernel tuned, as another run to compare with")
 
 
-def _standalone_file(run: Run, place: str) -> Iterator[NextCommand]:
+def _single_kernels(run: Run, place: str) -> Iterator[NextCommand]:
     every = [kernel for module in run.modules for kernel in module.kernels]
     written = [kernel for kernel in every if (kernel.file or "").startswith("kernels/")]
     if written:
         dearest = max(written, key=lambda kernel: (kernel.gain_limit_s or 0.0, kernel.time_s))
         yield NextCommand(f"python {place}/{dearest.file}", "times that kernel by itself; --check compares its outputs")
+    if written and not run.retunes:
+        why = "retunes the kernels that take most time; nothing else is measured again"
+        yield NextCommand(f"inductor-bench breakdown {place} --autotune --top 20", why)
 
 
 def _repairs(run: Run) -> Iterator[NextCommand]:

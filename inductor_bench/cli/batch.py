@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..errors import EXIT_FAILURE, EXIT_OK, UsageError
-from ..records.batch import FAILED, PARTIAL, RUNNING, WAITING, Batch, ModelRequest
+from ..records.batch import FAILED, MEASURED, PARTIAL, RUNNING, WAITING, Batch, ModelRequest
 from ..workflows.options import AMP, MODES
+from .autotune import autotune_options, take_autotune
 from .console import Console
 from .corpus import corpus_options, show_corpus, take_corpus
 from .values import take_values, values_options
@@ -65,6 +66,15 @@ def _read_devices(context: click.Context, parameter: click.Parameter, value: str
 @click.option("--devices", metavar="0,1,…", callback=_read_devices, help="These GPUs; all where not given.")
 @click.option("--jobs", metavar="N", type=click.IntRange(min=1), help="The most models at once; one on each device.")
 @click.option(
+    "--overlap/--no-overlap",
+    default=None,
+    help="Compile a model while another is timed on its GPU; where there are cores for it if not said.",
+)
+@click.option(
+    "--executor", type=click.Choice(["local", "ray"]), default="local", help="This machine, or a Ray cluster."
+)
+@click.option("--address", metavar="HOST:PORT", help="Of the Ray cluster; Ray looks for one where not given.")
+@click.option(
     "--timeout", "timeout_s", metavar="SECONDS", type=click.FloatRange(min=0, min_open=True), help="Of a model."
 )
 @click.option("--training/--inference", default=None, help="With a loss and a backward pass, or without gradients.")
@@ -78,6 +88,7 @@ def _read_devices(context: click.Context, parameter: click.Parameter, value: str
 @click.option("--repeat", metavar="N", type=click.IntRange(min=1), help="Profiled iterations.")
 @values_options
 @click.option("--python", metavar="PATH", help="The interpreter to run the models under, with another torch.")
+@autotune_options
 @corpus_options
 @click.option("--plots/--no-plots", default=True, help="Draw the plots (the default) or not.")
 @click.option("-v", "--verbose", is_flag=True, help="Show what the models' processes print.")
@@ -99,7 +110,8 @@ def command(listing: bool, plots: bool, **values: Any) -> int:
     """
     how = take_corpus(values)
     with Console(quiet=values.pop("quiet"), verbose=values.pop("verbose")) as console:
-        options = _make_options(values, plots)
+        retune = take_autotune(values, how.top)
+        options = _make_options({**values, "retune": retune}, plots)
         from ..workflows.batch import plan_batch, run_batch
         from ..workflows.batch_report import report_batch
 
@@ -116,7 +128,7 @@ def command(listing: bool, plots: bool, **values: Any) -> int:
 
 def exit_code(batch: Batch) -> int:
     """A model that failed, in part or whole, or is still to be measured is a 1."""
-    return EXIT_FAILURE if batch.count(FAILED, PARTIAL, WAITING, RUNNING) else EXIT_OK
+    return EXIT_FAILURE if batch.count(FAILED, PARTIAL, WAITING, RUNNING, MEASURED) else EXIT_OK
 
 
 def _make_options(values: dict[str, Any], plots: bool) -> BatchOptions:
@@ -128,7 +140,7 @@ def _make_options(values: dict[str, Any], plots: bool) -> BatchOptions:
     if given.get("values_limit_bytes") is not None:
         words += ["--values-limit", str(given.pop("values_limit_bytes"))]
     if (python := given.pop("python")) is not None:
-        if shutil.which(python) is None:
+        if given["executor"] == "local" and shutil.which(python) is None:
             raise UsageError(f"--python {python} is not a program that can be run", "give an interpreter's path")
         words += ["--python", python]
     overrides = {name: given.pop(name) for name in OVERRIDES}

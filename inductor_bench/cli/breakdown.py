@@ -10,6 +10,7 @@ import click
 from ..errors import EXIT_FAILURE, EXIT_INTERRUPTED, EXIT_OK
 from ..records.run import Run
 from ..workflows.options import AMP, MODES, BreakdownOptions
+from .autotune import autotune_options, take_autotune
 from .console import Console
 from .presentation import presentation_options, show_run, take_presentation
 from .values import take_values, values_options
@@ -55,6 +56,7 @@ class ProgramCommand(click.Command):
     help="The limit of each process that is started.",
 )
 @click.option("--repeat", metavar="N", type=click.IntRange(min=1), help="Profiled iterations.")
+@autotune_options
 @values_options
 @click.option("--python", metavar="PATH", help="The interpreter to run the program under, with another torch.")
 @click.option(
@@ -79,12 +81,15 @@ def command(context: click.Context, /, **values: Any) -> int:
       run.log           a log that holds `Compiled module path:` lines
       FOLDER            a TORCH_TRACE folder, or an earlier run, analysed again
 
+    With --autotune, whatever of it is not there yet is retuned; an earlier run is not measured again.
+
     Exit code: 0, 1 where something failed (what was measured is still shown), 2 for a request that cannot be carried
     out as typed, 3 for a bug in this tool, 130 after Ctrl-C.
     """
     how = take_presentation(values)
     with Console(quiet=values.pop("quiet"), verbose=values.pop("verbose")) as console:
-        options = make_options(values, context.meta.get(ARGUMENTS, ()))
+        retune = take_autotune(values, how.top)
+        options = make_options({**values, "retune": retune}, context.meta.get(ARGUMENTS, ()))
         from ..workflows.breakdown import run_breakdown
 
         outcome = run_breakdown(options, console)

@@ -40,6 +40,10 @@ def take_corpus(values: dict[str, Any]) -> Presentation:
 def show_corpus(report: BatchReport, console: Console, how: Presentation) -> None:
     """Prints a batch as a result."""
     view = report.view
+    if not report.with_parquet:
+        from ..store.tables import INSTALL
+
+        console.note(f"kernels.parquet and `query` need DuckDB ({INSTALL}); the CSV tables are there")
     if how.format == "table":
         from ..report.terminal import print_lines, width_of
 

@@ -28,6 +28,7 @@ VERBS = {
     "kernel": "Time standalone kernel files, and retune them.",
     "batch": "Break every model of a list down, and say which kernels matter over all of them.",
     "report": "Draw an earlier run or batch again from its records.",
+    "query": "Ask the tables of a batch or a run with SQL.",
     "doctor": "Say what is installed and what the devices can reach.",
 }
 """Each verb's line in ``--help``; its command is ``command`` in the file of the same name."""

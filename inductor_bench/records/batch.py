@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from .run import Failure
 
 WAITING, RUNNING, DONE, PARTIAL, FAILED, SKIPPED = "waiting", "running", "done", "partial", "failed", "skipped"
+MEASURED = "measured"
 FINISHED = frozenset({DONE, PARTIAL, SKIPPED})
 """What is not tried again."""
 
@@ -43,9 +44,10 @@ class ModelRequest:
 class BatchModel:
     """A model of a batch and its state.
 
-    ``status`` is ``waiting``, ``running``, ``done``, ``partial`` (measured, and something failed), ``failed``, or
-    ``skipped`` (it would have to be downloaded). ``batch_size`` is what it was measured with where memory ran out with
-    more. ``failure`` is the first of its last attempt; ``run`` and ``log`` are paths in the batch folder.
+    ``status`` is ``waiting``, ``running``, ``measured`` (and still to be retuned), ``done``, ``partial`` (measured, and
+    something failed), ``failed``, or ``skipped`` (it would have to be downloaded). ``batch_size`` is what it was
+    measured with where memory ran out with more. ``failure`` is the first of its last attempt; ``run`` and ``log`` are
+    paths in the batch folder.
     """
 
     request: ModelRequest

@@ -7,10 +7,15 @@ from typing import NamedTuple
 
 from .batch import Batch, BatchModel
 from .category import Category
+from .retune import RetuneRow
 
 
 class CorpusKernel(NamedTuple):
-    """A kernel of one graph; see ``records.run.Kernel`` for the fields."""
+    """A kernel of one graph; see ``records.run.Kernel`` for the fields.
+
+    The last five are of its retune, if there was one; a library kernel has that of the call that it spends most time
+    in, and no saving of its own, for that call runs other kernels too.
+    """
 
     name: str
     kernel_id: str
@@ -22,6 +27,17 @@ class CorpusKernel(NamedTuple):
     bound: str
     gain_limit_s: float | None
     operator: str | None
+    moved_bytes: float | None = None
+    flops: float | None = None
+    dtype: str | None = None
+    registers: int | None = None
+    spills: int | None = None
+    occupancy: float | None = None
+    tuned_default_s: float | None = None
+    tuned_best_s: float | None = None
+    speedup: float | None = None
+    verdict: str = ""
+    saving_s: float | None = None
 
 
 @dataclass(frozen=True)
@@ -41,12 +57,16 @@ class CorpusGraph:
 
 @dataclass(frozen=True)
 class CorpusModel:
-    """A model of a batch: its row there, and what was measured. ``problem`` says why its record cannot be read."""
+    """A model of a batch: its row there, and what was measured. ``problem`` says why its record cannot be read.
+
+    ``retunes`` are those of its dearest kernels, each once for all graphs, where that was asked for.
+    """
 
     model: BatchModel
     graphs: tuple[CorpusGraph, ...] = ()
     machine: str = ""
     problem: str = ""
+    retunes: tuple[RetuneRow, ...] = ()
 
 
 @dataclass(frozen=True)

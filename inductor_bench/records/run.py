@@ -5,19 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from .category import Category
+from .failure import Failure as Failure
+from .retune import Retune
 from .source import SourceLine
-
-
-@dataclass(frozen=True)
-class Failure:
-    """Something that went wrong, and what it cost: the stage and kind are for programs, the rest for people."""
-
-    stage: str  # "capture", "profile", "trace", "analysis", "peaks", "report"
-    kind: str  # "missing", "exit", "signal", "timeout", "interrupted", "memory", "nothing-compiled", "invalid", …
-    message: str
-    hint: str = ""
-    log_tail: str = ""
-    subject: str = ""  # the module or kernel it is about
 
 
 @dataclass(frozen=True)
@@ -239,7 +229,10 @@ class Capture:
 
 @dataclass(frozen=True)
 class Run:
-    """A whole run; ``record.json`` is exactly this. ``format`` is the schema number (see ``store.schema``)."""
+    """A whole run; ``record.json`` is exactly this. ``format`` is the schema number (see ``store.schema``).
+
+    ``retunes`` are of its dearest kernels, where that was asked for.
+    """
 
     format: int
     tool_version: str
@@ -254,3 +247,4 @@ class Run:
     capture: Capture = field(default_factory=Capture)
     modules: tuple[ModuleRecord, ...] = ()
     failures: tuple[Failure, ...] = ()
+    retunes: tuple[Retune, ...] = ()

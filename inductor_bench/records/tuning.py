@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from .run import Failure
+from .failure import Failure
 
 Config = dict[str, Any]
 """What distinguishes a candidate: block sizes, ``num_warps`` and ``num_stages``; threads, flags; an implementation."""

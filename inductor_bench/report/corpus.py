@@ -1,4 +1,4 @@
-"""Everything that is drawn from a batch into its folder: three CSV tables, Markdown, one plot."""
+"""Everything that is drawn from a batch into its folder: tables as CSV and Parquet, Markdown, one plot."""
 
 from __future__ import annotations
 
@@ -15,15 +15,19 @@ from ..analysis.corpus import (
     by_family,
     by_id,
     group_kernels,
+    suite_time_s,
     summarize_model,
     without_kernels,
 )
 from ..records.corpus import Corpus
+from ..records.table import Table
 from ..store.digest import FEW
 from ..store.files import write_bytes, write_text
+from ..store.tables import write_parquet
 from .corpus_csvs import groups_csv, models_csv
 from .corpus_markdown import corpus_markdown
 from .corpus_screen import corpus_screen
+from .corpus_tables import corpus_tables
 from .corpus_words import heading, suite_machine
 from .layout import Line
 
@@ -49,6 +53,10 @@ class CorpusView:
     def kernels(self) -> list[KernelGroup]:
         return group_kernels(self.corpus, by_id)
 
+    def tables(self) -> tuple[Table, ...]:
+        """What can be queried: models, graphs, categories, kernels, families, retunes."""
+        return corpus_tables(self.models, self.families, suite_time_s(self.corpus))
+
     def markdown(self, top: int = TOP) -> str:
         return corpus_markdown(self.corpus, self.models, self.families, self.kernels, top)
 
@@ -59,8 +67,12 @@ class CorpusView:
     def screen(self, folder: Path, width: int, top: int) -> Iterator[Line]:
         return corpus_screen(self.corpus, self.models, self.families, self.kernels, folder, width, top)
 
-    def write(self, folder: Path, *, plots: bool = True) -> None:
-        """Writes ``summary.csv``, ``kernels.csv``, ``families.csv``, ``summary.md`` and ``plots/categories.png``.
+    def write(self, folder: Path, *, plots: bool = True) -> bool:
+        """Writes ``summary.csv``, ``kernels.csv``, ``families.csv``, ``summary.md`` and ``plots/categories.png``, and
+        with DuckDB all :meth:`tables` as Parquet.
+
+        Returns:
+            Whether there was DuckDB for that.
 
         Raises:
             InductorBenchError: a file cannot be written.
@@ -70,9 +82,11 @@ class CorpusView:
             write_text(folder / "kernels.csv", groups_csv(self.kernels, "kernel_id"))
             write_text(folder / "families.csv", groups_csv(self.families, "family_id"))
             write_text(folder / "summary.md", self.markdown())
+            with_parquet = write_parquet(self.tables(), folder)
             data = picture()
         if data is not None:
             write_bytes(folder / "plots" / "categories.png", data)
+        return with_parquet
 
     @contextlib.contextmanager
     def _drawing(self, plots: bool) -> Iterator[Callable[[], bytes | None]]:

@@ -2,42 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 from ..analysis.corpus import KernelGroup, ModelSummary
 from ..records.category import Category
-from .corpus_words import problem_of
+from .corpus_tables import MODELS
 from .csvs import table_text
 
-_MODELS: Mapping[str, Callable[[ModelSummary], object]] = {
-    "model": lambda row: row.name,
-    "target": lambda row: row.model.model.request.target,
-    "status": lambda row: "damaged" if row.model.problem else row.model.model.status,
-    "batch_size_asked": lambda row: row.model.model.request.batch_size,
-    "batch_size": lambda row: row.model.model.batch_size or row.model.model.request.batch_size,
-    "attempts": lambda row: row.model.model.attempts,
-    "device": lambda row: row.model.model.device,
-    "machine": lambda row: row.model.machine,
-    "took_s": lambda row: row.model.model.time_s,
-    "graphs": lambda row: len(row.model.graphs),
-    "time_s": lambda row: row.time_s or None,
-    "wall_times_s": lambda row: "; ".join(f"{graph.label}={graph.wall_time_s}" for graph in row.model.graphs),
-    "busy_share": lambda row: row.busy_share,
-    "launches": lambda row: row.launches if row.parts else None,
-    "kernels": lambda row: row.kernels if row.parts else None,
-    "top_kernel": lambda row: row.top.name if row.top else None,
-    "top_kernel_id": lambda row: row.top.kernel_id if row.top else None,
-    "top_kernel_share": lambda row: row.top.time_s / row.time_s if row.top and row.time_s else None,
-    "gain_limit_s": lambda row: row.gain_limit_s,
-}
-_ENDS: Mapping[str, Callable[[ModelSummary], object]] = {
-    "stage": lambda row: getattr(problem_of(row), "stage", None),
-    "kind": lambda row: getattr(problem_of(row), "kind", None),
-    "message": lambda row: getattr(problem_of(row), "message", None),
-    "notes": lambda row: "; ".join(row.model.model.notes),
-    "run": lambda row: row.model.model.run,
-    "log": lambda row: row.model.model.log,
-}
 _NAMES = KernelGroup._fields.index("models")
 _TITLES = {"ids": "kernels", "model": "dearest_in", "kernel_id": "dearest_kernel_id"}
 
@@ -47,13 +18,18 @@ def models_csv(summaries: Sequence[ModelSummary]) -> str:
     present = {part for summary in summaries for part, _ in summary.parts}
     shares = [*(category for category in Category if category in present), *([None] if None in present else [])]
     titles = [f"{part.value if part else 'idle'}_share" for part in shares]
+    getters = [field.getter(name) for name, field in MODELS.items()]
 
     def cells(row: ModelSummary) -> list[object]:
         parts = dict(row.parts)
-        middle = [parts.get(part, 0.0 if parts else None) for part in shares]
-        return [*(get(row) for get in _MODELS.values()), *middle, *(get(row) for get in _ENDS.values())]
+        wall_times = "; ".join(f"{graph.label}={graph.wall_time_s}" for graph in row.model.graphs)
+        return [
+            *(get(row) for get in getters),
+            wall_times,
+            *(parts.get(part, 0.0 if parts else None) for part in shares),
+        ]
 
-    return table_text((*_MODELS, *titles, *_ENDS), map(cells, summaries))
+    return table_text((*MODELS, "wall_times_s", *titles), map(cells, summaries))
 
 
 def groups_csv(groups: Iterable[KernelGroup], key: str) -> str:

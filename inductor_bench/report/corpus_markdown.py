@@ -10,14 +10,18 @@ from ..records.corpus import Corpus
 from . import names
 from .corpus_words import (
     batch_size,
+    best_retune,
     family_name,
     gain_share,
     heading,
     lead_words,
+    model_notes,
     of_peak,
     part_title,
     problem_of,
     progress_words,
+    retune_saving,
+    retune_words,
     suite_machine,
     wall_words,
 )
@@ -38,8 +42,8 @@ def corpus_markdown(
     failed = [summary for summary in summaries if problem_of(summary) is not None]
     parts = [
         [f"# {escaped(heading(corpus))}", "", escaped(suite_machine(corpus))],
-        [f"**{escaped(progress_words(corpus))}.**", *(["", escaped(lead)] if lead else [])],
-        ["## Models", "", *_models(summaries)],
+        [f"**{escaped(progress_words(corpus))}.**", *(["", escaped(lead)] if lead else []), *_retuned(summaries)],
+        ["## Models", "", *_models(summaries), *_notes(summaries)],
         *([["## Failed or skipped", "", *_failures(failed)]] if failed else []),
         *(
             [[f"## The top {len(families[:top])} families", "", *_groups(families[:top], family=True)]]
@@ -51,10 +55,21 @@ def corpus_markdown(
     return "\n\n".join("\n".join(part) for part in parts) + "\n"
 
 
+def _retuned(summaries: Sequence[ModelSummary]) -> Iterator[str]:
+    words = retune_words(summaries)
+    yield from ["", escaped(words)] if words else []
+
+
+def _notes(summaries: Sequence[ModelSummary]) -> Iterator[str]:
+    notes = [f"- {escaped(note)}" for note in model_notes(summaries)]
+    yield from ["", *notes] if notes else []
+
+
 def _models(summaries: Sequence[ModelSummary]) -> Iterator[str]:
+    saves = ["retune saves"] if any(summary.retunes is not None for summary in summaries) else []
     return table(
-        ("model", "status", "batch", "wall", "busy", "gain limit", "where the time goes", "top kernel"),
-        "llrrrrll",
+        ("model", "status", "batch", "wall", "busy", "gain limit", *saves, "where the time goes", "top kernel"),
+        "llrrrr" + "r" * len(saves) + "ll",
         (
             (
                 summary.name,
@@ -63,6 +78,7 @@ def _models(summaries: Sequence[ModelSummary]) -> Iterator[str]:
                 wall_words(summary),
                 units.percent(summary.busy_share),
                 gain_share(summary),
+                *([retune_saving(summary)] if saves else []),
                 ", ".join(
                     f"{part_title(part, summary)} {units.whole_percent(share)}"
                     for part, share in summary.parts
@@ -86,6 +102,7 @@ def _failures(failed: Sequence[ModelSummary]) -> Iterator[str]:
 
 
 def _groups(groups: Sequence[KernelGroup], *, family: bool) -> Iterator[str]:
+    retuned = ["best retune"] if any(group.speedup is not None for group in groups) else []
     return table(
         (
             "",
@@ -97,8 +114,9 @@ def _groups(groups: Sequence[KernelGroup], *, family: bool) -> Iterator[str]:
             "share",
             "of peak",
             "gain limit",
+            *retuned,
         ),
-        "rlrrrrrrr",
+        "rlrrrrrrr" + "r" * len(retuned),
         (
             (
                 str(number),
@@ -110,6 +128,7 @@ def _groups(groups: Sequence[KernelGroup], *, family: bool) -> Iterator[str]:
                 units.percent(group.share),
                 of_peak(group),
                 units.seconds(group.gain_limit_s),
+                *([best_retune(group)] if retuned else []),
             )
             for number, group in enumerate(groups, 1)
         ),

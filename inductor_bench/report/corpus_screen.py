@@ -13,14 +13,18 @@ from ..records.corpus import Corpus
 from . import names, palette
 from .corpus_words import (
     batch_size,
+    best_retune,
     family_name,
     gain_share,
     heading,
     lead_words,
+    model_notes,
     of_peak,
     part_title,
     problem_of,
     progress_words,
+    retune_saving,
+    retune_words,
     suite_machine,
     wall_words,
 )
@@ -56,6 +60,9 @@ def corpus_screen(
     lead = lead_words(families, suite_time_s(corpus))
     if lead:
         yield from wrapped(lead, width, "", "title")
+    retuned = retune_words(summaries)
+    if retuned:
+        yield from wrapped(retuned, width, "", "title")
     yield []
     yield from _failures(summaries, folder, width)
     yield from _models(summaries, width)
@@ -90,6 +97,7 @@ def _models(summaries: Sequence[ModelSummary], width: int) -> Iterator[Line]:
         return
     dearest = sorted(measured, key=lambda summary: -summary.time_s)[:MOST_MODELS]
     shown = [summary for summary in measured if summary in dearest]
+    retuned = any(summary.retunes is not None for summary in measured)
     walls = max(names.cells(wall_words(summary)) for summary in shown)
     columns = [
         Column("model", min(30, max(5, *(names.cells(summary.name) for summary in shown))), False),
@@ -97,6 +105,7 @@ def _models(summaries: Sequence[ModelSummary], width: int) -> Iterator[Line]:
         Column("wall", max(8, walls)),
         Column("busy", 5),
         Column("gain limit", 10),
+        *([Column("saves", 6)] if retuned else []),
     ]
     room = width - sum(column.width + GAP for column in columns)
     yield [*header(columns, GAP), Word(" " * GAP + names.end("where the time goes", room), "dim")]
@@ -107,6 +116,7 @@ def _models(summaries: Sequence[ModelSummary], width: int) -> Iterator[Line]:
             wall_words(summary),
             units.percent(summary.busy_share),
             gain_share(summary),
+            *([retune_saving(summary)] if retuned else []),
         ]
         yield [Word(row(columns, cells, GAP) + " " * GAP), *bars(_bar_parts(summary), room)]
         if len(shown) <= WITH_TOP_KERNEL and summary.top is not None:
@@ -133,7 +143,8 @@ def _groups(
     yield [Word(f"The {len(shown)} {what} of {every:,} that take most of the suite's time", "title")]
     counted = [Column("kernels", 7)] if family else []
     last = [Column("models", 6), Column("launches", 8), Column("time", 8), Column("share", 6), Column("of peak", 11)]
-    fixed = [*counted, *last, Column("gain limit", 10)]
+    retuned = any(group.speedup is not None for group in groups)
+    fixed = [*counted, *last, Column("gain limit", 10), *([Column("retune", 6)] if retuned else [])]
     room = max(16, width - 3 - sum(column.width + GAP for column in fixed) - GAP)
     columns = [Column("#", 3), Column(title, room, False), *fixed]
     yield header(columns, GAP)
@@ -149,15 +160,18 @@ def _groups(
             units.percent(group.share),
             of_peak(group),
             units.seconds(group.gain_limit_s),
+            *([best_retune(group)] if retuned else []),
         ]
         yield [Word(row(columns, cells, GAP))]
     yield []
 
 
 def _notes(summaries: Sequence[ModelSummary], width: int) -> Iterator[Line]:
-    notes = [f"{summary.name}: {note}" for summary in summaries for note in summary.model.model.notes]
+    notes = list(model_notes(summaries))
     for note in notes[:MOST_FAILURES]:
         yield from wrapped(f"* {note}", width, "", "dim")
+    if len(notes) > MOST_FAILURES:
+        yield [Word(f"  and {len(notes) - MOST_FAILURES} more in summary.md", "dim")]
     if notes:
         yield []
 
@@ -173,7 +187,8 @@ def _next(summaries: Sequence[ModelSummary], kernels: Sequence[KernelGroup], fol
 
 
 def _written(folder: Path) -> Iterator[Line]:
-    files = ("batch.json", "summary.csv", "kernels.csv", "families.csv", "summary.md", "plots/categories.png")
+    tables = ("summary.csv", "kernels.csv", "families.csv", "kernels.parquet")
+    files = ("batch.json", *tables, "summary.md", "plots/categories.png")
     there = [file for file in files if (folder / file).is_file()]
     runs = sum(1 for path in (folder / "models").glob("*/record.json"))
     things = [*there, plural(runs, "run") + " in models/"]

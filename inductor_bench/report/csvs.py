@@ -7,6 +7,7 @@ import io
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+from ..records.retune import RetuneRow
 from ..records.run import Kernel, ModuleRecord, Run
 from ..store.files import write_text
 from .ranking import idle_name, module_time_s, rank
@@ -86,7 +87,7 @@ _SHAPES = (
 
 
 def write_tables(run: Run, folder: Path) -> list[Path]:
-    """Writes ``tables/{modules,categories,kernels,shapes}.csv`` below ``folder``, each atomically.
+    """Writes ``tables/{modules,categories,kernels,shapes}.csv`` and, where there are any, ``retunes.csv``.
 
     Raises:
         InductorBenchError: a file cannot be written (full disk, no permission).
@@ -97,6 +98,8 @@ def write_tables(run: Run, folder: Path) -> list[Path]:
         "kernels": csv_text(run),
         "shapes": table_text(_SHAPES, _shape_rows(run)),
     }
+    if run.retunes:
+        tables["retunes"] = table_text(RetuneRow._fields, _retune_rows(run))
     paths = []
     for name, text in tables.items():
         path = folder / "tables" / f"{name}.csv"
@@ -160,6 +163,12 @@ def _shape_rows(run: Run) -> Iterator[Sequence[object]]:
                 group.flops,
                 group.moved_bytes,
             )
+
+
+def _retune_rows(run: Run) -> Iterator[Sequence[object]]:
+    for retune in run.retunes:
+        row = retune.row
+        yield row._replace(category=row.category.value, graphs="; ".join(row.graphs))  # type: ignore[arg-type]
 
 
 def _sizes(numbers: tuple[int, ...]) -> str:

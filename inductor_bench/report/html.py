@@ -11,10 +11,12 @@ import jinja2
 
 from .. import units
 from ..analysis.findings import Finding, findings, headline
+from ..analysis.retunes import retunes_of
 from ..analysis.times import calls_differ
 from ..records.run import Kernel, ModuleRecord, Peaks, Run, ShapeGroup
 from . import names, palette
-from .ranking import Entry, idle_name, module_time_s, rank, wall_known
+from .ranking import Entry, idle_name, module_time_s, rank, wall_known, whole_time_s
+from .retunes import PROJECTION, TITLES, caution_words, retune_cells, saving_words
 from .wording import bar_parts, failure_text, heading, kernel_caption, machine, of_peak, sentence, whole_words
 
 _PLOT_TITLES = {
@@ -58,10 +60,23 @@ def _view(run: Run, plots: Mapping[str, bytes]) -> dict[str, Any]:
         ],
         "kernels": [_kernel(entry, shorts[entry.kernel.name], files) for entry in entries],
         "caption": kernel_caption(run, entries),
+        "retunes": _retunes(run),
         "graphs_known": any(module.graph_time_s for module in run.modules),
         "runs_known": calls_differ(run),
         "several": len(run.modules) > 1,
         "facts": _facts(run),
+    }
+
+
+def _retunes(run: Run) -> dict[str, Any] | None:
+    summary = retunes_of(run)
+    if summary is None:
+        return None
+    return {
+        "title": saving_words(summary, whole_time_s(run)),
+        "captions": [line for line in (PROJECTION, caution_words(summary)) if line],
+        "columns": TITLES,
+        "rows": [(names.short(found.name, NAME_WIDTH), retune_cells(found), found.problem) for found in summary.rows],
     }
 
 

@@ -8,9 +8,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from .. import units
 from ..analysis.findings import Finding, findings, headline
 from ..analysis.kernel_rules import LIBRARY
+from ..analysis.retunes import retunes_of
 from ..records.run import ModuleRecord, Run
 from . import names
-from .ranking import Entry, idle_name, module_time_s, rank, wall_known
+from .ranking import Entry, idle_name, module_time_s, rank, wall_known, whole_time_s
+from .retunes import PROJECTION, TITLES, caution_words, retune_cells, saving_words
 from .wording import bar_parts, failure_text, heading, kernel_caption, machine, of_peak, rows_of, sentence, whole_words
 
 _SPECIAL = re.compile(r"([\\`*_\[\]{}<>#|~$!&@])")
@@ -34,6 +36,7 @@ def markdown(run: Run, sort: str = "time", top: int = 10) -> str:
         blocks.append(list(_graphs(run)))
         blocks += [list(_categories(module)) for module in run.modules if module.categories]
         blocks.append(list(_kernels(run, entries, sort)))
+    blocks.append(list(_retunes(run)))
     found = [finding for finding in findings(run) if finding != lead]
     if found:
         shares = f"Shares are of {escaped(whole_words(run))}."
@@ -124,6 +127,19 @@ def _kernels(run: Run, entries: Sequence[Entry], sort: str) -> Iterator[str]:
             for entry in entries
         ),
     )
+
+
+def _retunes(run: Run) -> Iterator[str]:
+    summary = retunes_of(run)
+    if summary is None:
+        return
+    yield f"## {escaped(saving_words(summary, whole_time_s(run)))}"
+    yield ""
+    yield "  \n".join(f"{escaped(line)}." for line in (PROJECTION, caution_words(summary)) if line)
+    yield ""
+    shorts = names.unique((found.name for found in summary.rows), NAME_WIDTH)
+    rows = ((shorts[found.name], *retune_cells(found), found.problem) for found in summary.rows)
+    yield from table((*TITLES, "why not"), "lrrrrrrl", rows)
 
 
 def table(header: Sequence[str], alignment: str, rows: Iterable[Sequence[str]]) -> Iterator[str]:

@@ -13,6 +13,7 @@ from ..records.run import Failure, Run
 from . import names
 from .layout import Line, Word, bullet, columns, wrapped
 from .ranking import Entry, rank
+from .retunes import retune_lines
 from .screen_tables import category_lines, graph_lines, kernel_lines
 from .wording import failure_text, heading, machine, rows_of, sentence, whole_words
 
@@ -43,6 +44,7 @@ def screen(run: Run, folder: Path | None, width: int, sort: str = "time", top: i
         yield from graph_lines(run, width)
         yield from category_lines(run, width)
         yield from kernel_lines(run, entries, width, sort)
+    yield from retune_lines(run, width, top)
     yield from _findings(run, lead, entries, width)
     yield from _next(run, folder, sort)
     yield from _written(folder, width)

@@ -12,6 +12,7 @@ from ..records.run import ModuleRecord, Run
 from . import names
 from .layout import Column, Line, Word, bars, header, row, wrapped
 from .ranking import Entry, idle_name, main_modules, module_time_s, wall_known
+from .retunes import retune_of, retune_word, retunes_of_kernels
 from .wording import bar_parts, folded, kernel_caption, method_notes, of_peak, rate
 
 MOST_GRAPHS = 12
@@ -116,19 +117,23 @@ def kernel_lines(run: Run, entries: tuple[Entry, ...], width: int, sort: str) ->
     gap = 2 if width >= WIDE else 1
     roofs = any(entry.kernel.bound != "unknown" for entry in entries)
     last = [Column("of peak", 11), Column("gain limit", 10)] if roofs else [Column("rate", 12)]
+    known = retunes_of_kernels(run)
+    retuned = [retune_word(retune_of(entry, known)) for entry in entries] if known else []
+    last += [Column("retune", 6)] if known else []
     fixed = [Column("calls", 6), Column("time", 8), Column("share", 6), *last]
     room = max(16, width - 3 - sum(column.width + gap for column in fixed) - gap)
     columns = [Column("#", 3), Column("kernel", room, False), *fixed]
     yield header(columns, gap)
     shorts = names.unique((entry.kernel.name for entry in entries), room)
     files = names.file_names(run)
-    for entry in entries:
+    for place, entry in enumerate(entries):
         kernel = entry.kernel
         cells = [
             units.count(kernel.calls),
             units.seconds(kernel.time_s),
             units.percent(entry.share),
             *([of_peak(entry), units.seconds(kernel.gain_limit_s)] if roofs else [rate(kernel)]),
+            *retuned[place : place + 1],
         ]
         yield [Word(row(columns, [str(entry.number), shorts[kernel.name], *cells], gap))]
         label = names.clean(entry.module.label) if len(run.modules) > 1 else ""

@@ -234,13 +234,21 @@ def _literal(value: Any, depth: int) -> str:
 
 @functools.cache
 def harness_text(*names: str) -> str:
-    """Harness modules pasted one after another, their imports gathered at the top."""
+    """Harness modules pasted one after another, their imports gathered at the top.
+
+    Raises:
+        ValueError: two of them define the same name, of which the one before would get the other's meaning.
+    """
     plain: set[str] = set()
+    taken: set[str] = set()
     members: dict[str, set[str]] = {}
     bodies = []
     for name in names:
         imports, body = _split_imports((HARNESS / name).read_text(encoding="utf-8"))
         bodies.append(body)
+        if twice := taken & (defined := defined_names(body)):
+            raise ValueError(f"{name} defines {', '.join(sorted(twice))} once more")
+        taken |= defined
         for node in imports:
             if isinstance(node, ast.Import):
                 plain.add(ast.unparse(node))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from itertools import repeat
 from os import cpu_count
@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import InductorBenchError
-from ..records.batch import DONE, PARTIAL, Batch, BatchModel
+from ..records.batch import DONE, MEASURED, PARTIAL, Batch, BatchModel
 from ..records.category import Category
 from ..records.corpus import Corpus, CorpusGraph, CorpusKernel, CorpusModel
+from ..records.retune import UNFINISHED, RetuneRow, by_kernel, projected_saving_s
 from . import schema
 from .batch import BatchFolder
 from .files import read_json
@@ -46,7 +47,7 @@ def without_collection() -> Iterator[None]:
 
 
 def _read_model(model: BatchModel, folder: Path) -> CorpusModel:
-    if model.status not in (DONE, PARTIAL):
+    if model.status not in (MEASURED, DONE, PARTIAL):
         return CorpusModel(model)
     try:
         return read_digest(model, BatchFolder(folder).run(model.request.name).record)
@@ -65,15 +66,40 @@ def read_digest(model: BatchModel, record: Path) -> CorpusModel:
         if not isinstance(data, dict):
             raise InductorBenchError(f"{record} is not a record of inductor-bench")
         data = schema.upgrade(data, str(record))
-        graphs = tuple(_graph(module) for module in data["modules"])
-        return CorpusModel(model, graphs, _machine(data["environment"], graphs))
+        retunes = tuple(_retune(retune) for retune in data.get("retunes", ()))
+        tuned = by_kernel(row for row in retunes if row.verdict)
+        graphs = tuple(_graph(module, tuned) for module in data["modules"])
+        return CorpusModel(model, graphs, _machine(data["environment"], graphs), retunes=retunes)
     except _DAMAGED as error:
         raise InductorBenchError(f"{record} is damaged: {type(error).__name__}: {error}") from error
 
 
-def _graph(data: dict[str, Any]) -> CorpusGraph:
+def _retune(data: dict[str, Any]) -> RetuneRow:
+    row = RetuneRow(
+        str(data["name"]),
+        str(data["kernel_id"]),
+        Category(data["category"]),
+        tuple(data["graphs"]),
+        float(data["calls"]),
+        float(data["time_s"]),
+        data["file"],
+        str(data["method"]),
+    )
+    kernel, failure = data["kernel"] or {}, data["failure"]
+    tuning = kernel.get("tuning")
+    if tuning is None:
+        return row._replace(problem=failure["message"] if failure is not None else UNFINISHED)
+    return row._replace(caution="; ".join(kernel["advice"])).tuned(
+        float(tuning["default_s"]), float(tuning["best_s"]), float(tuning["speedup"]), str(tuning["verdict"])
+    )
+
+
+def _graph(data: dict[str, Any], tuned: Mapping[str, RetuneRow]) -> CorpusGraph:
     wall, busy, idle = _number(data["wall_time_s"]), _number(data["busy_time_s"]), data["idle"]
     kernels = tuple(_kernel(kernel) for kernel in data["kernels"])
+    if tuned:
+        files = (kernel["file"] for kernel in data["kernels"])
+        kernels = tuple(_tuned(kernel, file, tuned) for kernel, file in zip(kernels, files, strict=True))
     return CorpusGraph(
         str(data["label"]),
         str(data["device"]),
@@ -100,11 +126,36 @@ def _kernel(data: dict[str, Any]) -> CorpusKernel:
         str(data["bound"]),
         _number(data["gain_limit_s"]),
         data["operator"],
+        _number(data["moved_bytes"]),
+        _number(data["flops"]),
+        data["dtype"],
+        _whole(data["registers"]),
+        _whole(data["spills"]),
+        _number(data["occupancy"]),
+    )
+
+
+def _tuned(kernel: CorpusKernel, file: str | None, tuned: Mapping[str, RetuneRow]) -> CorpusKernel:
+    """The kernel with its own retune, or with that of the library call whose file it has."""
+    own = tuned.get(kernel.kernel_id)
+    found = own or tuned.get(file or "")
+    if found is None:
+        return kernel
+    return kernel._replace(
+        tuned_default_s=found.tuned_default_s,
+        tuned_best_s=found.tuned_best_s,
+        speedup=found.speedup,
+        verdict=found.verdict,
+        saving_s=projected_saving_s(kernel.time_s, own.verdict, own.speedup or 1.0) if own is not None else None,
     )
 
 
 def _number(value: Any) -> float | None:
     return None if value is None else float(value)
+
+
+def _whole(value: Any) -> int | None:
+    return None if value is None else int(value)
 
 
 def _machine(environment: dict[str, Any], graphs: Sequence[CorpusGraph]) -> str:

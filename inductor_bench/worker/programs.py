@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from inductor_bench.errors import InductorBenchError
 from inductor_bench.store.files import read_json, write_json
+from inductor_bench.worker.device_sharing import SharedDevice
 from inductor_bench.worker.zoo import DownloadNeededError, Example, build_model
 
 if TYPE_CHECKING:
@@ -44,10 +45,14 @@ def run_program(job: dict[str, Any]) -> None:
     device = job["device"] or ("cuda" if torch.cuda.is_available() else "cpu")
     _check_device(device)
     training = job["training"]
+    shared = SharedDevice()
     if job["kind"] == "factory":
+        shared.use()
         example = Example(*_call_factory(job["place"]))
     else:
         example = build_model(job["kind"], job["place"], job["batch_size"], bool(training))
+    shared.use()
+    shared.leave_while_compiling(job["mode"])
     function, inputs, keywords = _place(example, device)
     loss = example.loss or _sum_of_means
     if training is None:

@@ -1,117 +1,94 @@
-"""One attempt at a model of a batch: ``breakdown`` in a process group of its own, and what became of it."""
+"""One attempt at a model of a batch: the job that measures it, and what became of the model."""
 
 from __future__ import annotations
 
-import os
 import re
-import shutil
-import sys
-import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from pathlib import Path
 
 from ..errors import EXIT_FAILURE, EXIT_OK, InductorBenchError
-from ..launch.process import ChildProcess, ProcessResult
-from ..launch.worker import expose_package, join_paths
-from ..records.batch import DONE, FAILED, PARTIAL, RUNNING, SKIPPED, BatchModel, ModelRequest
+from ..launch.jobs import Ended, Job
+from ..launch.process import ProcessResult
+from ..records.batch import DONE, FAILED, MEASURED, PARTIAL, SKIPPED, BatchModel, ModelRequest
 from ..records.run import Failure, Run
 from ..store.batch import BatchFolder
 from .capture import DEFAULT_BATCH_SIZE
+from .options import RetuneOptions
 from .targets import MODEL_SOURCES
-
-ENTRY = (sys.executable, "-m", "inductor_bench.cli.batched")
-OFFLINE = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1"}
-CPU = "cpu"
-"""The device of a machine without a GPU."""
 
 LASTING = frozenset({"download", "program", "nothing-compiled", "missing"})
 """Kinds of failures that another attempt would meet again."""
 
+MOST_LOSSES = 3
+"""How often a model is begun again whose machine was lost: it may be what takes the machines down."""
+
 _MEMORY = re.compile(r"[Oo]ut of memory|OutOfMemoryError|MemoryError|can't allocate memory")
+_TAKEN = re.compile(r"CUDA-capable device\(s\) is/are busy")
+"""Of a GPU that lets one process in at a time."""
+
 _DOWNLOAD = re.compile(r"OfflineModeIsEnabled|LocalEntryNotFoundError|HF_HUB_OFFLINE|[Oo]ffline mode")
 
 
-@dataclass(frozen=True)
-class Launcher:
-    """What all attempts of a batch have in common.
+def make_job(
+    model: BatchModel, folder: BatchFolder, words: tuple[str, ...], retune: RetuneOptions | None, *, alone: bool
+) -> Job:
+    """The job that measures a model, or retunes one that was measured.
 
-    Attributes:
+    Args:
+        model: its row.
         folder: of the batch.
         words: options of ``breakdown`` that all get.
-        lifeline: the reading end of a pipe that breaks when this process ends.
-        lock: the descriptor that holds the folder's lock.
-        on_line: is given each line that a model's processes print.
+        retune: how the dearest kernels are retuned, if they are.
+        alone: whether it shares its device with no other.
     """
-
-    folder: BatchFolder
-    words: tuple[str, ...]
-    lifeline: int
-    lock: int
-    on_line: Callable[[str], None]
-
-    def start(self, model: BatchModel, device: str) -> Attempt:
-        """Raises: InductorBenchError: the process cannot be started."""
-        name = model.request.name
-        model = replace(
-            model,
-            status=RUNNING,
-            attempts=model.attempts + 1,
-            device=device,
-            time_s=None,
-            failure=None,
-            run=self.folder.relative(self.folder.run(name).path),
-            log=self.folder.relative(self.folder.log(name)),
-        )
-        words = ["breakdown", *breakdown_words(model), *self.words, "-o", str(self.folder.run(name).path)]
-        words += ["--", *model.request.arguments] if model.request.arguments else []
-        shutil.rmtree(self.folder.run(name).path, ignore_errors=True)  # what an earlier attempt left
-        child = ChildProcess(
-            [*ENTRY, str(self.lifeline), *words],
-            environment=self._environment(device),
-            log=self.folder.log(name),
-            on_line=self.on_line,
-            inherited=(self.lifeline, self.lock),
-        )
-        return Attempt(model, child, time.monotonic())
-
-    def _environment(self, device: str) -> dict[str, str]:
-        path = join_paths(expose_package(self.folder.work), os.environ.get("PYTHONPATH"))
-        environment: Mapping[str, str] = {**os.environ, **OFFLINE, "PYTHONPATH": path, "PYTHONUNBUFFERED": "1"}
-        return dict(environment) if device == CPU else {**environment, "CUDA_VISIBLE_DEVICES": device}
+    request = model.request
+    target, *options = [*breakdown_words(model), *words]
+    if goes_on := model.status == MEASURED:
+        target, options = str(folder.run(request.name).path), [word for word in words if word == "--no-plots"]
+    return Job(
+        name=request.name,
+        target=target,
+        options=(*options, *(retune.words if retune is not None else ())),
+        arguments=() if goes_on else request.arguments,
+        device=request.device,
+        timeout_s=request.timeout_s,
+        run=folder.run(request.name).path,
+        log=folder.log(request.name),
+        alone=alone,
+        goes_on=goes_on,
+    )
 
 
-@dataclass(frozen=True)
-class Attempt:
-    """An attempt in progress. ``model`` is its row while it runs."""
+def finish(model: BatchModel, ended: Ended, folder: BatchFolder) -> tuple[BatchModel, Run | None]:
+    """What became of a model whose job is over, and its RUN where there is one."""
+    try:
+        run: Run | None = folder.run(model.request.name).load()
+    except InductorBenchError:
+        run = None
+    status, failure = judge(run, ended.result)
+    if status == FAILED and run is not None and run.retunes:
+        status = PARTIAL  # they are begun when all else is done
+    return replace(model, status=status, failure=failure, time_s=round(ended.result.time_s, 1)), run
 
-    model: BatchModel
-    child: ChildProcess
-    began: float
 
-    @property
-    def over(self) -> bool:
-        """Whether it has ended, or its time has."""
-        return self.child.wait(0) or self._out_of_time
+def after_loss(given: BatchModel, device: str, losses: int, reason: str, log: Path) -> BatchModel:
+    """The row of a model whose machine was lost: as it was ``given``, which takes none of the retries, until it has
+    been lost too often.
 
-    @property
-    def elapsed_s(self) -> float:
-        return time.monotonic() - self.began
-
-    def finish(self, folder: BatchFolder) -> tuple[BatchModel, Run | None]:
-        """Ends what is left of it and says what became of the model."""
-        timed_out = not self.child.wait(0)
-        ended = self.child.end(timed_out)
-        try:
-            run: Run | None = folder.run(self.model.request.name).load()
-        except InductorBenchError:
-            run = None
-        status, failure = judge(run, ended)
-        return replace(self.model, status=status, failure=failure, time_s=round(ended.time_s, 1)), run
-
-    @property
-    def _out_of_time(self) -> bool:
-        limit = self.model.request.timeout_s
-        return limit is not None and self.elapsed_s > limit
+    Args:
+        given: its row before that.
+        device: where it ran, if it had begun.
+        losses: how often that has happened to it.
+        reason: what was last said of it.
+        log: the model's.
+    """
+    machine = device.partition(":")[0] or "a machine"
+    if losses < MOST_LOSSES:
+        return replace(given, notes=(*given.notes, f"{machine} was lost: begun again"))
+    message = f"{losses} machines were lost while they ran it; the last one: {reason}"
+    hint = f"read {log}; a machine that runs out of memory is lost as well"
+    failure = Failure("breakdown", "lost", message, hint)
+    return replace(given, status=FAILED, attempts=given.attempts + 1, device=device, failure=failure)
 
 
 def breakdown_words(model: BatchModel) -> list[str]:
@@ -177,12 +154,20 @@ def ran_out_of_memory(failure: Failure | None) -> bool:
     return failure is not None and (failure.kind == "memory" or bool(_MEMORY.search(failure.message)))
 
 
-def try_again(model: BatchModel, retries: int) -> BatchModel | None:
+def _failed_for_sharing(failure: Failure | None) -> bool:
+    return failure is not None and (ran_out_of_memory(failure) or bool(_TAKEN.search(failure.message)))
+
+
+def try_again(model: BatchModel, retries: int, *, shared: bool = False) -> BatchModel | None:
     """The row with which a model that failed is tried once more, or ``None``.
 
-    Where memory ran out the batch is halved, which takes none of the retries.
+    Where memory ran out the batch is halved, which takes none of the retries; but first it is tried without another
+    model on the device, where one ``shared`` that.
     """
     request = model.request
+    if shared and _failed_for_sharing(model.failure):
+        note = "no room beside another model: tried alone"
+        return replace(model, attempts=model.attempts - 1, notes=(*model.notes, note))
     if ran_out_of_memory(model.failure) and request.target.partition(":")[0] in MODEL_SOURCES:
         size = model.batch_size or request.batch_size or DEFAULT_BATCH_SIZE
         if size == 1:

@@ -7,8 +7,8 @@ import subprocess
 from collections.abc import Sequence
 
 from ..errors import UsageError
+from ..launch.jobs import CPU
 from ..records.batch import ModelRequest
-from .batch_attempt import CPU
 
 
 def find_devices(asked: Sequence[str], jobs: int | None, requests: Sequence[ModelRequest]) -> tuple[str, ...]:

@@ -14,10 +14,14 @@ from ..store.digest import read_corpus, without_collection
 
 @dataclass(frozen=True)
 class BatchReport:
-    """A batch as it is shown. ``problem`` is what could not be written; it can be shown all the same."""
+    """A batch as it is shown. ``problem`` is what could not be written; it can be shown all the same.
+
+    ``with_parquet`` tells that DuckDB, which writes Parquet, is installed.
+    """
 
     view: CorpusView
     folder: Path
+    with_parquet: bool = True
     problem: InductorBenchError | None = None
 
 
@@ -27,15 +31,23 @@ def report_batch(path: Path, *, plots: bool = True) -> BatchReport:
     Raises:
         InductorBenchError: there is no readable ``batch.json``.
     """
+    with without_collection():
+        view = read_view(path)
+        try:
+            return BatchReport(view, path, view.write(path, plots=plots))
+        except InductorBenchError as error:
+            return BatchReport(view, path, problem=error)
+
+
+def read_view(path: Path) -> CorpusView:
+    """A batch from its records as they are now.
+
+    Raises:
+        InductorBenchError: there is no readable ``batch.json``.
+    """
     folder = BatchFolder(path)
     batch = folder.load()
     if not folder.is_locked():  # whatever was running when it was killed is not running any more
         models = tuple(replace(m, status=WAITING) if m.status == RUNNING else m for m in batch.models)
         batch = replace(batch, models=models)
-    with without_collection():
-        view = CorpusView(read_corpus(folder, batch))
-        try:
-            view.write(path, plots=plots)
-        except InductorBenchError as error:
-            return BatchReport(view, path, error)
-        return BatchReport(view, path)
+    return CorpusView(read_corpus(folder, batch))

@@ -7,16 +7,17 @@ import shlex
 import shutil
 import sys
 import uuid
-from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from .. import __version__
 from ..errors import InductorBenchError
 from ..launch.worker import WorkerPool, default_python
-from ..records.run import Capture, Environment, Failure, ModuleRecord, Request, Run
+from ..records.run import Capture, Environment, Failure, Request, Run
 from ..report.folder import write_report
 from ..source.labels import ModuleLabel, label_modules
+from ..store.device_turn import DeviceTurn
 from ..store.evidence import save_costs
 from ..store.folder import RunFolder, create_run_folder
 from ..store.schema import FORMAT
@@ -34,6 +35,8 @@ from .profiling import DEFAULT_REPEAT, Profiling
 from .progress import Progress
 from .reanalysis import reanalyse_run
 from .roofs import with_roofs
+from .run_retunes import STAGE as RETUNE
+from .run_retunes import retune_run
 from .survey import take_survey
 from .targets import COMPILED_HERE, MODEL_SOURCES, PROGRAMS, Target, find_listed_modules, resolve_target
 
@@ -91,6 +94,10 @@ def _again(target: Target, options: BreakdownOptions, progress: Progress) -> Bre
     progress.stage(f"analysing {folder.path} again")
     run = reanalyse_run(folder)
     folder.save(run)
+    try:
+        run = retune_run(run, folder, options, progress, folder.save)
+    except KeyboardInterrupt as stop:
+        raise KeyboardInterrupt(f"interrupted; what was retuned until then is in {folder.path}") from stop
     return _report(run, folder, options)
 
 
@@ -126,7 +133,10 @@ class _Breakdown:
     def interrupted(self) -> None:
         count = len(self.run.modules)
         kept = f"; {count} module{'s' if count > 1 else ''} measured until then" if count else ""
-        hint = f"inductor-bench report {shlex.quote(str(self._folder.path))}" if count else ""
+        place, retune = shlex.quote(str(self._folder.path)), self._options.retune
+        hint = f"inductor-bench report {place}" if count else ""
+        if self._stage == RETUNE and retune is not None:
+            hint = f"inductor-bench breakdown {place} {' '.join(retune.words)}"
         failure = Failure(self._stage, "interrupted", f"stopped from outside{kept}", hint)
         self.run = replace(self.run, failures=(*self.run.failures, failure))
 
@@ -144,21 +154,25 @@ class _Breakdown:
         profiling = Profiling(pool, self._folder, self._progress, options.repeat, options.trace, limit)
         labels = label_modules([(module.text, module.code) for module in captured.modules])
         attributed = []
-        for module, label in zip(captured.modules, labels, strict=True):
-            attributed += self._measure_module(profiling, module, label)
+        with DeviceTurn():
+            for module, label in zip(captured.modules, labels, strict=True):
+                attributed += self._measure_module(profiling, module, label)
         self._conclude(pool, attributed)
+        self._retune()
 
     def _capture(self) -> CapturedProgram:
         if self._listed is None:
             repeat = self._options.repeat or DEFAULT_REPEAT
-            return capture_program(
-                self.run.request,
-                self._folder,
-                python=self._python,
-                repeat=repeat,
-                progress=self._progress,
-                values_limit_bytes=self._values_limit,
-            )
+            # Nobody knows when a script uses the device; other programs share it by turns.
+            with nullcontext() if self._target.kind in COMPILED_HERE else DeviceTurn():
+                return capture_program(
+                    self.run.request,
+                    self._folder,
+                    python=self._python,
+                    repeat=repeat,
+                    progress=self._progress,
+                    values_limit_bytes=self._values_limit,
+                )
         modules, missing = self._listed
         failures = tuple(
             Failure("capture", "missing", f"{path} no longer exists", "run the program again", subject=path)
@@ -204,7 +218,8 @@ class _Breakdown:
         device = "cpu" if all(module.profiled.source.device == "cpu" for module in attributed) else "cuda"
         self._progress.stage("counting FLOPs" if elsewhere else "counting FLOPs, looking up the device's peaks")
         peaks = "none" if elsewhere or not attributed else "cached"
-        found = take_survey(pool, calls, device=device, peaks=peaks, log=self._folder.logs / "survey.log")
+        with DeviceTurn():
+            found = take_survey(pool, calls, device=device, peaks=peaks, log=self._folder.logs / "survey.log")
         if found.failure is not None:
             self._fail(found.failure)
         environment = found.environment
@@ -228,17 +243,21 @@ class _Breakdown:
             return
         for failure in extracted.failures:
             self._fail(failure)
-        files = {kernel_id: f"kernels/{file}" for kernel_id, file in extracted.files.items()}
-        self.run = replace(self.run, modules=tuple(_with_files(module, files) for module in self.run.modules))
+        self.run = extracted.named_in(self.run)
+
+    def _retune(self) -> None:
+        if self._options.retune is None:
+            return
+        self._stage = RETUNE
+        self.run = retune_run(self.run, self._folder, self._options, self._progress, self._keep)
+
+    def _keep(self, run: Run) -> None:
+        self.run = run
+        self.save()
 
     def _fail(self, failure: Failure) -> None:
         self._progress.note(f"{failure.subject or failure.stage}: {failure.message}")
         self.run = replace(self.run, failures=(*self.run.failures, failure))
-
-
-def _with_files(module: ModuleRecord, files: Mapping[str, str]) -> ModuleRecord:
-    kernels = tuple(replace(kernel, file=files.get(kernel.kernel_id, kernel.file)) for kernel in module.kernels)
-    return replace(module, kernels=kernels)
 
 
 def _is_command() -> bool:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from ..errors import InductorBenchError, UsageError
 from ..records.category import Category
-from ..records.run import Environment, Failure
+from ..records.run import Environment, Failure, ModuleRecord, Run
 from ..source.labels import label_modules
 from ..source.module import read_module
 from ..source.static_launches import read_static_launches
@@ -178,6 +178,15 @@ class RunExtraction:
     kernels: tuple[ExtractedKernel, ...]
     files: dict[str, str]
     failures: tuple[Failure, ...]
+
+    def named_in(self, run: Run) -> Run:
+        """The record with the file of each kernel."""
+        return replace(run, modules=tuple(map(self._named_in_module, run.modules)))
+
+    def _named_in_module(self, module: ModuleRecord) -> ModuleRecord:
+        files = {kernel_id: f"kernels/{file}" for kernel_id, file in self.files.items()}
+        kernels = tuple(replace(kernel, file=files.get(kernel.kernel_id, kernel.file)) for kernel in module.kernels)
+        return replace(module, kernels=kernels)
 
 
 def extract_run(folder: RunFolder, values: str = DRAWN) -> RunExtraction:

@@ -6,7 +6,7 @@ import contextlib
 import os
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -43,8 +43,15 @@ class KernelOutcome:
     retune_s: float = 0.0
 
 
-def run_kernel(options: KernelOptions, progress: Progress) -> KernelOutcome:
+def run_kernel(
+    options: KernelOptions, progress: Progress, told: Callable[[MeasuredKernel | Failure], None] = lambda found: None
+) -> KernelOutcome:
     """Measures, and retunes where asked for, every kernel of the request.
+
+    Args:
+        options: the request.
+        progress: is told what happens.
+        told: is given what came of each kernel that was retuned, and each failure, as soon as it is known.
 
     Raises:
         UsageError: the request cannot be carried out as typed.
@@ -66,7 +73,7 @@ def run_kernel(options: KernelOptions, progress: Progress) -> KernelOutcome:
         work = Workbench(options, pool, progress)
         try:
             work.look()
-            return _measure_all(files, work)
+            return _measure_all(files, work, told)
         finally:
             work.close()
 
@@ -86,7 +93,9 @@ def measure_one(options: KernelOptions, progress: Progress) -> MeasuredKernel:
     return outcome.kernels[0]
 
 
-def _measure_all(files: Sequence[Path], work: Workbench) -> KernelOutcome:
+def _measure_all(
+    files: Sequence[Path], work: Workbench, told: Callable[[MeasuredKernel | Failure], None]
+) -> KernelOutcome:
     if work.options.autotune or len(files) >= MANY_FILES:
         work.compile_ahead(files)
     kernels: dict[Path, MeasuredKernel] = {}
@@ -97,6 +106,7 @@ def _measure_all(files: Sequence[Path], work: Workbench) -> KernelOutcome:
             kernels[file] = measure_file(file, work)
         except (WorkerLostError, InductorBenchError) as error:
             failures.append(failure_of(file, error))
+            told(failures[-1])
             if isinstance(error, DeviceInUseError):
                 break
         finally:
@@ -105,6 +115,8 @@ def _measure_all(files: Sequence[Path], work: Workbench) -> KernelOutcome:
                     work.ask(LOAD_S, do="forget")
     began = time.monotonic()
     for found in _looked_into(kernels, files, work):
+        if not isinstance(found, Path):
+            told(found)
         if isinstance(found, Failure):
             failures.append(found)
         elif isinstance(found, Path):

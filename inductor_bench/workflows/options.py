@@ -19,6 +19,24 @@ AMP = {
 
 MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
 
+METHODS = ("max", "coordesc", "exhaustive")
+"""The ways to retune kernels; see ``workflows.search``."""
+
+
+@dataclass(frozen=True)
+class RetuneOptions:
+    """How the dearest kernels of a run are retuned: which way, how many, and for how many seconds at most."""
+
+    method: str
+    top: int = 10
+    budget_s: float | None = None
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """As options of ``breakdown``."""
+        budget = ("--budget", f"{self.budget_s:g}") if self.budget_s is not None else ()
+        return ("--autotune", self.method, "--top", str(self.top), *budget)
+
 
 @dataclass(frozen=True)
 class BreakdownOptions:
@@ -44,6 +62,7 @@ class BreakdownOptions:
         plots: whether PNG plots are drawn.
         values: ``recorded`` keeps what the kernels really read beside their standalone files, ``drawn`` does not.
         values_limit_bytes: of the recorded values of one kernel; what is above it is drawn.
+        retune: how the dearest kernels are retuned afterwards; ``None`` to leave them as they are.
     """
 
     targets: tuple[str, ...]
@@ -65,3 +84,4 @@ class BreakdownOptions:
     plots: bool = True
     values: str = DRAWN
     values_limit_bytes: int = VALUES_LIMIT_BYTES
+    retune: RetuneOptions | None = None

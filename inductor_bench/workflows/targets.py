@@ -173,6 +173,8 @@ def _misfits(target: Target, options: BreakdownOptions) -> Iterator[UsageError]:
         yield UsageError("--live needs a program to run", "give the script, factory or timm model instead")
     if options.values == RECORDED and target.kind in ("run", "trace"):
         yield UsageError("--values recorded needs a run to record, and this target is only read", "measure it again")
+    if options.retune is not None and target.kind == "trace":
+        yield UsageError("--autotune needs a run that was measured here, and --trace runs nothing", "leave one out")
     for option, value in (
         ("--training" if options.training else "--inference", options.training),
         ("--mode", options.mode),

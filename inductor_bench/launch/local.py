@@ -1,0 +1,168 @@
+"""Jobs on the devices of this machine, each in a process group of its own that cannot outlive this process."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ..store.device_turn import TURN, WAITING
+from . import jobs
+from .jobs import CPU, OFFLINE, Began, Ended, Event, Job
+from .process import ChildProcess
+from .worker import expose_package, join_paths
+
+CORES_TO_OVERLAP = 8
+"""For each device: with fewer, compiling would take cores from what is timed."""
+
+CORES_KEPT = 2
+"""Of each device's, for the process that is timed."""
+
+COMPILE_THREADS = "TORCHINDUCTOR_COMPILE_THREADS"
+
+
+@dataclass
+class _Running:
+    job: Job
+    device: str
+    child: ChildProcess
+    waiting: Path
+    began: float
+    looked: float
+    waited_s: float = 0.0
+    shared: bool = False
+
+    def out_of_time(self) -> bool:
+        """Whether its time is up. Waiting for its turn at the device takes none of it."""
+        now = time.monotonic()
+        if self.waiting.exists():
+            self.waited_s += now - self.looked
+        self.looked = now
+        limit = self.job.timeout_s
+        return limit is not None and now - self.began - self.waited_s > limit
+
+
+@dataclass
+class LocalExecutor:
+    """One job at a time on each device, or two where they overlap: while the one is timed the other compiles.
+
+    Attributes:
+        devices: GPUs, as ``CUDA_VISIBLE_DEVICES`` names them, or ``cpu``.
+        overlap: whether jobs overlap.
+        on_line: is given each line that a job prints.
+    """
+
+    devices: Sequence[str]
+    overlap: bool
+    on_line: Callable[[str], None]
+    _work: Path = Path()
+    _inherited: Sequence[int] = ()
+    _running: list[_Running] = field(default_factory=list)
+    _news: list[Event] = field(default_factory=list)
+    _lifeline: tuple[int, ...] = ()
+
+    @property
+    def slots(self) -> int:
+        return len(self.devices) * (2 if self.overlap else 1)
+
+    def settle(self, work: Path, inherited: Sequence[int]) -> None:
+        self._lifeline = os.pipe()  # it breaks when this process ends, however it does
+        self._work, self._inherited = work, (self._lifeline[0], *inherited)
+
+    def takes(self, job: Job) -> bool:
+        return self._place(job) is not None
+
+    def start(self, job: Job) -> None:
+        device = self._place(job)
+        assert device is not None, "it was not asked whether it takes the job"
+        if not job.goes_on:
+            shutil.rmtree(job.run, ignore_errors=True)  # what an earlier attempt left
+        waiting = self._work / f"{job.name}.waiting"
+        waiting.unlink(missing_ok=True)
+        child = ChildProcess(
+            [sys.executable, *jobs.ENTRY, str(self._lifeline[0]), *job.words(job.target, job.run)],
+            environment=self._environment(device, waiting),
+            log=job.log,
+            on_line=self.on_line,
+            inherited=self._inherited,
+        )
+        now = time.monotonic()
+        running = _Running(job, device, child, waiting, now, now)
+        for other in self._on(device):
+            other.shared = running.shared = True
+        self._running.append(running)
+        self._news.append(Began(job.name, device))
+
+    def events(self) -> list[Event]:
+        for running in [running for running in self._running if running.child.wait(0) or running.out_of_time()]:
+            result = running.child.end(timed_out=not running.child.wait(0))
+            self._running.remove(running)
+            self._news.append(Ended(running.job.name, result, running.shared))
+        news, self._news = self._news, []
+        return news
+
+    def close(self) -> None:
+        try:
+            for running in self._running:
+                running.child.end()
+        finally:
+            ends, self._lifeline = self._lifeline, ()
+            for end in ends:
+                os.close(end)
+
+    def _on(self, device: str) -> list[_Running]:
+        return [running for running in self._running if running.device == device]
+
+    def _place(self, job: Job) -> str | None:
+        """The idlest device that has room for a job."""
+
+        def has_room(device: str) -> bool:
+            there = self._on(device)
+            shares = self.overlap and all(_shares(one) for one in (job, *(running.job for running in there)))
+            return len(there) < (2 if shares else 1)
+
+        free = [device for device in self.devices if has_room(device)]
+        return min(free, key=lambda device: len(self._on(device)), default=None)
+
+    def _environment(self, device: str, waiting: Path) -> dict[str, str]:
+        path = join_paths(expose_package(self._work), os.environ.get("PYTHONPATH"))
+        environment: Mapping[str, str] = {**os.environ, **OFFLINE, "PYTHONPATH": path, "PYTHONUNBUFFERED": "1"}
+        if device == CPU:
+            return dict(environment)
+        turn = {
+            TURN: str(self._work.resolve() / f"gpu-{device.replace('/', '-')}.turn"),
+            WAITING: str(waiting.resolve()),
+        }
+        threads = compile_threads(usable_cores(), len(self.devices), self.overlap)
+        return {
+            **({COMPILE_THREADS: str(threads)} if threads else {}),
+            **environment,
+            **(turn if self.overlap else {}),
+            "CUDA_VISIBLE_DEVICES": device,
+        }
+
+
+def _shares(job: Job) -> bool:
+    """Whether another job may compile while this one is timed; not if what is timed is the CPU."""
+    return not job.alone and job.device != CPU
+
+
+def can_overlap(cores: int, devices: Sequence[str]) -> bool:
+    """Whether there are cores to compile with while something is timed. On a CPU the timed model needs them all."""
+    return CPU not in devices and cores >= CORES_TO_OVERLAP * len(devices)
+
+
+def compile_threads(cores: int, devices: int, overlap: bool) -> int | None:
+    """How many threads a job may compile with, so that those of other jobs keep theirs; ``None`` for torch's choice."""
+    share = cores // devices
+    if overlap:
+        return max(1, (share - CORES_KEPT) // 2)
+    return max(1, share) if devices > 1 else None
+
+
+def usable_cores() -> int:
+    return len(os.sched_getaffinity(0))

@@ -1,0 +1,112 @@
+"""The dearest kernels of a run, retuned: what came of it, and what the model would win."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from .category import Category
+from .failure import Failure
+from .tuning import MeasuredKernel, Tuning
+
+FASTER = "faster"
+UNFINISHED = "it was not retuned to the end"
+
+
+@dataclass(frozen=True)
+class Retune:
+    """A kernel of a run, or a library call with its arguments, and its retune as ``file`` has it.
+
+    ``calls`` and ``time_s`` are of one iteration of each of ``graphs``, which launch it. ``kernel`` is what was
+    measured of the file, with all that was tried; ``failure`` says why there is nothing. While there is neither the
+    retune was asked for and has not come to an end.
+    """
+
+    name: str
+    kernel_id: str
+    category: Category
+    graphs: tuple[str, ...]
+    calls: float
+    time_s: float
+    file: str | None
+    method: str
+    kernel: MeasuredKernel | None = None
+    failure: Failure | None = None
+
+    @property
+    def tuning(self) -> Tuning | None:
+        return self.kernel.tuning if self.kernel is not None else None
+
+    @property
+    def row(self) -> RetuneRow:
+        """Its figures."""
+        place = (self.name, self.kernel_id, self.category, self.graphs, self.calls, self.time_s, self.file, self.method)
+        if self.tuning is None:
+            return RetuneRow(*place, problem=self.failure.message if self.failure is not None else UNFINISHED)
+        tuning = self.tuning
+        caution = "; ".join(self.kernel.advice) if self.kernel is not None else ""
+        row = RetuneRow(*place, caution=caution)
+        return row.tuned(tuning.default_s, tuning.best_s, tuning.speedup, tuning.verdict)
+
+
+class RetuneRow(NamedTuple):
+    """The figures of a retune. ``problem`` says why there are none, ``caution`` what is wrong with their measurement.
+
+    ``tuned_default_s`` and ``tuned_best_s`` are of one cold call of the standalone file. ``saving_s`` is a projection,
+    for one iteration of the model, see :func:`projected_saving_s`.
+    """
+
+    name: str
+    kernel_id: str
+    category: Category
+    graphs: tuple[str, ...]
+    calls: float
+    time_s: float
+    file: str | None
+    method: str
+    tuned_default_s: float | None = None
+    tuned_best_s: float | None = None
+    speedup: float | None = None
+    verdict: str = ""
+    saving_s: float | None = None
+    problem: str = ""
+    caution: str = ""
+
+    @property
+    def over(self) -> bool:
+        """Whether it has come to an end, whatever that was."""
+        return self.problem != UNFINISHED
+
+    def tuned(self, default_s: float, best_s: float, speedup: float, verdict: str) -> RetuneRow:
+        """The row with what came of it."""
+        return self._replace(
+            tuned_default_s=default_s,
+            tuned_best_s=best_s,
+            speedup=speedup,
+            verdict=verdict,
+            saving_s=projected_saving_s(self.time_s, verdict, speedup),
+        )
+
+
+def projected_saving_s(time_s: float, verdict: str, speedup: float) -> float:
+    """What is saved of ``time_s`` in a model if the kernel gets as much faster there as its file did by itself.
+
+    Only what was surely faster counts.
+    """
+    return time_s * (1 - 1 / speedup) if verdict == FASTER else 0.0
+
+
+def best_of_each(rows: Iterable[RetuneRow]) -> tuple[RetuneRow, ...]:
+    """One row for each kernel, in their order: of several ways of tuning the one that won most."""
+    best: dict[str, RetuneRow] = {}
+    for row in rows:
+        other = best.setdefault(row.kernel_id, row)
+        if (row.speedup or 0.0) > (other.speedup or 0.0):
+            best[row.kernel_id] = row
+    return tuple(best.values())
+
+
+def by_kernel(rows: Iterable[RetuneRow]) -> dict[str, RetuneRow]:
+    """The best row of each kernel by its id, and by the name of its file: library kernels know that of their call."""
+    return {key: row for row in best_of_each(rows) for key in (row.file, row.kernel_id) if key}

@@ -1,0 +1,175 @@
+"""The answer to a query, and what can be asked: for a terminal, as CSV, JSON or Markdown."""
+
+from __future__ import annotations
+
+import json
+import math
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from decimal import Decimal
+from pathlib import Path
+
+from .. import units
+from ..analysis.finding import plural
+from ..records.table import NUMBER, TEXT, WHOLE, YES_NO, Answer, Table
+from . import names
+from .csvs import table_text
+from .layout import Column, Line, Word, header, row, wrapped
+from .markdown import table as markdown_table
+
+MOST_ROWS = 100
+"""On a terminal; files get all of them."""
+
+NARROWEST = 24
+"""A column of text is not made narrower than that; where the table is still too wide, each row is a block."""
+
+GAP = 2
+
+_TYPES = {TEXT: "text", NUMBER: "number", WHOLE: "whole number", YES_NO: "yes or no"}
+EXAMPLES = (
+    "SELECT model, name, time_s, peak_share FROM kernels ORDER BY gain_limit_s DESC LIMIT 10",
+    "SELECT category, sum(share) AS share FROM categories GROUP BY ALL ORDER BY share DESC",
+)
+
+
+def listing(tables: Sequence[Table]) -> Answer:
+    """All columns of all tables."""
+    rows = [(table.name, column.name, column.type, column.about) for table in tables for column in table.columns]
+    return Answer(("table", "column", "type", "about"), rows)
+
+
+def listing_screen(tables: Sequence[Table], folder: Path, width: int) -> Iterator[Line]:
+    """The tables, their columns and two examples."""
+    widest = max(len(column.name) for table in tables for column in table.columns)
+    types = max(map(len, _TYPES.values()))
+    for table in tables:
+        yield [Word(table.name, "title"), Word(f"   {plural(len(table), 'row')}, one {table.about}")]
+        for column in table.columns:
+            start = f"  {column.name:<{widest}}  {_TYPES[column.type]:<{types}}  "
+            yield [Word(start), Word(names.end(column.about, width - len(start)), "dim")]
+        yield []
+    yield from wrapped(
+        "Times are in seconds, sizes in bytes, shares of 1; what is not known is NULL.", width, "", "dim"
+    )
+    yield []
+    for index, example in enumerate(EXAMPLES):
+        yield [
+            Word("Try  " if index == 0 else "     ", "title"),
+            Word(f'inductor-bench query {shlex.quote(str(folder))} "{example}"'),
+        ]
+
+
+def answer_screen(answer: Answer, width: int) -> Iterator[Line]:
+    """The rows as a table, or one below the other where they are too wide for that."""
+    shown = [[_cell(value) for value in values] for values in answer.rows[:MOST_ROWS]]
+    if not shown:
+        yield [Word("no rows")]
+        return
+    numeric = [_is_numeric(values) for values in zip(*answer.rows, strict=True)]
+    titles = [names.clean(title) for title in answer.columns]
+    wanted = [max(map(names.cells, cells)) for cells in zip(titles, *shown, strict=True)]
+    widths = _fitted(wanted, numeric, width)
+    if widths is None:
+        yield from _blocks(titles, shown)
+    else:
+        yield from _grid([Column(*column) for column in zip(titles, widths, numeric, strict=True)], shown)
+    if len(shown) < len(answer.rows):
+        more = f"and {len(answer.rows) - len(shown):,} more rows: --format csv has all, LIMIT fewer"
+        yield [Word(more, "dim")]
+
+
+def _fitted(wanted: Sequence[int], fixed: Sequence[bool], width: int) -> list[int] | None:
+    """The widths of columns that fit side by side, the widest text cut first; ``None`` where they cannot."""
+    widths = list(wanted)
+    room = width - GAP * (len(widths) - 1)
+    while sum(widths) > room:
+        able = [index for index, column in enumerate(widths) if column > NARROWEST and not fixed[index]]
+        if not able:
+            return None
+        widths[max(able, key=widths.__getitem__)] -= 1
+    return widths
+
+
+def _grid(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> Iterator[Line]:
+    yield header([column._replace(title=names.end(column.title, column.width)) for column in columns], GAP)
+    for cells in rows:
+        cut = [names.middle(text, column.width) for text, column in zip(cells, columns, strict=True)]
+        yield [Word(row(columns, cut, GAP))]
+
+
+def _blocks(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[Line]:
+    widest = max(map(names.cells, titles))
+    for number, cells in enumerate(rows, 1):
+        yield [Word(f"row {number}", "title")]
+        for title, text in zip(titles, cells, strict=True):
+            yield [Word(f"  {names.pad(title, widest)}  ", "dim"), Word(text)]
+
+
+def answer_csv(answer: Answer) -> str:
+    """The rows as CSV, what is not known left empty."""
+    return table_text(answer.columns, ([_joined(_plain(value)) for value in values] for values in answer.rows))
+
+
+def answer_json(answer: Answer) -> str:
+    """A list of objects, one for each row."""
+    titles = _unique(answer.columns)
+    rows = [dict(zip(titles, map(_plain, values), strict=True)) for values in answer.rows]
+    return json.dumps(rows, indent=2, ensure_ascii=False, allow_nan=False)
+
+
+def answer_markdown(answer: Answer) -> str:
+    """The rows as a table for an issue or a wiki."""
+    columns = list(zip(*answer.rows, strict=True)) or [()] * len(answer.columns)
+    alignment = "".join("r" if _is_numeric(values) else "l" for values in columns)
+    rows = ([_cell(value) for value in values] for values in answer.rows)
+    return "\n".join(markdown_table(answer.columns, alignment, rows)) + "\n"
+
+
+def _is_numeric(values: Sequence[object]) -> bool:
+    known = [value for value in values if value is not None]
+    return bool(known) and all(
+        isinstance(value, int | float | Decimal) and not isinstance(value, bool) for value in known
+    )
+
+
+def _cell(value: object) -> str:
+    """A value on a screen: six significant digits, one line."""
+    if value is None:
+        return units.MISSING
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    return names.clean(str(_joined(_plain(value))))
+
+
+def _plain(value: object) -> object:
+    """A value as JSON has it."""
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Decimal):
+        return float(value)
+    if isinstance(value, Mapping):
+        return {str(key): _plain(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(one) for one in value]
+    return str(value)
+
+
+def _joined(value: object) -> object:
+    """A list in one cell."""
+    return "; ".join(map(str, value)) if isinstance(value, list) else value
+
+
+def _unique(titles: Sequence[str]) -> list[str]:
+    """The titles, those that an earlier one has already with a number."""
+    taken: dict[str, None] = {}
+    for title in titles:
+        number, name = 1, title
+        while name in taken:
+            number += 1
+            name = f"{title}_{number}"
+        taken[name] = None
+    return list(taken)

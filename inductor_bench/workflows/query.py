@@ -1,0 +1,74 @@
+"""The tables of a batch, or of a single run, and what a query over them gives."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..errors import InductorBenchError
+from ..records.batch import DONE, PARTIAL, Batch, BatchModel, ModelRequest
+from ..records.corpus import Corpus
+from ..records.table import Answer, Table
+from ..report.corpus import CorpusView
+from ..store.batch import BATCH
+from ..store.digest import read_digest, without_collection
+from ..store.folder import RECORD, RunFolder
+from ..store.tables import ask
+from .batch_report import read_view
+
+
+@dataclass(frozen=True)
+class Tables:
+    """What can be queried of a folder. ``notes`` say what is not in it."""
+
+    tables: Sequence[Table]
+    notes: tuple[str, ...]
+
+    def ask(self, sql: str) -> Answer:
+        """What a query gives; it runs on a copy in memory.
+
+        Raises:
+            UsageError: DuckDB refuses it.
+            InductorBenchError: DuckDB is not installed.
+        """
+        return ask(self.tables, sql)
+
+
+def open_tables(path: Path) -> Tables:
+    """The tables of a batch folder or a RUN folder, from its records as they are now.
+
+    Raises:
+        InductorBenchError: it is neither, or there is nothing in it that can be read.
+    """
+    with without_collection():
+        if (path / BATCH).is_file():
+            view = read_view(path)
+        elif (path / RECORD).is_file():
+            view = _run_view(path)
+        else:
+            raise InductorBenchError(
+                f"{path} holds neither {BATCH} nor {RECORD}",
+                "give a folder that `inductor-bench batch` or `inductor-bench breakdown` wrote",
+            )
+        notes = [f"left out: {model.problem}" for model in view.corpus.models if model.problem]
+        if not any(model.graphs for model in view.corpus.models):
+            notes.append(f"nothing is measured in {path} yet: of its tables only models has rows")
+        return Tables(view.tables(), tuple(notes))
+
+
+def _run_view(path: Path) -> CorpusView:
+    """A run as a batch of one model."""
+    run = RunFolder(path).load()
+    asked = run.request
+    request = ModelRequest(
+        path.resolve().name,
+        run.target,
+        training=asked.training,
+        batch_size=asked.batch_size,
+        amp=asked.amp,
+        mode=asked.mode,
+    )
+    model = BatchModel(request, PARTIAL if run.failures else DONE, 1, run=".", failure=next(iter(run.failures), None))
+    batch = Batch(run.format, run.tool_version, run.created, run.command, run.title, (model,))
+    return CorpusView(Corpus(batch, (read_digest(model, RunFolder(path).record),)))

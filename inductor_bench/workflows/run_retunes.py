@@ -1,0 +1,153 @@
+"""Retuning the dearest kernels of a RUN by their standalone files; what came of each is kept at once."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+
+from ..errors import InductorBenchError
+from ..records.retune import Retune, RetuneRow
+from ..records.run import Environment, Failure, Run
+from ..records.tuning import MeasuredKernel
+from ..store import codec
+from ..store.device_turn import DeviceTurn
+from ..store.files import read_json
+from ..store.folder import RunFolder
+from .extract import extract_run
+from .kernel import run_kernel
+from .kernel_rows import ExtractedKernel
+from .options import BreakdownOptions, RetuneOptions
+from .progress import Progress
+from .run_kernels import INDEX
+from .workbench import KernelOptions
+
+STAGE = "retune"
+
+
+def retune_run(
+    run: Run, folder: RunFolder, options: BreakdownOptions, progress: Progress, keep: Callable[[Run], None]
+) -> Run:
+    """Retunes those of the dearest kernels that have not been yet, if that is asked for at all.
+
+    Args:
+        run: the record; its kernels were measured.
+        folder: of the run.
+        options: which kernels, how, and under which interpreter; that of the run where none is named.
+        progress: is told what happens.
+        keep: is given the record with each further outcome; first of all with the rows that are asked for.
+    """
+    if options.retune is None or not any(module.kernels for module in run.modules):
+        return run
+    run = replace(run, failures=tuple(failure for failure in run.failures if failure.stage != STAGE))
+    state = _Retunes(run, folder, keep)
+    try:
+        state.ask(options.retune, progress)
+        if state.files:
+            request = KernelOptions(
+                state.files,
+                options.retune.method,
+                budget_s=options.retune.budget_s,
+                timeout_s=options.timeout_s,
+                python=options.python or run.request.python,
+                force=True,  # also where another job uses the GPU, as the run itself was measured; each kernel says so
+            )
+            with DeviceTurn():
+                run_kernel(request, progress, state.put)
+    except InductorBenchError as error:
+        state.fail(Failure(STAGE, "invalid", error.message, error.hint))
+    return state.run
+
+
+def has_retunes_left(known: Iterable[RetuneRow], folder: RunFolder, options: RetuneOptions) -> bool:
+    """Whether some of the dearest kernels of a run were not retuned in this way, or not to the end."""
+    return not _are_written(folder, options) or bool(_left(known, folder, options))
+
+
+def _left(known: Iterable[RetuneRow], folder: RunFolder, options: RetuneOptions) -> list[Retune]:
+    over = {row.kernel_id for row in known if row.over and row.method == options.method}
+    return [retune for retune in _dearest(folder, options) if retune.kernel_id not in over]
+
+
+def _dearest(folder: RunFolder, options: RetuneOptions) -> list[Retune]:
+    """The kernels that take most time in the graphs together, dearest first; each once, however many launch it."""
+    groups: dict[str, list[ExtractedKernel]] = defaultdict(list)
+    for row in read_json(folder.kernels / INDEX):
+        kernel = codec.decode(ExtractedKernel, row)
+        if kernel.time_s:
+            groups[kernel.kernel_id].append(kernel)
+    rows = [_row(kernels, options.method) for kernels in groups.values()]
+    return sorted(rows, key=lambda row: -row.time_s)[: options.top]
+
+
+def _row(kernels: Sequence[ExtractedKernel], method: str) -> Retune:
+    dearest = max(kernels, key=lambda kernel: (kernel.file is not None, kernel.time_s))
+    reason = f"it has no standalone file: {dearest.reason}"
+    return Retune(
+        dearest.name,
+        dearest.kernel_id,
+        dearest.category,
+        tuple(dict.fromkeys(kernel.module for kernel in kernels)),
+        float(sum(kernel.calls for kernel in kernels)),
+        sum(kernel.time_s or 0.0 for kernel in kernels),
+        f"kernels/{dearest.file}" if dearest.file else None,
+        method,
+        failure=None if dearest.file else Failure(STAGE, "missing", reason, subject=dearest.name),
+    )
+
+
+def _are_written(folder: RunFolder, options: RetuneOptions) -> bool:
+    if not (folder.kernels / INDEX).is_file():
+        return False
+    return all((folder.path / row.file).is_file() for row in _dearest(folder, options) if row.file)
+
+
+class _Retunes:
+    """A record whose retunes come to an end one after the other."""
+
+    def __init__(self, run: Run, folder: RunFolder, keep: Callable[[Run], None]) -> None:
+        self.run = run
+        self._folder, self._keep = folder, keep
+        self._waiting: dict[str, Retune] = {}
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        return tuple(self._waiting)
+
+    def ask(self, options: RetuneOptions, progress: Progress) -> None:
+        """Puts the rows that are asked for and not there into the record."""
+        if not _are_written(self._folder, options):
+            progress.stage("writing the kernels as files")
+            self.run = extract_run(self._folder).named_in(self.run)
+        asked = _left((retune.row for retune in self.run.retunes), self._folder, options)
+        self._waiting = {str(self._folder.path / row.file): row for row in asked if row.file is not None}
+        self._store(*asked)
+
+    def put(self, found: MeasuredKernel | Failure) -> None:
+        """Takes what came of a file."""
+        row = self._waiting[found.subject if isinstance(found, Failure) else found.file]
+        failure = found if isinstance(found, Failure) else _misplaced(found, self.run.environment)
+        if failure is not None:
+            row = replace(row, failure=replace(failure, stage=STAGE, subject=row.name))
+        elif isinstance(found, MeasuredKernel):
+            row = replace(row, kernel=replace(found, file=row.file or ""))
+        self._store(row)
+
+    def fail(self, failure: Failure) -> None:
+        self.run = replace(self.run, failures=(*self.run.failures, failure))
+        self._keep(self.run)
+
+    def _store(self, *rows: Retune) -> None:
+        known = {(retune.kernel_id, retune.method): retune for retune in self.run.retunes}
+        known.update({(row.kernel_id, row.method): row for row in rows})
+        self.run = replace(self.run, retunes=tuple(sorted(known.values(), key=lambda row: -row.time_s)))
+        self._keep(self.run)
+
+
+def _misplaced(kernel: MeasuredKernel, measured: Environment) -> Failure | None:
+    """Why a retune says nothing about the run: it was made on another machine."""
+    there = [device for device in (measured.accelerator, measured.cpu) if device]
+    if not there or kernel.device in there:
+        return None
+    message = f"it was retuned on {kernel.device}, and the run was measured on {there[0]}"
+    return Failure(STAGE, "elsewhere", message, "retune it where it was measured")

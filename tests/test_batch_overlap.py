@@ -1,0 +1,212 @@
+"""Models that overlap on one GPU: who has the turn when, and how they are given to it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from conftest import ROOT
+
+from inductor_bench.launch import jobs
+from inductor_bench.launch.jobs import Began, Job
+from inductor_bench.launch.local import LocalExecutor, can_overlap, compile_threads
+from inductor_bench.records.batch import BatchModel
+from inductor_bench.store.device_turn import TURN, WAITING, DeviceTurn
+from inductor_bench.workflows import batch_devices
+from inductor_bench.workflows.batch import BatchOptions, run_batch
+from inductor_bench.workflows.progress import Silent
+
+
+@pytest.fixture
+def shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv(TURN, str(tmp_path / "turn"))
+    monkeypatch.setenv(WAITING, str(tmp_path / "waiting"))
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    return tmp_path
+
+
+def start(code: str) -> subprocess.Popen[str]:
+    code = f"from inductor_bench.store.device_turn import DeviceTurn\n{textwrap.dedent(code)}"
+    return subprocess.Popen([sys.executable, "-c", code], text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+HOLDER = "turn = DeviceTurn(); turn.take(); print('has it', flush=True); input(); turn.give_up(); input()"
+
+
+def test_one_has_the_turn_and_the_other_waits(shared: Path) -> None:
+    other = start(HOLDER)
+    assert other.stdout is not None and other.stdin is not None and other.stdout.readline() == "has it\n"
+    waiter = start("with DeviceTurn(): print('had it', flush=True)")
+    wait_for((shared / "waiting").exists)
+    assert waiter.poll() is None
+    other.stdin.write("\n")
+    other.stdin.flush()
+    assert waiter.communicate(timeout=60)[0] == "had it\n"
+    assert not (shared / "waiting").exists() and other.poll() is None
+    other.kill()
+    other.communicate()
+
+
+def test_a_killed_holder_has_the_turn_no_longer(shared: Path) -> None:
+    other = start(HOLDER)
+    assert other.stdout is not None and other.stdout.readline() == "has it\n"
+    other.kill()
+    with DeviceTurn() as turn:
+        assert turn.held
+    assert not turn.held
+    other.communicate()
+
+
+def test_where_nobody_shares_there_are_no_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(TURN, raising=False)
+    with DeviceTurn() as turn:
+        assert not turn.is_shared and not turn.held
+
+
+@pytest.mark.parametrize(
+    ("cores", "devices", "overlap", "threads"),
+    [
+        (7, ("0",), False, None),
+        (8, ("0",), True, 3),
+        (16, ("0",), True, 7),
+        (16, ("0", "1", "2"), False, 5),
+        (64, ("0", "1"), True, 15),
+        (64, ("cpu",), False, None),
+    ],
+)
+def test_there_must_be_cores_for_it(cores: int, devices: tuple[str, ...], overlap: bool, threads: int | None) -> None:
+    assert can_overlap(cores, devices) is overlap
+    assert compile_threads(cores, len(devices), overlap) == threads
+
+
+PROGRAM = """
+    import os, sys, torch
+    from inductor_bench.worker.device_sharing import SharedDevice
+    from torch._inductor.runtime.benchmarking import benchmarker
+    def other_may(what):
+        lock = os.open(os.environ["INDUCTOR_BENCH_DEVICE_TURN"], os.O_RDWR | os.O_CREAT)
+        import fcntl
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            print(what, "free", flush=True)
+        except BlockingIOError:
+            print(what, "ours", flush=True)
+        os.close(lock)
+    def backend(graph, inputs):
+        other_may("forward compiles")
+        type(benchmarker).benchmark_gpu(benchmarker, lambda: other_may("benchmark"))
+        def compile_backward(graph, inputs):
+            other_may("backward compiles")
+            return graph
+        from functorch.compile import make_boxed_func
+        from torch._dynamo.backends.common import aot_autograd
+        return aot_autograd(
+            fw_compiler=lambda g, i: make_boxed_func(g),
+            bw_compiler=lambda g, i: (other_may("backward compiles"), make_boxed_func(g))[1],
+        )(graph, inputs)
+    for name in ("InductorBenchmarker", "TritonBenchmarker"):
+        kind = getattr(torch._inductor.runtime.benchmarking, name)
+        kind.benchmark_gpu = lambda self, run, **_: run()
+    torch.cuda.is_initialized = lambda: False
+    shared = SharedDevice()
+    other_may("before")
+    shared.use()
+    shared.leave_while_compiling(sys.argv[1])
+    model = torch.nn.Linear(2, 2)
+    def step(x):
+        return model(x).sum()
+    compiled = torch.compile(step, backend=backend)
+    other_may("placed")
+    loss = compiled(torch.randn(1, 2))
+    other_may("forward ran")
+    loss.backward()
+    other_may("backward ran")
+"""
+
+
+@pytest.mark.parametrize(
+    ("mode", "while_compiling"), [("default", ["free", "ours", "free"]), ("max-autotune", ["ours", "ours", "ours"])]
+)
+def test_a_program_leaves_the_turn_while_it_compiles(shared: Path, mode: str, while_compiling: list[str]) -> None:
+    (shared / "program.py").write_text(textwrap.dedent(PROGRAM))
+    ran = subprocess.run(
+        [sys.executable, str(shared / "program.py"), mode], text=True, capture_output=True, env=dict(os.environ)
+    )
+    assert ran.returncode == 0, ran.stderr
+    forward, benchmark, backward = while_compiling
+    assert ran.stdout.splitlines() == [
+        "before free",
+        "placed ours",
+        f"forward compiles {forward}",
+        f"benchmark {benchmark}",
+        "forward ran ours",
+        f"backward compiles {backward}",
+        "backward ran ours",
+    ]
+
+
+def run(tmp_path: Path, lines: str, monkeypatch: pytest.MonkeyPatch) -> tuple[dict[str, BatchModel], list[str]]:
+    """The models of a batch whose pretended children overlap on one pretended GPU, and what happened."""
+    monkeypatch.setattr(jobs, "ENTRY", (str(ROOT / "tests" / "batch_child.py"),))
+    monkeypatch.setattr("inductor_bench.workflows.batch_state.LOOK_S", 0.01)
+    monkeypatch.setattr(batch_devices, "visible_gpus", lambda: ("0",))
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), str(ROOT / "tests")]))
+    (tmp_path / "list.txt").write_text("\n".join(lines.split("|")))
+    batch = run_batch(BatchOptions(tmp_path / "list.txt", tmp_path / "b", overlap=True), Silent()).batch
+    events = [line.removesuffix(" 0") for line in (tmp_path / "b" / "events").read_text().splitlines()]
+    return {model.request.name: model for model in batch.models}, events
+
+
+def test_two_models_overlap_and_are_timed_one_after_the_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found, events = run(tmp_path, "shares1|shares2|good", monkeypatch)
+    assert {row.status for row in found.values()} == {"done"}
+    assert {events.index("begin shares1"), events.index("begin shares2")} == {0, 1}, "each waited for the other"
+    timing = [event for event in events if event.startswith("time")]
+    assert [event.split()[0] for event in timing] == ["times", "timed"] * 2, "and neither was timed beside the other"
+    assert events.index("begin good") > min(events.index("end shares1"), events.index("end shares2"))
+
+
+def test_memory_that_ran_out_beside_another_is_tried_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found, events = run(tmp_path, "crowded 8|neighbour|other", monkeypatch)
+    row = found["crowded"]
+    assert (row.status, row.batch_size, row.attempts) == ("done", None, 1)
+    assert row.notes == ("no room beside another model: tried alone",)
+    second = len(events) - 1 - events[::-1].index("begin crowded")
+    assert events[second + 1] == "end crowded", "nothing began while it was tried again"
+    assert events[:second].count("begin neighbour") == events[:second].count("end neighbour")
+
+
+def test_waiting_for_its_turn_takes_none_of_a_models_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr("inductor_bench.launch.local.time.monotonic", lambda: now[0])
+    (tmp_path / "child.py").write_text("import time; time.sleep(60)")
+    monkeypatch.setattr(jobs, "ENTRY", (str(tmp_path / "child.py"),))
+    executor = LocalExecutor(("0",), True, lambda line: None)
+    executor.settle(tmp_path, ())
+    executor.start(Job("m", "timm:m", (), (), None, 10.0, tmp_path / "run", tmp_path / "log"))
+    try:
+        assert executor.events() == [Began("m", "0")]
+        (tmp_path / "m.waiting").touch()
+        now[0] = 100.0
+        assert executor.events() == []
+        (tmp_path / "m.waiting").unlink()
+        now[0] = 109.0
+        assert executor.events() == []
+        now[0] = 111.0
+        (ended,) = executor.events()
+        assert ended.name == "m" and ended.result.timed_out  # type: ignore[union-attr]
+    finally:
+        executor.close()
