@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -67,8 +68,14 @@ def torchvision_shim(monkeypatch: pytest.MonkeyPatch) -> str:
 
 @pytest.fixture(scope="session")
 def gpu_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The RUN of the program that has GPU kernels of every kind: captured once for all tests."""
+    """The RUN of the program that has GPU kernels of every kind, captured once for all tests.
+
+    ``INDUCTOR_BENCH_GPU_RUN`` names one that is there already: it takes five minutes to make.
+    """
     path = tmp_path_factory.mktemp("gpu") / "run"
+    if (given := os.environ.get("INDUCTOR_BENCH_GPU_RUN")) is not None:
+        shutil.copytree(given, path)
+        return path
     program = ROOT / "tests" / "programs" / "gpu_kinds.py"
     command = [sys.executable, "-m", "inductor_bench", "breakdown", str(program), "-o", str(path)]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))}

@@ -29,9 +29,10 @@ if TYPE_CHECKING:
     help="How the rows are printed.",
 )
 def command(folder: Path, sql: str, form: str) -> int:
-    """Ask the tables of a batch or a run with SQL: models, graphs, categories, kernels, families, retunes.
+    """Ask the tables of a batch or a run with SQL.
 
-    Without SQL the tables and their columns are listed. DuckDB answers in memory: no query changes the folder.
+    They are models, graphs, categories, kernels, families and retunes. Without SQL they and their columns are listed.
+    DuckDB answers in memory: no query changes the folder.
 
     \b
     inductor-bench query batches/timm
