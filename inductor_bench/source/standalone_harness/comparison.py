@@ -58,7 +58,9 @@ def _describe_tensor(tensor: torch.Tensor) -> dict[str, Any]:
 def _sample(flat: torch.Tensor) -> list[float | str]:
     count = flat.numel()
     many = count > SAMPLED_ELEMENTS
-    places = [(index * 2654435761 + count // 3) % count if many else index for index in range(min(count, SAMPLED_ELEMENTS))]
+    places = [
+        (index * 2654435761 + count // 3) % count if many else index for index in range(min(count, SAMPLED_ELEMENTS))
+    ]
     bits = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[flat.element_size()]
     chosen = flat.view(bits)[torch.tensor(places, dtype=torch.int64, device=flat.device)]
     numbers = chosen.cpu().view(flat.dtype).to(torch.float32 if flat.element_size() == 1 else torch.float64).tolist()
