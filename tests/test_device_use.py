@@ -319,7 +319,7 @@ def test_an_idle_and_a_rising_clock_do_not_count() -> None:
 
 
 def test_what_held_the_clock_back_is_named_where_it_did_so_often() -> None:
-    clocks = [Clock(1980, 0)] * 6 + [Clock(1400, 0x4 | 0x20)] * 3 + [Clock(1400, 0x40)] * 3
+    clocks = [Clock(1980, 0)] * 6 + [Clock(1400, 0x4 | 0x20)] * 5 + [Clock(1400, 0x4 | 0x20 | 0x80)]
     found = describe_clocks(clocks)
     assert found["throttled"] == ["power cap", "thermal limit"]
     assert found["clock_change"] == pytest.approx(1400 / 1980 - 1)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from test_comparison import measured
-from test_tuning import SIX, TOO_LATE, Device, Line, Session, Silent, opener, times_of, tune
+from test_tuning import SIX, TOO_LATE, Device, Line, Session, Silent, times_of, tune
 
 from inductor_bench.errors import InductorBenchError
 from inductor_bench.launch.session import WorkerLostError
@@ -64,7 +64,7 @@ def test_builders_that_cannot_be_greeted_fail_the_kernels_of_their_device_only(t
     crews = {"cpu": Builders(device.start, 2, 30.0, 30.0), "cuda": Builders(device.start, 2, 30.0, 30.0, GREETING)}
     spaces = {"first": OnGpu(SIX.now, SIX.axes), "second": OnGpu(SIX.now, SIX.axes), "cpp": SIX}
     tuners: dict[Any, Tuner] = {
-        name: Tuner(f"{name}.py", opener(device, name, space), device.worker, numbers, timeout_s=30.0)
+        name: Tuner(f"{name}.py", lambda *_, space=space: space, device.worker, numbers, timeout_s=30.0)
         for name, space in spaces.items()
     }
     outcomes = dict(tune_in_step(tuners, "max", crews.__getitem__, lambda: False, Silent()))

@@ -182,9 +182,9 @@ def profiled(device: Device, monkeypatch: pytest.MonkeyPatch) -> list[list[float
     monkeypatch.setattr(launch_gap, "torch", device.torch())
     monkeypatch.setattr(timing_cuda, "copy_arguments", lambda launch, arguments, place: copied(arguments))
     monkeypatch.setattr(launch_gap, "build_arguments", lambda launch, place: numbers.arguments())
-    monkeypatch.setattr(launch_gap, "_add", numbers.bind)
+    monkeypatch.setattr(launch_gap, "_bind_addition", numbers.bind)
     monkeypatch.setattr(launch_gap, "device_durations", lambda run, *kinds: found.pop(0))
-    monkeypatch.setattr(launch_gap, "PROFILED_CALLS", 2)
+    monkeypatch.setattr(launch_gap, "GAP_CALLS", 2)
     return found
 
 
@@ -195,6 +195,13 @@ def test_the_gap_between_launches_is_what_the_profiler_does_not_count(
     gap = launch_gap._gap_on.__wrapped__(0)
     assert len(launch_gap._FIRST_GRAPHS) == 1, "they are kept"
     assert gap == pytest.approx({"cold": 1.5e-6, "warm": 2e-6}) and not profiled
+
+
+def test_without_graphs_there_is_no_gap(
+    device: Device, profiled: list[list[float]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(launch_gap, "_bind_addition", Kernel(device, 3e-6, captures=False).bind)
+    assert launch_gap._gap_on.__wrapped__(0) == {} and len(profiled) == 2, "the profiler is not asked"
 
 
 @pytest.mark.parametrize("seen", [[[], []], [[1e-6], []]])

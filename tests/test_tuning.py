@@ -164,15 +164,6 @@ TIMES = {0: 100e-6, 1: 120e-6, 2: 80e-6, 3: 130e-6, 4: 60e-6, 5: 90e-6}
 SIX = Line({"value": 0}, {"value": tuple(TIMES)})
 
 
-def opener(device: Device, name: str, space: Line) -> Callable[[int], Any]:
-    def open_file(number: int) -> tuple[Line, Any]:
-        session = device.worker()
-        session.ask({"do": "load", "number": number, "file": f"{name}.py"}, 30.0)
-        return space, session
-
-    return open_file
-
-
 def tune_all(
     device: Device, kernels: dict[str, Line], method: str = "max", progress: Any = None, **more: Any
 ) -> dict[Any, Tuning | InductorBenchError | WorkerLostError]:
@@ -181,7 +172,7 @@ def tune_all(
     builders = Builders(device.start, 2, 30.0, 30.0)
     tuners: dict[Any, Tuner] = {
         name: Tuner(
-            f"{name}.py", opener(device, name, each), device.worker, numbers, timeout_s=30.0, is_over=over, **more
+            f"{name}.py", lambda *_, space=each: space, device.worker, numbers, timeout_s=30.0, is_over=over, **more
         )
         for name, each in kernels.items()
     }

@@ -12,10 +12,11 @@ from test_source_standalone_cpp import SOURCE, gather_launch
 
 from inductor_bench.errors import InductorBenchError
 from inductor_bench.source.standalone_harness import timing_cpu
+from inductor_bench.source.standalone_harness.triton_main import TritonKernel
 from inductor_bench.store import codec
 from inductor_bench.worker import bench_kernels, library_variants, upstream_triton
 from inductor_bench.worker.bench import Bench, _Loaded
-from inductor_bench.worker.bench_kernels import CppBenchKernel, Kernel, OperatorBenchKernel
+from inductor_bench.worker.bench_kernels import CppBenchKernel, Kernel, OperatorBenchKernel, TritonBenchKernel
 from inductor_bench.worker.bench_outputs import tensors_differ
 from inductor_bench.worker.launches import watch_launches
 from inductor_bench.worker.switches import read_switches
@@ -63,6 +64,43 @@ def test_a_call_that_reads_by_index_is_timed_with_zeros_too() -> None:
     assert times.keys() == {"cold", "warm", "method", "with_zeros"}
     assert times["with_zeros"].keys() == {"cold", "warm"} and all(times["with_zeros"]["cold"])
     assert "with_zeros" not in operator(lambda: torch.mm(LEFT, LEFT)).measure()
+
+
+TRITON_LAUNCH = {
+    "storages": [
+        {"size_bytes": 64, "alignment": 256, "dtype": dtype, "device": "cuda", "values": {"kind": kind}}
+        for dtype, kind in (("int64", "integers"), ("float32", "normal"))
+    ],
+    "arguments": [
+        {
+            "kind": "tensor",
+            "tensor": {"dtype": dtype, "itemsize": size, "shape": [8], "stride": [1], "offset": 0, "storage": storage},
+        }
+        for storage, (dtype, size) in enumerate((("int64", 8), ("float32", 4)))
+    ],
+    "mutated": [1],
+}
+
+
+def test_a_triton_kernel_that_was_compiled_is_timed_with_zeros_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = SimpleNamespace(kwargs={"XBLOCK": 64}, num_warps=4, num_stages=1)
+    meta = {"signature": {"in_ptr0": "*i64", "out_ptr0": "*fp32"}}
+    kernel = SimpleNamespace(
+        configs=[config], device_props=SimpleNamespace(index=0), triton_meta=meta, fn=SimpleNamespace(src="")
+    )
+    file = TritonKernel(kernel, {"launch": TRITON_LAUNCH, "category": "pointwise"})
+    seen = []
+
+    def measure(launch: dict[str, Any], *_: Any, **more: Any) -> dict[str, Any]:
+        kernel.configs = None  # as Inductor does once a kernel is compiled
+        seen.append((launch["storages"][0]["values"]["kind"], more["kept"]))
+        return {state: {"samples_s": [1e-6]} for state in ("cold", "warm")} | {"method": "graphs"}
+
+    monkeypatch.setattr(bench_kernels, "measure_cuda", measure)
+    monkeypatch.setattr(TritonKernel, "make_arguments", lambda self: None)
+    times = TritonBenchKernel(SimpleNamespace(FILE=file)).measure()  # type: ignore[arg-type]
+    assert times["with_zeros"] == {"cold": [1e-6], "warm": [1e-6]} and times["method"] == "graphs"
+    assert seen == [("integers", []), ("zeros", [])]
 
 
 def test_of_a_table_the_rows_count_that_are_gathered() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 from collections.abc import Callable, Mapping
+from functools import partial
 from types import ModuleType
 from typing import Any, Protocol
 
@@ -182,7 +183,7 @@ class OperatorBenchKernel:
 
     def candidates(self, wide: bool = False) -> dict[str, Any]:
         """What it can be replaced by; see :meth:`library_variants.LibraryCandidates.listed`."""
-        if self.others is None or self.others.wide != wide:
+        if self.others is None or (wide and not self.others.wide):
             self.others = library_variants.LibraryCandidates(self.operator, wide)
         return self.others.listed()
 
@@ -290,26 +291,16 @@ class TritonBenchKernel:
         return passed, message
 
     def measure(self) -> dict[str, Any]:
-        times, launch = self._times(), with_zeros(self.launch)
-        return times_beside_zeros(times, self._launched(launch)._times() if launch else None)
-
-    def _launched(self, launch: dict[str, Any]) -> TritonBenchKernel:
-        file = self.file
-        return TritonBenchKernel(self.module, type(file)(file.kernel, {**file.recorded, "launch": launch}, file.folder))
-
-    def _times(self) -> dict[str, Any]:
-        """By this process's harness, which measures the gap between launches once, and not by the file's own."""
-        reset, kept, _ = self.launched_with()
-        return measure_cuda(self.launch, self.make_arguments(), self.bind, self.file.moved_bytes(), reset, kept)
+        file, launch = self.file, with_zeros(self.launch)
+        twin = type(file)(file.kernel, {**file.recorded, "launch": launch}, file.folder) if launch else None
+        return times_beside_zeros(_measure_triton(file), _measure_triton(twin) if twin else None)
 
     def launched_with(self) -> Any:
-        kept = getattr(self.file, "kept", None)  # files of earlier versions have none
-        return self.file.reset, kept, folder_of_values(self.launch, self.file.folder)
+        return _launched_how(self.file), folder_of_values(self.launch, self.file.folder)
 
     def make_timer(self) -> GpuTimer:
-        file, (reset, kept, _) = self.file, self.launched_with()
-        what = (file.moved_bytes(), reset, kept)
-        return GpuTimer(self.launch, file.make_arguments(), self.bind, *what, **_race_windows())
+        how = {**_launched_how(self.file), **_race_windows()}
+        return GpuTimer(self.launch, self.make_arguments(), self.bind, **how)
 
     def bind(self, arguments: Any) -> Callable[[], Any]:
         return lambda: self.file.run(arguments)
@@ -322,6 +313,16 @@ class TritonBenchKernel:
 
     def _compiled(self) -> dict[str, Any]:
         return upstream.compiled_kernels({"": self.file.kernel}).get("", {})
+
+
+def _launched_how(file: Any) -> dict[str, Any]:
+    kept = getattr(file, "kept", None)  # files of earlier versions have none
+    return {"moved": file.moved_bytes(), "reset": file.reset, "kept": kept}
+
+
+def _measure_triton(file: Any) -> dict[str, Any]:
+    """By this process's harness, which measures the gap between launches once, and not by the file's own."""
+    return measure_cuda(file.launch, file.make_arguments(), lambda each: partial(file.run, each), **_launched_how(file))
 
 
 def _race_windows() -> dict[str, Any]:

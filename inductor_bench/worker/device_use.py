@@ -21,7 +21,6 @@ BETWEEN_LOOKS_S = 0.1
 BETWEEN_CLOCKS_S = 0.02
 FEWEST_CLOCKS = 6
 RISEN = 0.95
-OFTEN = 0.1
 HELD_BACK = 0.97
 """Of the highest clock: below it, a limit costs more than a measurement is unsure by."""
 
@@ -137,8 +136,7 @@ def describe_clocks(clocks: Sequence[Clock], highest_mhz: int | None = None) -> 
     steady = working[risen:]
     highest = max([highest_mhz or 0, *(clock.mhz for clock in steady)])
     slow = [clock for clock in steady if clock.mhz < HELD_BACK * highest]
-    often = OFTEN * len(steady) if 2 * len(slow) >= len(steady) else float("inf")
-    met = [name for bit, name in THROTTLES.items() if sum(bool(one.limits & bit) for one in slow) > often]
+    met = [name for bit, name in THROTTLES.items() if 2 * sum(bool(one.limits & bit) for one in slow) >= len(steady)]
     found = {"clock_mhz": statistics.median(clock.mhz for clock in steady), "throttled": list(dict.fromkeys(met))}
     third = len(steady) // 3
     if len(steady) >= FEWEST_CLOCKS:

@@ -12,6 +12,8 @@ from ..errors import InductorBenchError
 from ..records.tuning import Config, TriedCandidate
 from .search import Space
 
+MORE_BUDGET = "give it more time with --budget"
+
 
 class BudgetSpentError(InductorBenchError):
     """The budget was spent before anything else than the kernel as it stands was tried."""
@@ -84,3 +86,15 @@ def described(candidate: Candidate, default: Candidate, best: Candidate) -> Trie
         ratio=candidate.runner.ratio if candidate.runner and candidate.last else None,
         **{name: candidate.compiled.get(name) for name in ("registers", "spills", "shared_memory_bytes")},
     )
+
+
+def nothing_tried(method: str, others: Sequence[Candidate]) -> InductorBenchError:
+    """Why there is no verdict: none of the candidates beside the default was timed."""
+    if not others:
+        what, hint = f"--autotune {method} has nothing else to try for this kernel", "try --autotune exhaustive"
+        return InductorBenchError(what, hint)
+    first = others[0]
+    why = f"none of {len(others)} candidates could be timed; the first: {first.status}, {first.reason}"
+    if all(one.status == "untried" for one in others):
+        return BudgetSpentError(why, MORE_BUDGET)
+    return InductorBenchError(why)

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Hashable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from ..analysis.race import RacePlan
 from ..errors import InductorBenchError
-from ..launch.session import WorkerSession
 from ..records.run import Failure
-from ..records.tuning import Config, MeasuredKernel, TriedCandidate, Tuning
+from ..records.tuning import MeasuredKernel, TriedCandidate, Tuning
 from .candidates import Variants, described
 from .kernel_variants import triton_variants
 from .retuning import tune_in_step
 from .tuning import Building, Tuner
-from .workbench import LOAD_S, Workbench, failure_of
+from .workbench import Workbench, failure_of
 
 METHOD = "configs"
 ROUNDS = 20
@@ -28,17 +27,14 @@ class _OneConfigError(InductorBenchError):
     """There is nothing to list beside the kernel as it stands, which was measured."""
 
 
-@dataclass
 class ConfigTimer(Tuner):
-    """Times ``listed`` beside the kernel as it stands, in one race that nobody is dropped from."""
+    """Times what Inductor lists beside the kernel as it stands, in one race that nobody is dropped from."""
 
-    listed: tuple[Config, ...] = ()
-
-    def search(self, method: str) -> Building:
-        """As :meth:`Tuner.search`, which says what it yields and receives; there is nothing to search for."""
+    def _search(self, method: str) -> Building:
+        """As :meth:`Tuner._search`, which says what it yields and receives; there is nothing to search for."""
         self._open()
         default = self.candidates[0]
-        self._add(self.listed)
+        self._add(self.variants.propose("max"))
         jobs = [job for one in self.candidates if (job := self._job(one)) is not None]
         if jobs:
             self._note(self.candidates, (yield jobs))
@@ -48,7 +44,6 @@ class ConfigTimer(Tuner):
         _, result = self._race(entrants, plan)
         for candidate in entrants:
             candidate.last = True
-        self._drop(self.candidates)
         rows = [described(one, default, default) for one in self.candidates]
         rows = [replace(row, status="timed") if row.status == "finalist" else row for row in rows]
         default_s = statistics.median(result.runners[0].samples)
@@ -63,7 +58,13 @@ def list_configs(kernels: Mapping[Path, MeasuredKernel], work: Workbench) -> Ite
     """
     work.start_budget()
     measured: dict[Hashable, MeasuredKernel] = dict(kernels.items())
-    timers: dict[Hashable, Tuner] = {file: _make_timer(file, work) for file in kernels}
+    options = work.options
+    timers: dict[Hashable, Tuner] = {
+        file: ConfigTimer(
+            str(file.resolve()), _find_listed, work.worker, work.numbers, options.state, options.timeout_s
+        )
+        for file in kernels
+    }
     for name, outcome in tune_in_step(timers, METHOD, work.builders, work.is_over, work.progress):
         kernel = measured[name]
         if isinstance(outcome, _OneConfigError):
@@ -76,23 +77,14 @@ def list_configs(kernels: Mapping[Path, MeasuredKernel], work: Workbench) -> Ite
             yield failure_of(Path(kernel.file), outcome)
 
 
-def _make_timer(file: Path, work: Workbench) -> ConfigTimer:
-    options, path = work.options, str(file.resolve())
-
-    def open_file(number: int) -> tuple[Variants, WorkerSession]:
-        session, limit_s = work.worker(), options.timeout_s or LOAD_S
-        facts = session.ask({"do": "load", "number": number, "file": path}, limit_s)
-        if facts["language"] == "triton":
-            found = session.ask({"do": "candidates", "number": number}, limit_s)
-            variants = triton_variants(found)
-            timer.listed = tuple(variants.propose("max" if found["tuned"] else "default"))
-            if timer.listed:
-                return variants, session
-        session.ask({"do": "drop", "numbers": [number]}, limit_s)
-        raise _OneConfigError("it has one configuration")
-
-    timer = ConfigTimer(path, open_file, work.worker, work.numbers, options.state, options.timeout_s)
-    return timer
+def _find_listed(facts: dict[str, Any], candidates: Callable[..., dict[str, Any]]) -> Variants:
+    if facts["language"] == "triton":
+        found = candidates()
+        variants = triton_variants(found)
+        variants = replace(variants, max=variants.max if found["tuned"] else ())
+        if variants.propose("max"):
+            return variants
+    raise _OneConfigError("it has one configuration")
 
 
 def _of_one(kernel: MeasuredKernel, state: str) -> Tuning:

@@ -30,6 +30,8 @@ def _of_outputs(kernel: MeasuredKernel) -> Iterator[str]:
 def _of_device(kernel: MeasuredKernel) -> Iterator[str]:
     if "busy" in kernel.method or "no graph" in kernel.method:
         yield kernel.method.split("; ")[-1]
+    if "gaps" in kernel.method:
+        yield "torch.profiler sees no kernels here, so the gap between two launches, up to 0.5 µs, is in every time"
     if kernel.shared_device:
         yield f"{kernel.shared_device}: its times are mixed with these, so measure again when it is over"
     if kernel.throttled:

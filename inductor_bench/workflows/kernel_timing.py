@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 from ..analysis.occupancy import theoretical_occupancy
 from ..analysis.roofline import Work, judge_kernel
 from ..analysis.statistics import summarize
+from ..errors import InductorBenchError
 from ..records.run import Environment, Peaks
 from ..records.tuning import MeasuredKernel
 from ..source.recognition import require_standalone
@@ -82,9 +84,10 @@ def _take_times(work: Workbench, device: str) -> dict[str, Any]:
     times: dict[str, Any] = work.ask(MEASURE_S, do="measure", number=0, watch=device != "cpu")
     if times.get("throttled"):
         time.sleep(COOLING_S)
-        again: dict[str, Any] = work.ask(MEASURE_S, do="measure", number=0, watch=True)
-        if again.get("clock_mhz", 0.0) > times["clock_mhz"]:
-            return again
+        with contextlib.suppress(InductorBenchError):
+            again: dict[str, Any] = work.ask(MEASURE_S, do="measure", number=0, watch=True)
+            if again.get("clock_mhz", 0.0) > times["clock_mhz"]:
+                return again
     return times
 
 

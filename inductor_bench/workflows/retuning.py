@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import InductorBenchError
-from ..launch.session import WorkerLostError, WorkerSession
+from ..launch.session import WorkerLostError
 from ..records.run import Failure
 from ..records.tuning import MeasuredKernel, Tuning
 from ..source.standalone_edit import edit_standalone
@@ -20,7 +20,7 @@ from .kernel_advice import busy_notes
 from .kernel_variants import FixedKernel, Variants, find_variants
 from .progress import Progress
 from .tuning import Tuner
-from .workbench import LOAD_S, Workbench, failure_of
+from .workbench import Workbench, failure_of
 
 
 @dataclass
@@ -71,19 +71,15 @@ def _not_retuned(
 
 def make_tuner(file: Path, method: str, work: Workbench) -> Tuner:
     """What tunes the kernel of a file by that method; it loads the file when it begins."""
-    options, path = work.options, str(file.resolve())
 
-    def open_file(number: int) -> tuple[Variants, WorkerSession]:
-        session, limit_s = work.worker(), options.timeout_s or LOAD_S
-        facts = session.ask({"do": "load", "number": number, "file": path}, limit_s)
-        request = {"do": "candidates", "number": number, "wide": method == "exhaustive"}
-        variants = find_variants(facts, lambda: session.ask(request, limit_s))
+    def find(facts: dict[str, Any], candidates: Callable[..., dict[str, Any]]) -> Variants:
+        variants = find_variants(facts, lambda: candidates(wide=method == "exhaustive"))
         if isinstance(variants, FixedKernel):
-            session.ask({"do": "drop", "numbers": [number]}, limit_s)
             raise InductorBenchError(variants.why_none)
-        return variants, session
+        return variants
 
-    return Tuner(path, open_file, work.worker, work.numbers, options.state, options.timeout_s, work.is_over)
+    options = work.options
+    return Tuner(str(file.resolve()), find, work.worker, work.numbers, options.state, options.timeout_s, work.is_over)
 
 
 def _finish(one: _Retune, tuning: Tuning, load: float) -> Iterator[MeasuredKernel | Path]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import statistics
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,11 +19,11 @@ from ..errors import InductorBenchError
 from ..launch.session import WorkerLostError, WorkerSession
 from ..records.tuning import Config, Tuning
 from .builds import BUILD_S, SPENT, Built, Job
-from .candidates import BudgetSpentError, Candidate, Variants, described
+from .candidates import MORE_BUDGET, BudgetSpentError, Candidate, Variants, described, nothing_tried
 from .search import SEARCHES
+from .workbench import LOAD_S
 
 ANSWER_S = 120.0
-MORE_BUDGET = "give it more time with --budget"
 METHODS = tuple(SEARCHES)
 
 SCREENING = RacePlan(first_rounds=2, first_limit=1.25, later_rounds=2, final_rounds=4, most_final_rounds=4)
@@ -40,7 +40,7 @@ class Tuner:
 
     Args:
         file: the standalone file.
-        open_file: loads it under a number, and gives its kernel's variants and the worker that has loaded it.
+        find: the variants of its kernel, by the facts that the worker tells of it and what answers for candidates.
         worker: the worker that checks and times, a new one after it was lost.
         numbers: gives numbers that no other kernel has in that worker.
         state: whether cold or warm times are compared.
@@ -49,7 +49,7 @@ class Tuner:
     """
 
     file: str
-    open_file: Callable[[int], tuple[Variants, WorkerSession]]
+    find: Callable[[dict[str, Any], Callable[..., dict[str, Any]]], Variants]
     worker: Callable[[], WorkerSession]
     numbers: Iterator[int]
     state: str = "cold"
@@ -63,6 +63,16 @@ class Tuner:
     time_s: float = 0.0
 
     def search(self, method: str) -> Building:
+        """As :meth:`_search`; the worker keeps nothing of the kernel afterwards, whatever comes of it."""
+        try:
+            outcome = yield from self._search(method)
+        except InductorBenchError:
+            self._drop(self.loaded)
+            raise
+        self._drop(self.loaded)
+        return outcome
+
+    def _search(self, method: str) -> Building:
         """Searches by one of ``SEARCHES``.
 
         Yields:
@@ -151,8 +161,14 @@ class Tuner:
         """
         if self.is_over():
             raise BudgetSpentError(SPENT, MORE_BUDGET)
-        number = next(self.numbers)
-        self.variants, session = self.open_file(number)
+        session, number = self.worker(), next(self.numbers)
+        facts = session.ask({"do": "load", "number": number, "file": self.file}, self._limit(LOAD_S))
+        self.loaded_in, self.loaded = session, {number}
+
+        def candidates(**wanted: Any) -> Any:
+            return session.ask({"do": "candidates", "number": number, **wanted}, self._limit(LOAD_S))
+
+        self.variants = self.find(facts, candidates)
         self.candidates = [Candidate(self.variants.now, number, {}, relative=1.0)]
         self._begin_in(session)
 
@@ -161,7 +177,7 @@ class Tuner:
         session = self.worker()
         if session is not self.loaded_in:
             number = self.candidates[0].number
-            session.ask({"do": "load", "number": number, "file": self.file}, self._limit(ANSWER_S))
+            session.ask({"do": "load", "number": number, "file": self.file}, self._limit(LOAD_S))
             self._begin_in(session)
         return session
 
@@ -199,11 +215,11 @@ class Tuner:
             candidate.status, candidate.reason = "wrong", why
         return not candidate.status
 
-    def _drop(self, candidates: Sequence[Candidate]) -> None:
+    def _drop(self, numbers: Collection[int]) -> None:
         """Frees what the worker keeps for candidates that are not timed again."""
-        numbers = [one.number for one in candidates if one.number in self.loaded]
+        numbers = sorted(self.loaded.intersection(numbers))
         if numbers and self.loaded_in is not None and self.loaded_in.alive:
-            self.loaded -= set(numbers)
+            self.loaded = self.loaded.difference(numbers)
             with contextlib.suppress(WorkerLostError):  # then there is nothing left to free
                 self.loaded_in.ask({"do": "drop", "numbers": numbers}, self._limit(ANSWER_S))
 
@@ -226,7 +242,7 @@ class Tuner:
                 behind = ratio if ratio is not None else (runner.behind or 1.0) * ahead
                 candidate.relative = behind * (base.relative or 1.0)
             break
-        self._drop([one for one in self.candidates[1:] if one not in self._foremost(FINAL.finalists)])
+        self._drop({one.number for one in self.candidates[1:] if one not in self._foremost(FINAL.finalists)})
 
     def _foremost(self, count: int) -> list[Candidate]:
         """The fastest so far beside the default."""
@@ -245,7 +261,7 @@ class Tuner:
         while True:
             finalists = self._foremost(FINAL.finalists)
             if not finalists:
-                raise self._nothing_tried(method)
+                raise nothing_tried(method, self.candidates[1:])
             entrants, result = self._race([self.candidates[0], *finalists], FINAL)
             if result.contender is not None:
                 break
@@ -292,7 +308,6 @@ class Tuner:
         winner, default = result.runners[result.best], result.runners[0]
         contender = result.runners[result.contender if result.contender is not None else 0]
         default_s, best_s = (statistics.median(runner.samples) for runner in (default, winner))
-        self._drop(self.candidates)
         return Tuning(
             method=method,
             state=self.state,
@@ -306,14 +321,3 @@ class Tuner:
             ratio=contender.ratio,
             time_s=self.time_s,
         )
-
-    def _nothing_tried(self, method: str) -> InductorBenchError:
-        others = self.candidates[1:]
-        if not others:
-            what, hint = f"--autotune {method} has nothing else to try for this kernel", "try --autotune exhaustive"
-            return InductorBenchError(what, hint)
-        first = others[0]
-        why = f"none of {len(others)} candidates could be timed; the first: {first.status}, {first.reason}"
-        if all(one.status == "untried" for one in others):
-            return BudgetSpentError(why, MORE_BUDGET)
-        return InductorBenchError(why)

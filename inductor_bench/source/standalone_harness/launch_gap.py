@@ -23,15 +23,7 @@ from .timing import summarize
 from .timing_cuda import Bind, BoundCall, GpuTimer
 
 SAMPLES = 15
-PROFILED_CALLS = 64
-NUMBER = {"size_bytes": 4, "alignment": 256, "dtype": "float32", "device": "cuda", "values": {"kind": "zeros"}}
-VIEW = {"dtype": "float32", "itemsize": 4, "shape": [1], "stride": [1], "offset": 0}
-ADDITION = {
-    "storages": [NUMBER, NUMBER],
-    "arguments": [{"kind": "tensor", "tensor": {**VIEW, "storage": storage}} for storage in (0, 1)],
-    "mutated": [1],
-}
-"""The launch of a kernel that does next to nothing: it adds to one number and writes it elsewhere."""
+GAP_CALLS = 64  # under the profiler
 
 
 def measure_cuda(
@@ -65,21 +57,33 @@ _FIRST_GRAPHS: list[BoundCall] = []
 
 @functools.cache
 def _gap_on(device: int) -> dict[str, float]:
-    timer = GpuTimer(ADDITION, build_arguments(ADDITION, f"cuda:{device}"), _add)
-    calls = [_add(arguments) for arguments in timer.copies[:PROFILED_CALLS]]
-    _FIRST_GRAPHS.append(timer.bind(_add))
+    launch = _addition()
+    timer = GpuTimer(launch, build_arguments(launch, f"cuda:{device}"), _bind_addition)
+    if not timer.method.startswith("graphs"):
+        return {}
+    _FIRST_GRAPHS.append(timer.bind(_bind_addition))
     timer.cold(_FIRST_GRAPHS[-1])
-    call, gap = timer.bind(_add), {}
-    for state, take, each in (("cold", timer.cold, calls), ("warm", timer.warm, calls[:1] * PROFILED_CALLS)):
+    calls = [_bind_addition(arguments) for arguments in timer.copies[:GAP_CALLS]]
+    call, gap = timer.bind(_bind_addition), {}
+    for state, take, each in (("cold", timer.cold, calls), ("warm", timer.warm, calls[:1] * GAP_CALLS)):
         profiled = _profile_calls(timer, each, state == "cold")
         if len(profiled) < len(each):
             return {}
         slope_s = statistics.median(take(call) for _ in range(SAMPLES))
         gap[state] = max(slope_s - statistics.median(profiled), 0.0)
+    timer.flushed = timer.sink = None
     return gap
 
 
-def _add(arguments: Arguments) -> Callable[[], Any]:
+def _addition() -> dict[str, Any]:
+    """The launch of a kernel that does next to nothing: it adds to one number and writes it elsewhere."""
+    view = {"dtype": "float32", "itemsize": 4, "shape": [1], "stride": [1], "offset": 0}
+    number = {"size_bytes": 4, "alignment": 256, "dtype": "float32", "device": "cuda", "values": {"kind": "zeros"}}
+    arguments = [{"kind": "tensor", "tensor": {**view, "storage": storage}} for storage in (0, 1)]
+    return {"storages": [number, number], "arguments": arguments, "mutated": [1]}
+
+
+def _bind_addition(arguments: Arguments) -> Callable[[], Any]:
     source, target = arguments.args
     return lambda: torch.add(source, 1.0, out=target)
 

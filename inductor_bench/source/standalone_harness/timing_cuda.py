@@ -1,7 +1,7 @@
 """Times calls on a GPU, with their arguments out of the caches (cold) and in them (warm).
 
 Calls are unrolled in CUDA graphs of two lengths, and what counts is the slope between them: what a graph and an event
-cost is the same in both; the gap between two launches, which is in the slope, is taken off. A cold graph first reads
+cost is the same in both; the gap between two calls, which is in the slope, is taken off. A cold graph first reads
 more than the L2 holds and then calls with as many copies of the arguments as it has launches, so that none finds its
 own in the cache, however little of them it touches; what earlier calls wrote is written back meanwhile, as in a model.
 A warm graph calls with one copy.
@@ -26,7 +26,7 @@ from .arguments import Arguments, copy_arguments, mutated_storages, touched_byte
 WINDOW_S = 2e-3
 COLD_GRAPH_S = 4e-4
 L2_MULTIPLE = 3
-MOST_LAUNCHES = 160
+MOST_LAUNCHES = 96
 MOST_STORAGES = 4096  # over all copies
 MEMORY_SHARE = 0.4
 WARM_UP_S = 0.05
