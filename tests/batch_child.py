@@ -62,6 +62,7 @@ def main(words: list[str]) -> int:
         "fails": Failure("capture", "exit", "the program exited with code 1: ValueError: no"),
         "unknown": Failure("capture", "program", "timm has no model unknown"),
         "elsewhere": Failure("capture", "download", "it has to be downloaded"),
+        "unreachable": Failure("capture", "exit", "urllib.error.URLError: <urlopen error: no route to host>"),
         "offline": Failure("capture", "exit", "exited", log_tail="huggingface_hub.errors.OfflineModeIsEnabled: no"),
     }.get(name)
     if crowded or (name == "large" and (size or 0) > 2):

@@ -74,9 +74,10 @@ def make_run(folder: RunFolder, wall_s: tuple[float, float] = (10.8e-3, 2.2e-3),
 def retuned(file: str, method: str, device: str = "NVIDIA H200") -> MeasuredKernel:
     """A kernel that got as much faster as its name and the method say."""
     speedup = SPEEDUPS[Path(file).stem.split("_")[1]] * (1.5 if method == "exhaustive" else 1.0)
-    timing = summarize([1e-3] * 9)
+    default_s = next(time_s / calls for name, *_, calls, time_s in KERNELS if name == Path(file).stem)
+    timing = summarize([default_s] * 9)
     verdict = "faster" if speedup > 1 else "same"
-    tuning = Tuning(method, "cold", (), 3, 1e-3, 1e-3 / speedup, speedup, verdict, {"XBLOCK": 64})
+    tuning = Tuning(method, "cold", (), 3, default_s, default_s / speedup, speedup, verdict, {"XBLOCK": 64})
     return MeasuredKernel(Path(file).stem, "", file, "", device, {}, timing, timing, "", tuning=tuning)
 
 
@@ -125,6 +126,7 @@ def main(words: list[str]) -> int:
             return retuned(file, method)
 
         run_retunes.run_kernel = Engine(outcome)  # type: ignore[assignment]
+        run_retunes.visible_gpus = lambda: ("0",)
         options = BreakdownOptions((str(folder.path),), retune=RetuneOptions(method, top))
         run = run_retunes.retune_run(run, folder, options, Silent(), folder.save)
     return 1 if run.failures else 0

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import psutil
 import pytest
 from conftest import ROOT
 
@@ -68,6 +69,12 @@ def test_a_killed_holder_has_the_turn_no_longer(shared: Path) -> None:
         assert turn.held
     assert not turn.held
     other.communicate()
+
+
+def test_a_waiter_that_was_killed_counts_as_waiting_no_longer(shared: Path) -> None:
+    (shared / "waiting").touch()
+    with DeviceTurn():
+        assert not (shared / "waiting").exists()
 
 
 def test_where_nobody_shares_there_are_no_turns(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -138,12 +145,22 @@ PROGRAM = """
 
 
 @pytest.mark.parametrize(
-    ("mode", "while_compiling"), [("default", ["free", "ours", "free"]), ("max-autotune", ["ours", "ours", "ours"])]
+    ("mode", "variables", "while_compiling"),
+    [
+        ("default", {}, ["free", "ours", "free"]),
+        ("max-autotune", {}, ["ours", "ours", "ours"]),
+        ("default", {"TORCHINDUCTOR_MAX_AUTOTUNE": "1"}, ["ours", "ours", "ours"]),
+    ],
 )
-def test_a_program_leaves_the_turn_while_it_compiles(shared: Path, mode: str, while_compiling: list[str]) -> None:
+def test_a_program_leaves_the_turn_while_it_compiles(
+    shared: Path, mode: str, variables: dict[str, str], while_compiling: list[str]
+) -> None:
     (shared / "program.py").write_text(textwrap.dedent(PROGRAM))
     ran = subprocess.run(
-        [sys.executable, str(shared / "program.py"), mode], text=True, capture_output=True, env=dict(os.environ)
+        [sys.executable, str(shared / "program.py"), mode],
+        text=True,
+        capture_output=True,
+        env={**os.environ, **variables},
     )
     assert ran.returncode == 0, ran.stderr
     forward, benchmark, backward = while_compiling
@@ -187,6 +204,18 @@ def test_memory_that_ran_out_beside_another_is_tried_alone(tmp_path: Path, monke
     second = len(events) - 1 - events[::-1].index("begin crowded")
     assert events[second + 1] == "end crowded", "nothing began while it was tried again"
     assert events[:second].count("begin neighbour") == events[:second].count("end neighbour")
+
+
+def test_what_a_batch_left_that_was_killed_with_its_jobs_is_ended(tmp_path: Path) -> None:
+    killed, other, again = (LocalExecutor(("cpu",), False, lambda line: None) for _ in range(3))
+    killed.settle(tmp_path / "b", ())
+    with subprocess.Popen(["sleep", "60"], env=killed._environment("cpu", tmp_path)) as worker:
+        other.settle(tmp_path / "c", ())
+        assert worker.poll() is None
+        again.settle(tmp_path / "b", ())
+        assert not psutil.pid_exists(worker.pid)
+    for executor in (killed, other, again):
+        executor.close()
 
 
 def test_waiting_for_its_turn_takes_none_of_a_models_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

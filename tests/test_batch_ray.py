@@ -207,6 +207,26 @@ def test_without_ray(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert refused.value.hint == "pip install 'inductor-bench[ray]'"
 
 
+@pytest.mark.parametrize("silent", [True, False])
+def test_a_batch_that_was_killed_leaves_nothing(silent: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("ray")
+    from inductor_bench.launch import ray_cluster
+
+    (tmp_path / "scratch").mkdir()
+    (requests, theirs), (their_answers, answers) = os.pipe(), os.pipe()
+    os.close(their_answers)
+    if silent:
+        os.close(theirs)
+    closed: list[ray_cluster.Cluster] = []
+    monkeypatch.setattr(ray_cluster.Cluster, "connect", lambda self, address: None)
+    monkeypatch.setattr(ray_cluster.Cluster, "look", lambda self: self._say("began"))
+    monkeypatch.setattr(ray_cluster.Cluster, "close", lambda self: closed.append(self))
+    assert ray_cluster.main([str(requests), str(answers), "auto", str(tmp_path / "scratch")]) == 0
+    assert len(closed) == 1 and not (tmp_path / "scratch").exists()
+    for end in (requests, theirs)[: 1 if silent else 2]:
+        os.close(end)
+
+
 class LosesEverything:
     """An executor whose machines do not live long."""
 

@@ -111,6 +111,7 @@ def batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> BatchFolder:
     """Two models that were retuned, one of which waits for its host, and one that was not."""
     folder = BatchFolder(tmp_path / "b")
     models = []
+    monkeypatch.setattr(run_retunes, "visible_gpus", lambda: ("0",))
     for name, wall_s in (("one", (10.8e-3, 2.2e-3)), ("waits", (200e-3, 50e-3)), ("plain", (10.8e-3, 2.2e-3))):
         place = folder.run(name)
         made = make_run(place, wall_s)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
+import subprocess
+import time
 from pathlib import Path
 
 import psutil
 import pytest
 from conftest import ROOT
 
-from inductor_bench.errors import UsageError
+from inductor_bench.errors import InductorBenchError, UsageError
 from inductor_bench.launch import jobs
 from inductor_bench.records.batch import Batch, BatchModel
 from inductor_bench.store.batch import BatchFolder
@@ -67,7 +71,7 @@ def begun(tmp_path: Path) -> list[str]:
 
 def test_every_model_has_a_row_whatever_becomes_of_it(tmp_path: Path) -> None:
     listener = Listener()
-    found = run(tmp_path, "good|fails|crashes|half|elsewhere|offline|refused|unknown", listener)
+    found = run(tmp_path, "good|fails|crashes|half|elsewhere|offline|unreachable|refused|unknown", listener)
     assert statuses(found) == {
         "good": "done",
         "fails": "failed",
@@ -75,6 +79,7 @@ def test_every_model_has_a_row_whatever_becomes_of_it(tmp_path: Path) -> None:
         "half": "partial",
         "elsewhere": "skipped",
         "offline": "skipped",
+        "unreachable": "skipped",
         "refused": "failed",
         "unknown": "failed",
     }
@@ -88,7 +93,7 @@ def test_every_model_has_a_row_whatever_becomes_of_it(tmp_path: Path) -> None:
         assert row.log == f"logs/{name}.log" and (tmp_path / "b" / row.log).is_file()
     assert BatchFolder(tmp_path / "b").load().models == tuple(found.values())
     assert any(line.startswith("good: ") and "per iteration" in line for line in listener.said)
-    assert "2 of 8 done, 4 failed" in listener.stages[-1] and "left" in listener.stages[2]
+    assert "2 of 9 done, 4 failed" in listener.stages[-1] and "left" in listener.stages[2]
     assert not (tmp_path / "b" / ".work").exists()
 
 
@@ -189,6 +194,45 @@ def test_two_batches_on_one_folder(tmp_path: Path) -> None:
     assert statuses(run(tmp_path, "good")) == {"good": "done"}
 
 
+def test_a_batch_that_was_killed_before_it_began(tmp_path: Path) -> None:
+    (tmp_path / "b").mkdir()
+    for left in (".lock", ".batch.json.x1y2z3"):
+        (tmp_path / "b" / left).touch()
+    assert statuses(run(tmp_path, "good")) == {"good": "done"}
+    assert not list((tmp_path / "b").glob(".batch.json.*"))
+
+
+def test_a_batch_that_was_killed_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with subprocess.Popen(["true"]) as killed:
+        while psutil.Process(killed.pid).status() != psutil.STATUS_ZOMBIE:
+            time.sleep(0.01)
+        (tmp_path / "b").mkdir()
+        with (tmp_path / "b" / ".lock").open("w") as model_in_flight:
+            print(killed.pid, file=model_in_flight, flush=True)
+            fcntl.flock(model_in_flight, fcntl.LOCK_EX)
+            monkeypatch.setattr("inductor_bench.store.batch.time.sleep", lambda _: model_in_flight.close())
+            with BatchFolder(tmp_path / "b").locked():
+                assert model_in_flight.closed
+
+
+def test_a_file_system_without_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+
+    monkeypatch.setattr("inductor_bench.store.batch.fcntl.flock", refuse)
+    with pytest.raises(InductorBenchError, match=r"cannot lock .*Function not implemented"):
+        run(tmp_path, "good")
+
+
+@pytest.mark.parametrize("text", ["{", "[1]", '{"format": 1}'])
+def test_a_damaged_batch_says_what_is_left(text: str, tmp_path: Path) -> None:
+    run(tmp_path, "good")
+    (tmp_path / "b" / "batch.json").write_text(text)
+    with pytest.raises(InductorBenchError) as caught:
+        run(tmp_path, "good")
+    assert "RUN folders under models/ are whole" in caught.value.hint
+
+
 def test_folders_that_are_not_a_batch(tmp_path: Path) -> None:
     (tmp_path / "b").write_text("mine")
     with pytest.raises(UsageError, match="is not a folder"):
@@ -246,6 +290,7 @@ def test_devices(
         ((), ("0",), None, "there is no GPU 0"),
         (("0", "1"), ("2",), None, "there is no GPU 2"),
         (("0", "1"), ("0", "0"), None, "twice"),
+        ((), ("cpu", "cpu"), None, "twice"),
         (("0", "1"), (), 3, "--jobs 3 with 2 devices"),
         ((), (), 2, "--jobs 2 with 1 device:"),
     ],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import subprocess
 import sys
+from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
 import pytest
@@ -12,6 +13,8 @@ import torch
 from conftest import ROOT
 
 from inductor_bench.errors import InductorBenchError
+from inductor_bench.launch.jobs import OFFLINE
+from inductor_bench.worker import programs
 from inductor_bench.worker.zoo import DownloadNeededError, Example, build_model
 
 
@@ -121,6 +124,17 @@ def test_what_cannot_be_built_is_said(name: str, message: str, hint: str) -> Non
 def test_what_lies_elsewhere_is_refused(source: str, name: str) -> None:
     with pytest.raises(DownloadNeededError, match="has to be downloaded, and nothing is fetched"):
         build_model(source, name, 1, training=False)
+
+
+def test_a_factory_in_a_batch_fetches_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.hub, "download_url_to_file", torch.hub.download_url_to_file)
+    monkeypatch.setattr(sys, "path", sys.path.copy())
+    monkeypatch.setenv(*next(item for item in OFFLINE.items() if item[0] == programs.OFFLINE))
+    weights = f"torch.hub.load_state_dict_from_url('http://127.0.0.1:9/weights.pth', {str(tmp_path)!r})"
+    (tmp_path / "fetches.py").write_text(f"import torch\ndef weights():\n    return {weights}\n")
+    job = {"seed": 0, "device": "cpu", "training": False, "kind": "factory", "place": f"{tmp_path}/fetches.py:weights"}
+    with pytest.raises(DownloadNeededError, match=r"weights\.pth has to be downloaded, and nothing is fetched"):
+        programs.run_program(job)
 
 
 PROGRAM = """

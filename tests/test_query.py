@@ -208,6 +208,7 @@ def test_queries_without_rows(sql: str, form: str, batch: Path, ask: Ask) -> Non
         ("FROM kernel", "Table with name kernel does not exist", '"kernels"'),
         ("SELECT model::INT FROM models", "Could not convert", ""),
         ("SELECT $1", "parameters", ""),
+        ("SELECT INTERVAL 100000000 YEAR", "too large", ""),
         ("SET threads = 1", "has been locked", ""),
     ],
 )
@@ -250,6 +251,29 @@ def test_a_damaged_record_is_left_out(batch: Path, capsys: pytest.CaptureFixture
     assert entry.main(["query", str(batch), "SELECT DISTINCT model FROM kernels", "--format", "csv"]) == 0
     out, err = capsys.readouterr()
     assert out.split() == ["model", "two"] and err.count("\n") == 1 and f"left out: {record} is damaged" in err
+
+
+def test_a_number_that_cannot_be_is_left_out(batch: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("duckdb")
+    record = batch / "models" / "one" / "record.json"
+    record.write_text(record.read_text().replace('"registers": 32', '"registers": Infinity'))
+    assert entry.main(["query", str(batch), "SELECT DISTINCT model FROM kernels", "--format", "csv"]) == 0
+    out, err = capsys.readouterr()
+    assert out.split() == ["model", "two"] and f"left out: {record} is damaged" in err
+
+
+def test_names_that_are_no_utf8_and_numbers_beyond_all_types(batch: Path, ask: Ask) -> None:
+    stored = BatchFolder(batch).load()
+    odd = replace(stored.models[0].request, target="caf\udce9.py", batch_size=10**25)
+    BatchFolder(batch).save(replace(stored, models=(replace(stored.models[0], request=odd), *stored.models[1:])))
+    (row,) = json.loads(ask("SELECT target, batch_size FROM models WHERE model = 'one'"))
+    assert row == {"target": "caf\\udce9.py", "batch_size": None}
+    assert entry.main(["report", str(batch), "--no-plots"]) == 0 and (batch / "models.parquet").is_file()
+
+
+def test_a_query_typed_in_another_locale(ask: Ask) -> None:
+    typed = "SELECT 'Käse' AS word".encode().decode("ascii", "surrogateescape")
+    assert json.loads(ask(typed)) == [{"word": "Käse"}]
 
 
 def test_a_batch_with_nothing_measured(batch: Path, ask: Ask, capsys: pytest.CaptureFixture[str]) -> None:

@@ -37,6 +37,7 @@ def retune(
     folder: RunFolder, monkeypatch: pytest.MonkeyPatch, engine: Engine, method: str = "max", top: int = 10
 ) -> Run:
     monkeypatch.setattr(run_retunes, "run_kernel", engine)
+    monkeypatch.setattr(run_retunes, "visible_gpus", lambda: ("0",))
     options = BreakdownOptions((str(folder.path),), retune=RetuneOptions(method, top, 7.0), python="python3")
     found = run_retunes.retune_run(folder.load(), folder, options, Silent(), folder.save)
     assert folder.load() == found, "all of it is in the record"
@@ -80,6 +81,35 @@ def test_what_is_there_is_not_done_again(folder: RunFolder, monkeypatch: pytest.
     assert summary is not None and [row.speedup for row in summary.rows] == [3.0, 1.25], "the best of each kernel"
 
 
+@pytest.mark.parametrize("text", ["{", "5", '[{"name": 1}]', ""])
+def test_a_damaged_index_is_written_again(text: str, folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    index = folder.kernels / "kernels.json"
+    whole = index.read_text()
+    index.write_text(text)
+    options = RetuneOptions("max", 1, None)
+    assert run_retunes.has_retunes_left((), folder, options), "a batch goes on with it"
+
+    def write(folder: RunFolder) -> None:
+        index.write_text(whole)
+        raise InductorBenchError("written")  # what comes after it needs modules
+
+    monkeypatch.setattr(run_retunes, "extract_run", write)
+    (failure,) = retune(folder, monkeypatch, Engine()).failures
+    assert failure.message == "written"
+    assert [row.name for row in retune(folder, monkeypatch, Engine(), top=1).retunes] == ["triton_red_1"]
+
+
+def test_a_narrow_terminal_has_no_times_of_the_file_by_itself(
+    folder: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = retune(folder, monkeypatch, Engine(), top=2)
+    lines = text_of(run, 60).splitlines()
+    begin = next(index for index, line in enumerate(lines) if line.startswith("kernel  "))
+    assert lines[begin].split() == ["kernel", "calls", "time", "result", "saves"]
+    assert all(len(line) <= 60 for line in lines[begin : begin + 3])
+    assert lines[begin + 1].split() == ["triton_red_1", "3", "6.00", "ms", "2.00x", "3.00", "ms"]
+
+
 def test_an_interruption_keeps_what_was_retuned(folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     stop = Engine(lambda file, method: KeyboardInterrupt() if "poi" in file else retuned(file, method))
     with pytest.raises(KeyboardInterrupt):
@@ -95,17 +125,42 @@ def test_what_comes_to_nothing_has_its_reason(folder: RunFolder, monkeypatch: py
     def outcome(file: str, method: str) -> MeasuredKernel | Failure:
         if "red" in file:
             return Failure("kernel", "invalid", "nothing else to try", subject=file)
-        found = retuned(file, method, "NVIDIA L4" if "poi" in file else "NVIDIA H200")
+        found = retuned(file, method)
         return replace(found, tuning=None) if "mm" in file else found
 
     run = retune(folder, monkeypatch, Engine(outcome))
     problems = {one.name: one.row.problem for one in run.retunes}
     assert problems["triton_red_1"] == "nothing else to try"
-    assert problems["triton_poi_2"] == "it was retuned on NVIDIA L4, and the run was measured on NVIDIA H200"
+    assert problems["triton_poi_2"] == ""
     assert problems["aten_mm_0"] == UNFINISHED, "the budget did not last: it is tried again"
     engine = Engine()
     retune(folder, monkeypatch, engine)
     assert engine.begun == ["aten_mm_0"]
+
+
+def test_on_another_machine_nothing_is_final(folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = retune(folder, monkeypatch, Engine(lambda file, method: retuned(file, method, "NVIDIA L4")))
+    (failure,) = run.failures
+    assert "was measured on NVIDIA H200, and this is NVIDIA L4" in failure.message and "where it was" in failure.hint
+    assert {one.row.problem for one in run.retunes if one.file} == {UNFINISHED}
+    monkeypatch.setattr(run_retunes, "visible_gpus", tuple)
+    options = BreakdownOptions((str(folder.path),), retune=RetuneOptions("max", 2))
+    (failure,) = run_retunes.retune_run(run, folder, options, Silent(), folder.save).failures
+    assert failure.message == "the run was measured on NVIDIA H200, and there is no GPU here"
+    engine = Engine()
+    assert not retune(folder, monkeypatch, engine).failures and len(engine.begun) == 3
+
+
+def test_what_is_another_thing_by_itself_saves_nothing(folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    def slow(file: str, method: str) -> MeasuredKernel:
+        found = retuned(file, method)
+        assert found.tuning is not None
+        return replace(found, tuning=replace(found.tuning, default_s=0.1, best_s=0.05))
+
+    run = retune(folder, monkeypatch, Engine(slow), top=1)
+    (row,) = [one.row for one in run.retunes]
+    assert (row.verdict, row.speedup, row.saving_s) == ("faster", 2.0, 0.0)
+    assert row.caution.startswith("by itself it takes 50 times what it takes in the model")
 
 
 def test_an_engine_that_cannot_work_is_a_failure_until_it_can(

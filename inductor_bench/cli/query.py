@@ -48,7 +48,7 @@ def command(folder: Path, sql: str, form: str) -> int:
             console.note(note)
         if sql.strip():
             with _ended_by_signals():
-                answer = tables.ask(sql)
+                answer = tables.ask(_as_utf8(sql))
             _show(answer, form, console)
         elif form != "table":
             _show(listing(tables.tables), form, console)
@@ -58,6 +58,11 @@ def command(folder: Path, sql: str, form: str) -> int:
             drawing = console.drawing()
             print_lines(listing_screen(tables.tables, folder, width_of(drawing)), drawing)
     return EXIT_OK
+
+
+def _as_utf8(typed: str) -> str:
+    """What was typed, also where the locale is not that of the terminal."""
+    return typed.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
 @contextlib.contextmanager

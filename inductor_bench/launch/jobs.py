@@ -13,7 +13,9 @@ from .process import ProcessResult
 ENTRY = ("-m", "inductor_bench.cli.batched")
 """What an interpreter runs for a job: :mod:`inductor_bench.cli.batched`, with the descriptor of a lifeline first."""
 
-OFFLINE = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1"}
+OFFLINE = dict.fromkeys(
+    ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_DATASETS_OFFLINE", "INDUCTOR_BENCH_OFFLINE"), "1"
+)
 """Nothing is fetched while a batch runs."""
 
 CPU = "cpu"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 import sys
@@ -13,7 +14,7 @@ from pathlib import Path
 from ..store.device_turn import TURN, WAITING
 from . import jobs
 from .jobs import CPU, OFFLINE, Began, Ended, Event, Job
-from .process import ChildProcess
+from .process import MARK, ChildProcess, end_marked
 from .worker import expose_package, join_paths
 
 CORES_TO_OVERLAP = 8
@@ -64,6 +65,7 @@ class LocalExecutor:
     _running: list[_Running] = field(default_factory=list)
     _news: list[Event] = field(default_factory=list)
     _lifeline: tuple[int, ...] = ()
+    _mark: str = ""
 
     @property
     def slots(self) -> int:
@@ -72,6 +74,8 @@ class LocalExecutor:
     def settle(self, work: Path, inherited: Sequence[int]) -> None:
         self._lifeline = os.pipe()  # it breaks when this process ends, however it does
         self._work, self._inherited = work, (self._lifeline[0], *inherited)
+        self._mark = os.environ.get(MARK, "") + hashlib.sha256(os.fsencode(work.resolve())).hexdigest()
+        end_marked(self._mark)  # what a batch left that was killed together with its jobs
 
     def takes(self, job: Job) -> bool:
         return self._place(job) is not None
@@ -130,7 +134,8 @@ class LocalExecutor:
 
     def _environment(self, device: str, waiting: Path) -> dict[str, str]:
         path = join_paths(expose_package(self._work), os.environ.get("PYTHONPATH"))
-        environment: Mapping[str, str] = {**os.environ, **OFFLINE, "PYTHONPATH": path, "PYTHONUNBUFFERED": "1"}
+        ours = {**OFFLINE, MARK: self._mark, "PYTHONPATH": path, "PYTHONUNBUFFERED": "1"}
+        environment: Mapping[str, str] = {**os.environ, **ours}
         if device == CPU:
             return dict(environment)
         turn = {

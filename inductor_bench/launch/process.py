@@ -169,11 +169,16 @@ def end_process_tree(child: subprocess.Popen[str], mark: str) -> None:
     finally:  # an impatient second Ctrl-C comes by here too
         _signal_group(child.pid, signal.SIGKILL)
         child.wait()
-        strays = _marked(mark)
-        for process in strays:
-            with contextlib.suppress(psutil.Error):
-                process.kill()
-        psutil.wait_procs(strays, timeout=GRACE_S)
+        end_marked(mark)
+
+
+def end_marked(mark: str) -> None:
+    """Ends every process whose mark begins with this one."""
+    strays = _marked(mark)
+    for process in strays:
+        with contextlib.suppress(psutil.Error):
+            process.kill()
+    psutil.wait_procs(strays, timeout=GRACE_S)
 
 
 def _marked(mark: str) -> list[psutil.Process]:

@@ -1,8 +1,8 @@
-"""The one file that imports Ray: a process between a batch and a cluster, ``… REQUESTS ANSWERS ADDRESS``.
+"""The one file that imports Ray: a process between a batch and a cluster, ``… REQUESTS ANSWERS ADDRESS SCRATCH``.
 
 Ray's own process may hang or be ended by Ray where a cluster cannot be reached or dies; the batch's must not. Requests
 are lines of JSON on a file descriptor, each a job, and so are the answers; see :mod:`.ray_executor`. Once the requests
-end, so does all that runs on the cluster.
+end, so does all that runs on the cluster, and the scratch folder goes, which a batch that was killed cannot remove.
 """
 
 from __future__ import annotations
@@ -174,26 +174,32 @@ def _first_line(error: BaseException) -> str:
 
 def main(arguments: list[str]) -> int:
     requests, answers = int(arguments[0]), int(arguments[1])
-    with os.fdopen(answers, "w") as stream:
+    with contextlib.suppress(BrokenPipeError), os.fdopen(answers, "w") as stream:
         cluster = Cluster(stream)
         try:
             cluster.connect(arguments[2])
         except (ConnectionError, ValueError, RuntimeError, RayError) as error:
             stream.write(json.dumps({"what": "refused", "message": str(error).strip()}) + "\n")
             return 1
-        pending = b""
-        while True:
-            if select.select([requests], [], [], LOOK_S)[0]:
-                data = os.read(requests, 1 << 20)
-                if not data:
-                    break
-                *lines, pending = (pending + data).split(b"\n")
-                for line in lines:
-                    cluster.start(json.loads(line))
-            cluster.look()
-            cluster.tend()
+        with contextlib.suppress(BrokenPipeError):  # the batch was killed
+            _serve(cluster, requests)
         cluster.close()
+        shutil.rmtree(arguments[3], ignore_errors=True)
     return 0
+
+
+def _serve(cluster: Cluster, requests: int) -> None:
+    pending = b""
+    while True:
+        if select.select([requests], [], [], LOOK_S)[0]:
+            data = os.read(requests, 1 << 20)
+            if not data:
+                return
+            *lines, pending = (pending + data).split(b"\n")
+            for line in lines:
+                cluster.start(json.loads(line))
+        cluster.look()
+        cluster.tend()
 
 
 if __name__ == "__main__":

@@ -56,10 +56,10 @@ class RayExecutor:
         request_read, self._requests = os.pipe()
         self._answers, answer_write = os.pipe()
         folder = Path(self._scratch.name)
-        module = f"{__package__}.ray_cluster"
+        words = [str(request_read), str(answer_write), self._address, str(folder)]
         try:
             self._child: ChildProcess | None = ChildProcess(
-                [sys.executable, "-m", module, str(request_read), str(answer_write), self._address],
+                [sys.executable, "-m", f"{__package__}.ray_cluster", *words],
                 environment=worker_environment(folder, {**os.environ, "RAY_gcs_rpc_server_reconnect_timeout_s": "20"}),
                 log=folder / "ray.log",
                 inherited=(request_read, answer_write),

@@ -11,6 +11,9 @@ from .failure import Failure
 from .tuning import MeasuredKernel, Tuning
 
 FASTER = "faster"
+LIKENESS = 3.0
+"""How many times longer or shorter a kernel may take by itself than in the model, for a projection onto it."""
+
 UNFINISHED = "it was not retuned to the end"
 
 
@@ -53,8 +56,9 @@ class Retune:
 class RetuneRow(NamedTuple):
     """The figures of a retune. ``problem`` says why there are none, ``caution`` what is wrong with their measurement.
 
-    ``tuned_default_s`` and ``tuned_best_s`` are of one cold call of the standalone file. ``saving_s`` is a projection,
-    for one iteration of the model, see :func:`projected_saving_s`.
+    ``tuned_default_s`` and ``tuned_best_s`` are of one cold call of the standalone file. ``saving_s`` is a projection
+    for one iteration of the model: as if the kernel got as much faster there as its file did by itself. It is 0 where
+    that was not surely faster, or where it takes another time by itself than in the model, beyond ``LIKENESS``.
     """
 
     name: str
@@ -80,21 +84,14 @@ class RetuneRow(NamedTuple):
 
     def tuned(self, default_s: float, best_s: float, speedup: float, verdict: str) -> RetuneRow:
         """The row with what came of it."""
-        return self._replace(
-            tuned_default_s=default_s,
-            tuned_best_s=best_s,
-            speedup=speedup,
-            verdict=verdict,
-            saving_s=projected_saving_s(self.time_s, verdict, speedup),
-        )
-
-
-def projected_saving_s(time_s: float, verdict: str, speedup: float) -> float:
-    """What is saved of ``time_s`` in a model if the kernel gets as much faster there as its file did by itself.
-
-    Only what was surely faster counts.
-    """
-    return time_s * (1 - 1 / speedup) if verdict == FASTER else 0.0
+        row = self._replace(tuned_default_s=default_s, tuned_best_s=best_s, speedup=speedup, verdict=verdict)
+        if verdict != FASTER:
+            return row._replace(saving_s=0.0)
+        factor = default_s * self.calls / self.time_s
+        if not 1 / LIKENESS <= factor <= LIKENESS:
+            why = f"by itself it takes {factor:.2g} times what it takes in the model, so that nothing is projected"
+            return row._replace(saving_s=0.0, caution="; ".join(filter(None, [why, self.caution])))
+        return row._replace(saving_s=self.time_s * (1 - 1 / speedup))
 
 
 def best_of_each(rows: Iterable[RetuneRow]) -> tuple[RetuneRow, ...]:

@@ -19,6 +19,9 @@ PROJECTION = (
     "counts as nothing"
 )
 TITLES = ("kernel", "calls", "time", "alone", "retuned", "result", "saves")
+BY_ITSELF = ("alone", "retuned")
+ROOMY = 80
+"""Where there are fewer columns the table has no times of the file by itself."""
 
 
 def saving_words(summary: RetuneSummary, whole_s: float) -> str:
@@ -99,11 +102,13 @@ def retune_lines(run: Run, width: int, top: int) -> Iterator[Line]:
 
 def _table(shown: list[RetuneRow], width: int) -> Iterator[Line]:
     gap = 2
-    fixed = [Column(title, 5 if title == "calls" else 9) for title in TITLES[1:]]
+    titles = [title for title in TITLES if width >= ROOMY or title not in BY_ITSELF]
+    fixed = [Column(title, 5 if title == "calls" else 9) for title in titles[1:]]
     room = max(16, width - sum(column.width + gap for column in fixed))
     columns = [Column(TITLES[0], room, False), *fixed]
     yield header(columns, gap)
     shorts = names.unique((found.name for found in shown), room)
     for found in shown:
         style = "good" if found.verdict == FASTER else ""
-        yield [Word(row(columns, [shorts[found.name], *retune_cells(found)], gap), style)]
+        cells = dict(zip(TITLES, (shorts[found.name], *retune_cells(found)), strict=True))
+        yield [Word(row(columns, [cells[title] for title in titles], gap), style)]

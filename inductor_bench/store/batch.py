@@ -10,10 +10,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
+
 from ..errors import InductorBenchError, UsageError
 from ..records.batch import Batch
 from . import codec
-from .files import read_json, write_json
+from .files import read_json, unfinished, write_json
 from .folder import RunFolder
 
 BATCH = "batch.json"
@@ -54,6 +56,11 @@ class BatchFolder:
     def exists(self) -> bool:
         return self.record.is_file()
 
+    def is_new(self) -> bool:
+        """Whether nothing is there but what a batch left that was killed before it began."""
+        left = {self._lock, *unfinished(self.record)}
+        return not self.path.exists() or left.issuperset(self.path.iterdir())
+
     def save(self, batch: Batch) -> None:
         """Writes ``batch.json`` atomically."""
         write_json(self.record, codec.encode(batch))
@@ -66,7 +73,10 @@ class BatchFolder:
         """
         if not self.exists():
             raise InductorBenchError(f"{self.path} holds no {BATCH}", "give a folder that `inductor-bench batch` wrote")
-        data = read_json(self.record)
+        try:
+            data = read_json(self.record)
+        except InductorBenchError as error:
+            raise InductorBenchError(error.message, error.hint or _DAMAGED) from error
         number = data.get("format") if isinstance(data, dict) else None
         if not isinstance(number, int):
             raise InductorBenchError(f"{self.record} is not a batch of inductor-bench", _DAMAGED)
@@ -93,13 +103,15 @@ class BatchFolder:
         """
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            descriptor = os.open(self.path / ".lock", os.O_RDWR | os.O_CREAT, 0o666)
+            descriptor = os.open(self._lock, os.O_RDWR | os.O_CREAT, 0o666)
         except OSError as error:
             raise InductorBenchError(f"cannot write {self.path}: {error.strerror or error}") from error
         try:
             self._take(descriptor)
             os.truncate(descriptor, 0)
             os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+            for left in unfinished(self.record):
+                left.unlink(missing_ok=True)
             yield descriptor
         finally:
             os.close(descriptor)
@@ -107,7 +119,7 @@ class BatchFolder:
     def is_locked(self) -> bool:
         """Whether a batch writes this folder now."""
         try:
-            with (self.path / ".lock").open() as stream:
+            with self._lock.open() as stream:
                 fcntl.flock(stream, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
             return True
@@ -115,13 +127,17 @@ class BatchFolder:
             return False
         return False
 
+    @property
+    def _lock(self) -> Path:
+        return self.path / ".lock"
+
     def _take(self, descriptor: int) -> None:
         deadline = time.monotonic() + PATIENCE_S
         while True:
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 return
-            except OSError:
+            except BlockingIOError:
                 owner = os.pread(descriptor, 32, 0).decode(errors="replace").strip()
                 if _is_alive(owner) or time.monotonic() > deadline:
                     raise UsageError(
@@ -129,13 +145,15 @@ class BatchFolder:
                         "wait for it, or choose another folder with -o",
                     ) from None
                 time.sleep(0.1)
+            except OSError as error:
+                message = f"cannot lock {self._lock}: {error.strerror or error}"
+                raise InductorBenchError(message, "choose a folder on another file system with -o") from error
 
 
 def _is_alive(pid: str) -> bool:
     try:
-        os.kill(int(pid), 0)
-    except (ValueError, ProcessLookupError):
-        return False
-    except PermissionError:
+        return bool(psutil.Process(int(pid)).status() != psutil.STATUS_ZOMBIE)  # killed, and not yet collected
+    except psutil.AccessDenied:
         return True
-    return True
+    except (ValueError, psutil.Error):
+        return False

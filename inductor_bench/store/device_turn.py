@@ -63,16 +63,14 @@ class DeviceTurn:
             os.close(lock)
 
     def _wait(self, lock: int) -> None:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return
-        except BlockingIOError:
-            pass
         marker = Path(self._waiting) if self._waiting else None
-        if marker is not None:
-            marker.touch()
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if marker is not None:
+                    marker.touch()
+                fcntl.flock(lock, fcntl.LOCK_EX)
         finally:
             if marker is not None:
-                marker.unlink(missing_ok=True)
+                marker.unlink(missing_ok=True)  # also one of a process of this model that was killed while it waited

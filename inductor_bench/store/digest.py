@@ -15,7 +15,7 @@ from ..errors import InductorBenchError
 from ..records.batch import DONE, MEASURED, PARTIAL, Batch, BatchModel
 from ..records.category import Category
 from ..records.corpus import Corpus, CorpusGraph, CorpusKernel, CorpusModel
-from ..records.retune import UNFINISHED, RetuneRow, by_kernel, projected_saving_s
+from ..records.retune import UNFINISHED, RetuneRow, by_kernel
 from . import schema
 from .batch import BatchFolder
 from .files import read_json
@@ -24,7 +24,7 @@ _READERS = 4
 FEW = 16
 """So many records are read by this process alone."""
 
-_DAMAGED = (KeyError, TypeError, ValueError, AttributeError)
+_DAMAGED = (KeyError, TypeError, ValueError, AttributeError, ArithmeticError)
 
 
 def read_corpus(folder: BatchFolder, batch: Batch) -> Corpus:
@@ -146,7 +146,7 @@ def _tuned(kernel: CorpusKernel, file: str | None, tuned: Mapping[str, RetuneRow
         tuned_best_s=found.tuned_best_s,
         speedup=found.speedup,
         verdict=found.verdict,
-        saving_s=projected_saving_s(kernel.time_s, own.verdict, own.speedup or 1.0) if own is not None else None,
+        saving_s=own.saving_s * kernel.time_s / own.time_s if own is not None and own.saving_s is not None else None,
     )
 
 

@@ -63,6 +63,11 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
                 os.unlink(temporary)
 
 
+def unfinished(path: Path) -> list[Path]:
+    """What processes that were killed had written of a file until then."""
+    return list(path.parent.glob(f".{path.name}.*"))
+
+
 def write_json(path: Path, value: Any) -> None:
     """Writes JSON with two-space indentation, atomically. ``value`` is what ``codec.encode`` returns."""
     write_text(path, json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n")

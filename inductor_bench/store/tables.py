@@ -66,7 +66,7 @@ def ask(tables: Sequence[Table], sql: str) -> Answer:
             if result is None:  # nothing but comments
                 return Answer((), [])
             return Answer(tuple(column[0] for column in result.description or ()), result.fetchall())
-        except duckdb.Error as error:
+        except (duckdb.Error, OverflowError) as error:  # of a value that Python has no type for
             message, *more = _lines(error)
             hint = READ_ONLY if isinstance(error, duckdb.PermissionException) else " ".join(more)
             raise UsageError(message, hint or "without a query, the tables and their columns are listed") from error
@@ -99,20 +99,29 @@ def _source(connection: Any, table: Table) -> Iterator[str]:
 
     # A NaN is read as NULL, so that whole numbers that are not all known come through floats.
     arrays = {
-        column.name: numpy.array(column.values, dtype=object if column.type == TEXT else float)
+        column.name: numpy.array([_readable(value) for value in column.values], dtype=object)
+        if column.type == TEXT
+        else numpy.array(column.values, dtype=float)
         for column in table.columns
     }
     connection.register(_SOURCE, arrays)
     try:
-        casts = (f"CAST({_name(column.name)} AS {column.type}) AS {_name(column.name)}" for column in table.columns)
+        casts = (f"TRY_CAST({_name(column.name)} AS {column.type}) AS {_name(column.name)}" for column in table.columns)
         yield f"SELECT {', '.join(casts)} FROM {_SOURCE}"
     finally:
         connection.unregister(_SOURCE)
 
 
+def _readable(value: object) -> object:
+    """A text with what UTF-8 lacks, as of a path with other bytes in its name, written out."""
+    if isinstance(value, str) and not value.isascii():
+        return value.encode("utf-8", "backslashreplace").decode()
+    return value
+
+
 def _lines(error: Exception) -> list[str]:
-    """DuckDB's message: what is wrong, then what it proposes; less the query, which was just typed."""
-    text = str(error).split("\nLINE ")[0]
+    """DuckDB's message: what is wrong, then what it proposes; less the query, which was just typed, and tracebacks."""
+    text = str(error).split("\nLINE ")[0].split("\nTraceback ")[0]
     return [line.strip() for line in text.splitlines() if line.strip()] or [type(error).__name__]
 
 

@@ -27,7 +27,8 @@ class SharedDevice:
         Args:
             mode: of ``torch.compile``; those that look for the best kernel measure all the time.
         """
-        if self._turn.is_shared and not (mode or "").startswith("max-autotune") and not upstream.benchmarks_elsewhere():
+        searches = (mode or "").startswith("max-autotune") or upstream.searches()
+        if self._turn.is_shared and not searches and not upstream.benchmarks_elsewhere():
             upstream.on_compiling(self._leave, self._turn.take)
             upstream.around_use_while_compiling(self._using)
 

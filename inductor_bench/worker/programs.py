@@ -8,6 +8,7 @@ path where a reason for people is left, as JSON, when the program cannot be run.
 from __future__ import annotations
 
 import importlib.util
+import os
 import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     import torch
 
 STEPS = 3
+OFFLINE = "INDUCTOR_BENCH_OFFLINE"
+"""Set where nothing may be fetched."""
 
 
 def main(arguments: list[str]) -> int:
@@ -47,6 +50,8 @@ def run_program(job: dict[str, Any]) -> None:
     training = job["training"]
     shared = SharedDevice()
     if job["kind"] == "factory":
+        if os.environ.get(OFFLINE):
+            torch.hub.download_url_to_file = _refuse_download
         shared.use()
         example = Example(*_call_factory(job["place"]))
     else:
@@ -94,6 +99,10 @@ def _backward(loss: torch.Tensor) -> None:
             "the factory's output needs no gradient, so there is nothing to train", "use --inference"
         )
     loss.backward()
+
+
+def _refuse_download(url: str, *_: object, **__: object) -> None:
+    raise DownloadNeededError(f"{url} has to be downloaded, and nothing is fetched", "download it before")
 
 
 def _call_factory(place: str) -> tuple[Callable[..., Any], tuple[Any, ...]]:

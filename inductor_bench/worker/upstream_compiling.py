@@ -50,6 +50,13 @@ def _surround(owner: Any, name: str, using: Callable[[], AbstractContextManager[
     setattr(owner, name, surrounded)
 
 
+def searches() -> bool:
+    """Whether the compiler looks for the best kernel in every mode, as an environment variable may say. (2.11, 2.13)"""
+    from torch._inductor import config
+
+    return bool(config.max_autotune or config.max_autotune_gemm)
+
+
 def benchmarks_elsewhere() -> bool:
     """Whether the compiler measures on the GPU in other processes, where nobody can see when. (2.11, 2.13)"""
     from torch._inductor import config

@@ -169,8 +169,7 @@ def _check_folder(folder: BatchFolder, options: BatchOptions) -> None:
         raise UsageError(f"{path} exists and is not a folder", "choose another folder with -o")
     if folder.exists() and not options.resume:
         raise UsageError(f"{path} holds an earlier batch", "leave --no-resume away, or choose another folder with -o")
-    ours = folder.exists() or not path.exists() or not {item.name for item in path.iterdir()} - {".lock"}
-    if not ours:
+    if not (folder.exists() or folder.is_new()):
         raise UsageError(f"{path} is not empty and is not a batch", "choose another folder with -o")
 
 

@@ -26,7 +26,9 @@ _MEMORY = re.compile(r"[Oo]ut of memory|OutOfMemoryError|MemoryError|can't alloc
 _TAKEN = re.compile(r"CUDA-capable device\(s\) is/are busy")
 """Of a GPU that lets one process in at a time."""
 
-_DOWNLOAD = re.compile(r"OfflineModeIsEnabled|LocalEntryNotFoundError|HF_HUB_OFFLINE|[Oo]ffline mode")
+_DOWNLOAD = re.compile(
+    r"OfflineModeIsEnabled|LocalEntryNotFoundError|HF_HUB_OFFLINE|[Oo]ffline mode|urllib\.error\.URLError"
+)
 
 
 def make_job(

@@ -22,6 +22,8 @@ def find_devices(asked: Sequence[str], jobs: int | None, requests: Sequence[Mode
     Raises:
         UsageError: a device is not there or is named twice, or there are more jobs than devices.
     """
+    if len(set(asked)) < len(asked):
+        raise UsageError("--devices names a device twice", "two models on one device would share its time")
     there = () if requests and all(request.device == CPU for request in requests) else visible_gpus()
     if asked and there:
         strange = [device for device in asked if device not in there]
@@ -29,8 +31,6 @@ def find_devices(asked: Sequence[str], jobs: int | None, requests: Sequence[Mode
             raise UsageError(f"there is no GPU {strange[0]}", f"there are {', '.join(there)}; --device cpu is the CPU")
     elif asked and list(asked) != [CPU]:
         raise UsageError(f"there is no GPU {asked[0]}", "leave --devices away to measure on the CPU")
-    if len(set(asked)) < len(asked):
-        raise UsageError("--devices names a device twice", "two models on one device would share its time")
     devices = tuple(asked) or there or (CPU,)
     if jobs is not None and jobs > len(devices):
         raise UsageError(

@@ -14,6 +14,7 @@ from ..store import codec
 from ..store.device_turn import DeviceTurn
 from ..store.files import read_json
 from ..store.folder import RunFolder
+from .batch_devices import visible_gpus
 from .extract import extract_run
 from .kernel import run_kernel
 from .kernel_rows import ExtractedKernel
@@ -42,6 +43,7 @@ def retune_run(
     run = replace(run, failures=tuple(failure for failure in run.failures if failure.stage != STAGE))
     state = _Retunes(run, folder, keep)
     try:
+        _check_gpu(run)
         state.ask(options.retune, progress)
         if state.files:
             request = KernelOptions(
@@ -70,9 +72,16 @@ def _left(known: Iterable[RetuneRow], folder: RunFolder, options: RetuneOptions)
 
 
 def _dearest(folder: RunFolder, options: RetuneOptions) -> list[Retune]:
-    """The kernels that take most time in the graphs together, dearest first; each once, however many launch it."""
+    """The kernels that take most time in the graphs together, dearest first; each once, however many launch it.
+
+    Raises:
+        InductorBenchError: the index of their files is missing or damaged.
+    """
     groups: dict[str, list[ExtractedKernel]] = defaultdict(list)
-    for row in read_json(folder.kernels / INDEX):
+    index = read_json(folder.kernels / INDEX)
+    if not isinstance(index, list):
+        raise InductorBenchError(f"{folder.kernels / INDEX} is not a list of kernels")
+    for row in index:
         kernel = codec.decode(ExtractedKernel, row)
         if kernel.time_s:
             groups[kernel.kernel_id].append(kernel)
@@ -97,9 +106,10 @@ def _row(kernels: Sequence[ExtractedKernel], method: str) -> Retune:
 
 
 def _are_written(folder: RunFolder, options: RetuneOptions) -> bool:
-    if not (folder.kernels / INDEX).is_file():
+    try:
+        return all((folder.path / row.file).is_file() for row in _dearest(folder, options) if row.file)
+    except InductorBenchError:
         return False
-    return all((folder.path / row.file).is_file() for row in _dearest(folder, options) if row.file)
 
 
 class _Retunes:
@@ -124,12 +134,16 @@ class _Retunes:
         self._store(*asked)
 
     def put(self, found: MeasuredKernel | Failure) -> None:
-        """Takes what came of a file."""
+        """Takes what came of a file.
+
+        Raises:
+            InductorBenchError: this is another machine than the run was measured on.
+        """
         row = self._waiting[found.subject if isinstance(found, Failure) else found.file]
-        failure = found if isinstance(found, Failure) else _misplaced(found, self.run.environment)
-        if failure is not None:
-            row = replace(row, failure=replace(failure, stage=STAGE, subject=row.name))
-        elif isinstance(found, MeasuredKernel):
+        if isinstance(found, Failure):
+            row = replace(row, failure=replace(found, stage=STAGE, subject=row.name))
+        else:
+            _check_device(found.device, self.run.environment)
             row = replace(row, kernel=replace(found, file=row.file or ""))
         self._store(row)
 
@@ -144,10 +158,15 @@ class _Retunes:
         self._keep(self.run)
 
 
-def _misplaced(kernel: MeasuredKernel, measured: Environment) -> Failure | None:
-    """Why a retune says nothing about the run: it was made on another machine."""
-    there = [device for device in (measured.accelerator, measured.cpu) if device]
-    if not there or kernel.device in there:
-        return None
-    message = f"it was retuned on {kernel.device}, and the run was measured on {there[0]}"
-    return Failure(STAGE, "elsewhere", message, "retune it where it was measured")
+def _check_device(device: str, measured: Environment) -> None:
+    there = [name for name in (measured.accelerator, measured.cpu) if name]
+    if there and device not in there:
+        message = f"the run was measured on {there[0]}, and this is {device}: a retune here says nothing about it"
+        raise InductorBenchError(message, "retune it where it was measured")
+
+
+def _check_gpu(run: Run) -> None:
+    on_gpu = any(module.device != "cpu" for module in run.modules if module.kernels)
+    if on_gpu and not visible_gpus():
+        message = f"the run was measured on {run.environment.accelerator or 'a GPU'}, and there is no GPU here"
+        raise InductorBenchError(message, "retune it where it was measured")
