@@ -143,6 +143,16 @@ def test_the_corpus_has_the_retunes_as_the_records_have_them(batch: BatchFolder)
     assert {group.speedup for group in group_kernels(corpus, by_family)} == {2.0, 1.25, 1.0}
 
 
+@pytest.mark.parametrize("status", ["running", "waiting"])
+def test_a_model_in_its_retune_is_shown_as_measured(batch: BatchFolder, status: str) -> None:
+    stored = batch.load()
+    batch.save(replace(stored, models=tuple(replace(model, status=status) for model in stored.models)))
+    corpus = read_corpus(batch, batch.load())
+    assert [model.model.status for model in corpus.models] == ["measured", "measured", status]
+    assert [bool(model.graphs) for model in corpus.models] == [True, True, False], "the last may be half written"
+    assert corpus.batch.count("measured") == 2
+
+
 def test_every_form_shows_them(batch: BatchFolder, capsys: pytest.CaptureFixture[str]) -> None:
     assert entry.main(["report", str(batch.path), "--no-plots"]) == 0
     shown = capsys.readouterr().out

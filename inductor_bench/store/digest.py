@@ -6,13 +6,14 @@ import contextlib
 import gc
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
 from itertools import repeat
 from os import cpu_count
 from pathlib import Path
 from typing import Any
 
 from ..errors import InductorBenchError
-from ..records.batch import DONE, MEASURED, PARTIAL, Batch, BatchModel
+from ..records.batch import DONE, MEASURED, PARTIAL, RUNNING, WAITING, Batch, BatchModel
 from ..records.category import Category
 from ..records.corpus import Corpus, CorpusGraph, CorpusKernel, CorpusModel
 from ..records.retune import UNFINISHED, RetuneRow, by_kernel
@@ -31,9 +32,11 @@ def read_corpus(folder: BatchFolder, batch: Batch) -> Corpus:
     """The corpus of a batch. A record that cannot be read is a model with a problem."""
     models: Sequence[BatchModel] = batch.models
     if len(models) <= FEW:
-        return Corpus(batch, tuple(_read_model(model, folder.path) for model in models))
-    with ProcessPoolExecutor(min(_READERS, cpu_count() or 1), initializer=gc.disable) as pool:
-        return Corpus(batch, tuple(pool.map(_read_model, models, repeat(folder.path), chunksize=8)))
+        found = tuple(_read_model(model, folder.path) for model in models)
+    else:
+        with ProcessPoolExecutor(min(_READERS, cpu_count() or 1), initializer=gc.disable) as pool:
+            found = tuple(pool.map(_read_model, models, repeat(folder.path), chunksize=8))
+    return Corpus(replace(batch, models=tuple(each.model for each in found)), found)
 
 
 @contextlib.contextmanager
@@ -47,12 +50,17 @@ def without_collection() -> Iterator[None]:
 
 
 def _read_model(model: BatchModel, folder: Path) -> CorpusModel:
-    if model.status not in (MEASURED, DONE, PARTIAL):
+    begun = model.status in (RUNNING, WAITING) and model.run is not None
+    if not begun and model.status not in (MEASURED, DONE, PARTIAL):
         return CorpusModel(model)
     try:
-        return read_digest(model, BatchFolder(folder).run(model.request.name).record)
+        found = read_digest(model, BatchFolder(folder).run(model.request.name).record)
     except InductorBenchError as error:
-        return CorpusModel(model, problem=error.message)
+        return CorpusModel(model, problem="" if begun else error.message)
+    if not begun:
+        return found
+    # A record holds retunes once all else of it is measured.
+    return replace(found, model=replace(model, status=MEASURED)) if found.retunes else CorpusModel(model)
 
 
 def read_digest(model: BatchModel, record: Path) -> CorpusModel:
