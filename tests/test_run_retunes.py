@@ -13,7 +13,7 @@ from retune_fakes import Engine, make_run, retuned
 
 from inductor_bench.analysis.retunes import retunes_of
 from inductor_bench.cli import main as entry
-from inductor_bench.errors import InductorBenchError
+from inductor_bench.errors import InductorBenchError, UsageError
 from inductor_bench.records.retune import UNFINISHED
 from inductor_bench.records.run import Failure, Run, ShapeGroup
 from inductor_bench.records.tuning import MeasuredKernel
@@ -149,6 +149,13 @@ def test_on_another_machine_nothing_is_final(folder: RunFolder, monkeypatch: pyt
     assert failure.message == "the run was measured on NVIDIA H200, and there is no GPU here"
     engine = Engine()
     assert not retune(folder, monkeypatch, engine).failures and len(engine.begun) == 3
+
+
+def test_two_at_once_on_one_run(folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = Engine()
+    with folder.held(), pytest.raises(UsageError, match="another command is retuning"):
+        retune(folder, monkeypatch, engine)
+    assert not engine.begun and not retune(folder, monkeypatch, engine).failures
 
 
 def test_what_is_another_thing_by_itself_saves_nothing(folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
+import os
 import re
 import shutil
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -50,6 +54,24 @@ class RunFolder:
 
     def relative(self, path: Path) -> str:
         return path.relative_to(self.path).as_posix()
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """Keeps others that ask for the same from the record meanwhile.
+
+        Raises:
+            UsageError: another command has it.
+        """
+        descriptor = os.open(self.path, os.O_RDONLY)
+        try:
+            with contextlib.suppress(OSError):  # of a file system without locks
+                try:
+                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    raise UsageError(f"another command is retuning {self.path}", "wait for it to end") from None
+            yield
+        finally:
+            os.close(descriptor)
 
     def save(self, run: Run) -> None:
         """Writes ``record.json`` atomically."""

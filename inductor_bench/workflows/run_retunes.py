@@ -37,19 +37,34 @@ def retune_run(
         options: which kernels, how, and under which interpreter; that of the run where none is named.
         progress: is told what happens.
         keep: is given the record with each further outcome; first of all with the rows that are asked for.
+
+    Raises:
+        UsageError: another command is retuning the run.
     """
     if options.retune is None or not any(module.kernels for module in run.modules):
         return run
+    with folder.held():
+        return _retune(run, folder, options, options.retune, progress, keep)
+
+
+def _retune(
+    run: Run,
+    folder: RunFolder,
+    options: BreakdownOptions,
+    wanted: RetuneOptions,
+    progress: Progress,
+    keep: Callable[[Run], None],
+) -> Run:
     run = replace(run, failures=tuple(failure for failure in run.failures if failure.stage != STAGE))
     state = _Retunes(run, folder, keep)
     try:
         _check_gpu(run)
-        state.ask(options.retune, progress)
+        state.ask(wanted, progress)
         if state.files:
             request = KernelOptions(
                 state.files,
-                options.retune.method,
-                budget_s=options.retune.budget_s,
+                wanted.method,
+                budget_s=wanted.budget_s,
                 timeout_s=options.timeout_s,
                 python=options.python or run.request.python,
                 force=True,  # also where another job uses the GPU, as the run itself was measured; each kernel says so
