@@ -19,6 +19,7 @@ from inductor_bench.errors import InductorBenchError
 from inductor_bench.records.architectures import Architecture
 from inductor_bench.records.tuning import Config
 from inductor_bench.source.same_arguments import takes_alike
+from inductor_bench.source.standalone_harness.arguments import mutated_storages, restore, snapshot
 from inductor_bench.store import codec
 
 from .bench_kernels import REFUSALS, Kernel, OperatorBenchKernel, TritonBenchKernel, open_kernel
@@ -183,8 +184,6 @@ class Bench:
 
     def _compute(self, kernel: Kernel) -> list[Any]:
         """What a kernel computes; valid until the next computes. One that is launched alike has the same arguments."""
-        from inductor_bench.source.standalone_harness.arguments import mutated_storages, restore, snapshot
-
         launched, last = _launched(kernel), self._last_computed
         if last is None or last.launched != launched:
             self._last_computed = None

@@ -63,6 +63,12 @@ def _gap_on(device: int) -> dict[str, float]:
         return {}
     _FIRST_GRAPHS.append(timer.bind(_bind_addition))
     timer.cold(_FIRST_GRAPHS[-1])
+    gap = _measure_gap(timer)
+    timer.flushed = timer.sink = None  # the graphs that are kept hold the timer
+    return gap
+
+
+def _measure_gap(timer: GpuTimer) -> dict[str, float]:
     calls = [_bind_addition(arguments) for arguments in timer.copies[:GAP_CALLS]]
     call, gap = timer.bind(_bind_addition), {}
     for state, take, each in (("cold", timer.cold, calls), ("warm", timer.warm, calls[:1] * GAP_CALLS)):
@@ -71,7 +77,6 @@ def _gap_on(device: int) -> dict[str, float]:
             return {}
         slope_s = statistics.median(take(call) for _ in range(SAMPLES))
         gap[state] = max(slope_s - statistics.median(profiled), 0.0)
-    timer.flushed = timer.sink = None
     return gap
 
 
