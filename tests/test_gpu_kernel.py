@@ -52,6 +52,16 @@ def sine_of(run: Path) -> Path:
     return next(path for path in files_of(run, "pointwise") if "_sin_" in path.name)
 
 
+def transposition_of(run: Path) -> Path:
+    """The file of a kernel for which Inductor's default config is a poor one: of all pointwise ones it moves most."""
+
+    def moved_bytes(path: Path) -> int:
+        found = re.search(r"'moved_bytes': (\d+)", path.read_text())
+        return int(found[1]) if found else 0
+
+    return max(files_of(run, "pointwise"), key=moved_bytes)
+
+
 def broken(path: Path, target: Path, pattern: re.Pattern[str], replacement: str) -> Path:
     text, count = pattern.subn(replacement, path.read_text(), count=1)
     assert count == 1
@@ -101,7 +111,7 @@ def test_nans_are_said(measured: tuple[int, dict[str, Any]]) -> None:
 
 @pytest.fixture(scope="module")
 def retuned(gpu_run: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    files = (sine_of(gpu_run), files_of(gpu_run, "reduction")[0])
+    files = (transposition_of(gpu_run), files_of(gpu_run, "reduction")[0])
     code, found = kernel(*files, "--autotune", "max", "--save", tmp_path_factory.mktemp("winners"))
     assert code == 0 and found["failures"] == []
     return found
@@ -138,8 +148,7 @@ def test_a_verdict_is_what_the_ratio_says(retuned: dict[str, Any]) -> None:
 
 
 def test_a_winner_runs_by_itself_agrees_and_is_not_slower(retuned: dict[str, Any]) -> None:
-    if not retuned["saved"]:
-        pytest.skip("nothing was surely faster than the files as they stand")
+    assert retuned["kernels"][0]["tuning"]["verdict"] == "faster", "the transposition (measured: 2.3 times as fast)"
     winner = Path(retuned["saved"][0])
     ended = subprocess.run([sys.executable, winner, "--check"], capture_output=True, text=True, timeout=300)
     assert ended.returncode == 0, ended.stdout + ended.stderr

@@ -174,8 +174,8 @@ def test_what_launches_graphs_and_events_cost_is_not_counted(device: Device, sec
 
 @pytest.fixture
 def profiled(device: Device, monkeypatch: pytest.MonkeyPatch) -> list[list[float]]:
-    """The profiler's times of the addition, cold and then warm; by the device's clock it takes 3 µs."""
-    found = [[9e-6, 1.5e-6, 1.5e-6], [1e-6] * 9]
+    """The profiler's times of the addition, three times cold and then warm; by the device's clock it takes 3 µs."""
+    found = [[9e-6, 1.5e-6, 1.5e-6], [1e-6] * 9, [2e-6] * 2, [0.5e-6] * 2, [1e-6] * 2, [2e-6] * 2]
     numbers = Kernel(device, 3e-6)
     monkeypatch.undo()
     monkeypatch.setattr(timing_cuda, "torch", device.torch())
@@ -201,14 +201,14 @@ def test_without_graphs_there_is_no_gap(
     device: Device, profiled: list[list[float]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(launch_gap, "_bind_addition", Kernel(device, 3e-6, captures=False).bind)
-    assert launch_gap._gap_on.__wrapped__(0) == {} and len(profiled) == 2, "the profiler is not asked"
+    assert launch_gap._gap_on.__wrapped__(0) == {} and len(profiled) == 6, "the profiler is not asked"
 
 
 @pytest.mark.parametrize("seen", [[[], []], [[1e-6], []]])
 def test_where_the_profiler_sees_too_little_gaps_are_not_known(
     device: Device, profiled: list[list[float]], seen: list[list[float]]
 ) -> None:
-    profiled[:] = seen
+    profiled[:] = seen * 3
     assert launch_gap._gap_on.__wrapped__(0) == {}
     timer = GpuTimer(LAUNCH, Kernel(device, 1e-5).arguments(), Kernel(device, 1e-5).bind, gap={})
     assert timer.method == "graphs, gaps between launches included"

@@ -230,12 +230,7 @@ class OperatorBenchKernel:
             torch.set_num_threads(self.recorded["threads"])
 
     def described(self) -> dict[str, Any]:
-        arguments = self.operator.make_arguments()
-        return {
-            "flops": operator_main.count_flops(self.operator, arguments),
-            "moved_bytes": operator_main.count_bytes(self.operator, arguments),
-            "dtype": library_variants.product_type(self.operator, arguments),
-        }
+        return library_variants.describe(self.operator)
 
 
 class TritonBenchKernel:

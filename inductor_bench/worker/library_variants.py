@@ -14,7 +14,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 from inductor_bench.errors import InductorBenchError
 from inductor_bench.records.tuning import Config
 from inductor_bench.source.standalone_harness.arguments import Arguments, tensors_in
-from inductor_bench.source.standalone_harness.operator_main import Operator
+from inductor_bench.source.standalone_harness.operator_main import Operator, count_bytes, count_flops
 from inductor_bench.source.standalone_harness.switches import switched
 
 if TYPE_CHECKING:
@@ -171,6 +171,17 @@ class LibraryCandidates:
 def library_config(searched: bool) -> Config:
     """The call itself, with or without a search for its algorithm."""
     return {"backend": "aten", "cudnn_benchmark": True} if searched else {"backend": "aten"}
+
+
+def describe(operator: Operator) -> dict[str, Any]:
+    """``flops``, ``moved_bytes`` and ``dtype`` of a call, and its ``config`` where that needs no look at the others."""
+    arguments = operator.make_arguments()
+    return {
+        "config": {} if operator.device == "cpu" else library_config(operator.is_searched()),
+        "flops": count_flops(operator, arguments),
+        "moved_bytes": count_bytes(operator, arguments),
+        "dtype": product_type(operator, arguments),
+    }
 
 
 def product_type(operator: Operator, arguments: Arguments) -> str | None:

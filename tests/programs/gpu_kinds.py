@@ -72,8 +72,10 @@ def train():
         optimizer.zero_grad(set_to_none=False)
 
 
-def scan_sort_gather(x, index):
-    return x.cumsum(-1), torch.sort(x, dim=-1).values, x[index].sum()
+def scan_sort_gather(x, index, images):
+    """And a copy with a transposition, for which Inductor's default config is a poor one."""
+    channels_last = images.to(torch.float16, memory_format=torch.channels_last)
+    return x.cumsum(-1), torch.sort(x, dim=-1).values, x[index].sum(), channels_last
 
 
 def scatter(x, index):
@@ -98,7 +100,8 @@ def main():
     x, y = torch.randn(2, 1 << 20, device=DEVICE)
     torch.compile(user_kernels)(x, y)
     index = torch.randint(0, 100, (100,), device=DEVICE)
-    torch.compile(scan_sort_gather)(torch.randn(128, 65536, device=DEVICE), index)
+    images = torch.randn(128, 3, 224, 224, device=DEVICE)
+    torch.compile(scan_sort_gather)(torch.randn(128, 65536, device=DEVICE), index, images)
     query = torch.randn(2, 8, 1024, 64, device=DEVICE, dtype=torch.bfloat16)
     torch.compile(flex_attention)(query, query, query, score_mod=causal)
     a = torch.randn(2048, 2048, device=DEVICE, dtype=torch.bfloat16)

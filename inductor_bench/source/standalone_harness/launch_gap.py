@@ -24,6 +24,7 @@ from .timing_cuda import Bind, BoundCall, GpuTimer
 
 SAMPLES = 15
 GAP_CALLS = 64  # under the profiler
+GAPS = 3
 
 
 def measure_cuda(
@@ -46,7 +47,8 @@ def measure_cuda(
 def launch_gap() -> dict[str, float]:
     """Seconds that a launch in a graph takes beside what the profiler says of its kernel, ``cold`` and ``warm``.
 
-    It is measured once in a process, with a kernel that does next to nothing. Empty where the profiler sees no kernels.
+    It is measured once in a process, with a kernel that does next to nothing, and is the median over some graphs of it.
+    Empty where the profiler sees no kernels.
     """
     return _gap_on(torch.cuda.current_device())
 
@@ -61,11 +63,12 @@ def _gap_on(device: int) -> dict[str, float]:
     timer = GpuTimer(launch, build_arguments(launch, f"cuda:{device}"), _bind_addition)
     if not timer.method.startswith("graphs"):
         return {}
-    _FIRST_GRAPHS.append(timer.bind(_bind_addition))
-    timer.cold(_FIRST_GRAPHS[-1])
-    gap = _measure_gap(timer)
+    _FIRST_GRAPHS.append(first := timer.bind(_bind_addition))
+    for take in (timer.cold, timer.warm):
+        take(first)
+    gaps = [_measure_gap(timer) for _ in range(GAPS)]
     timer.flushed = timer.sink = None  # the graphs that are kept hold the timer
-    return gap
+    return {state: statistics.median(gap[state] for gap in gaps) for state in gaps[0]} if all(gaps) else {}
 
 
 def _measure_gap(timer: GpuTimer) -> dict[str, float]:
