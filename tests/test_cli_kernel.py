@@ -238,20 +238,24 @@ def test_a_kernel_with_one_config_is_one_row(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("stage", ["building", "timing"])
-def test_ctrl_c_ends_everything_at_once(stage: str, tmp_path: Path) -> None:
-    log = tmp_path / "stderr"
+def test_ctrl_c_ends_everything_at_once_and_shows_what_was_measured(stage: str, tmp_path: Path) -> None:
+    log, shown = tmp_path / "stderr", tmp_path / "stdout"
     variables = {**environment(), **compiler_cache(), MARK: str(tmp_path)}
-    with log.open("w") as stderr:
-        child = subprocess.Popen(
-            command("kernel", softmax(), "--autotune"), env=variables, stdout=subprocess.DEVNULL, stderr=stderr
-        )
+    words = command("kernel", softmax(), "--autotune", "--format", "json")
+    with log.open("w") as stderr, shown.open("w") as stdout:
+        child = subprocess.Popen(words, env=variables, stdout=stdout, stderr=stderr)
     deadline = time.monotonic() + 120
     while f"{stage} " not in log.read_text().partition("building ")[1 if stage == "building" else 2]:
         assert child.poll() is None and time.monotonic() < deadline, log.read_text()
         time.sleep(0.05)
     child.send_signal(signal.SIGINT)
     assert child.wait(60) == 130
-    assert "Traceback" not in log.read_text() and log.read_text().endswith("Error: interrupted\n")
+    said = "Error: interrupted; what was measured until then is shown\n"
+    assert "Traceback" not in log.read_text() and log.read_text().endswith(said)
+    found = json.loads(shown.read_text())
+    (each,) = found["kernels"]
+    assert found["interrupted"] is True and is_timing(each["cold"]) and each["tuning"] is None
+    assert "not retuned: interrupted" in each["advice"]
     deadline = time.monotonic() + 30  # a worker that was just being started ends when it finds nobody to ask it
     while left := left_over(str(tmp_path)):
         assert time.monotonic() < deadline, left

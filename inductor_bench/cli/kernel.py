@@ -72,9 +72,10 @@ def command(**values: Any) -> int:
     inductor-bench kernel 'runs/train-1#triton_*' --target sm_90 --autotune
 
     Exit code: 0, 1 where a kernel could not be measured or retuned (the others are) or computes something else than
-    its reference or than the other, 2 for a request that cannot be carried out as typed.
+    its reference or than the other, 2 for a request that cannot be carried out as typed, 130 where it was interrupted
+    (what was measured until then is shown).
     """
-    from ..workflows.kernel import run_kernel
+    from ..workflows.kernel import KernelsInterrupted, run_kernel
     from ..workflows.workbench import KernelOptions
 
     form, verbose, quiet = values.pop("format"), values.pop("verbose"), values.pop("quiet")
@@ -91,11 +92,12 @@ def command(**values: Any) -> int:
     with Console(quiet=quiet, verbose=verbose) as console:
         if other:
             return _compare(KernelOptions(**values), other, other_python, console, form)
-        outcome = run_kernel(KernelOptions(**values), console)
-        if form == "json":
-            console.result(record_text(outcome))
-        else:
-            _show(outcome, console)
+        try:
+            outcome = run_kernel(KernelOptions(**values), console)
+        except KernelsInterrupted as stop:
+            _show(stop.outcome, console, form)
+            raise
+        _show(outcome, console, form)
     wrong = any(kernel.checked is False for kernel in outcome.kernels)
     return EXIT_FAILURE if outcome.failures or wrong else EXIT_OK
 
@@ -141,10 +143,13 @@ def _compare(options: KernelOptions, other: str, python: str | None, console: Co
     return EXIT_FAILURE if wrong or comparison.failures or comparison.alike is False else EXIT_OK
 
 
-def _show(outcome: KernelOutcome, console: Console) -> None:
+def _show(outcome: KernelOutcome, console: Console, form: str) -> None:
     from ..report.kernel_screen import kernel_screen
     from ..report.terminal import print_lines, width_of
 
+    if form == "json":
+        console.result(record_text(outcome))
+        return
     drawing = console.drawing()
     seen = (outcome.kernels, outcome.failures, outcome.environment, width_of(drawing), outcome.saved, outcome.retune_s)
     print_lines(kernel_screen(*seen), drawing)

@@ -7,7 +7,7 @@ import os
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ..errors import InductorBenchError, UsageError
@@ -32,7 +32,8 @@ MANY_FILES = 32
 class KernelOutcome:
     """One entry for each kernel that could be measured; ``failures`` are the others.
 
-    ``retune_s`` is the time that it took to build and time other configurations of all of them.
+    ``retune_s`` is the time that it took to build and time other configurations of all of them; ``interrupted`` says
+    that the user stopped it, so that kernels or their retunes are missing.
     """
 
     kernels: tuple[MeasuredKernel, ...]
@@ -41,6 +42,15 @@ class KernelOutcome:
     failures: tuple[Failure, ...] = ()
     saved: tuple[Path, ...] = ()
     retune_s: float = 0.0
+    interrupted: bool = False
+
+
+class KernelsInterrupted(KeyboardInterrupt):
+    """The user stopped it; ``outcome`` has what was measured until then."""
+
+    def __init__(self, outcome: KernelOutcome) -> None:
+        super().__init__("interrupted; what was measured until then is shown")
+        self.outcome = outcome
 
 
 def run_kernel(
@@ -56,6 +66,7 @@ def run_kernel(
     Raises:
         UsageError: the request cannot be carried out as typed.
         InductorBenchError: this interpreter has no torch that works.
+        KernelsInterrupted: the user stopped it after something had been measured.
     """
     if options.autotune not in (None, *METHODS):
         raise UsageError(f"{options.autotune} is no way to tune", f"one of {', '.join(METHODS)}")
@@ -101,31 +112,55 @@ def _measure_all(
     kernels: dict[Path, MeasuredKernel] = {}
     failures: list[Failure] = []
     saved: list[Path] = []
+    began = time.monotonic()
+
+    def outcome(interrupted: bool = False) -> KernelOutcome:
+        peaks = next(iter(work.peaks.values()), None)
+        seen = tuple(map(_cut_short, kernels.values()) if interrupted and work.options.autotune else kernels.values())
+        found = (seen, work.environment, peaks, tuple(failures), tuple(saved))
+        return KernelOutcome(*found, time.monotonic() - began, interrupted)
+
+    try:
+        for measured in _measured(files, work):
+            if isinstance(measured, Failure):
+                failures.append(measured)
+                told(measured)
+            else:
+                kernels[Path(measured.file)] = measured
+        began = time.monotonic()
+        for found in _looked_into(dict(kernels), files, work):
+            if isinstance(found, Path):
+                saved.append(found)
+                continue
+            told(found)
+            if isinstance(found, Failure):
+                failures.append(found)
+            else:
+                kernels[Path(found.file)] = found
+    except KeyboardInterrupt as stop:
+        if not kernels:
+            raise
+        raise KernelsInterrupted(outcome(interrupted=True)) from stop
+    return outcome()
+
+
+def _cut_short(kernel: MeasuredKernel) -> MeasuredKernel:
+    return kernel if kernel.tuning else replace(kernel, advice=(*kernel.advice, "not retuned: interrupted"))
+
+
+def _measured(files: Sequence[Path], work: Workbench) -> Iterator[MeasuredKernel | Failure]:
+    """What came of each file as it stands, up to the first whose device is in use."""
     for file in files:
         try:
-            kernels[file] = measure_file(file, work)
+            yield measure_file(file, work)
         except (WorkerLostError, InductorBenchError) as error:
-            failures.append(failure_of(file, error))
-            told(failures[-1])
+            yield failure_of(file, error)
             if isinstance(error, DeviceInUseError):
-                break
+                return
         finally:
             if work.session is not None and work.session.alive:
                 with contextlib.suppress(WorkerLostError):  # it dies of what it was done with
                     work.ask(LOAD_S, do="forget")
-    began = time.monotonic()
-    for found in _looked_into(kernels, files, work):
-        if not isinstance(found, Path):
-            told(found)
-        if isinstance(found, Failure):
-            failures.append(found)
-        elif isinstance(found, Path):
-            saved.append(found)
-        else:
-            kernels[Path(found.file)] = found
-    retune_s = time.monotonic() - began
-    peaks = next(iter(work.peaks.values()), None)
-    return KernelOutcome(tuple(kernels.values()), work.environment, peaks, tuple(failures), tuple(saved), retune_s)
 
 
 def _looked_into(

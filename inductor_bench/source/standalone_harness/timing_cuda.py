@@ -26,7 +26,7 @@ from .arguments import Arguments, copy_arguments, mutated_storages, touched_byte
 WINDOW_S = 2e-3
 COLD_GRAPH_S = 4e-4
 L2_MULTIPLE = 3
-MOST_LAUNCHES = 96
+MOST_LAUNCHES = 256
 MOST_STORAGES = 4096  # over all copies
 MEMORY_SHARE = 0.4
 WARM_UP_S = 0.05
