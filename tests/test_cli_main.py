@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 import types
 from pathlib import Path
 
@@ -110,7 +111,7 @@ def test_a_verb_gives_the_exit_code(code: int, monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_being_ended_runs_the_clean_up(number: signal.Signals, tmp_path: Path) -> None:
+def test_being_ended_runs_the_clean_up_undisturbed(number: signal.Signals, tmp_path: Path) -> None:
     program = """
 import sys, time, types, click
 from pathlib import Path
@@ -121,6 +122,7 @@ def wait():
         while True:
             time.sleep(0.1)  # one long sleep would miss a signal that comes just before it
     finally:
+        time.sleep(0.2)  # meanwhile the same signal comes again
         Path(sys.argv[1]).write_text("cleaned")
 module = types.ModuleType("inductor_bench.cli.doctor")
 module.command = click.Command("doctor", callback=wait)
@@ -136,6 +138,8 @@ sys.exit(main(["doctor"]))
         text=True,
     )
     assert child.stdout is not None and child.stdout.readline() == "ready\n"
+    child.send_signal(number)
+    time.sleep(0.1)
     child.send_signal(number)
     _, errors = child.communicate(timeout=20)
     assert child.returncode == 130

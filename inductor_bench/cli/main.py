@@ -11,8 +11,9 @@ import os
 import signal
 import sys
 import tempfile
+import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import Any
 
@@ -21,6 +22,8 @@ import click
 from .. import __version__
 from ..errors import EXIT_BUG, EXIT_FAILURE, EXIT_INTERRUPTED, InductorBenchError
 from .console import Console
+
+TOGETHER_S = 0.5
 
 VERBS = {
     "breakdown": "Say where the time of a compiled model goes, kernel by kernel.",
@@ -113,16 +116,28 @@ def _prepare_process() -> None:
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")
     # Children run in sessions of their own: being ended from outside has to pass the code that ends them.
-    for number in (signal.SIGTERM, signal.SIGHUP):
+    interrupt = _interrupter()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         try:
-            if signal.getsignal(number) == signal.SIG_DFL:
-                signal.signal(number, _interrupt)
+            if signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler):
+                signal.signal(number, interrupt)
         except ValueError:  # not the main thread: the program around us owns the signals
             return
 
 
-def _interrupt(number: int, frame: Any) -> None:
-    raise KeyboardInterrupt
+def _interrupter() -> Callable[[int, Any], None]:
+    """A handler that raises once for signals that come together: ``timeout`` sends its own to a process and then to the
+    whole group, and the second would hit the code that saves and shows what was measured."""
+    last_s = float("-inf")
+
+    def interrupt(number: int, frame: Any) -> None:
+        nonlocal last_s
+        now_s = time.monotonic()
+        together, last_s = now_s - last_s < TOGETHER_S, now_s
+        if not together:
+            raise KeyboardInterrupt
+
+    return interrupt
 
 
 def _report_bug(error: Exception, arguments: list[str]) -> None:
