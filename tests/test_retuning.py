@@ -207,6 +207,26 @@ def test_another_failure_is_one(tmp_path: Path) -> None:
     assert isinstance(outcome, Failure) and outcome.message == "no good"
 
 
+def test_library_calls_wait_until_generated_kernels_are_retuned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    categories = {"gemm": "extern_gemm", "poi": "pointwise", "conv": "extern_conv", "red": "reduction"}
+    first = measured(tmp_path / "first.py", None)
+    kernels = {
+        tmp_path / f"{name}.py": replace(first, file=str(tmp_path / f"{name}.py"), category=category)
+        for name, category in categories.items()
+    }
+    groups: list[list[str]] = []
+
+    def tuned(tuners: dict[Path, Tuner], *_: object) -> Iterator[Any]:
+        groups.append([file.stem for file in tuners])
+        return iter(())
+
+    monkeypatch.setattr(retuning, "tune_in_step", tuned)
+    assert list(retune(kernels, {}, Bench(tmp_path, {}, autotune="max"))) == []
+    assert groups == [["poi", "red"], ["gemm"], ["conv"]]
+
+
 # The winner
 
 

@@ -301,6 +301,22 @@ def test_after_the_budget_nothing_more_is_built() -> None:
         assert "--budget" in none.value.hint
 
 
+class Listed(Line):
+    """A kernel whose candidates are built when they are listed, some of them."""
+
+    def building(self, config: Config) -> None:
+        return None
+
+    def is_built(self, config: Config) -> bool:
+        return int(config["value"]) in (2, 3)
+
+
+def test_what_was_built_with_its_list_is_timed_after_the_budget() -> None:
+    tuning = tune(Device(times_of), Listed(SIX.now, SIX.axes), is_over=after(1))
+    assert tuning.tried == 2 and tuning.best_config == {"value": 2}
+    assert [value for value, row in rows(tuning).items() if row[0] == "untried"] == [1, 4, 5]
+
+
 GRID = Line({"value": 0, "y": 0, "z": 0}, {"value": (0, 1, 2, 3), "y": (0, 1, 2, 3), "z": (0, 1)})
 
 

@@ -36,6 +36,9 @@ class Variants(Space, Protocol):
     def building(self, config: Config) -> dict[str, Any] | None:
         """What a worker that only builds is asked for it; ``None`` where there is nothing to build."""
 
+    def is_built(self, config: Config) -> bool:
+        """Whether it was built when it was listed, so that it can be timed after the budget."""
+
     def opening(self, number: int) -> Sequence[dict[str, Any]]:
         """What a worker is asked after it has loaded the file under this number, and before it varies the kernel."""
 

@@ -46,6 +46,9 @@ class CpuSpace:
     def building(self, config: Config) -> Request | None:
         return None
 
+    def is_built(self, config: Config) -> bool:
+        return False
+
     def opening(self, number: int) -> Sequence[Request]:
         return ()
 
@@ -156,6 +159,9 @@ class TritonVariants:
     def building(self, config: Config) -> Request | None:
         return {"do": "compiled", "config": config, "read": False}
 
+    def is_built(self, config: Config) -> bool:
+        return False
+
     def opening(self, number: int) -> Sequence[Request]:
         """A file may hold several configurations, of which it would run whichever it finds fastest."""
         return ({"do": "vary", "number": number, "of": number, "change": self.change(self.now)},)
@@ -208,6 +214,10 @@ class LibraryVariants:
 
     def building(self, config: Config) -> Request | None:
         return None
+
+    def is_built(self, config: Config) -> bool:
+        """Max-autotune's are compiled as soon as they are listed."""
+        return config in self.max
 
     def opening(self, number: int) -> Sequence[Request]:
         return [{"do": "candidates", "number": number, "wide": bool(self.wide)}]

@@ -52,13 +52,22 @@ def retune(
         for file, kernel in kernels.items()
     }
     load = os.getloadavg()[0]
-    tuners: dict[Hashable, Tuner] = {file: each.tuner for file, each in retunes.items()}
-    for name, outcome in tune_in_step(tuners, method, work.builders, work.is_over, work.progress):
-        one = retunes[name]
-        if isinstance(outcome, Tuning):
-            yield from _finish(one, outcome, load)
-        else:
-            yield _not_retuned(one.file, one.kernel, outcome)
+    for group in _groups(retunes):
+        tuners = {name: retunes[name].tuner for name in group}
+        for name, outcome in tune_in_step(tuners, method, work.builders, work.is_over, work.progress):
+            one = retunes[name]
+            if isinstance(outcome, Tuning):
+                yield from _finish(one, outcome, load)
+            else:
+                yield _not_retuned(one.file, one.kernel, outcome)
+
+
+def _groups(retunes: Mapping[Hashable, _Retune]) -> list[list[Hashable]]:
+    """Those that are tuned in step. Generated kernels come first, all together; then each library call by itself: what
+    else it could be takes Inductor long to list and compile, and a budget must not go to lists that nobody times."""
+    library = [name for name, one in retunes.items() if one.kernel.category.startswith("extern_")]
+    generated = [name for name in retunes if name not in library]
+    return [*([generated] if generated else []), *([name] for name in library)]
 
 
 def _not_retuned(

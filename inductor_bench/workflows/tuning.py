@@ -93,7 +93,7 @@ class Tuner:
             if jobs:
                 self._note(new, (yield jobs))
             elif self.is_over():
-                self._leave_untried(new)
+                self._leave_untried([one for one in new if not self.variants.is_built(one.config)])
             began = time.monotonic()
             self._screen([one for one in new if one.relative is None and not one.status and self._is_right(one)])
             self.time_s += time.monotonic() - began
