@@ -19,6 +19,7 @@ from inductor_bench.launch.jobs import Began, Job
 from inductor_bench.launch.local import LocalExecutor, can_overlap, compile_threads
 from inductor_bench.records.batch import BatchModel
 from inductor_bench.store.device_turn import TURN, WAITING, DeviceTurn
+from inductor_bench.store.folder import RunFolder
 from inductor_bench.workflows import batch_devices
 from inductor_bench.workflows.batch import BatchOptions, run_batch
 from inductor_bench.workflows.progress import Silent
@@ -239,3 +240,57 @@ def test_waiting_for_its_turn_takes_none_of_a_models_time(tmp_path: Path, monkey
         assert ended.name == "m" and ended.result.timed_out  # type: ignore[union-attr]
     finally:
         executor.close()
+
+
+MODULE = """
+from torch._inductor.async_compile import AsyncCompile
+KERNEL = '''
+import torch
+from torch._inductor.runtime import hints, no_such_name
+'''
+import sys, os, fcntl
+LOCK = os.open(os.environ["INDUCTOR_BENCH_DEVICE_TURN"], os.O_RDWR)
+try:
+    fcntl.flock(LOCK, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    print("free", flush=True)
+except BlockingIOError:
+    print("ours", flush=True)
+"""
+
+
+def test_a_module_is_loaded_in_its_turn_and_what_it_imports_before(shared: Path) -> None:
+    (shared / "compiled.py").write_text(MODULE)
+    program = f"""
+        import sys
+        from pathlib import Path
+        from inductor_bench.worker import device_sharing
+        names = ("torch._inductor.async_compile", "torch._inductor.runtime.hints")
+        def use(self):
+            print(all(name in sys.modules for name in names), flush=True)
+            self._turn.take()
+        device_sharing.SharedDevice.use = use
+        assert not any(name in sys.modules for name in names)
+        device_sharing.load_in_turn(Path({str(shared / "compiled.py")!r}))
+        print("loaded", flush=True)
+        input()
+    """
+    child = start(program)
+    assert child.stdout is not None and child.stdin is not None
+    assert [child.stdout.readline() for _ in range(3)] == ["True\n", "ours\n", "loaded\n"]
+    other = start("with DeviceTurn(): print('had it', flush=True)")
+    wait_for((shared / "waiting").exists)
+    assert other.poll() is None, "the turn lasts as long as the process"
+    child.communicate("\n", timeout=60)
+    assert other.communicate(timeout=60)[0] == "had it\n"
+
+
+def test_a_breakdown_with_a_retune_gets_by_with_one_turn_at_a_time(shared: Path) -> None:
+    (shared / "small.py").write_text("import torch\ntorch.compile(lambda x: x.sin().sum(-1))(torch.randn(64, 512))\n")
+    command = [sys.executable, "-m", "inductor_bench", "breakdown", "small.py", "-o", "run", "--no-plots"]
+    done = subprocess.run(
+        [*command, "--autotune", "--top", "1"], cwd=shared, capture_output=True, text=True, timeout=240
+    )
+    assert done.returncode == 0, done.stderr
+    (retune,) = RunFolder(shared / "run").load().retunes
+    assert retune.kernel is not None and retune.kernel.tuning is not None
+    assert not (shared / "waiting").exists()

@@ -8,6 +8,7 @@ import os
 import subprocess
 import time
 from pathlib import Path
+from typing import Any, cast
 
 import psutil
 import pytest
@@ -17,9 +18,10 @@ from inductor_bench.errors import InductorBenchError, UsageError
 from inductor_bench.launch import jobs
 from inductor_bench.records.batch import Batch, BatchModel
 from inductor_bench.store.batch import BatchFolder
-from inductor_bench.workflows import batch_attempt, batch_devices
+from inductor_bench.workflows import batch_attempt, batch_devices, batch_state
 from inductor_bench.workflows.batch import BatchOptions, default_folder, run_batch
 from inductor_bench.workflows.batch_devices import find_devices
+from inductor_bench.workflows.batch_state import BatchState
 from inductor_bench.workflows.progress import Silent
 
 
@@ -309,3 +311,16 @@ def test_the_gpus_are_those_that_this_process_may_use(monkeypatch: pytest.Monkey
     assert batch_devices.visible_gpus() == ("1", "3")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     assert batch_devices.visible_gpus() == ()
+
+
+def test_the_time_left_counts_on_models_that_take_longer_than_usual(monkeypatch: pytest.MonkeyPatch) -> None:
+    batch = cast(Any, None)
+    state = BatchState(batch, batch, [], words=(), retune=None, retries=0, jobs=None, progress=Listener())
+    state._slots, state._times = 2, [100.0]
+    monkeypatch.setattr(batch_state.time, "monotonic", lambda: 1000.0)
+    state._began = {"late": 500.0}
+    state._given = cast(Any, {"late": None})
+    assert state._left_s() == 20.0, "it has begun, so it is not over"
+    state._began = {"late": 500.0, "new": 970.0}
+    state._given = cast(Any, {"late": None, "new": None, "next": None})
+    assert state._left_s() == (100.0 + 20.0 + 70.0) / 2

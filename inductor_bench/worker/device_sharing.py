@@ -1,25 +1,40 @@
-"""A program that shares its GPU with another model's measurement: it uses the GPU in its turn only, and leaves the turn
-to the other while it compiles."""
+"""A process that shares its GPU with another model's measurement: it uses the GPU in its turn only, and leaves the turn
+to the other while it imports and compiles."""
 
 from __future__ import annotations
 
 import contextlib
+import importlib
+import re
 from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
 
 from inductor_bench.store.device_turn import DeviceTurn
 
 from . import upstream_compiling as upstream
+from .upstream import load_compiled_module
+
+_IMPORT = re.compile(r"^ *(?:from ([\w.]+) )?import ([\w., ]+)", re.MULTILINE)
 
 
 class SharedDevice:
-    """The turns of a program at its GPU. Where nobody shares it nothing of this does anything."""
+    """The turns of a process at its GPU. Where nobody shares it nothing of this does anything."""
 
     def __init__(self) -> None:
         self._turn = DeviceTurn()
 
     def use(self) -> None:
-        """Waits for the turn. It is kept from then on, but for the time that something is compiled."""
+        """Waits for the turn. It is kept until the process ends, but for when it leaves or compiles something."""
         self._turn.take()
+
+    def leave(self) -> None:
+        """Lets others use the GPU while this process does not."""
+        import torch
+
+        if torch.cuda.is_initialized():
+            torch.cuda.synchronize()  # what was launched before must not run in another's turn
+        self._turn.give_up()
 
     def leave_while_compiling(self, mode: str | None) -> None:
         """Gives the turn up whenever something is compiled from now on, where it is known when a GPU is needed there.
@@ -29,15 +44,8 @@ class SharedDevice:
         """
         searches = (mode or "").startswith("max-autotune") or upstream.searches()
         if self._turn.is_shared and not searches and not upstream.benchmarks_elsewhere():
-            upstream.on_compiling(self._leave, self._turn.take)
+            upstream.on_compiling(self.leave, self._turn.take)
             upstream.around_use_while_compiling(self._using)
-
-    def _leave(self) -> None:
-        import torch
-
-        if torch.cuda.is_initialized():
-            torch.cuda.synchronize()  # what was launched before must not run in another's turn
-        self._turn.give_up()
 
     @contextlib.contextmanager
     def _using(self) -> Iterator[None]:
@@ -49,4 +57,25 @@ class SharedDevice:
         try:
             yield
         finally:
-            self._leave()
+            self.leave()
+
+
+def load_in_turn(path: Path) -> ModuleType:
+    """Imports a compiled module in this process's turn at its GPU, kept until the process ends. What it imports of
+    torch and Triton, for its kernels too, takes longest, and is imported before."""
+    for name in _imported(path.read_text(encoding="utf-8")):
+        if name.partition(".")[0] in ("torch", "triton"):
+            with contextlib.suppress(ImportError):
+                importlib.import_module(name)
+    SharedDevice().use()
+    return load_compiled_module(path)
+
+
+def _imported(text: str) -> Iterator[str]:
+    """The modules that a text imports, those in texts of kernels inside of it too, and names that may be modules."""
+    for package, names in _IMPORT.findall(text):
+        if package:
+            yield package
+        for name in names.split(","):
+            module = name.partition(" as ")[0].strip()
+            yield f"{package}.{module}" if package else module

@@ -11,6 +11,7 @@ from inductor_bench.errors import InductorBenchError
 from inductor_bench.records.launch import Launch
 
 from . import upstream
+from .device_sharing import load_in_turn
 from .launch_values import record_values
 from .launches import encode_launches, watch_launches
 from .measurement import measure_graph_replay, measure_run
@@ -107,7 +108,7 @@ def _load(job: dict[str, Any]) -> tuple[ModuleType, Callable[[], Any]]:
     if job.get("switches"):
         set_switches(job["switches"])
     _check_vector_lanes(job["vector_lanes"])
-    module = upstream.load_compiled_module(Path(job["module"]))
+    module = load_in_turn(Path(job["module"]))
     return module, upstream.harness_run(module)
 
 

@@ -14,6 +14,7 @@ from inductor_bench.source.standalone_harness.comparison import fingerprint
 from inductor_bench.store import codec
 
 from . import upstream
+from .device_sharing import load_in_turn
 from .switches import set_switches
 
 Save = Callable[[dict[str, Any]], None]
@@ -31,7 +32,7 @@ def compute_references(job: dict[str, Any], save: Save) -> dict[str, Any]:
         torch.set_num_threads(job["threads"])
     if job.get("switches"):
         set_switches(job["switches"])
-    module = upstream.load_compiled_module(Path(job["module"]))
+    module = load_in_turn(Path(job["module"]))
     result = {"references": fingerprint_launches(module, decode_launches(job["launches"]), job["device"])}
     if job.get("recorded"):
         recorded = decode_launches(job["recorded"])

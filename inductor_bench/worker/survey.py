@@ -10,6 +10,7 @@ from inductor_bench.records.operators import OperatorCall
 from inductor_bench.store import codec
 from inductor_bench.store.peaks import load_peaks, peaks_key, save_peaks
 
+from .device_sharing import SharedDevice
 from .environment import describe_environment
 from .operators import count_operator_costs
 from .peaks import measure_peaks
@@ -28,13 +29,17 @@ def survey(job: dict[str, Any], save: Save) -> dict[str, Any]:
     Returns:
         ``environment``, ``costs`` (one for each call, in order) and ``peaks`` (or ``None``), encoded.
     """
+    shared = SharedDevice()
+    shared.use()
     environment = describe_environment()
+    shared.leave()
     costs = count_operator_costs([codec.decode(OperatorCall, call) for call in job["calls"]])
     result: dict[str, Any] = {"environment": codec.encode(environment), "costs": codec.encode(costs), "peaks": None}
     save(result)
     if job["peaks"] != "none":
         key = peaks_key(environment, job["device"])
         peaks = load_peaks(key) if job["peaks"] == "cached" else None
+        shared.use()  # also only to end: the GPU has to clear up behind this process
         if peaks is None:
             peaks = measure_peaks(job["device"])
             save_peaks(key, peaks)

@@ -21,6 +21,9 @@ from .progress import Progress
 LOOK_S = 0.2
 """How often an executor is asked for news. Seldom, for the machine is being measured."""
 
+OVERTIME = 0.2
+"""What a running model is expected to need at least, of the usual time: it may have taken that already."""
+
 MOST_SHOWN = 4
 """How many running models are named."""
 
@@ -178,8 +181,10 @@ class BatchState:
     def _left_s(self) -> float:
         usual, now = fmean(self._times), time.monotonic()
         to_come = len(self._waiting) + len(self._given) - len(self._began)
-        running = sum(max(usual - (now - began), 0.0) for began in self._began.values())
-        return (to_come * usual + running) / min(self._slots, self._jobs or self._slots)
+        running = [max(usual - (now - began), OVERTIME * usual) for began in self._began.values()]
+        if to_come == 0:
+            return max(running, default=0.0)
+        return (to_come * usual + sum(running)) / min(self._slots, self._jobs or self._slots)
 
 
 def _called(device: str) -> str:

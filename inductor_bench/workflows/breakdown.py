@@ -154,16 +154,15 @@ class _Breakdown:
         profiling = Profiling(pool, self._folder, self._progress, options.repeat, options.trace, limit)
         labels = label_modules([(module.text, module.code) for module in captured.modules])
         attributed = []
-        with DeviceTurn():
-            for module, label in zip(captured.modules, labels, strict=True):
-                attributed += self._measure_module(profiling, module, label)
+        for module, label in zip(captured.modules, labels, strict=True):
+            attributed += self._measure_module(profiling, module, label)
         self._conclude(pool, attributed)
         self._retune()
 
     def _capture(self) -> CapturedProgram:
         if self._listed is None:
             repeat = self._options.repeat or DEFAULT_REPEAT
-            # Nobody knows when a script uses the device; other programs share it by turns.
+            # Nobody knows when a script uses the device; other programs, and workers, share it by turns themselves.
             with nullcontext() if self._target.kind in COMPILED_HERE else DeviceTurn():
                 return capture_program(
                     self.run.request,
@@ -218,8 +217,7 @@ class _Breakdown:
         device = "cpu" if all(module.profiled.source.device == "cpu" for module in attributed) else "cuda"
         self._progress.stage("counting FLOPs" if elsewhere else "counting FLOPs, looking up the device's peaks")
         peaks = "none" if elsewhere or not attributed else "cached"
-        with DeviceTurn():
-            found = take_survey(pool, calls, device=device, peaks=peaks, log=self._folder.logs / "survey.log")
+        found = take_survey(pool, calls, device=device, peaks=peaks, log=self._folder.logs / "survey.log")
         if found.failure is not None:
             self._fail(found.failure)
         environment = found.environment

@@ -15,6 +15,7 @@ from ..launch.session import WorkerLostError
 from ..launch.worker import WorkerPool, default_python
 from ..records.run import Environment, Failure, Peaks
 from ..records.tuning import MeasuredKernel
+from ..store.device_turn import TURN
 from .config_listing import list_configs
 from .device_use import DeviceInUseError
 from .kernel_targets import find_files, place_of, prepare_to_save
@@ -80,6 +81,7 @@ def run_kernel(
     prepare_to_save(options.save, files)
     with tempfile.TemporaryDirectory(prefix="inductor-bench-") as name:
         environment = {"TRITON_CACHE_DIR": str(Path(name) / "triton"), **os.environ}
+        environment.pop(TURN, None)  # whoever shares the GPU has the turn for all of this
         pool = WorkerPool(options.python or default_python(), Path(name), environment, on_line=progress.output)
         work = Workbench(options, pool, progress)
         try:
