@@ -12,13 +12,13 @@ import pytest
 import run_builder
 from source_data import GPU, module_of
 
-from inductor_bench.analysis.corpus import by_family, by_id, group_kernels, suite_time_s, summarize_model
+from inductor_bench.analysis.corpus import KernelGroup, by_family, by_id, group_kernels, suite_time_s, summarize_model
 from inductor_bench.cli import main as entry
 from inductor_bench.records.batch import Batch, BatchModel, ModelRequest
 from inductor_bench.records.category import Category as C
 from inductor_bench.records.corpus import Corpus
 from inductor_bench.records.run import Failure, Run
-from inductor_bench.report.corpus_words import family_name
+from inductor_bench.report.corpus_words import family_name, of_peak, place_words
 from inductor_bench.source.identity import family_id
 from inductor_bench.store import digest
 from inductor_bench.store.batch import BatchFolder
@@ -203,3 +203,15 @@ def test_sizes_make_no_other_family() -> None:
     assert family_id("triton", one.source.replace("fp16", "bf16"), one.name) != one.family_id
     assert family_id("triton", one.source.replace("// 32", "// 64"), one.name) == one.family_id
     assert family_id("triton", one.source.replace(" + ", " - "), one.name) != one.family_id
+
+
+def test_a_group_says_where_it_is_and_how_near_its_roof() -> None:
+    conv = KernelGroup(
+        *("id", "sm90_conv", "id", C.EXTERN_CONV.value, "aten.convolution", "memory", 3, ("vgg", "resnet"), "vgg"),
+        *(12, 1e-3, 0.2, 0.61, 4e-4),
+    )
+    assert place_words(conv) == "vgg and 1 more model · aten.convolution"
+    assert place_words(conv._replace(models=("vgg",), operator=None)) == "vgg"
+    assert of_peak(conv) == "61% DRAM"
+    assert of_peak(conv._replace(bound="unknown")) == "61%", "its kernels have several roofs"
+    assert of_peak(conv._replace(bound="unknown", peak_share=None)) == "–"

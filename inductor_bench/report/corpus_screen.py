@@ -21,6 +21,7 @@ from .corpus_words import (
     model_notes,
     of_peak,
     part_title,
+    place_words,
     problem_of,
     progress_words,
     retune_saving,
@@ -163,6 +164,8 @@ def _groups(
             *([best_retune(group)] if retuned else []),
         ]
         yield [Word(row(columns, cells, GAP))]
+        if not family:
+            yield [Word(names.end(" " * (columns[0].width + GAP) + place_words(group), width), "dim")]
     yield []
 
 

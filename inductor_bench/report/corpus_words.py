@@ -70,7 +70,7 @@ def lead_words(families: Sequence[KernelGroup], suite_s: float) -> str:
         return ""
     peak = f", {of_peak(best)}" if best.peak_share is not None else ""
     return (
-        f"Worth most: the family of {names.short(family_name(best), LEAD_NAME)}: "
+        f"Of the generated kernels worth most: the family of {names.short(family_name(best), LEAD_NAME)}: "
         f"{units.count(best.launches)} launch{'es' if best.launches != 1 else ''} in "
         f"{plural(len(best.models), 'model')}, {units.percent(best.share)} of suite time{peak}; at its peak the suite "
         f"would take {units.percent(gain)} less, an upper bound."
@@ -90,7 +90,16 @@ def of_peak(group: KernelGroup) -> str:
     """``38% DRAM``: the mean over the group's time; the roof alone, or a dash, where no share is known."""
     on_cpu = group.category == Category.CPP.value or group.name.startswith("aten::")
     name = bound_name(group.bound, on_cpu=on_cpu)
-    return f"{units.whole_percent(group.peak_share)} {name}" if group.peak_share is not None else name
+    if group.peak_share is None:
+        return name
+    return f"{units.whole_percent(group.peak_share)} {name.removesuffix(units.MISSING)}".rstrip()
+
+
+def place_words(group: KernelGroup) -> str:
+    """``resnet50 and 3 more models · aten.convolution``: the model that it is dearest in first."""
+    others = len(group.models) - 1
+    more = f" and {plural(others, 'more model')}" if others else ""
+    return " · ".join([f"{names.clean(group.model)}{more}", *([names.clean(group.operator)] if group.operator else [])])
 
 
 def part_title(part: Category | None, summary: ModelSummary) -> str:
