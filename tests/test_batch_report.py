@@ -12,6 +12,7 @@ import pytest
 import run_builder
 from source_data import GPU, module_of
 
+from inductor_bench import units
 from inductor_bench.analysis.corpus import KernelGroup, by_family, by_id, group_kernels, suite_time_s, summarize_model
 from inductor_bench.cli import main as entry
 from inductor_bench.records.batch import Batch, BatchModel, ModelRequest
@@ -214,4 +215,4 @@ def test_a_group_says_where_it_is_and_how_near_its_roof() -> None:
     assert place_words(conv._replace(models=("vgg",), operator=None)) == "vgg"
     assert of_peak(conv) == "61% DRAM"
     assert of_peak(conv._replace(bound="unknown")) == "61%", "its kernels have several roofs"
-    assert of_peak(conv._replace(bound="unknown", peak_share=None)) == "–"
+    assert of_peak(conv._replace(bound="unknown", peak_share=None)) == units.MISSING
