@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import gzip
 import io
 import json
 from dataclasses import replace
@@ -43,6 +44,7 @@ def tiny(scale: float, wall_s: float | None = None, **fields: object) -> Run:
     return run_builder.run("tiny", [module], peaks=run_builder.H200, **fields)
 
 
+TWO = GPU / "batch_two"
 FAILURE = Failure("capture", "program", "timm has no model bad | <b>", "near names: bat", "a log")
 RUNS = {"one": tiny(1), "two": tiny(2), "waits": tiny(3, 0.1)}
 
@@ -216,3 +218,29 @@ def test_a_group_says_where_it_is_and_how_near_its_roof() -> None:
     assert of_peak(conv) == "61% DRAM"
     assert of_peak(conv._replace(bound="unknown")) == "61%", "its kernels have several roofs"
     assert of_peak(conv._replace(bound="unknown", peak_share=None)) == units.MISSING
+
+
+def test_a_batch_of_an_h200_adds_up(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Two models, the batch of which was killed three times: what is shown is what their records say."""
+    texts = {path.name.removesuffix(".json.gz"): gzip.decompress(path.read_bytes()) for path in TWO.glob("*.json.gz")}
+    batch = tmp_path / "b"
+    (batch / "models").mkdir(parents=True)
+    (batch / "batch.json").write_bytes(texts.pop("batch"))
+    for name, text in texts.items():
+        (batch / "models" / name).mkdir()
+        (batch / "models" / name / "record.json").write_bytes(text)
+    modules = [module for text in texts.values() for module in json.loads(text)["modules"]]
+    kernels = [kernel for module in modules for kernel in module["kernels"]]
+    whole_s = sum(module["wall_time_s"] for module in modules)
+    out = report(capsys, batch, "--no-plots", "--top", "3")
+    assert f"2 of 2 models measured; {whole_s * 1e3:.1f} ms in all" in out
+    with (batch / "families.csv").open() as stream:
+        families = list(csv.DictReader(stream))
+    convolutions = [kernel for kernel in kernels if kernel["operator"] == "aten.convolution"]
+    (found,) = [row for row in families if row["operator"] == "aten.convolution"]
+    assert float(found["time_s"]) == pytest.approx(sum(kernel["time_s"] for kernel in convolutions))
+    assert float(found["share"]) == pytest.approx(float(found["time_s"]) / whole_s)
+    assert float(found["launches"]) == sum(kernel["calls"] for kernel in convolutions) and found["models"] == "2"
+    total = sum(float(row["time_s"]) for row in families)
+    assert total == pytest.approx(sum(kernel["time_s"] for kernel in kernels))
+    assert "repvgg_a2 · aten.convolution" in out
