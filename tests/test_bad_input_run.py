@@ -91,6 +91,11 @@ def damaged(record: dict[str, Any]) -> str:
     return json.dumps(record)
 
 
+def endless(record: dict[str, Any]) -> str:
+    record["modules"][0]["kernels"][0]["time_s"] = float("inf")
+    return json.dumps(record)
+
+
 @pytest.mark.parametrize("verb", ["report", "breakdown"])
 @pytest.mark.parametrize(
     ("change", "message"),
@@ -99,6 +104,7 @@ def damaged(record: dict[str, Any]) -> str:
         (newer, "newer than the"),
         (incomplete, "lacks Run.run_id"),
         (damaged, "modules[0].kernels[0].time_s should be float"),
+        (endless, "modules[0].kernels[0].time_s should be a finite number but is inf"),
         (lambda record: "[]", "is not a record of inductor-bench"),
     ],
 )

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+import torch
 from conftest import ROOT
 
 from inductor_bench.launch import jobs
@@ -20,6 +21,7 @@ from inductor_bench.launch.local import LocalExecutor, can_overlap, compile_thre
 from inductor_bench.records.batch import BatchModel
 from inductor_bench.store.device_turn import TURN, WAITING, DeviceTurn
 from inductor_bench.store.folder import RunFolder
+from inductor_bench.worker.device_sharing import SharedDevice
 from inductor_bench.workflows import batch_devices
 from inductor_bench.workflows.batch import BatchOptions, run_batch
 from inductor_bench.workflows.progress import Silent
@@ -242,6 +244,16 @@ def test_waiting_for_its_turn_takes_none_of_a_models_time(tmp_path: Path, monkey
         executor.close()
 
 
+def test_who_has_no_turn_leaves_a_gpu_alone_that_may_be_full(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail() -> None:
+        raise RuntimeError("CUDA error: out of memory")
+
+    monkeypatch.delenv(TURN, raising=False)
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "synchronize", fail)
+    SharedDevice().leave()
+
+
 MODULE = """
 from torch._inductor.async_compile import AsyncCompile
 KERNEL = '''
@@ -284,8 +296,15 @@ def test_a_module_is_loaded_in_its_turn_and_what_it_imports_before(shared: Path)
     assert other.communicate(timeout=60)[0] == "had it\n"
 
 
+SMALL = """
+import os, torch
+assert "INDUCTOR_BENCH_DEVICE_TURN" not in os.environ, "a command of this tool in here would wait for who runs this"
+torch.compile(lambda x: x.sin().sum(-1))(torch.randn(64, 512))
+"""
+
+
 def test_a_breakdown_with_a_retune_gets_by_with_one_turn_at_a_time(shared: Path) -> None:
-    (shared / "small.py").write_text("import torch\ntorch.compile(lambda x: x.sin().sum(-1))(torch.randn(64, 512))\n")
+    (shared / "small.py").write_text(SMALL)
     command = [sys.executable, "-m", "inductor_bench", "breakdown", "small.py", "-o", "run", "--no-plots"]
     done = subprocess.run(
         [*command, "--autotune", "--top", "1"], cwd=shared, capture_output=True, text=True, timeout=240

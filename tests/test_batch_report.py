@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import run_builder
+from retune_fakes import retuned as retuned_kernel
 from source_data import GPU, module_of
 
 from inductor_bench import units
@@ -19,7 +20,9 @@ from inductor_bench.cli import main as entry
 from inductor_bench.records.batch import Batch, BatchModel, ModelRequest
 from inductor_bench.records.category import Category as C
 from inductor_bench.records.corpus import Corpus
+from inductor_bench.records.retune import Retune
 from inductor_bench.records.run import Failure, Run
+from inductor_bench.report import names
 from inductor_bench.report.corpus_words import family_name, of_peak, place_words
 from inductor_bench.source.identity import family_id
 from inductor_bench.store import digest
@@ -46,6 +49,7 @@ def tiny(scale: float, wall_s: float | None = None, **fields: object) -> Run:
 
 TWO = GPU / "batch_two"
 FAILURE = Failure("capture", "program", "timm has no model bad | <b>", "near names: bat", "a log")
+RETUNED = ("triton_poi_2", "all" + "0" * 13, C.POINTWISE, ("inference",), 3.0, 1e-3, "kernels/triton_poi_2.py", "max")
 RUNS = {"one": tiny(1), "two": tiny(2), "waits": tiny(3, 0.1)}
 
 
@@ -82,7 +86,8 @@ def test_a_digest_is_what_the_record_says(corpus: Corpus) -> None:
     assert [kernel.gain_limit_s for kernel in graph.kernels] == [kernel.gain_limit_s for kernel in module.kernels]
     assert corpus.models[0].machine == "NVIDIA H200 · torch 2.11.0 · triton 3.6.0"
     assert [bool(model.problem) for model in corpus.models] == [False] * 5 + [True]
-    assert "damaged" in corpus.models[5].problem
+    problem = corpus.models[5].problem
+    assert problem is not None and problem.kind == "damaged" and "is damaged" in problem.message
 
 
 def test_many_records_are_read_as_few_are(batch: BatchFolder, corpus: Corpus, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -139,9 +144,70 @@ def test_the_screen(batch: BatchFolder, capsys: pytest.CaptureFixture[str]) -> N
     assert "the family of triton_per_fused_native_layer_norm: 18 launches in 3 models" in " ".join(out.split())
     assert "bad: capture, program: timm has no model bad" in out and "near names: bat" in out
     assert "4*" in out and "* two: batch 8 ran out of memory: tried with 4" in out
-    shown = [line for line in out.splitlines() if str(batch.path) not in line]
-    assert max(map(len, shown)) <= 100
+    assert max(map(names.cells, lines_of(out, batch))) <= 100
     assert f"inductor-bench kernel '{batch.path}/models/two#triton_per_fused_native_layer_norm_" in out
+
+
+def lines_of(out: str, batch: BatchFolder) -> list[str]:
+    """The lines of a screen, but for those with a path, which stays in one piece."""
+    return [line for line in out.splitlines() if str(batch.path) not in line]
+
+
+@pytest.mark.parametrize("columns", [60, 80, 100, 120])
+@pytest.mark.parametrize("retuned", [False, True])
+def test_it_fits(
+    columns: int,
+    retuned: bool,
+    batch: BatchFolder,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    long = replace(tiny(2), modules=tuple(replace(tiny(2).modules[0], slug=slug) for slug in "fb"))
+    retune = Retune(*RETUNED, kernel=retuned_kernel("triton_poi_2.py", "max"))
+    batch.run("two").save(replace(long, retunes=(retune,)) if retuned else long)
+    out = report(capsys, batch.path, "--no-plots")
+    assert max(map(names.cells, lines_of(out, batch))) <= columns
+    for title in ("model", "wall", "gain limit", "family", "time", "share", *(["saves", "retune"] if retuned else [])):
+        assert f" {title} " in f" {out} ".replace("\n", " "), f"there is no column {title}"
+    families = next(line for line in out.splitlines() if "# " in line and " family " in line)
+    assert ("kernels" in families) == (columns > 90), "the least important goes first"
+
+
+@pytest.mark.parametrize(
+    ("place", "number"),
+    [
+        ("wall_time_s", "NaN"),
+        ("kernels 1 time_s", "Infinity"),
+        ("kernels 1 gain_limit_s", "-Infinity"),
+        ("categories 0 time_s", "1e999"),
+        ("idle time_s", '"nan"'),
+    ],
+)
+def test_a_number_that_is_none_is_damage(
+    place: str, number: str, batch: BatchFolder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record = batch.run("one").record
+    data = json.loads(record.read_text())
+    inner, (*steps, last) = data["modules"][0], place.split()
+    for step in steps:
+        inner = inner[int(step) if step.isdigit() else step]
+    assert isinstance(inner[last], float)
+    inner[last] = "NUMBER"
+    record.write_text(json.dumps(data).replace('"NUMBER"', number))
+    out = " ".join(report(capsys, batch.path, "--no-plots").split())
+    assert "2 of 6 models measured, 1 failed, 2 damaged" in out
+    assert "one: record, damaged:" in out and "stands where a finite number should" in out
+
+
+def test_a_record_of_a_newer_version(batch: BatchFolder, capsys: pytest.CaptureFixture[str]) -> None:
+    record = batch.run("one").record
+    record.write_text(record.read_text().replace('"format": 1', '"format": 2'))
+    out = " ".join(report(capsys, batch.path, "--no-plots").split())
+    assert "2 of 6 models measured, 1 failed, 1 damaged, 1 of a newer format" in out
+    problem, _, hint = out.partition("one: record, newer: ")[2].partition("Hint: ")
+    assert "newer than the 1 that this version reads" in problem and hint.startswith("update inductor-bench")
+    assert "newer" in report(capsys, batch.path, "--format", "csv", "--no-plots").splitlines()[1].split(",")
 
 
 def test_what_was_running_when_the_batch_was_killed(batch: BatchFolder, capsys: pytest.CaptureFixture[str]) -> None:

@@ -123,6 +123,14 @@ def test_a_record_that_was_damaged_is_made_again(damage: str, tmp_path: Path) ->
     assert begun(tmp_path) == ["good", "other", "good"]
 
 
+def test_a_record_of_a_newer_version_is_left_alone(tmp_path: Path) -> None:
+    run(tmp_path, "good|other")
+    record = tmp_path / "b" / "models" / "good" / "record.json"
+    record.write_text('{"format": 99}')
+    assert statuses(run(tmp_path, "good|other|fails")) == {"good": "done", "other": "done", "fails": "failed"}
+    assert begun(tmp_path) == ["good", "other", "fails"] and record.read_text() == '{"format": 99}'
+
+
 def test_other_options_do_not_replace_what_was_measured(tmp_path: Path) -> None:
     run(tmp_path, "good 8|fails 8")
     with pytest.raises(UsageError, match="has measured good with another batch size: 8, and now 4"):

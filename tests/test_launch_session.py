@@ -175,6 +175,16 @@ def test_ctrl_c_leaves_nothing_behind_and_does_not_wait_for_the_answer(
     assert is_gone(pid)
 
 
+def test_closing_does_not_wait_for_an_answer_that_nobody_collects(
+    session: WorkerSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session_module, "CLOSE_S", 1e6)
+    session.ask({"do": "pid"})
+    session.post({"do": "hang"})
+    session.close()
+    assert session._child.end().signal_name == "SIGTERM"
+
+
 def test_no_descriptor_is_left_open(session: WorkerSession, tmp_path: Path) -> None:
     session.ask({"do": "pid"})
     session.close()

@@ -6,14 +6,15 @@ import io
 import itertools
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import run_builder as build
 from matplotlib import image
 
 from inductor_bench.records.category import Category
-from inductor_bench.report import palette
-from inductor_bench.report.geometry import Point, neighbours, segments, spread
+from inductor_bench.report import palette, plot_parts, plots
+from inductor_bench.report.geometry import Box, Point, around, beside, best_place, neighbours, segments, spread
 from inductor_bench.report.plots import draw_plots, write_plots
 
 
@@ -103,3 +104,38 @@ def test_labels_of_close_points_are_joined() -> None:
     points = [Point(0, 0, 1), Point(100, 0, 2), Point(30, 5, 3), Point(60, 0, 4), Point(300, 0, 5)]
     groups = [sorted(point.number for point in group) for group in neighbours(points, 45, 20)]
     assert sorted(groups) == [[1, 2, 3, 4], [5]]
+
+
+def test_a_label_goes_where_nothing_is() -> None:
+    room, mark = Box(0, 0, 200, 100), Box(90, 40, 110, 60)
+    above, right, left, below, *_ = places = around([mark], 30, 10)
+    assert above == Box(85, 64, 115, 74) and right.left == 114 and left.right == 86 and below.top == 36
+    assert best_place(places, room, [mark]) == above
+    assert best_place(places, room, [mark, above]) == right
+    assert best_place(places, room._replace(right=120), [mark, above]) == left, "the right is outside"
+    over = Box(60, 0, 140, 100)
+    assert best_place(places, room, [over, Box(60, 62, 140, 70)]) != above, "where all is taken, the least is covered"
+    curve = [(0.0, 0.0), (10.0, 30.0)]
+    assert best_place(beside(curve, 30, 10), room, [Box(0, 0, 20, 20)]) == beside(curve, 30, 10)[1]
+
+
+@pytest.mark.parametrize("name", ["mixnet", "cpu", "densenet"])
+def test_no_label_lies_on_a_marker(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    labels: list[Box] = []
+    marks: list[Box] = []
+    place, mark = plot_parts._place, plot_parts.mark_point
+
+    def placed(*words: Any, **style: Any) -> Box:
+        labels.append(place(*words, **style))
+        return labels[-1]
+
+    def marked(*words: Any) -> Box:
+        marks.append(mark(*words))
+        return marks[-1]
+
+    monkeypatch.setattr(plot_parts, "_place", placed)
+    monkeypatch.setattr(plots, "mark_point", marked)
+    draw_plots(getattr(build, name)())
+    assert len(labels) > 1 and len(marks) > 2
+    assert [label for label in labels for box in marks if label.covered(box)] == []
+    assert [pair for pair in itertools.combinations(labels, 2) if pair[0].covered(pair[1])] == []

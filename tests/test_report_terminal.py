@@ -75,7 +75,7 @@ def test_one_kernel_is_spoken_of_as_one() -> None:
 
 
 @pytest.mark.parametrize("name", RUNS)
-@pytest.mark.parametrize("width", [80, 100])
+@pytest.mark.parametrize("width", [60, 80, 100])
 def test_it_fits(name: str, width: int) -> None:
     text = shown(getattr(build, name)(), width)
     assert max(names.cells(line) for line in text.splitlines()) <= width

@@ -147,6 +147,7 @@ def test_on_another_machine_nothing_is_final(folder: RunFolder, monkeypatch: pyt
     options = BreakdownOptions((str(folder.path),), retune=RetuneOptions("max", 2))
     (failure,) = run_retunes.retune_run(run, folder, options, Silent(), folder.save).failures
     assert failure.message == "the run was measured on NVIDIA H200, and there is no GPU here"
+    assert failure.kind == run.failures[0].kind == "elsewhere"
     engine = Engine()
     assert not retune(folder, monkeypatch, engine).failures and len(engine.begun) == 3
 

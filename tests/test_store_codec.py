@@ -62,6 +62,8 @@ def test_no_number_that_json_lacks_is_written() -> None:
         (("modules",), {}, r"Run\.modules"),
         (("environment",), [], r"Run\.environment"),
         (("peaks", "memory_bandwidth"), True, r"Run\.peaks\.memory_bandwidth"),
+        (("modules", 0, "kernels", 0, "time_s"), float("nan"), r"kernels\[0\]\.time_s should be a finite number"),
+        (("peaks", "memory_bandwidth"), float("inf"), r"memory_bandwidth should be a finite number but is inf"),
     ],
 )
 def test_a_damaged_record_names_the_place(path: tuple[str | int, ...], value: object, place: str) -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..records.run import Failure, Run
+from ..records.architectures import ARCHITECTURES
+from ..records.failure import ELSEWHERE
+from ..records.run import Failure, Kernel, Run
 from . import graph_rules, trust_rules
 from .finding import ADVICE, CAUTION, FINE, NOTE, Finding
 from .headline import headline
@@ -91,12 +93,27 @@ def _closer_looks(run: Run, place: str, sort: str) -> Iterator[NextCommand]:
 def _single_kernels(run: Run, place: str) -> Iterator[NextCommand]:
     every = [kernel for module in run.modules for kernel in module.kernels]
     written = [kernel for kernel in every if (kernel.file or "").startswith("kernels/")]
+    if any(failure.kind == ELSEWHERE for failure in run.failures):
+        yield from _compiled_here(run, [kernel for kernel in written if kernel.name.startswith("triton_")], place)
+        return
     if written:
-        dearest = max(written, key=lambda kernel: (kernel.gain_limit_s or 0.0, kernel.time_s))
+        dearest = max(written, key=_worth)
         yield NextCommand(f"python {place}/{dearest.file}", "times that kernel by itself; --check compares its outputs")
     if written and not run.retunes:
         why = "retunes the kernels that take most time; nothing else is measured again"
         yield NextCommand(f"inductor-bench breakdown {place} --autotune --top 20", why)
+
+
+def _compiled_here(run: Run, kernels: Sequence[Kernel], place: str) -> Iterator[NextCommand]:
+    """What can be done with a GPU's kernels where there is none."""
+    target = f"sm_{(run.environment.compute_capability or '').replace('.', '')}"
+    if kernels and target in ARCHITECTURES:
+        command = f"inductor-bench kernel {place}/{max(kernels, key=_worth).file} --target {target} --autotune"
+        yield NextCommand(command, "compiles what a retune would try, which needs no GPU")
+
+
+def _worth(kernel: Kernel) -> tuple[float, float]:
+    return kernel.gain_limit_s or 0.0, kernel.time_s
 
 
 def _repairs(run: Run) -> Iterator[NextCommand]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any, TypeVar
 
 import click
@@ -11,6 +13,23 @@ from ..errors import UsageError
 from ..workflows.options import METHODS, RetuneOptions
 
 F = TypeVar("F", bound=Callable[..., Any])
+OPTION = "--autotune"
+
+
+class RetuningCommand(click.Command):
+    """A command whose ``--autotune`` leaves the next word alone where that is a target: ``--autotune RUN``."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        words = [
+            f"{OPTION}={METHODS[0]}" if word == OPTION and _is_target(following) else word
+            for word, following in pairwise([*args, ""])
+        ]
+        return super().parse_args(ctx, words)
+
+
+def _is_target(word: str) -> bool:
+    """Whether a word names a file, a folder or a model; what looks like none of them was meant as a method."""
+    return word not in METHODS and (os.path.exists(word) or any(mark in word for mark in ".:/#"))
 
 
 def autotune_options(function: F) -> F:
@@ -24,7 +43,7 @@ def autotune_options(function: F) -> F:
             help="Of the retune of a model: build no more candidates after that.",
         ),
         click.option(
-            "--autotune",
+            OPTION,
             is_flag=False,
             flag_value=METHODS[0],
             type=click.Choice(METHODS),

@@ -12,7 +12,7 @@ import click
 from ..errors import EXIT_FAILURE, EXIT_OK, UsageError
 from ..records.batch import FAILED, MEASURED, PARTIAL, RUNNING, WAITING, Batch, ModelRequest
 from ..workflows.options import AMP, MODES
-from .autotune import autotune_options, take_autotune
+from .autotune import RetuningCommand, autotune_options, take_autotune
 from .console import Console
 from .corpus import corpus_options, show_corpus, take_corpus
 from .values import take_values, values_options
@@ -50,7 +50,7 @@ def _read_devices(context: click.Context, parameter: click.Parameter, value: str
     return tuple(name for part in (value or "").split(",") if (name := part.strip()))
 
 
-@click.command("batch", no_args_is_help=True)
+@click.command("batch", cls=RetuningCommand, no_args_is_help=True)
 @click.argument("source", metavar="LIST", type=click.Path(path_type=Path))
 @click.option("-o", "--output", metavar="BATCH", type=click.Path(path_type=Path), help="The folder; batches/NAME.")
 @click.option("--list", "listing", is_flag=True, help="Show the models that would be measured; run nothing.")

@@ -10,7 +10,7 @@ import click
 from ..errors import EXIT_FAILURE, EXIT_INTERRUPTED, EXIT_OK
 from ..records.run import Run
 from ..workflows.options import AMP, MODES, BreakdownOptions
-from .autotune import autotune_options, take_autotune
+from .autotune import RetuningCommand, autotune_options, take_autotune
 from .console import Console
 from .presentation import presentation_options, show_run, take_presentation
 from .values import take_values, values_options
@@ -18,7 +18,7 @@ from .values import take_values, values_options
 ARGUMENTS = f"{__name__}.arguments"
 
 
-class ProgramCommand(click.Command):
+class ProgramCommand(RetuningCommand):
     """A command whose arguments after ``--`` belong to the user's program, whatever they look like."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:

@@ -9,6 +9,8 @@ import click
 from click.core import ParameterSource
 
 from ..errors import EXIT_FAILURE, EXIT_OK, UsageError
+from ..workflows.options import METHODS
+from .autotune import OPTION, RetuningCommand
 from .console import Console
 from .presentation import record_text
 
@@ -23,13 +25,13 @@ BESIDE_TARGET = {
 POSITIVE = click.FloatRange(min=0, min_open=True)
 
 
-@click.command("kernel", no_args_is_help=True)
+@click.command("kernel", cls=RetuningCommand, no_args_is_help=True)
 @click.argument("targets", metavar="FILE...", nargs=-1, required=True)
 @click.option(
-    "--autotune",
+    OPTION,
     is_flag=False,
-    flag_value="max",
-    type=click.Choice(["max", "coordesc", "exhaustive"]),
+    flag_value=METHODS[0],
+    type=click.Choice(METHODS),
     help="Retune: every config of Inductor's max-autotune, on a CPU every single change (max); one knob after the "
     "other from the best so far (coordesc); all combinations (exhaustive). With --compare, both kernels.",
 )
@@ -96,7 +98,7 @@ def command(**values: Any) -> int:
             outcome = run_kernel(KernelOptions(**values), console)
         except KernelsInterrupted as stop:
             _show(stop.outcome, console, form)
-            raise
+            raise KeyboardInterrupt("interrupted; what was measured until then is shown") from stop
         _show(outcome, console, form)
     wrong = any(kernel.checked is False for kernel in outcome.kernels)
     return EXIT_FAILURE if outcome.failures or wrong else EXIT_OK

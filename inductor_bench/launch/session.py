@@ -76,7 +76,7 @@ class WorkerSession:
             os.close(answer_write)
         os.set_blocking(self._requests, False)  # a worker that reads no more must not stop its parent
         self._buffer = b""
-        self._open = True
+        self._open, self._is_at_work = True, False
         self._deadline: float | None = None
         self.part: Any = None
 
@@ -103,7 +103,7 @@ class WorkerSession:
             WorkerLostError: the worker is gone, and the session with it.
         """
         assert self._open, "the session is closed"
-        self.part = None
+        self.part, self._is_at_work = None, True
         self._deadline = None if timeout_s is None else time.monotonic() + timeout_s
         data = json.dumps(request).encode() + b"\n"
         while data:
@@ -118,6 +118,7 @@ class WorkerSession:
         """Waits for the answer to the request that was posted; raises what :meth:`ask` does."""
         while "part" in (answer := self._read_line()):
             self.part = answer["part"]
+        self._is_at_work = False
         if answer.get("fatal"):
             self.close()
         if "failure" in answer:
@@ -140,8 +141,8 @@ class WorkerSession:
         return self._answers
 
     def close(self) -> None:
-        """Lets the worker end, and ends it where it does not. May be called again."""
-        self._end(CLOSE_S)
+        """Lets the worker end, and ends it where it does not; at once where it is at work. May be called again."""
+        self._end(0.0 if self._is_at_work else CLOSE_S)
 
     def abort(self) -> None:
         """Ends the worker at once. May be called again."""

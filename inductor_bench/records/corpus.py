@@ -7,7 +7,11 @@ from typing import NamedTuple
 
 from .batch import Batch, BatchModel
 from .category import Category
+from .failure import Failure
 from .retune import RetuneRow
+
+DAMAGED, NEWER = "damaged", "newer"
+"""What may be wrong with a record: it cannot be read, or not by this version of the tool."""
 
 
 class CorpusKernel(NamedTuple):
@@ -57,7 +61,8 @@ class CorpusGraph:
 
 @dataclass(frozen=True)
 class CorpusModel:
-    """A model of a batch: its row there, and what was measured. ``problem`` says why its record cannot be read.
+    """A model of a batch: its row there, and what was measured. ``problem`` says why its record cannot be read:
+    it is ``DAMAGED`` or of a ``NEWER`` format.
 
     ``retunes`` are those of its dearest kernels, each once for all graphs, where that was asked for.
     """
@@ -65,7 +70,7 @@ class CorpusModel:
     model: BatchModel
     graphs: tuple[CorpusGraph, ...] = ()
     machine: str = ""
-    problem: str = ""
+    problem: Failure | None = None
     retunes: tuple[RetuneRow, ...] = ()
 
 

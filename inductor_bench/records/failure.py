@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+ELSEWHERE = "elsewhere"
+"""The kind of what can only be done on the machine where the run was measured."""
+
 
 @dataclass(frozen=True)
 class Failure:

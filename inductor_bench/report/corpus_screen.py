@@ -29,14 +29,32 @@ from .corpus_words import (
     suite_machine,
     wall_words,
 )
-from .layout import Column, Line, Word, bars, bullet, header, row, wrapped
+from .layout import (
+    Column,
+    Line,
+    Word,
+    bars,
+    bullet,
+    command_lines,
+    fitting,
+    gap_of,
+    header,
+    labelled,
+    row,
+    wrapped,
+)
 
 MOST_MODELS = 40
 MOST_FAILURES = 12
 WITH_TOP_KERNEL = 12
 """So many models have a second line, with the kernel that takes most of their time."""
 
-GAP = 2
+NARROWEST_NAME = 16
+WIDEST_NAME = 30
+NARROWEST_BARS = 20
+SPARE_OF_MODELS = ("batch", "busy")
+SPARE_OF_KERNELS = ("kernels", "launches", "models", "of peak")
+"""The columns that a narrow terminal has no room for, the least important first."""
 
 
 def corpus_screen(
@@ -51,7 +69,7 @@ def corpus_screen(
     """The whole screen; ``top`` families and kernels."""
     left, right = names.clean(heading(corpus)), suite_machine(corpus)
     room = width - names.cells(left) - names.cells(right)
-    if room >= GAP:
+    if room >= 2:
         yield [Word(left, "title"), Word(" " * room), Word(right, "dim")]
     else:
         yield [Word(names.end(left, width), "title")]
@@ -70,8 +88,8 @@ def corpus_screen(
     yield from _groups(families, len(families), "families of kernels", "family", top, width, family=True)
     yield from _groups(kernels, len(kernels), "kernels", "kernel", top, width, family=False)
     yield from _notes(summaries, width)
-    yield from _next(summaries, kernels, folder)
-    yield from _written(folder)
+    yield from _next(summaries, kernels, folder, width)
+    yield from _written(folder, width)
 
 
 def _failures(summaries: Sequence[ModelSummary], folder: Path, width: int) -> Iterator[Line]:
@@ -99,35 +117,46 @@ def _models(summaries: Sequence[ModelSummary], width: int) -> Iterator[Line]:
     dearest = sorted(measured, key=lambda summary: -summary.time_s)[:MOST_MODELS]
     shown = [summary for summary in measured if summary in dearest]
     retuned = any(summary.retunes is not None for summary in measured)
-    walls = max(names.cells(wall_words(summary)) for summary in shown)
-    columns = [
-        Column("model", min(30, max(5, *(names.cells(summary.name) for summary in shown))), False),
-        Column("batch", 5),
-        Column("wall", max(8, walls)),
-        Column("busy", 5),
-        Column("gain limit", 10),
-        *([Column("saves", 6)] if retuned else []),
-    ]
-    room = width - sum(column.width + GAP for column in columns)
-    yield [*header(columns, GAP), Word(" " * GAP + names.end("where the time goes", room), "dim")]
+    columns, gap = _model_columns(shown, width, retuned=retuned), gap_of(width)
+    room = width - sum(column.width + gap for column in columns)
+    yield [*header(columns, gap), Word(" " * gap + names.end("where the time goes", room), "dim")]
     for summary in shown:
-        cells = [
-            names.middle(names.clean(summary.name), columns[0].width),
-            batch_size(summary),
-            wall_words(summary),
-            units.percent(summary.busy_share),
-            gain_share(summary),
-            *([retune_saving(summary)] if retuned else []),
+        cells = {
+            "model": names.middle(names.clean(summary.name), columns[0].width),
+            "batch": batch_size(summary),
+            "wall": wall_words(summary),
+            "busy": units.percent(summary.busy_share),
+            "gain limit": gain_share(summary),
+            "saves": retune_saving(summary),
+        }
+        yield [
+            Word(row(columns, [cells[column.title] for column in columns], gap) + " " * gap),
+            *bars(_bar_parts(summary), room),
         ]
-        yield [Word(row(columns, cells, GAP) + " " * GAP), *bars(_bar_parts(summary), room)]
         if len(shown) <= WITH_TOP_KERNEL and summary.top is not None:
             share = units.percent(summary.top.time_s / summary.time_s)
             yield [Word(names.end(f"  {share} {names.short(summary.top.name, 60)}", width), "dim")]
     if len(shown) < len(measured):
         rest = sum(summary.time_s for summary in measured) - sum(summary.time_s for summary in shown)
         others = plural(len(measured) - len(shown), "more model")
-        yield [Word(f"{others}, {units.seconds(rest)} in all; summary.csv has every one", "dim")]
+        yield from wrapped(f"{others}, {units.seconds(rest)} in all; summary.csv has every one", width, "", "dim")
     yield []
+
+
+def _model_columns(shown: Sequence[ModelSummary], width: int, *, retuned: bool) -> list[Column]:
+    """The columns before the bars; names and bars share what room the others leave."""
+    longest = max(5, *(names.cells(names.clean(summary.name)) for summary in shown))
+    columns = [
+        Column("model", min(NARROWEST_NAME, longest), False),
+        Column("batch", 5),
+        Column("wall", max(8, *(names.cells(wall_words(summary)) for summary in shown))),
+        Column("busy", 5),
+        Column("gain limit", 10),
+        *([Column("saves", 6)] if retuned else []),
+    ]
+    gap = gap_of(width)
+    model, *others = fitting(columns, width - gap - NARROWEST_BARS, gap, SPARE_OF_MODELS, "model")
+    return [model._replace(width=min(model.width, longest, WIDEST_NAME)), *others]
 
 
 def _bar_parts(summary: ModelSummary) -> Iterator[tuple[str, float, str]]:
@@ -141,32 +170,45 @@ def _groups(
     shown = groups[:top]
     if not shown:
         return
-    yield [Word(f"The {len(shown)} {what} of {every:,} that take most of the suite's time", "title")]
-    counted = [Column("kernels", 7)] if family else []
-    last = [Column("models", 6), Column("launches", 8), Column("time", 8), Column("share", 6), Column("of peak", 11)]
+    yield from wrapped(f"The {len(shown)} {what} of {every:,} that take most of the suite's time", width, "", "title")
     retuned = any(group.speedup is not None for group in groups)
-    fixed = [*counted, *last, Column("gain limit", 10), *([Column("retune", 6)] if retuned else [])]
-    room = max(16, width - 3 - sum(column.width + GAP for column in fixed) - GAP)
-    columns = [Column("#", 3), Column(title, room, False), *fixed]
-    yield header(columns, GAP)
+    columns, gap = _group_columns(title, width, family=family, retuned=retuned), gap_of(width)
+    yield header(columns, gap)
+    room = columns[1].width
     shorts = names.unique((group.name for group in shown), room)
     for number, group in enumerate(shown, 1):
-        cells = [
-            str(number),
-            names.short(family_name(group), room) if family else shorts[group.name],
-            *([units.count(group.ids)] if family else []),
-            units.count(len(group.models)),
-            units.count(group.launches),
-            units.seconds(group.time_s),
-            units.percent(group.share),
-            of_peak(group),
-            units.seconds(group.gain_limit_s),
-            *([best_retune(group)] if retuned else []),
-        ]
-        yield [Word(row(columns, cells, GAP))]
+        cells = {
+            "#": str(number),
+            title: names.short(family_name(group), room) if family else shorts[group.name],
+            "kernels": units.count(group.ids),
+            "models": units.count(len(group.models)),
+            "launches": units.count(group.launches),
+            "time": units.seconds(group.time_s),
+            "share": units.percent(group.share),
+            "of peak": of_peak(group),
+            "gain limit": units.seconds(group.gain_limit_s),
+            "retune": best_retune(group),
+        }
+        yield [Word(row(columns, [cells[column.title] for column in columns], gap))]
         if not family:
-            yield [Word(names.end(" " * (columns[0].width + GAP) + place_words(group), width), "dim")]
+            yield [Word(names.end(" " * (columns[0].width + gap) + place_words(group), width), "dim")]
     yield []
+
+
+def _group_columns(title: str, width: int, *, family: bool, retuned: bool) -> list[Column]:
+    columns = [
+        Column("#", 3),
+        Column(title, NARROWEST_NAME, False),
+        *([Column("kernels", 7)] if family else []),
+        Column("models", 6),
+        Column("launches", 8),
+        Column("time", 8),
+        Column("share", 6),
+        Column("of peak", 11),
+        Column("gain limit", 10),
+        *([Column("retune", 6)] if retuned else []),
+    ]
+    return fitting(columns, width, gap_of(width), SPARE_OF_KERNELS, title)
 
 
 def _notes(summaries: Sequence[ModelSummary], width: int) -> Iterator[Line]:
@@ -179,20 +221,22 @@ def _notes(summaries: Sequence[ModelSummary], width: int) -> Iterator[Line]:
         yield []
 
 
-def _next(summaries: Sequence[ModelSummary], kernels: Sequence[KernelGroup], folder: Path) -> Iterator[Line]:
+def _next(
+    summaries: Sequence[ModelSummary], kernels: Sequence[KernelGroup], folder: Path, width: int
+) -> Iterator[Line]:
     gain = [group for group in kernels if group.gain_limit_s and not group.operator]
     if gain:
         best = max(gain, key=lambda group: group.gain_limit_s or 0.0)
         place = next(s.model.model.run for s in summaries if s.name == best.model)
         run = shlex.quote(f"{folder / (place or '')}#{best.name}")
-        yield [Word("Next", "title"), Word(f"      inductor-bench kernel {run}")]
-        yield [Word(" " * 10 + "the kernel that could win most, by itself", "dim")]
+        command = f"inductor-bench kernel {run}"
+        yield from command_lines("Next", command, "the kernel that could win most, by itself", width)
 
 
-def _written(folder: Path) -> Iterator[Line]:
+def _written(folder: Path, width: int) -> Iterator[Line]:
     tables = ("summary.csv", "kernels.csv", "families.csv", "kernels.parquet")
     files = ("batch.json", *tables, "summary.md", "plots/categories.png")
     there = [file for file in files if (folder / file).is_file()]
     runs = sum(1 for path in (folder / "models").glob("*/record.json"))
     things = [*there, plural(runs, "run") + " in models/"]
-    yield [Word("Written", "title"), Word(f"   {folder}/   {' · '.join(things)}")]
+    yield from labelled("Written", f"{folder}/   {' · '.join(things)}", width)

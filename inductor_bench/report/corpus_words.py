@@ -11,7 +11,7 @@ from ..analysis.finding import plural
 from ..analysis.kernel_rules import UNTUNABLE
 from ..records.batch import DONE, FAILED, MEASURED, PARTIAL, RUNNING, SKIPPED, WAITING
 from ..records.category import Category
-from ..records.corpus import Corpus
+from ..records.corpus import DAMAGED, NEWER, Corpus
 from ..records.run import Failure
 from . import names, palette
 from .retunes import caution_words, speedup_words
@@ -24,6 +24,7 @@ IN_WORDS = (
     (SKIPPED, "skipped"),
     (RUNNING, "running"),
 )
+UNREADABLE = ((DAMAGED, "damaged"), (NEWER, "of a newer format"))
 WORTH_A_WORD = 0.005
 LEAD_NAME = 60  # characters
 STRETCHED = 1.0005
@@ -49,11 +50,11 @@ def suite_machine(corpus: Corpus) -> str:
 def progress_words(corpus: Corpus) -> str:
     """``16 of 18 models measured, 1 failed, 1 waiting; 123 ms in all, each model once``."""
     batch = corpus.batch
-    damaged = sum(bool(model.problem) for model in corpus.models)
-    measured = batch.count(MEASURED, DONE, PARTIAL) - damaged
+    problems = [model.problem.kind for model in corpus.models if model.problem is not None]
+    measured = batch.count(MEASURED, DONE, PARTIAL) - len(problems)
     parts = [f"{measured} of {plural(len(batch.models), 'model')} measured"]
     parts += [f"{batch.count(status)} {words}" for status, words in IN_WORDS if batch.count(status)]
-    parts += [f"{damaged} damaged"] if damaged else []
+    parts += [f"{count} {words}" for kind, words in UNREADABLE if (count := problems.count(kind))]
     parts += [f"{batch.count(WAITING)} still to be measured"] if batch.count(WAITING) else []
     total = suite_time_s(corpus)
     return ", ".join(parts) + (f"; {units.seconds(total)} in all, each model once" if total else "")
@@ -173,10 +174,7 @@ def best_retune(group: KernelGroup) -> str:
 
 def problem_of(summary: ModelSummary) -> Failure | None:
     """Why a model has no row, or not a whole one."""
-    if summary.model.problem:
-        hint = "the same `inductor-bench batch` command measures it again"
-        return Failure("record", "damaged", summary.model.problem, hint)
-    return summary.model.model.failure
+    return summary.model.problem or summary.model.model.failure
 
 
 def gain_share(summary: ModelSummary) -> str:

@@ -9,6 +9,10 @@ from ..records.run import ModuleRecord
 from . import palette
 from .ranking import idle_name, module_time_s
 
+MARGIN = 3.0
+GAPS = (4.0, 12.0)
+"""Pixels around a label, and how far it can be from its marks."""
+
 
 class Segment(NamedTuple):
     """A piece of a bar; ``start`` and ``share`` are of the graph's time, ``time_s`` is in seconds."""
@@ -26,6 +30,52 @@ class Point(NamedTuple):
     x: float
     y: float
     number: int
+
+
+class Box(NamedTuple):
+    """A rectangle on the canvas, in pixels; the bottom is the smaller ordinate."""
+
+    left: float
+    bottom: float
+    right: float
+    top: float
+
+    def covered(self, other: Box) -> float:
+        """The area that both have."""
+        across = min(self.right, other.right) - max(self.left, other.left)
+        along = min(self.top, other.top) - max(self.bottom, other.bottom)
+        return max(across, 0.0) * max(along, 0.0)
+
+
+def around(marks: Sequence[Box], width: float, height: float) -> list[Box]:
+    """Where a label of these marks can go: above them, at their right, at their left, below; the nearest first."""
+    left, bottom = min(mark.left for mark in marks), min(mark.bottom for mark in marks)
+    right, top = max(mark.right for mark in marks), max(mark.top for mark in marks)
+    x, y = (left + right - width) / 2, (bottom + top - height) / 2
+    corners = [
+        corner
+        for gap in GAPS
+        for corner in ((x, top + gap), (right + gap, y), (left - gap - width, y), (x, bottom - gap - height))
+    ]
+    return [Box(left, bottom, left + width, bottom + height) for left, bottom in corners]
+
+
+def beside(curve: Sequence[tuple[float, float]], width: float, height: float) -> list[Box]:
+    """Where the name of a rising curve can go: at the right of each of its points."""
+    corners = [(x + 7, y + 4) for x, y in curve]
+    return [Box(left, bottom, left + width, bottom + height) for left, bottom in corners]
+
+
+def best_place(places: Sequence[Box], room: Box, taken: Sequence[Box]) -> Box:
+    """The first of the places that lies in the room and on nothing that is taken, or else the one that comes nearest
+    to that."""
+
+    def badness(place: Box) -> float:
+        near = Box(place.left - MARGIN, place.bottom - MARGIN, place.right + MARGIN, place.top + MARGIN)
+        outside = place.covered(place) - place.covered(room)
+        return outside + sum(near.covered(other) for other in taken)
+
+    return min(places, key=badness)
 
 
 def segments(module: ModuleRecord) -> list[Segment]:

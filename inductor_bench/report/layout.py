@@ -12,6 +12,9 @@ from . import names
 _EIGHTHS = "▏▎▍▌▋▊▉█"
 BAR = 6
 """Columns of a bar for the whole."""
+WIDE = 96
+"""From this width on, columns are two spaces apart."""
+_LABEL = 10
 
 
 class Word(NamedTuple):
@@ -30,6 +33,30 @@ class Column(NamedTuple):
     title: str
     width: int
     right: bool = True
+
+
+def gap_of(width: int) -> int:
+    """How many spaces are between two columns on a screen of that width."""
+    return 2 if width >= WIDE else 1
+
+
+def fitting(columns: Sequence[Column], width: int, gap: int, spare: Sequence[str], elastic: str) -> list[Column]:
+    """The columns that ``width`` has room for.
+
+    Args:
+        columns: all, the ``elastic`` one as narrow as it may be.
+        width: of the table.
+        gap: between two of them.
+        spare: those that go where there is no room, the first of them first.
+        elastic: the one that gets what room is left.
+    """
+    kept, room = list(columns), -1
+    for title in ("", *spare):
+        kept = [column for column in kept if column.title != title]
+        room = width - sum(column.width + gap for column in kept) + gap
+        if room >= 0:
+            break
+    return [column._replace(width=column.width + max(room, 0) * (column.title == elastic)) for column in kept]
 
 
 def row(columns: Sequence[Column], cells: Sequence[str], gap: int) -> str:
@@ -76,6 +103,18 @@ def bullet(text: str, width: int, style: str) -> Iterator[Line]:
 def columns(text: str, width: int) -> list[str]:
     """``text`` in lines of ``width`` columns; a word that is longer, such as a path, stays in one piece."""
     return textwrap.wrap(text, max(width, 20), break_on_hyphens=False, break_long_words=False) or [""]
+
+
+def labelled(label: str, text: str, width: int) -> Iterator[Line]:
+    """``Written   runs/m-1/   …``: ``text`` wrapped behind its label."""
+    for index, line in enumerate(columns(text, width - _LABEL)):
+        yield [Word(names.pad(label if index == 0 else "", _LABEL), "title"), Word(line)]
+
+
+def command_lines(label: str, command: str, why: str, width: int) -> Iterator[Line]:
+    """A command in one piece, so that it can be copied, and what it is good for."""
+    yield [Word(names.pad(label, _LABEL), "title"), Word(command)]
+    yield from wrapped(why, width, " " * _LABEL, "dim")
 
 
 def wrapped(text: str, width: int, indent: str = "", style: str = "") -> Iterator[Line]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from .. import units
 from ..analysis.kernel_rules import LIBRARY
 from . import names, palette
-from .geometry import Point, Segment, neighbours, spread
+from .geometry import Box, Point, Segment, around, beside, best_place, neighbours, spread
 from .ranking import Entry
 from .wording import of_peak
 
@@ -86,8 +88,46 @@ def figure_columns(axes: Axes, entries: list[Entry], *, several: bool) -> None:
             axes.text(x, row, cell, va="center", **style)
 
 
-def gain_lines(axes: Axes) -> None:
-    """Curves on which all kernels have the same gain limit, as a share of the whole time."""
+def mark_point(axes: Axes, entry: Entry) -> Box:
+    """Draws a kernel, the larger the more it could win, and returns where."""
+    kernel, library = entry.kernel, entry.kernel.category in LIBRARY
+    gain = (kernel.gain_limit_s or 0.0) / kernel.time_s * (entry.share or 0.0)
+    colour, size = palette.COLOURS[kernel.category], 18 + 3200 * min(gain, 0.1)
+    point = (entry.share or 0.0, kernel.peak_share or 0.0)
+    axes.scatter(
+        *point,
+        s=size,
+        marker={"memory": "o", "compute": "s"}.get(kernel.bound, "D"),
+        facecolors="none" if library else colour,
+        edgecolors=colour if library else "white",
+        linewidths=1.3 if library else 0.7,
+        zorder=3,
+    )
+    x, y = axes.transData.transform(point)
+    half = (size**0.5 / 2 + 1) * axes.get_figure().dpi / 72  # in points, with its edge
+    return Box(x - half, y - half, x + half, y + half)
+
+
+def _place(
+    axes: Axes, words: str, places: Callable[[float, float], Sequence[Box]], taken: Sequence[Box], **style: Any
+) -> Box:
+    """Writes words at the best of the places that there are for their width and height, and returns it.
+
+    Neither what is taken nor the line of the peak is written on, where that can be.
+    """
+    text = axes.annotate(words, (0, 0), xycoords="figure pixels", ha="left", va="bottom", zorder=4, **style)
+    extent, room = text.get_window_extent(), Box(*axes.get_window_extent().extents)
+    _, peak = axes.transData.transform((axes.get_xlim()[0], 1.0))
+    line = room._replace(bottom=peak - 1, top=peak + 1)
+    place = best_place(places(extent.width, extent.height), room, [*taken, line])
+    text.set_position((place.left, place.bottom))
+    return place
+
+
+def gain_lines(axes: Axes, taken: Sequence[Box]) -> None:
+    """Curves on which all kernels have the same gain limit, as a share of the whole time; they are named beside them,
+    where nothing is taken."""
+    taken = list(taken)
     low, high = axes.get_xlim()
     for gain in (0.0001, 0.001, 0.01, 0.1):
         xs = [low * (high / low) ** (step / 200) for step in range(201)]
@@ -95,13 +135,22 @@ def gain_lines(axes: Axes) -> None:
         if len(points) < 8 or points[0][1] > 0.93:
             continue
         axes.plot(*zip(*points, strict=True), color="#b6c2d1", linewidth=0.9, linestyle=(0, (4, 3)), zorder=1)
-        text: str = f"gain {gain * 100:g}%"
-        style: dict[str, Any] = {"fontsize": 8, "color": palette.MUTED, "va": "bottom"}
-        axes.annotate(text, points[0], xytext=(3, 2), textcoords="offset points", **style)
+        curve = axes.transData.transform([point for point in points if point[1] <= 0.93])
+        words = f"gain {gain * 100:g}%"
+        taken.append(_place(axes, words, partial(beside, curve), taken, fontsize=8, color=palette.MUTED))
 
 
-def name_points(axes: Axes, entries: list[Entry]) -> None:
-    """Lists the kernels with the largest gain limits at the right, and numbers them as the kernel table does."""
+def name_points(axes: Axes, entries: list[Entry], marks: Sequence[Box]) -> list[Box]:
+    """Lists the kernels with the largest gain limits at the right, and numbers them as the kernel table does.
+
+    Args:
+        axes: of the plot.
+        entries: its kernels.
+        marks: where each is drawn.
+
+    Returns:
+        Where the numbers are.
+    """
     by_gain = sorted((e for e in entries if e.kernel.gain_limit_s), key=lambda e: -(e.kernel.gain_limit_s or 0.0))
     generated = [entry for entry in by_gain if entry.kernel.category not in LIBRARY][:MOST_GENERATED]
     library = [entry for entry in by_gain if entry.kernel.category in LIBRARY][:MOST_LIBRARY]
@@ -121,19 +170,13 @@ def name_points(axes: Axes, entries: list[Entry]) -> None:
             axes.text(1.085, top - 0.038, gain, fontsize=8, color=palette.MUTED, **style)
             top -= 0.091
         top -= 0.02
-    pixels = [axes.transData.transform((e.share or 0.0, e.kernel.peak_share or 0.0)) for e in (*generated, *library)]
-    points = [Point(float(x), float(y), e.number) for (x, y), e in zip(pixels, (*generated, *library), strict=True)]
+    mark_of = {entry.number: mark for entry, mark in zip(entries, marks, strict=True)}
+    centres = {number: ((box.left + box.right) / 2, (box.bottom + box.top) / 2) for number, box in mark_of.items()}
+    points = [Point(*centres[entry.number], entry.number) for entry in (*generated, *library)]
+    labels: list[Box] = []
     for near in neighbours(points, 34, 26):
-        x, y = sum(point.x for point in near) / len(near), max(point.y for point in near)
-        axes.annotate(
-            ", ".join(str(number) for number in sorted(point.number for point in near)),
-            (x, y),
-            xycoords="figure pixels",
-            xytext=(0, 7),
-            textcoords="offset points",
-            fontsize=8.5,
-            fontweight="bold",
-            ha="center",
-            va="bottom",
-            zorder=4,
-        )
+        numbers = sorted(point.number for point in near)
+        places = partial(around, [mark_of[number] for number in numbers])
+        words = ", ".join(map(str, numbers))
+        labels.append(_place(axes, words, places, [*marks, *labels], fontsize=8.5, fontweight="bold"))
+    return labels

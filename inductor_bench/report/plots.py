@@ -23,7 +23,7 @@ from ..records.run import Run
 from ..store.files import write_bytes
 from . import names, palette
 from .geometry import segments
-from .plot_parts import figure_columns, gain_lines, name_points, name_segments
+from .plot_parts import figure_columns, gain_lines, mark_point, name_points, name_segments
 from .ranking import Entry, main_modules, rank, wall_known
 from .wording import folded, heading, machine, whole_words
 
@@ -256,22 +256,9 @@ def _draw_headroom(run: Run) -> Figure | None:
     axes.set_xlabel(f"share of {whole_words(run)} (log scale)")
     axes.set_ylabel("of the measured peak that bounds the kernel")
     axes.axhline(1.0, color=palette.PEAK, linewidth=1.2)
-    gain_lines(axes)
-    for entry in entries:
-        kernel, library = entry.kernel, entry.kernel.category in LIBRARY
-        gain = (kernel.gain_limit_s or 0.0) / kernel.time_s * (entry.share or 0.0)
-        colour = palette.COLOURS[kernel.category]
-        axes.scatter(
-            [entry.share or 0.0],
-            [kernel.peak_share or 0.0],
-            s=18 + 3200 * min(gain, 0.1),
-            marker={"memory": "o", "compute": "s"}.get(kernel.bound, "D"),
-            facecolors="none" if library else colour,
-            edgecolors=colour if library else "white",
-            linewidths=1.3 if library else 0.7,
-            zorder=3,
-        )
-    name_points(axes, entries)
+    marks = [mark_point(axes, entry) for entry in entries]
+    numbers = name_points(axes, entries, marks)
+    gain_lines(axes, [*marks, *numbers])
     _legend(figure, entries)
     caches = "cache" if all(entry.module.device == "cpu" for entry in entries) else "L2"
     for line, text in enumerate(

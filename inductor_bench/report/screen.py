@@ -11,7 +11,7 @@ from pathlib import Path
 from ..analysis.findings import Finding, findings, headline, next_commands
 from ..records.run import Failure, Run
 from . import names
-from .layout import Line, Word, bullet, columns, wrapped
+from .layout import Line, Word, bullet, command_lines, labelled, wrapped
 from .ranking import Entry, rank
 from .retunes import retune_lines
 from .screen_tables import category_lines, graph_lines, kernel_lines
@@ -46,7 +46,7 @@ def screen(run: Run, folder: Path | None, width: int, sort: str = "time", top: i
         yield from kernel_lines(run, entries, width, sort)
     yield from retune_lines(run, width, top)
     yield from _findings(run, lead, entries, width)
-    yield from _next(run, folder, sort)
+    yield from _next(run, folder, width, sort)
     yield from _written(folder, width)
 
 
@@ -125,16 +125,11 @@ def _findings(run: Run, lead: Finding | None, entries: tuple[Entry, ...], width:
     yield []
 
 
-def _next(run: Run, folder: Path | None, sort: str) -> Iterator[Line]:
+def _next(run: Run, folder: Path | None, width: int, sort: str) -> Iterator[Line]:
     if folder is None:
         return
     for index, command in enumerate(next_commands(run, folder, sort)):
-        yield [
-            Word("Next" if index == 0 else "", "title"),
-            Word(" " * (6 if index == 0 else 10)),
-            Word(names.clean(command.command)),
-        ]
-        yield [Word(" " * 10 + command.why, "dim")]
+        yield from command_lines("Next" if index == 0 else "", names.clean(command.command), command.why, width)
 
 
 def _written(folder: Path | None, width: int) -> Iterator[Line]:
@@ -148,6 +143,4 @@ def _written(folder: Path | None, width: int) -> Iterator[Line]:
     for name, pattern in kinds:
         number = sum(1 for path in (folder / name).glob(pattern) if path.is_file())
         things += [f"{number} {name if number > 1 else name[:-1]}"] if number else []
-    first, *others = columns(f"{names.clean(str(folder))}/   {' · '.join(things)}", width - 10)
-    yield [Word("Written", "title"), Word("   " + first)]
-    yield from ([Word(" " * 10 + line)] for line in others)
+    yield from labelled("Written", f"{names.clean(str(folder))}/   {' · '.join(things)}", width)

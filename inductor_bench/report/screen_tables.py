@@ -10,14 +10,15 @@ from ..analysis.times import calls_differ
 from ..records.category import Category
 from ..records.run import ModuleRecord, Run
 from . import names
-from .layout import Column, Line, Word, bars, header, row, wrapped
+from .layout import WIDE, Column, Line, Word, bars, fitting, gap_of, header, row, wrapped
 from .ranking import Entry, idle_name, main_modules, module_time_s, wall_known
 from .retunes import retune_of, retune_word, retunes_of_kernels
 from .wording import bar_parts, folded, kernel_caption, method_notes, of_peak, rate
 
 MOST_GRAPHS = 12
-WIDE = 96
-"""From this width on, columns are two spaces apart."""
+NARROWEST_NAME = 16
+SPARE = ("calls", "of peak", "rate")
+"""The columns of the kernel table that a narrow terminal has no room for, the least important first."""
 
 _TITLES = {  # of several kernels, of one
     "time": ("take most time", "takes most time"),
@@ -29,7 +30,7 @@ _TITLES = {  # of several kernels, of one
 def graph_lines(run: Run, width: int) -> Iterator[Line]:
     """One line for each graph that matters, one for the others, and how they were profiled."""
     shown = main_modules(run, MOST_GRAPHS)
-    gap = 2 if width >= WIDE else 1
+    gap = gap_of(width)
     label = min(24 if width >= WIDE else 21, max(5, *(names.cells(names.clean(module.label)) for module in shown)))
     runs = [Column("runs", 4)] if calls_differ(run) else []
     launches = "calls" if all(module.device == "cpu" for module in shown) else "launches"
@@ -114,28 +115,31 @@ def kernel_lines(run: Run, entries: tuple[Entry, ...], width: int, sort: str) ->
     yield [Word(_kernel_title(run, len(entries), sort), "title")]
     for line in kernel_caption(run, entries):
         yield from wrapped(line, width, "", "dim")
-    gap = 2 if width >= WIDE else 1
+    gap = gap_of(width)
     roofs = any(entry.kernel.bound != "unknown" for entry in entries)
     last = [Column("of peak", 11), Column("gain limit", 10)] if roofs else [Column("rate", 12)]
     known = retunes_of_kernels(run)
-    retuned = [retune_word(retune_of(entry, known)) for entry in entries] if known else []
     last += [Column("retune", 6)] if known else []
     fixed = [Column("calls", 6), Column("time", 8), Column("share", 6), *last]
-    room = max(16, width - 3 - sum(column.width + gap for column in fixed) - gap)
-    columns = [Column("#", 3), Column("kernel", room, False), *fixed]
+    every = [Column("#", 3), Column("kernel", NARROWEST_NAME, False), *fixed]
+    columns = fitting(every, width, gap, SPARE, "kernel")
     yield header(columns, gap)
-    shorts = names.unique((entry.kernel.name for entry in entries), room)
+    shorts = names.unique((entry.kernel.name for entry in entries), columns[1].width)
     files = names.file_names(run)
-    for place, entry in enumerate(entries):
+    for entry in entries:
         kernel = entry.kernel
-        cells = [
-            units.count(kernel.calls),
-            units.seconds(kernel.time_s),
-            units.percent(entry.share),
-            *([of_peak(entry), units.seconds(kernel.gain_limit_s)] if roofs else [rate(kernel)]),
-            *retuned[place : place + 1],
-        ]
-        yield [Word(row(columns, [str(entry.number), shorts[kernel.name], *cells], gap))]
+        cells = {
+            "#": str(entry.number),
+            "kernel": shorts[kernel.name],
+            "calls": units.count(kernel.calls),
+            "time": units.seconds(kernel.time_s),
+            "share": units.percent(entry.share),
+            "of peak": of_peak(entry),
+            "gain limit": units.seconds(kernel.gain_limit_s),
+            "rate": rate(kernel),
+            "retune": retune_word(retune_of(entry, known)),
+        }
+        yield [Word(row(columns, [cells[column.title] for column in columns], gap))]
         label = names.clean(entry.module.label) if len(run.modules) > 1 else ""
         origin = " · ".join(part for part in (label, _origin(entry, files)) if part)
         if origin:

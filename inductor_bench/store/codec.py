@@ -79,6 +79,8 @@ def _decode(kind: Any, data: Any, place: str) -> Any:
 
 def _decode_scalar(kind: Any, data: Any, place: str) -> Any:
     if kind is float and isinstance(data, int | float) and not isinstance(data, bool):
+        if not math.isfinite(data):
+            raise _misfit(place, "a finite number", data)
         return float(data)
     if kind is int and isinstance(data, float) and data.is_integer():
         return int(data)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
@@ -15,7 +16,8 @@ from typing import Any
 from ..errors import InductorBenchError
 from ..records.batch import DONE, MEASURED, PARTIAL, RUNNING, WAITING, Batch, BatchModel
 from ..records.category import Category
-from ..records.corpus import Corpus, CorpusGraph, CorpusKernel, CorpusModel
+from ..records.corpus import DAMAGED, NEWER, Corpus, CorpusGraph, CorpusKernel, CorpusModel
+from ..records.failure import Failure
 from ..records.retune import UNFINISHED, RetuneRow, by_kernel
 from . import schema
 from .batch import BatchFolder
@@ -56,18 +58,25 @@ def _read_model(model: BatchModel, folder: Path) -> CorpusModel:
     try:
         found = read_digest(model, BatchFolder(folder).run(model.request.name).record)
     except InductorBenchError as error:
-        return CorpusModel(model, problem="" if begun else error.message)
+        return CorpusModel(model, problem=None if begun else _problem(error))
     if not begun:
         return found
     # A record holds retunes once all else of it is measured.
     return replace(found, model=replace(model, status=MEASURED)) if found.retunes else CorpusModel(model)
 
 
+def _problem(error: InductorBenchError) -> Failure:
+    kind = NEWER if isinstance(error, schema.NewerFormatError) else DAMAGED
+    hint = error.hint or "the same `inductor-bench batch` command measures it again"
+    return Failure("record", kind, error.message, hint)
+
+
 def read_digest(model: BatchModel, record: Path) -> CorpusModel:
     """What is compared of one record.
 
     Raises:
-        InductorBenchError: it is missing, damaged, or of a newer format.
+        NewerFormatError: it was written by a newer version of the tool.
+        InductorBenchError: it is missing or damaged.
     """
     try:
         data = read_json(record)
@@ -88,8 +97,8 @@ def _retune(data: dict[str, Any]) -> RetuneRow:
         str(data["kernel_id"]),
         Category(data["category"]),
         tuple(data["graphs"]),
-        float(data["calls"]),
-        float(data["time_s"]),
+        _finite(data["calls"]),
+        _finite(data["time_s"]),
         data["file"],
         str(data["method"]),
     )
@@ -98,7 +107,7 @@ def _retune(data: dict[str, Any]) -> RetuneRow:
     if tuning is None:
         return row._replace(problem=failure["message"] if failure is not None else UNFINISHED)
     return row._replace(caution="; ".join(kernel["advice"])).tuned(
-        float(tuning["default_s"]), float(tuning["best_s"]), float(tuning["speedup"]), str(tuning["verdict"])
+        _finite(tuning["default_s"]), _finite(tuning["best_s"]), _finite(tuning["speedup"]), str(tuning["verdict"])
     )
 
 
@@ -115,8 +124,8 @@ def _graph(data: dict[str, Any], tuned: Mapping[str, RetuneRow]) -> CorpusGraph:
         wall,
         _number(data["busy_share"]),
         _number(data["launches"]),
-        float(idle["time_s"]) if idle is not None and wall else None,
-        tuple((Category(total["name"]), float(total["time_s"])) for total in data["categories"]),
+        _finite(idle["time_s"]) if idle is not None and wall else None,
+        tuple((Category(total["name"]), _finite(total["time_s"])) for total in data["categories"]),
         kernels,
     )
 
@@ -128,8 +137,8 @@ def _kernel(data: dict[str, Any]) -> CorpusKernel:
         str(data["kernel_id"]),
         data.get("family_id") or f"{data['category']} {name.rstrip('0123456789').rstrip('_')}",
         Category(data["category"]),
-        float(data["calls"]),
-        float(data["time_s"]),
+        _finite(data["calls"]),
+        _finite(data["time_s"]),
         _number(data["peak_share"]),
         str(data["bound"]),
         _number(data["gain_limit_s"]),
@@ -159,7 +168,14 @@ def _tuned(kernel: CorpusKernel, file: str | None, tuned: Mapping[str, RetuneRow
 
 
 def _number(value: Any) -> float | None:
-    return None if value is None else float(value)
+    return None if value is None else _finite(value)
+
+
+def _finite(value: Any) -> float:
+    number = float(value)
+    if not math.isfinite(number):
+        raise ValueError(f"{value} stands where a finite number should")
+    return number
 
 
 def _whole(value: Any) -> int | None:

@@ -15,8 +15,9 @@ from ..records.run import Environment, Peaks
 from . import codec
 from .files import read_json, write_json
 
-FORMAT = 1
-"""The version of the cached file. A file of another version is measured again, never converted."""
+FORMAT = 2
+"""The version of the cached file, and of how its peaks are measured. What has another is measured again, never
+converted."""
 
 
 def cache_folder() -> Path:

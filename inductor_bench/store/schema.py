@@ -17,6 +17,10 @@ UPGRADES: Mapping[int, Callable[[dict[str, Any]], dict[str, Any]]] = {}
 """From a format number to the function that turns such a record into one of the next number."""
 
 
+class NewerFormatError(InductorBenchError):
+    """A record was written by a newer version of the tool."""
+
+
 def upgrade(data: dict[str, Any], origin: str) -> dict[str, Any]:
     """Brings a decoded record to :data:`FORMAT`.
 
@@ -25,13 +29,14 @@ def upgrade(data: dict[str, Any], origin: str) -> dict[str, Any]:
         origin: what to call it in a message.
 
     Raises:
-        InductorBenchError: it carries no format number, or was written by a newer version of the tool.
+        NewerFormatError: it was written by a newer version of the tool.
+        InductorBenchError: it carries no format number, or one that is not read any more.
     """
     number = data.get("format")
     if not isinstance(number, int):
         raise InductorBenchError(f"{origin} carries no format number, so it is not a record of inductor-bench")
     if number > FORMAT:
-        raise InductorBenchError(
+        raise NewerFormatError(
             f"{origin} has format {number}, newer than the {FORMAT} that this version reads",
             "update inductor-bench: pip install --upgrade inductor-bench",
         )

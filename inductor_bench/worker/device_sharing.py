@@ -30,6 +30,8 @@ class SharedDevice:
 
     def leave(self) -> None:
         """Lets others use the GPU while this process does not."""
+        if not self._turn.held:
+            return
         import torch
 
         if torch.cuda.is_initialized():

@@ -20,6 +20,7 @@ from ..records.batch import FAILED, FINISHED, MEASURED, SKIPPED, WAITING, Batch,
 from ..records.corpus import CorpusModel
 from ..store.batch import FORMAT, BatchFolder
 from ..store.digest import read_digest
+from ..store.schema import NewerFormatError
 from .batch_attempt import plain_request
 from .batch_devices import find_devices
 from .batch_list import merge, read_list, select
@@ -213,7 +214,8 @@ def _difference(earlier: ModelRequest, request: ModelRequest) -> str:
 def _as_it_is(model: BatchModel, folder: BatchFolder, retune: RetuneOptions | None) -> BatchModel:
     """The row of an earlier turn as its RUN allows: one that was damaged since, or not come to its end, is made again.
 
-    A RUN is whole once its retunes are begun, whatever stopped them: then only they are left.
+    A RUN is whole once its retunes are begun, whatever stopped them: then only they are left. What a newer version of
+    the tool wrote is not replaced.
     """
     finished = model.status in FINISHED
     if model.status == SKIPPED or (model.run is None and not finished):
@@ -221,6 +223,8 @@ def _as_it_is(model: BatchModel, folder: BatchFolder, retune: RetuneOptions | No
     run = folder.run(model.request.name)
     try:
         found = read_digest(model, run.record)
+    except NewerFormatError:
+        return model
     except InductorBenchError:
         found = CorpusModel(model)
     if not found.graphs or not (finished or model.status == MEASURED or found.retunes):

@@ -20,6 +20,7 @@ from ..records.run import Capture, Failure, Request
 from ..records.source import CapturedCode
 from ..source.log import printed_module_paths
 from ..source.structured import StructuredTrace, read_structured_trace
+from ..store.device_turn import TURN
 from ..store.files import read_json, write_json
 from ..store.folder import RunFolder
 from .progress import Progress
@@ -141,10 +142,13 @@ def capture_program(
     }
     complaint = work / "complaint.json"
     command = _program_command(request, work, python, complaint)
+    program = environment | observed
+    if request.kind == "script":
+        program.pop(TURN, None)  # whoever starts it has the turn for all of it, for commands of this tool in it too
     progress.stage(f"running {shlex.join(_shown(request))}")
     ended = run_process(
         command,
-        environment=environment | observed,
+        environment=program,
         log=folder.logs / "program.log",
         timeout_s=request.timeout_s,
         on_line=progress.output,

@@ -50,7 +50,7 @@ class KernelsInterrupted(KeyboardInterrupt):
     """The user stopped it; ``outcome`` has what was measured until then."""
 
     def __init__(self, outcome: KernelOutcome) -> None:
-        super().__init__("interrupted; what was measured until then is shown")
+        super().__init__("interrupted; the outcome has what was measured until then")
         self.outcome = outcome
 
 
@@ -112,15 +112,17 @@ def _measure_all(
     if work.options.autotune or len(files) >= MANY_FILES:
         work.compile_ahead(files)
     kernels: dict[Path, MeasuredKernel] = {}
+    over: set[Path] = set()
     failures: list[Failure] = []
     saved: list[Path] = []
-    began = time.monotonic()
+    began: float | None = None
 
     def outcome(interrupted: bool = False) -> KernelOutcome:
+        cut_short = set(kernels) - over if interrupted and work.options.autotune else set()
+        seen = tuple(_cut_short(kernel) if file in cut_short else kernel for file, kernel in kernels.items())
         peaks = next(iter(work.peaks.values()), None)
-        seen = tuple(map(_cut_short, kernels.values()) if interrupted and work.options.autotune else kernels.values())
-        found = (seen, work.environment, peaks, tuple(failures), tuple(saved))
-        return KernelOutcome(*found, time.monotonic() - began, interrupted)
+        retune_s = 0.0 if began is None else time.monotonic() - began
+        return KernelOutcome(seen, work.environment, peaks, tuple(failures), tuple(saved), retune_s, interrupted)
 
     try:
         for measured in _measured(files, work):
@@ -137,8 +139,10 @@ def _measure_all(
             told(found)
             if isinstance(found, Failure):
                 failures.append(found)
+                over.add(Path(found.subject))
             else:
                 kernels[Path(found.file)] = found
+                over.add(Path(found.file))
     except KeyboardInterrupt as stop:
         if not kernels:
             raise
@@ -147,22 +151,25 @@ def _measure_all(
 
 
 def _cut_short(kernel: MeasuredKernel) -> MeasuredKernel:
-    return kernel if kernel.tuning else replace(kernel, advice=(*kernel.advice, "not retuned: interrupted"))
+    return replace(kernel, advice=(*kernel.advice, "not retuned: interrupted"))
 
 
 def _measured(files: Sequence[Path], work: Workbench) -> Iterator[MeasuredKernel | Failure]:
     """What came of each file as it stands, up to the first whose device is in use."""
     for file in files:
+        found: MeasuredKernel | Failure
+        in_use = False
         try:
-            yield measure_file(file, work)
+            found = measure_file(file, work)
         except (WorkerLostError, InductorBenchError) as error:
-            yield failure_of(file, error)
-            if isinstance(error, DeviceInUseError):
-                return
-        finally:
-            if work.session is not None and work.session.alive:
-                with contextlib.suppress(WorkerLostError):  # it dies of what it was done with
-                    work.ask(LOAD_S, do="forget")
+            found, in_use = failure_of(file, error), isinstance(error, DeviceInUseError)
+        yield found
+        # Not after an interrupt: the worker is still at what it was asked for.
+        if work.session is not None and work.session.alive:
+            with contextlib.suppress(WorkerLostError):  # it dies of what it was done with
+                work.ask(LOAD_S, do="forget")
+        if in_use:
+            return
 
 
 def _looked_into(

@@ -51,7 +51,7 @@ def open_tables(path: Path) -> Tables:
                 f"{path} holds neither {BATCH} nor {RECORD}",
                 "give a folder that `inductor-bench batch` or `inductor-bench breakdown` wrote",
             )
-        notes = [f"left out: {model.problem}" for model in view.corpus.models if model.problem]
+        notes = [f"left out: {model.problem.message}" for model in view.corpus.models if model.problem]
         if not any(model.graphs for model in view.corpus.models):
             notes.append(f"nothing is measured in {path} yet: of its tables only models has rows")
         return Tables(view.tables(), tuple(notes))

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from ..errors import InductorBenchError
+from ..records.failure import ELSEWHERE
 from ..records.retune import Retune, RetuneRow
 from ..records.run import Environment, Failure, Run
 from ..records.tuning import MeasuredKernel
@@ -24,6 +25,10 @@ from .run_kernels import INDEX
 from .workbench import KernelOptions
 
 STAGE = "retune"
+
+
+class _ElsewhereError(InductorBenchError):
+    """This is another machine than the run was measured on."""
 
 
 def retune_run(
@@ -72,7 +77,8 @@ def _retune(
             with DeviceTurn():
                 run_kernel(request, progress, state.put)
     except InductorBenchError as error:
-        state.fail(Failure(STAGE, "invalid", error.message, error.hint))
+        kind = ELSEWHERE if isinstance(error, _ElsewhereError) else "invalid"
+        state.fail(Failure(STAGE, kind, error.message, error.hint))
     return state.run
 
 
@@ -177,11 +183,11 @@ def _check_device(device: str, measured: Environment) -> None:
     there = [name for name in (measured.accelerator, measured.cpu) if name]
     if there and device not in there:
         message = f"the run was measured on {there[0]}, and this is {device}: a retune here says nothing about it"
-        raise InductorBenchError(message, "retune it where it was measured")
+        raise _ElsewhereError(message, "retune it where it was measured")
 
 
 def _check_gpu(run: Run) -> None:
     on_gpu = any(module.device != "cpu" for module in run.modules if module.kernels)
     if on_gpu and not visible_gpus():
         message = f"the run was measured on {run.environment.accelerator or 'a GPU'}, and there is no GPU here"
-        raise InductorBenchError(message, "retune it where it was measured")
+        raise _ElsewhereError(message, "retune it where it was measured")
