@@ -26,6 +26,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from inductor_bench.launch.local import COMPILE_THREADS, compile_threads, usable_cores
+
 ROOT = Path(__file__).resolve().parents[1]
 LOOK_S = 0.5
 KILLS = 3
@@ -161,8 +164,7 @@ def main() -> int:
     given = read_arguments()
     given.output.mkdir(parents=True, exist_ok=True)
     gpus = len({device for each in (given.one, given.two, given.killed or "") for device in each.split(",") if device})
-    threads = max(1, (len(os.sched_getaffinity(0)) // gpus - 2) // 2)
-    os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", str(threads))
+    os.environ.setdefault(COMPILE_THREADS, str(compile_threads(usable_cores(), gpus, overlap=True)))
     words = [str(given.list), *given.options]
     one = Driver("one", given.one, words, given.output / "one")
     two = Driver("two", given.two, words, given.output / "two")

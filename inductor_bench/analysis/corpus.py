@@ -39,6 +39,11 @@ class ModelSummary:
     def name(self) -> str:
         return self.model.model.request.name
 
+    @property
+    def status(self) -> str:
+        """As in the batch, or what is wrong with the record."""
+        return self.model.problem.kind if self.model.problem else self.model.model.status
+
 
 class KernelGroup(NamedTuple):
     """Kernels of all models that are the same, or of the same family.

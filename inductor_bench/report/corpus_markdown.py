@@ -73,7 +73,7 @@ def _models(summaries: Sequence[ModelSummary]) -> Iterator[str]:
         (
             (
                 summary.name,
-                summary.model.problem.kind if summary.model.problem else summary.model.model.status,
+                summary.status,
                 batch_size(summary),
                 wall_words(summary),
                 units.percent(summary.busy_share),

@@ -40,7 +40,7 @@ from .layout import (
     gap_of,
     header,
     labelled,
-    row,
+    titled_row,
     wrapped,
 )
 
@@ -130,7 +130,7 @@ def _models(summaries: Sequence[ModelSummary], width: int) -> Iterator[Line]:
             "saves": retune_saving(summary),
         }
         yield [
-            Word(row(columns, [cells[column.title] for column in columns], gap) + " " * gap),
+            Word(titled_row(columns, cells, gap) + " " * gap),
             *bars(_bar_parts(summary), room),
         ]
         if len(shown) <= WITH_TOP_KERNEL and summary.top is not None:
@@ -189,7 +189,7 @@ def _groups(
             "gain limit": units.seconds(group.gain_limit_s),
             "retune": best_retune(group),
         }
-        yield [Word(row(columns, [cells[column.title] for column in columns], gap))]
+        yield [Word(titled_row(columns, cells, gap))]
         if not family:
             yield [Word(names.end(" " * (columns[0].width + gap) + place_words(group), width), "dim")]
     yield []

@@ -44,7 +44,6 @@ MODELS: Mapping[str, Field] = {
     "status": Field(
         TEXT,
         "done, partial, failed, skipped, waiting, running, damaged or newer (than this version reads)",
-        lambda row: row.model.problem.kind if row.model.problem else row.model.model.status,
     ),
     "training": Field(YES_NO, "with a backward pass, if said", lambda row: row.model.model.request.training),
     "amp": Field(TEXT, "the type of autocast", lambda row: row.model.model.request.amp),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from .. import units
@@ -68,6 +68,11 @@ def row(columns: Sequence[Column], cells: Sequence[str], gap: int) -> str:
 def header(columns: Sequence[Column], gap: int) -> Line:
     """The titles of the columns."""
     return [Word(row(columns, [column.title for column in columns], gap).rstrip(), "dim")]
+
+
+def titled_row(columns: Sequence[Column], cells: Mapping[str, str], gap: int) -> str:
+    """One row of cells that are told by the title of their column; those without a column are left out."""
+    return row(columns, [cells[column.title] for column in columns], gap)
 
 
 def blocks(share: float, width: int) -> str:

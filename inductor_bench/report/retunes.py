@@ -10,7 +10,7 @@ from ..analysis.retunes import RetuneSummary, retunes_of
 from ..records.retune import FASTER, RetuneRow, by_kernel
 from ..records.run import Run
 from . import names
-from .layout import Column, Line, Word, bullet, header, row, wrapped
+from .layout import Column, Line, Word, bullet, header, titled_row, wrapped
 from .ranking import Entry, whole_time_s
 
 MOST_PROBLEMS = 4
@@ -111,4 +111,4 @@ def _table(shown: list[RetuneRow], width: int) -> Iterator[Line]:
     for found in shown:
         style = "good" if found.verdict == FASTER else ""
         cells = dict(zip(TITLES, (shorts[found.name], *retune_cells(found)), strict=True))
-        yield [Word(row(columns, [cells[title] for title in titles], gap), style)]
+        yield [Word(titled_row(columns, cells, gap), style)]

@@ -10,7 +10,7 @@ from ..analysis.times import calls_differ
 from ..records.category import Category
 from ..records.run import ModuleRecord, Run
 from . import names
-from .layout import WIDE, Column, Line, Word, bars, fitting, gap_of, header, row, wrapped
+from .layout import WIDE, Column, Line, Word, bars, fitting, gap_of, header, row, titled_row, wrapped
 from .ranking import Entry, idle_name, main_modules, module_time_s, wall_known
 from .retunes import retune_of, retune_word, retunes_of_kernels
 from .wording import bar_parts, folded, kernel_caption, method_notes, of_peak, rate
@@ -139,7 +139,7 @@ def kernel_lines(run: Run, entries: tuple[Entry, ...], width: int, sort: str) ->
             "rate": rate(kernel),
             "retune": retune_word(retune_of(entry, known)),
         }
-        yield [Word(row(columns, [cells[column.title] for column in columns], gap))]
+        yield [Word(titled_row(columns, cells, gap))]
         label = names.clean(entry.module.label) if len(run.modules) > 1 else ""
         origin = " · ".join(part for part in (label, _origin(entry, files)) if part)
         if origin:
