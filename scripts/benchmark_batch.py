@@ -1,13 +1,14 @@
 """Batches of one list beside each other, each on GPUs of its own: does a second GPU double the pace, and does a batch
 that is killed again and again find what the others find?
 
-``python scripts/benchmark_batch.py LIST --one 0 --two 1,2 [--killed 3] [--finish 0,1,2,3] [--seconds S]
-[--output FOLDER] [-- OPTIONS OF batch]``. The batches run at the same time, with as many threads to compile for each
-GPU, so that what else goes on on the machine is the same for all. Every model is written down when it is done; after S
-seconds the batches are stopped. ``--finish`` continues the batch of ``--two`` on these GPUs to the end of the list.
+``python scripts/benchmark_batch.py LIST --one 0 --two 1,2 [--killed 3 [--then 1,2,3]] [--seconds S] [--output FOLDER]
+[-- OPTIONS OF batch]``. The batches run at the same time, with as many threads to compile for each GPU, so that what
+else goes on on the machine is the same for all. Every model is written down when it is done; after S seconds what still
+runs is stopped. The third batch is killed with SIGKILL three times, and goes on, with ``--then`` on these GPUs when the
+second has ended.
 
-The pace is that between the first and the last model that was done: what comes before the first is the same for any
-number of GPUs.
+A batch's time is that of its whole list. Its pace is that of each GPU between its first and its last model, added up:
+what comes before the first is the same for any number of GPUs.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from inductor_bench.launch.local import COMPILE_THREADS, compile_threads, usable_cores
+from inductor_bench.launch.cores import COMPILE_THREADS, compile_threads, jobs_at_once, usable_cores
 
 ROOT = Path(__file__).resolve().parents[1]
 LOOK_S = 0.5
@@ -39,7 +40,8 @@ PACE = 1.8
 
 @dataclass
 class Driver:
-    """One batch and the process that works at it; ``done_s`` says when each of its models was done."""
+    """One batch and the process that works at it; ``done_s`` says when each of its models was done, and ``places``
+    where. ``ended_s`` is when the whole list was."""
 
     name: str
     devices: str
@@ -47,6 +49,8 @@ class Driver:
     folder: Path
     kills: list[float] = field(default_factory=list)
     done_s: dict[str, float] = field(default_factory=dict)
+    places: dict[str, str] = field(default_factory=dict)
+    ended_s: float | None = None
     process: subprocess.Popen[bytes] | None = None
     began: float = 0.0
 
@@ -62,9 +66,11 @@ class Driver:
     def look(self, now_s: float) -> bool:
         """Takes down what is done, kills what is to be killed now, and says whether it goes on."""
         assert self.process is not None
-        for name in done_models(self.folder):
+        for name, device in done_models(self.folder):
             self.done_s.setdefault(name, now_s)
+            self.places.setdefault(name, device)
         if self.process.poll() is not None:
+            self.ended_s = self.ended_s or now_s
             return False
         if self.kills and time.monotonic() - self.began > self.kills[0]:
             self.kills.pop(0)
@@ -72,6 +78,13 @@ class Driver:
             self.process.wait()
             self.start()
         return True
+
+    def move(self, devices: str) -> None:
+        """Goes on on other GPUs."""
+        if self.ended_s is None:
+            self.stop()
+            self.devices = devices
+            self.start()
 
     def stop(self) -> None:
         assert self.process is not None
@@ -81,18 +94,23 @@ class Driver:
         self.process.kill()
 
 
-def done_models(folder: Path) -> list[str]:
+def done_models(folder: Path) -> list[tuple[str, str]]:
     try:
         rows = json.loads((folder / "batch.json").read_text())["models"]
     except (OSError, ValueError):  # not there yet
         return []
-    return [row["request"]["name"] for row in rows if row["status"] == "done"]
+    return [(row["request"]["name"], row["device"]) for row in rows if row["status"] == "done"]
 
 
-def pace(done_s: dict[str, float]) -> float | None:
-    """Models per second between the first and the last that was done; ``None`` with fewer than two moments."""
-    times = sorted(done_s.values())
-    return (len(times) - 1) / (times[-1] - times[0]) if len(times) > 1 and times[-1] > times[0] else None
+def pace(driver: Driver) -> float | None:
+    """Models per second, summed over the GPUs, each between its first and its last; ``None`` where one had fewer."""
+    total = 0.0
+    for device in driver.devices.split(","):
+        times = sorted(driver.done_s[name] for name, place in driver.places.items() if place == device)
+        if len(times) < 2 or times[-1] == times[0]:
+            return None
+        total += (len(times) - 1) / (times[-1] - times[0])
+    return total
 
 
 def found_in(folder: Path, name: str) -> tuple[Any, list[float]]:
@@ -112,37 +130,50 @@ def compare(first: Driver, second: Driver) -> Iterator[tuple[str, bool, float]]:
         yield name, one == other, sum(others) / sum(times)
 
 
-def run(drivers: Sequence[Driver], seconds: float) -> float:
-    """Runs batches beside each other until all have ended or the time is up; returns how long that was."""
+def run(drivers: Sequence[Driver], seconds: float, then: str | None = None) -> None:
+    """Runs batches beside each other until all have ended or the time is up.
+
+    Args:
+        drivers: the batches.
+        seconds: the time for all.
+        then: GPUs on which the last goes on when the one before it has ended.
+    """
     began = time.monotonic()
     for driver in drivers:
         driver.start()
     try:
-        while sum(driver.look(time.monotonic() - began) for driver in drivers):
+        while sum([driver.look(time.monotonic() - began) for driver in drivers]):
             if time.monotonic() - began > seconds:
                 break
+            if then and drivers[-2].ended_s is not None:
+                drivers[-1].move(then)
+                then = None
             time.sleep(LOOK_S)
     finally:
         for driver in drivers:
             driver.stop()
-    return time.monotonic() - began
 
 
 def report(one: Driver, two: Driver, killed: Driver | None) -> Iterator[str]:
     for driver in (one, two, *([killed] if killed else [])):
-        rate = pace(driver.done_s)
-        yield f"{driver.name:8} GPU {driver.devices:8} {len(driver.done_s):3} done" + (
-            f"  {1 / rate:6.1f} s for each after the first" if rate else ""
-        )
-    slow, fast = pace(one.done_s), pace(two.done_s)
+        rate = pace(driver)
+        end = f"ended after {driver.ended_s:.0f} s" if driver.ended_s is not None else "was stopped"
+        between = f"; {1 / rate:.1f} s from one to the next" if rate and driver is not killed else ""
+        yield f"{driver.name:8} GPU {driver.devices:8} {len(driver.done_s):3} done, {end}{between}"
+    if one.ended_s is not None and two.ended_s is not None:
+        yield f"two GPUs against one, the whole list: {judged(one.ended_s / two.ended_s)}"
+    slow, fast = pace(one), pace(two)
     if slow and fast:
-        reached = "" if fast / slow >= PACE else "  NOT REACHED"
-        yield f"two GPUs against one: {fast / slow:.2f}x (target {PACE}x){reached}"
+        yield f"two GPUs against one, pace: {judged(fast / slow)}"
     pairs = [(one, two), *([(two, killed), (one, killed)] if killed else [])]
     for first, second in pairs:
         for name, same, ratio in compare(first, second):
             words = "the same kernels" if same else "OTHER KERNELS"
             yield f"{first.name} and {second.name}: {name}: {words}, wall time {ratio:.3f}x"
+
+
+def judged(ratio: float) -> str:
+    return f"{ratio:.2f}x (target {PACE}x){'' if ratio >= PACE else '  NOT REACHED'}"
 
 
 def read_arguments() -> argparse.Namespace:
@@ -151,10 +182,8 @@ def read_arguments() -> argparse.Namespace:
     parser.add_argument("--one", required=True, help="the GPU of the first batch")
     parser.add_argument("--two", required=True, help="those of the second")
     parser.add_argument("--killed", help="that of a third, which is killed")
-    parser.add_argument("--killed-models", action="append", default=[], help="only these there; may be given again")
-    parser.add_argument("--finish", help="the GPUs on which the second is continued")
+    parser.add_argument("--then", help="the GPUs on which the third goes on when the second has ended")
     parser.add_argument("--seconds", type=float, default=480.0)
-    parser.add_argument("--finish-seconds", type=float, default=600.0)
     parser.add_argument("--output", type=Path, default=Path("runs/batch"))
     parser.add_argument("options", nargs="*", help="of batch, after --")
     return parser.parse_args()
@@ -163,23 +192,19 @@ def read_arguments() -> argparse.Namespace:
 def main() -> int:
     given = read_arguments()
     given.output.mkdir(parents=True, exist_ok=True)
-    gpus = len({device for each in (given.one, given.two, given.killed or "") for device in each.split(",") if device})
-    os.environ.setdefault(COMPILE_THREADS, str(compile_threads(usable_cores(), gpus, overlap=True)))
+    gpus = sorted(set(",".join(filter(None, (given.one, given.two, given.killed))).split(",")))
+    at_once = jobs_at_once(usable_cores(), gpus)
+    os.environ.setdefault(COMPILE_THREADS, str(compile_threads(usable_cores(), len(gpus), at_once)))
     words = [str(given.list), *given.options]
     one = Driver("one", given.one, words, given.output / "one")
     two = Driver("two", given.two, words, given.output / "two")
     killed = None
     if given.killed:
-        only = [word for name in given.killed_models for word in ("--filter", name)]
         moments = [random.uniform(*KILL_AFTER_S) for _ in range(KILLS)]
         print("killed after", ", ".join(f"{moment:.0f} s" for moment in moments), flush=True)
-        killed = Driver("killed", given.killed, [*words, *only], given.output / "killed", moments)
-    taken = run([one, two, *([killed] if killed else [])], given.seconds)
-    print(f"{taken:.0f} s", *report(one, two, killed), sep="\n", flush=True)
-    if given.finish:
-        rest = Driver("two", given.finish, words, two.folder)
-        taken = run([rest], given.finish_seconds)
-        print(f"continued on GPU {given.finish} for {taken:.0f} s: {len(rest.done_s)} done")
+        killed = Driver("killed", given.killed, words, given.output / "killed", moments)
+    run([one, two, *([killed] if killed else [])], given.seconds, given.then if killed else None)
+    print(*report(one, two, killed), sep="\n", flush=True)
     return 0
 
 

@@ -16,8 +16,9 @@ import torch
 from conftest import ROOT
 
 from inductor_bench.launch import jobs
+from inductor_bench.launch.cores import compile_threads, jobs_at_once
 from inductor_bench.launch.jobs import Began, Job
-from inductor_bench.launch.local import LocalExecutor, can_overlap, compile_threads
+from inductor_bench.launch.local import LocalExecutor
 from inductor_bench.records.batch import BatchModel
 from inductor_bench.store.device_turn import TURN, WAITING, DeviceTurn
 from inductor_bench.store.folder import RunFolder
@@ -87,19 +88,21 @@ def test_where_nobody_shares_there_are_no_turns(monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.parametrize(
-    ("cores", "devices", "overlap", "threads"),
+    ("cores", "devices", "at_once", "threads"),
     [
-        (7, ("0",), False, None),
-        (8, ("0",), True, 3),
-        (16, ("0",), True, 7),
-        (16, ("0", "1", "2"), False, 5),
-        (64, ("0", "1"), True, 15),
-        (64, ("cpu",), False, None),
+        (2, ("0",), 1, None),
+        (7, ("0",), 1, None),
+        (8, ("0",), 2, 3),
+        (16, ("0",), 4, 3),
+        (16, ("0", "1", "2"), 1, 5),
+        (64, ("0", "1"), 4, 7),
+        (2, ("0", "1", "2"), 1, 1),
+        (64, ("cpu",), 1, None),
     ],
 )
-def test_there_must_be_cores_for_it(cores: int, devices: tuple[str, ...], overlap: bool, threads: int | None) -> None:
-    assert can_overlap(cores, devices) is overlap
-    assert compile_threads(cores, len(devices), overlap) == threads
+def test_there_must_be_cores_for_it(cores: int, devices: tuple[str, ...], at_once: int, threads: int | None) -> None:
+    assert jobs_at_once(cores, devices) == at_once
+    assert compile_threads(cores, len(devices), at_once) == threads
 
 
 PROGRAM = """
@@ -210,7 +213,7 @@ def test_memory_that_ran_out_beside_another_is_tried_alone(tmp_path: Path, monke
 
 
 def test_what_a_batch_left_that_was_killed_with_its_jobs_is_ended(tmp_path: Path) -> None:
-    killed, other, again = (LocalExecutor(("cpu",), False, lambda line: None) for _ in range(3))
+    killed, other, again = (LocalExecutor(("cpu",), 1, lambda line: None) for _ in range(3))
     killed.settle(tmp_path / "b", ())
     with subprocess.Popen(["sleep", "60"], env=killed._environment("cpu", tmp_path)) as worker:
         other.settle(tmp_path / "c", ())
@@ -226,7 +229,7 @@ def test_waiting_for_its_turn_takes_none_of_a_models_time(tmp_path: Path, monkey
     monkeypatch.setattr("inductor_bench.launch.local.time.monotonic", lambda: now[0])
     (tmp_path / "child.py").write_text("import time; time.sleep(60)")
     monkeypatch.setattr(jobs, "ENTRY", (str(tmp_path / "child.py"),))
-    executor = LocalExecutor(("0",), True, lambda line: None)
+    executor = LocalExecutor(("0",), 2, lambda line: None)
     executor.settle(tmp_path, ())
     executor.start(Job("m", "timm:m", (), (), None, 10.0, tmp_path / "run", tmp_path / "log"))
     try:
@@ -255,11 +258,6 @@ def test_who_has_no_turn_leaves_a_gpu_alone_that_may_be_full(monkeypatch: pytest
 
 
 MODULE = """
-from torch._inductor.async_compile import AsyncCompile
-KERNEL = '''
-import torch
-from torch._inductor.runtime import hints, no_such_name
-'''
 import sys, os, fcntl
 LOCK = os.open(os.environ["INDUCTOR_BENCH_DEVICE_TURN"], os.O_RDWR)
 try:
@@ -267,28 +265,27 @@ try:
     print("free", flush=True)
 except BlockingIOError:
     print("ours", flush=True)
+BEFORE = set(sys.modules)
+from torch._inductor.async_compile import AsyncCompile
+from torch._inductor.codegen.memory_planning import _align as align
+from torch._inductor.runtime import triton_helpers
+from torch._inductor.select_algorithm import extern_kernels
+print("imported", *set(sys.modules) - BEFORE, flush=True)
 """
 
 
 def test_a_module_is_loaded_in_its_turn_and_what_it_imports_before(shared: Path) -> None:
     (shared / "compiled.py").write_text(MODULE)
     program = f"""
-        import sys
         from pathlib import Path
-        from inductor_bench.worker import device_sharing
-        names = ("torch._inductor.async_compile", "torch._inductor.runtime.hints")
-        def use(self):
-            print(all(name in sys.modules for name in names), flush=True)
-            self._turn.take()
-        device_sharing.SharedDevice.use = use
-        assert not any(name in sys.modules for name in names)
-        device_sharing.load_in_turn(Path({str(shared / "compiled.py")!r}))
+        from inductor_bench.worker.device_sharing import load_in_turn
+        load_in_turn(Path({str(shared / "compiled.py")!r}))
         print("loaded", flush=True)
         input()
     """
     child = start(program)
     assert child.stdout is not None and child.stdin is not None
-    assert [child.stdout.readline() for _ in range(3)] == ["True\n", "ours\n", "loaded\n"]
+    assert [child.stdout.readline() for _ in range(3)] == ["ours\n", "imported\n", "loaded\n"]
     other = start("with DeviceTurn(): print('had it', flush=True)")
     wait_for((shared / "waiting").exists)
     assert other.poll() is None, "the turn lasts as long as the process"

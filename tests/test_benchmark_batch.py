@@ -16,28 +16,38 @@ import benchmark_batch
 from benchmark_batch import Driver, pace, report, run
 
 
-def leave(folder: Path, kernels: dict[str, list[str]], wall_s: float = 1e-3) -> Driver:
+def leave(folder: Path, devices: str, kernels: dict[str, list[str]], wall_s: float = 1e-3) -> Driver:
     for name, ids in kernels.items():
         rows = [{"name": each, "kernel_id": each, "category": "pointwise", "calls": 1.0} for each in ids]
         (folder / "models" / name).mkdir(parents=True)
         modules = [{"label": "inference", "kernels": rows, "wall_time_s": wall_s}]
         (folder / "models" / name / "record.json").write_text(json.dumps({"modules": modules}))
-    return Driver(folder.name, "0", [], folder)
+    return Driver(folder.name, devices, [], folder)
 
 
-def test_the_pace_begins_with_the_first_model() -> None:
-    assert pace({"a": 100.0, "b": 150.0, "c": 200.0}) == pytest.approx(1 / 50)
-    assert pace({"a": 100.0}) is None and pace({}) is None
+def test_the_pace_is_that_of_each_gpu_from_its_first_model_on() -> None:
+    driver = Driver("two", "0,1", [], Path())
+    driver.done_s = {"a": 100.0, "b": 140.0, "c": 150.0, "d": 190.0, "e": 200.0}
+    driver.places = {"a": "0", "b": "1", "c": "0", "d": "1", "e": "0"}
+    assert pace(driver) == pytest.approx(1 / 25)
+    driver.places["d"] = "0"
+    assert pace(driver) is None
 
 
 def test_the_report_holds_the_batches_against_each_other(tmp_path: Path) -> None:
-    one = leave(tmp_path / "one", {"vgg": ["b", "a"], "vit": ["c"]})
-    two = leave(tmp_path / "two", {"vgg": ["a", "b"], "vit": ["d"]}, 1.01e-3)
-    one.done_s, two.done_s = {"vgg": 90.0, "vit": 140.0}, {"vgg": 90.0, "vit": 115.0}
+    one = leave(tmp_path / "one", "0", {"vgg": ["b", "a"], "vit": ["c"]})
+    two = leave(tmp_path / "two", "1,2", {"vgg": ["a", "b"], "vit": ["d"]}, 1.01e-3)
+    one.done_s, one.places = {"vgg": 90.0, "vit": 140.0}, {"vgg": "0", "vit": "0"}
+    two.done_s = {"vgg": 90.0, "vit": 95.0, "nfnet": 140.0, "beit": 145.0}
+    two.places = {"vgg": "1", "vit": "2", "nfnet": "1", "beit": "2"}
+    one.ended_s, two.ended_s = 141.0, 80.0
+    (tmp_path / "two" / "models" / "nfnet").mkdir()
     lines = list(report(one, two, None))
-    assert "50.0 s for each after the first" in lines[0] and "25.0 s" in lines[1]
-    assert lines[2] == "two GPUs against one: 2.00x (target 1.8x)"
-    assert lines[3:] == [
+    assert lines == [
+        "one      GPU 0          2 done, ended after 141 s; 50.0 s from one to the next",
+        "two      GPU 1,2        4 done, ended after 80 s; 25.0 s from one to the next",
+        "two GPUs against one, the whole list: 1.76x (target 1.8x)  NOT REACHED",
+        "two GPUs against one, pace: 2.00x (target 1.8x)",
         "one and two: vgg: the same kernels, wall time 1.010x",
         "one and two: vit: OTHER KERNELS, wall time 1.010x",
     ]
@@ -56,17 +66,42 @@ def test_a_batch_is_killed_and_continued(tmp_path: Path, monkeypatch: pytest.Mon
         "starts.write_text((starts.read_text() if starts.exists() else '') + 'x')\n"
         "if len(starts.read_text()) < 3:\n"
         "    time.sleep(60)\n"
-        "rows = [{'status': 'done', 'request': {'name': 'vgg'}}]\n"
+        "rows = [{'status': 'done', 'device': sys.argv[4], 'request': {'name': 'vgg'}}]\n"
         "(folder / 'batch.json').write_text(json.dumps({'models': rows}))\n"
     )
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(benchmark_batch, "ROOT", tmp_path)
     monkeypatch.setattr(benchmark_batch, "LOOK_S", 0.05)
     driver = Driver("killed", "0", ["list"], tmp_path / "killed", [1.0, 1.0])
-    assert run([driver], 60.0) < 50
+    run([driver], 60.0)
+    assert driver.ended_s is not None and driver.ended_s < 50
     assert (driver.folder / "starts").read_text() == "xxx" and list(driver.done_s) == ["vgg"]
+
+
+def test_the_last_goes_on_elsewhere_when_the_one_before_has_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "inductor_bench"
+    program.mkdir()
+    (program / "__init__.py").touch()
+    (program / "__main__.py").write_text(
+        "import json, sys, time\n"
+        "from pathlib import Path\n"
+        "folder, device = Path(sys.argv[sys.argv.index('-o') + 1]), sys.argv[4]\n"
+        "folder.mkdir(exist_ok=True)\n"
+        "if device == '3':\n"
+        "    time.sleep(60)\n"
+        "rows = [{'status': 'done', 'device': device, 'request': {'name': 'vgg'}}]\n"
+        "(folder / 'batch.json').write_text(json.dumps({'models': rows}))\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(benchmark_batch, "ROOT", tmp_path)
+    monkeypatch.setattr(benchmark_batch, "LOOK_S", 0.05)
+    two, killed = (Driver(name, device, ["list"], tmp_path / name) for name, device in (("two", "1"), ("killed", "3")))
+    run([two, killed], 60.0, then="1,2")
+    assert killed.devices == "1,2" and killed.places == {"vgg": "1,2"}
 
 
 def test_its_help_is_for_people() -> None:
     command = [sys.executable, str(ROOT / "scripts" / "benchmark_batch.py"), "--help"]
-    assert "--finish" in subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert "--then" in subprocess.run(command, capture_output=True, text=True, check=True).stdout

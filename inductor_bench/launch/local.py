@@ -13,17 +13,10 @@ from pathlib import Path
 
 from ..store.device_turn import TURN, WAITING
 from . import jobs
+from .cores import COMPILE_THREADS, compile_threads, usable_cores
 from .jobs import CPU, OFFLINE, Began, Ended, Event, Job
 from .process import MARK, ChildProcess, end_marked
 from .worker import expose_package, join_paths
-
-CORES_TO_OVERLAP = 8
-"""For each device: with fewer, compiling would take cores from what is timed."""
-
-CORES_KEPT = 2
-"""Of each device's, for the process that is timed."""
-
-COMPILE_THREADS = "TORCHINDUCTOR_COMPILE_THREADS"
 
 
 @dataclass
@@ -49,16 +42,16 @@ class _Running:
 
 @dataclass
 class LocalExecutor:
-    """One job at a time on each device, or two where they overlap: while the one is timed the other compiles.
+    """One job at a time on each device, or more where they overlap: while one is timed the others compile.
 
     Attributes:
         devices: GPUs, as ``CUDA_VISIBLE_DEVICES`` names them, or ``cpu``.
-        overlap: whether jobs overlap.
+        at_once: how many jobs overlap on a device.
         on_line: is given each line that a job prints.
     """
 
     devices: Sequence[str]
-    overlap: bool
+    at_once: int
     on_line: Callable[[str], None]
     _work: Path = Path()
     _inherited: Sequence[int] = ()
@@ -69,7 +62,7 @@ class LocalExecutor:
 
     @property
     def slots(self) -> int:
-        return len(self.devices) * (2 if self.overlap else 1)
+        return len(self.devices) * self.at_once
 
     def settle(self, work: Path, inherited: Sequence[int]) -> None:
         self._lifeline = os.pipe()  # it breaks when this process ends, however it does
@@ -126,8 +119,8 @@ class LocalExecutor:
 
         def has_room(device: str) -> bool:
             there = self._on(device)
-            shares = self.overlap and all(_shares(one) for one in (job, *(running.job for running in there)))
-            return len(there) < (2 if shares else 1)
+            share = all(_shares(one) for one in (job, *(running.job for running in there)))
+            return len(there) < (self.at_once if share else 1)
 
         free = [device for device in self.devices if has_room(device)]
         return min(free, key=lambda device: len(self._on(device)), default=None)
@@ -142,11 +135,11 @@ class LocalExecutor:
             TURN: str(self._work.resolve() / f"gpu-{device.replace('/', '-')}.turn"),
             WAITING: str(waiting.resolve()),
         }
-        threads = compile_threads(usable_cores(), len(self.devices), self.overlap)
+        threads = compile_threads(usable_cores(), len(self.devices), self.at_once)
         return {
             **({COMPILE_THREADS: str(threads)} if threads else {}),
             **environment,
-            **(turn if self.overlap else {}),
+            **(turn if self.at_once > 1 else {}),
             "CUDA_VISIBLE_DEVICES": device,
         }
 
@@ -154,20 +147,3 @@ class LocalExecutor:
 def _shares(job: Job) -> bool:
     """Whether another job may compile while this one is timed; not if what is timed is the CPU."""
     return not job.alone and job.device != CPU
-
-
-def can_overlap(cores: int, devices: Sequence[str]) -> bool:
-    """Whether there are cores to compile with while something is timed. On a CPU the timed model needs them all."""
-    return CPU not in devices and cores >= CORES_TO_OVERLAP * len(devices)
-
-
-def compile_threads(cores: int, devices: int, overlap: bool) -> int | None:
-    """How many threads a job may compile with, so that those of other jobs keep theirs; ``None`` for torch's choice."""
-    share = cores // devices
-    if overlap:
-        return max(1, (share - CORES_KEPT) // 2)
-    return max(1, share) if devices > 1 else None
-
-
-def usable_cores() -> int:
-    return len(os.sched_getaffinity(0))

@@ -112,6 +112,19 @@ class ChildProcess:
             raise InductorBenchError(f"cannot start {command[0]}: {error.strerror or error}") from error
         self._reader = _LogReader(self._child, self._stream, on_line)
 
+    def begin(self, log: Path) -> None:
+        """Counts its time from now on, and moves its log, for a process that waited until there was work for it.
+
+        Raises:
+            InductorBenchError: the log cannot be written there, on the same file system.
+        """
+        try:
+            log.parent.mkdir(parents=True, exist_ok=True)
+            self._log.replace(log)
+        except OSError as error:
+            raise InductorBenchError(f"cannot write {log}: {error.strerror or error}") from error
+        self._log, self._begin = log, time.monotonic()
+
     def wait(self, timeout_s: float | None) -> bool:
         """Whether it ended by itself within that time."""
         try:

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import sys
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
+from types import TracebackType
 from typing import Any
 
 from ..records.run import Failure
 from ..store.files import read_json, write_json
+from .cores import cores_of_this_process
 from .diagnosis import remedy
 from .process import ProcessResult, run_process
+from .ready_worker import ReadyWorker
+
+MOST_READY = 4
+"""Of one run: each holds about a gigabyte."""
 
 PACKAGE = Path(__file__).resolve().parent.parent
 
@@ -27,13 +34,14 @@ class WorkerAnswer:
 
 @dataclass(frozen=True)
 class WorkerPool:
-    """Where and how workers of one run are started.
+    """Where and how workers of one run are started. As a context manager it leaves none behind.
 
     Args:
         python: the interpreter that has the user's torch.
         folder: a scratch folder for job and result files.
         environment: the environment that every worker gets.
         timeout_s: the limit of each worker, or ``None``.
+        on_line: is given each line that a worker prints.
     """
 
     python: str
@@ -41,25 +49,63 @@ class WorkerPool:
     environment: Mapping[str, str]
     timeout_s: float | None = None
     on_line: Callable[[str], None] = lambda line: None
+    _ready: list[ReadyWorker] = field(default_factory=list)
+    _numbers: Iterator[int] = field(default_factory=itertools.count)
 
-    def call(self, verb: str, job: dict[str, Any], *, name: str, log: Path, **variables: str) -> WorkerAnswer:
-        """Runs one verb of ``inductor_bench.worker``.
+    def __enter__(self) -> WorkerPool:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        while self._ready:
+            self._ready.pop().dismiss()
+
+    def get_ready(self, count: int) -> None:
+        """Starts workers for the next calls, so that ``count`` are ready or will be, or as many as there are cores for.
+
+        While they get ready nothing is measured by this pool; when they are, they use no core any more.
+        """
+        for _ in range(min(count, MOST_READY, cores_of_this_process() // 2) - len(self._ready)):
+            log = self.folder / f"ready-{next(self._numbers)}.log"
+            environment = worker_environment(self.folder, self.environment)
+            command = [*self._command, "await"]
+            self._ready.append(ReadyWorker(command, environment=environment, log=log, on_line=self.on_line))
+
+    def call(self, verb: str, job: dict[str, Any], *, name: str, log: Path) -> WorkerAnswer:
+        """Runs one verb of ``inductor_bench.worker``, in a process of its own, once no other is getting ready.
 
         Args:
             verb: a verb of the worker's entry.
             job: what the verb takes, as JSON data.
             name: names the job's files, unique in the run.
             log: where the worker's output goes.
-            variables: environment variables for this worker only.
         """
         job_file = self.folder / f"{name}.job.json"
         result_file = self.folder / f"{name}.result.json"
         result_file.unlink(missing_ok=True)
         write_json(job_file, job)
-        command = [self.python, "-m", "inductor_bench.worker", verb, str(job_file), str(result_file)]
-        environment = worker_environment(self.folder, {**self.environment, **variables})
-        ended = run_process(command, environment=environment, log=log, timeout_s=self.timeout_s, on_line=self.on_line)
+        ended = self._run([verb, str(job_file), str(result_file)], log)
         return _read_result(ended, result_file, stage=verb, subject=name)
+
+    def _run(self, words: list[str], log: Path) -> ProcessResult:
+        for worker in list(self._ready):
+            if not worker.wait(self.timeout_s):  # one that is started now will say why
+                self._ready.remove(worker)
+                worker.dismiss()
+        if self._ready:
+            return self._ready.pop().run(words, log=log, timeout_s=self.timeout_s)
+        return run_process(
+            [*self._command, *words],
+            environment=worker_environment(self.folder, self.environment),
+            log=log,
+            timeout_s=self.timeout_s,
+            on_line=self.on_line,
+        )
+
+    @property
+    def _command(self) -> list[str]:
+        return [self.python, "-m", "inductor_bench.worker"]
 
 
 def worker_environment(folder: Path, environment: Mapping[str, str]) -> dict[str, str]:

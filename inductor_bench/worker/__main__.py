@@ -1,7 +1,11 @@
-"""The worker's entry: ``python -m inductor_bench.worker VERB JOB RESULT``, or ``… serve REQUESTS ANSWERS``.
+"""The worker's entry: ``python -m inductor_bench.worker VERB JOB RESULT``, ``… await ORDERS READINESS``, or ``… serve
+REQUESTS ANSWERS``.
 
 The result file holds ``{"result": …}``, ``{"failure": {"kind", "message", "hint"}}``, or both where a verb failed after
 it had saved a part. A traceback goes to stderr, which the parent keeps as this worker's log.
+
+``await`` imports what most verbs need, writes a byte to a file descriptor, and reads ``[VERB, JOB, RESULT]``, as a line
+of JSON, from another; it ends where there is none.
 
 ``serve`` takes one request after the other, as lines of JSON on a file descriptor, and answers each on another, with a
 line of that form; ``{"part": …}`` lines may come before it, and ``"fatal"`` says that it is the last.
@@ -10,6 +14,7 @@ line of that form; ``{"part": …}`` lines may come before it, and ``"fatal"`` s
 from __future__ import annotations
 
 import json
+import os
 import sys
 import traceback
 from collections.abc import Callable
@@ -35,6 +40,11 @@ def main(arguments: list[str]) -> int:
     if arguments[0] == "serve":
         with open(int(arguments[1])) as requests, open(int(arguments[2]), "w") as answers:
             return serve(requests, answers)
+    if arguments[0] == "await":
+        with open(int(arguments[1])) as orders:
+            get_ready(int(arguments[2]))
+            order = orders.readline()
+        return main(json.loads(order)) if order else 0
     verb, job, result = arguments
     saved: dict[str, Any] = {}
 
@@ -52,6 +62,16 @@ def main(arguments: list[str]) -> int:
         saved["failure"] = describe_exception(error)
     write_json(Path(result), saved)
     return 1 if "failure" in saved else 0
+
+
+def get_ready(readiness: int) -> None:
+    """Imports what takes most of the start of a worker, and says so."""
+    from inductor_bench.worker.upstream import import_generated_codes_imports
+
+    for verb in VERBS.values():
+        _find(verb)
+    import_generated_codes_imports()
+    os.write(readiness, b"1")
 
 
 def serve(requests: TextIO, answers: TextIO) -> int:

@@ -4,8 +4,6 @@ to the other while it imports and compiles."""
 from __future__ import annotations
 
 import contextlib
-import importlib
-import re
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -13,9 +11,7 @@ from types import ModuleType
 from inductor_bench.store.device_turn import DeviceTurn
 
 from . import upstream_compiling as upstream
-from .upstream import load_compiled_module
-
-_IMPORT = re.compile(r"^ *(?:from ([\w.]+) )?import ([\w., ]+)", re.MULTILINE)
+from .upstream import import_generated_codes_imports, load_compiled_module
 
 
 class SharedDevice:
@@ -65,19 +61,6 @@ class SharedDevice:
 def load_in_turn(path: Path) -> ModuleType:
     """Imports a compiled module in this process's turn at its GPU, kept until the process ends. What it imports of
     torch and Triton, for its kernels too, takes longest, and is imported before."""
-    for name in _imported(path.read_text(encoding="utf-8")):
-        if name.partition(".")[0] in ("torch", "triton"):
-            with contextlib.suppress(ImportError):
-                importlib.import_module(name)
+    import_generated_codes_imports()
     SharedDevice().use()
     return load_compiled_module(path)
-
-
-def _imported(text: str) -> Iterator[str]:
-    """The modules that a text imports, those in texts of kernels inside of it too, and names that may be modules."""
-    for package, names in _IMPORT.findall(text):
-        if package:
-            yield package
-        for name in names.split(","):
-            module = name.partition(" as ")[0].strip()
-            yield f"{package}.{module}" if package else module

@@ -7,6 +7,7 @@ Nothing here measures; nothing here imports torch before it is called.
 from __future__ import annotations
 
 import contextlib
+import importlib
 import importlib.util
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -18,6 +19,13 @@ Run = Callable[[], Any]
 OnLoad = Callable[[ModuleType, str, Mapping[str, Any]], None]
 OnTritonLaunch = Callable[[str, Any, tuple[Any, ...], dict[str, Any], Run], Any]
 Quietly = Callable[[Run], Any]
+
+
+def import_generated_codes_imports() -> None:
+    """Imports what compiled modules and their kernels import, which takes longer than to import torch. (2.11, 2.13)"""
+    for name in ("select_algorithm", "codegen.memory_planning", "runtime.triton_heuristics", "runtime.triton_helpers"):
+        with contextlib.suppress(ImportError):  # no Triton
+            importlib.import_module(f"torch._inductor.{name}")
 
 
 def load_compiled_module(path: Path) -> ModuleType:

@@ -13,8 +13,9 @@ from pathlib import Path
 
 from .. import __version__, units
 from ..errors import InductorBenchError, UsageError
+from ..launch.cores import jobs_at_once, usable_cores
 from ..launch.jobs import CPU, Executor
-from ..launch.local import LocalExecutor, can_overlap, usable_cores
+from ..launch.local import LocalExecutor
 from ..launch.ray_executor import RayExecutor
 from ..records.batch import FAILED, FINISHED, MEASURED, SKIPPED, WAITING, Batch, BatchModel, ModelRequest
 from ..records.corpus import CorpusModel
@@ -138,10 +139,12 @@ def _find_executor(options: BatchOptions, requests: Sequence[ModelRequest], prog
     if options.address is not None:
         raise UsageError("--address is that of a Ray cluster", "add --executor ray")
     devices = find_devices(options.devices, options.jobs, requests)
-    overlap = options.overlap
-    if overlap is None:  # a retune says of every kernel that another job uses its GPU
-        overlap = options.retune is None and can_overlap(usable_cores(), devices)
-    return LocalExecutor(devices, overlap and CPU not in devices, progress.output)
+    at_once = jobs_at_once(usable_cores(), devices)
+    if options.overlap and CPU not in devices:
+        at_once = max(2, at_once)
+    elif options.overlap is False or options.retune is not None:
+        at_once = 1  # a retune says of every kernel that another job uses its GPU
+    return LocalExecutor(devices, at_once, progress.output)
 
 
 def _find_cluster(options: BatchOptions, requests: Sequence[ModelRequest], progress: Progress) -> Executor:

@@ -7,6 +7,7 @@ import shlex
 import shutil
 import sys
 import uuid
+from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -141,7 +142,19 @@ class _Breakdown:
         self.run = replace(self.run, failures=(*self.run.failures, failure))
 
     def measure(self) -> None:
-        captured = self._capture()
+        environment = capture_environment(self._folder.work)
+        on_line, limit = self._progress.output, self._options.timeout_s
+        with WorkerPool(self._python, self._folder.work, environment, limit, on_line) as pool:
+            pool.get_ready(self._workers(graphs=1))
+            self._measure(pool)
+        self._retune()
+
+    def _workers(self, graphs: int) -> int:
+        """How many the graphs need that are not profiled yet, and the survey after them."""
+        return 1 + (0 if self._options.trace is not None else graphs)
+
+    def _measure(self, pool: WorkerPool) -> None:
+        captured = self._capture(pool.environment)
         self.run = replace(self.run, capture=captured.capture)
         for failure in captured.failures:
             self._fail(failure)
@@ -149,7 +162,7 @@ class _Breakdown:
         if not captured.modules:
             return
         self._stage = "profile"
-        pool = self._pool(captured)
+        pool.get_ready(self._workers(len(captured.modules)))
         options, limit = self._options, self._values_limit
         profiling = Profiling(pool, self._folder, self._progress, options.repeat, options.trace, limit)
         labels = label_modules([(module.text, module.code) for module in captured.modules])
@@ -157,9 +170,8 @@ class _Breakdown:
         for module, label in zip(captured.modules, labels, strict=True):
             attributed += self._measure_module(profiling, module, label)
         self._conclude(pool, attributed)
-        self._retune()
 
-    def _capture(self) -> CapturedProgram:
+    def _capture(self, environment: Mapping[str, str]) -> CapturedProgram:
         if self._listed is None:
             repeat = self._options.repeat or DEFAULT_REPEAT
             # Nobody knows when a script uses the device; other programs, and workers, share it by turns themselves.
@@ -167,6 +179,7 @@ class _Breakdown:
                 return capture_program(
                     self.run.request,
                     self._folder,
+                    environment,
                     python=self._python,
                     repeat=repeat,
                     progress=self._progress,
@@ -177,20 +190,11 @@ class _Breakdown:
             Failure("capture", "missing", f"{path} no longer exists", "run the program again", subject=path)
             for path in missing
         )
-        return CapturedProgram(modules, Capture(), failures, capture_environment(self._folder.work))
+        return CapturedProgram(modules, Capture(), failures)
 
     @property
     def _values_limit(self) -> int | None:
         return self._options.values_limit_bytes if self._options.values == RECORDED else None
-
-    def _pool(self, captured: CapturedProgram) -> WorkerPool:
-        return WorkerPool(
-            self._python,
-            self._folder.work,
-            captured.environment,
-            self._options.timeout_s,
-            self._progress.output,
-        )
 
     def _measure_module(self, profiling: Profiling, module: FoundModule, label: ModuleLabel) -> list[AttributedModule]:
         """Profiles one module; its row stands in the record, without costs and peaks, before the next one begins."""

@@ -8,7 +8,7 @@ import os
 import shlex
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -66,16 +66,16 @@ class FoundModule:
 
 @dataclass(frozen=True)
 class CapturedProgram:
-    """What a program compiled. ``environment`` is what the modules must be run again under."""
+    """What a program compiled."""
 
     modules: tuple[FoundModule, ...]
     capture: Capture
     failures: tuple[Failure, ...] = ()
-    environment: Mapping[str, str] = field(default_factory=dict)
 
 
 def capture_environment(work: Path) -> dict[str, str]:
-    """The environment in which modules are compiled for measurement, with caches and temporary files of its own.
+    """The environment in which modules are compiled for measurement, and run, with caches and temporary files of its
+    own.
 
     FX and AOTAutograd caches are off, because a hit there compiles nothing and prints nothing; forcing all caches off
     instead would put each module into a folder of its own and change the hashes of its kernels.
@@ -117,6 +117,7 @@ def _share_precompiled_headers(temporary: Path) -> None:
 def capture_program(
     request: Request,
     folder: RunFolder,
+    environment: Mapping[str, str],
     *,
     python: str,
     repeat: int,
@@ -125,14 +126,14 @@ def capture_program(
 ) -> CapturedProgram:
     """Runs the program that a request names and returns the modules that it compiled.
 
-    A program that fails after it compiled something is a failure in the result; its modules are kept. With
-    ``values_limit_bytes`` modules that are profiled live also record what their launches read.
+    A program that fails after it compiled something is a failure in the result; its modules are kept.
+    ``environment`` is that of :func:`capture_environment`. With ``values_limit_bytes`` modules that are profiled live
+    also record what their launches read.
 
     Raises:
         InductorBenchError: the program cannot be started.
     """
     work = folder.work
-    environment = capture_environment(work)
     observed = {
         "INDUCTOR_BENCH_CAPTURE": str((work / "observed").resolve()),
         "INDUCTOR_BENCH_LIVE": "1" if request.live else "0",
@@ -142,7 +143,7 @@ def capture_program(
     }
     complaint = work / "complaint.json"
     command = _program_command(request, work, python, complaint)
-    program = environment | observed
+    program = {**environment, **observed}
     if request.kind == "script":
         program.pop(TURN, None)  # whoever starts it has the turn for all of it, for commands of this tool in it too
     progress.stage(f"running {shlex.join(_shown(request))}")
@@ -166,7 +167,7 @@ def capture_program(
         recompiles=structured.recompiles,
     )
     failures += _program_failures(request, ended, complaint, compiled=bool(modules))
-    return CapturedProgram(modules, capture, failures, environment)
+    return CapturedProgram(modules, capture, failures)
 
 
 def _program_command(request: Request, work: Path, python: str, complaint: Path) -> list[str]:

@@ -51,20 +51,25 @@ def run_doctor(device: str | None, remeasure: bool, progress: Progress, python: 
         python: the interpreter whose torch is looked at; this one where ``None``.
     """
     with tempfile.TemporaryDirectory(prefix="inductor-bench-") as name:
-        work = Path(name)
-        pool = WorkerPool(python or default_python(), work, dict(os.environ), on_line=progress.output)
-        progress.stage("looking at the machine")
-        log = work / "survey.log"
-        seen = take_survey(pool, (), device="cpu", peaks="none", log=log)
-        if seen.failure is not None:
-            return DoctorReport(_checks(seen.environment), seen.environment, failure=seen.failure)
-        wanted = (device or ("cuda" if seen.environment.accelerator else "cpu")).split(":")[0]
-        if wanted == "cuda" and not seen.environment.accelerator:
-            failure = Failure("peaks", "missing", "no CUDA device is visible to torch", "try --device cpu")
-            return DoctorReport(_checks(seen.environment), seen.environment, failure=failure)
-        progress.stage(f"measuring what the {wanted} device can do")
-        found = take_survey(pool, (), device=wanted, peaks="measured" if remeasure else "cached", log=log)
-        return DoctorReport(_checks(seen.environment), seen.environment, found.peaks, found.failure)
+        environment = dict(os.environ)
+        with WorkerPool(python or default_python(), Path(name), environment, on_line=progress.output) as pool:
+            pool.get_ready(2)
+            return _look(pool, device, "measured" if remeasure else "cached", progress)
+
+
+def _look(pool: WorkerPool, device: str | None, peaks: str, progress: Progress) -> DoctorReport:
+    progress.stage("looking at the machine")
+    log = pool.folder / "survey.log"
+    seen = take_survey(pool, (), device="cpu", peaks="none", log=log)
+    if seen.failure is not None:
+        return DoctorReport(_checks(seen.environment), seen.environment, failure=seen.failure)
+    wanted = (device or ("cuda" if seen.environment.accelerator else "cpu")).split(":")[0]
+    if wanted == "cuda" and not seen.environment.accelerator:
+        failure = Failure("peaks", "missing", "no CUDA device is visible to torch", "try --device cpu")
+        return DoctorReport(_checks(seen.environment), seen.environment, failure=failure)
+    progress.stage(f"measuring what the {wanted} device can do")
+    found = take_survey(pool, (), device=wanted, peaks=peaks, log=log)
+    return DoctorReport(_checks(seen.environment), seen.environment, found.peaks, found.failure)
 
 
 def _checks(environment: Environment) -> tuple[Check, ...]:

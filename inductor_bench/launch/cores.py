@@ -1,0 +1,44 @@
+"""How the cores of a machine are divided among the processes that compile and the one that is timed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+from .jobs import CPU
+
+COMPILE_THREADS = "TORCHINDUCTOR_COMPILE_THREADS"
+
+CORES_OF_A_JOB = 4
+"""So many each device must have for each of its jobs, or compiling would take cores from what is timed."""
+
+MOST_AT_ONCE = 4
+"""Jobs on a device. Each has memory there, and its turn is a fifth of its time or more."""
+
+CORES_KEPT = 2
+"""Of each device's, for the process that is timed."""
+
+
+def jobs_at_once(cores: int, devices: Sequence[str]) -> int:
+    """How many jobs may overlap on each device. On a CPU the timed model needs all cores."""
+    if CPU in devices:
+        return 1
+    return max(1, min(MOST_AT_ONCE, cores // len(devices) // CORES_OF_A_JOB))
+
+
+def compile_threads(cores: int, devices: int, at_once: int) -> int | None:
+    """How many threads a job may compile with, so that those of other jobs keep theirs; ``None`` for torch's choice."""
+    share = cores // devices
+    if at_once > 1:
+        return max(1, (share - CORES_KEPT) // at_once)
+    return max(1, share) if devices > 1 else None
+
+
+def cores_of_this_process() -> int:
+    """Those that it may use, or its share of them where others compile beside it."""
+    share = os.environ.get(COMPILE_THREADS, "")
+    return min(usable_cores(), int(share)) if share.isdecimal() and int(share) else usable_cores()
+
+
+def usable_cores() -> int:
+    return len(os.sched_getaffinity(0))

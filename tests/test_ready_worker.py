@@ -1,0 +1,178 @@
+"""Workers that are started before there is work for them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from conftest import ROOT
+
+from inductor_bench.launch import cores, worker
+from inductor_bench.launch.worker import MOST_READY, WorkerPool
+
+PRETENDED = f"""#!{sys.executable}
+import json, os, sys, time
+words = sys.argv[3:]
+how = os.environ.get("HOW", "")
+print("started", *words[:1], os.getpid(), flush=True)
+if words[0] == "await":
+    if how == "fails":
+        sys.exit(1)
+    if how == "hangs":
+        time.sleep(60)
+    os.write(int(words[2]), b"1")
+    order = os.fdopen(int(words[1])).readline()
+    if not order:
+        sys.exit(0)
+    words = json.loads(order)
+verb, job, result = words
+time.sleep(json.load(open(job)).get("seconds", 0))
+json.dump({{"result": {{"pid": os.getpid()}}}}, open(result, "w"))
+"""
+
+
+@pytest.fixture
+def many_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker, "cores_of_this_process", lambda: 64)
+
+
+@pytest.fixture
+def python(tmp_path: Path) -> str:
+    path = tmp_path / "python"
+    path.write_text(PRETENDED)
+    path.chmod(0o755)
+    return str(path)
+
+
+@pytest.fixture
+def pool(tmp_path: Path, python: str, many_cores: None) -> Iterator[WorkerPool]:
+    with pool_of(python, tmp_path) as pool:
+        yield pool
+
+
+def pool_of(python: str, folder: Path, how: str = "", timeout_s: float | None = 60) -> WorkerPool:
+    return WorkerPool(python, folder, {**os.environ, "HOW": how}, timeout_s)
+
+
+def children() -> list[psutil.Process]:
+    return psutil.Process().children(recursive=True)
+
+
+def call(pool: WorkerPool, name: str = "forward", **job: float) -> int:
+    answer = pool.call("profile", job, name=name, log=pool.folder / "logs" / f"{name}.log")
+    assert answer.failure is None and answer.result is not None
+    return int(answer.result["pid"])
+
+
+def test_the_next_calls_are_answered_by_those_that_are_ready(pool: WorkerPool) -> None:
+    pool.get_ready(2)
+    ready = {child.pid for child in children()}
+    assert len(ready) == 2
+    pids = [call(pool, name) for name in ("forward", "backward", "survey")]
+    assert set(pids[:2]) == ready and pids[2] not in ready
+    logs = [(pool.folder / "logs" / f"{name}.log").read_text() for name in ("forward", "backward", "survey")]
+    assert logs == [f"started {word} {pid}\n" for word, pid in zip(("await", "await", "profile"), pids, strict=True)]
+    assert not list(pool.folder.glob("ready-*")) and not children()
+
+
+def test_no_more_get_ready_than_are_wanted_or_fit(pool: WorkerPool) -> None:
+    pool.get_ready(1)
+    pool.get_ready(2)
+    assert len(children()) == 2
+    pool.get_ready(100)
+    assert len(children()) == MOST_READY
+
+
+def test_where_there_is_one_core_none_gets_ready(python: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker, "cores_of_this_process", lambda: 1)
+    with pool_of(python, tmp_path) as pool:
+        pool.get_ready(2)
+        assert not children() and call(pool)
+
+
+def test_beside_others_a_process_has_its_share_of_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cores, "usable_cores", lambda: 16)
+    for share, number in (("", 16), ("3", 3), ("64", 16), ("0", 16), ("many", 16)):
+        monkeypatch.setenv(cores.COMPILE_THREADS, share)
+        assert cores.cores_of_this_process() == number
+
+
+@pytest.mark.usefixtures("many_cores")
+@pytest.mark.parametrize("how", ["fails", "hangs"])
+def test_one_that_does_not_get_ready_is_done_without(how: str, python: str, tmp_path: Path) -> None:
+    with pool_of(python, tmp_path, how, timeout_s=2) as pool:
+        pool.get_ready(1)
+        assert call(pool) and not children()
+
+
+def test_one_that_was_killed_is_done_without(pool: WorkerPool) -> None:
+    pool.get_ready(2)
+    first = call(pool)
+    (other,) = children()
+    other.kill()
+    other.wait()
+    assert call(pool) not in (first, other.pid)
+
+
+def test_none_outlives_the_pool(python: str, tmp_path: Path, many_cores: None) -> None:
+    with pytest.raises(KeyboardInterrupt), pool_of(python, tmp_path) as pool:
+        pool.get_ready(3)
+        raise KeyboardInterrupt
+    assert not children()
+
+
+def test_none_outlives_a_parent_that_is_killed(python: str, tmp_path: Path) -> None:
+    program = f"""
+        import os, signal
+        from pathlib import Path
+        from inductor_bench.launch import worker
+        worker.cores_of_this_process = lambda: 64
+        pool = worker.WorkerPool({python!r}, Path({str(tmp_path)!r}), dict(os.environ))
+        pool.get_ready(1)
+        pool._ready[0].wait(60)
+        print(pool._ready[0]._child._child.pid, flush=True)
+        os.kill(os.getpid(), signal.SIGKILL)
+    """
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-c", textwrap.dedent(program)]
+    ended = subprocess.run(command, stdout=subprocess.PIPE, text=True, env=environment, timeout=60)
+    deadline = time.monotonic() + 30
+    while psutil.pid_exists(int(ended.stdout)):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_its_time_begins_with_its_job(pool: WorkerPool) -> None:
+    pool.get_ready(1)
+    pool._ready[0].wait(60)
+    time.sleep(0.5)
+    job = pool.folder / "job.json"
+    job.write_text("{}")
+    ended = pool._ready.pop().run(["v", str(job), str(pool.folder / "r")], log=pool.folder / "log", timeout_s=60)
+    assert ended.ok and ended.time_s < 0.4
+
+
+def test_one_that_takes_too_long_for_its_job_is_ended(python: str, tmp_path: Path, many_cores: None) -> None:
+    with pool_of(python, tmp_path, timeout_s=1) as pool:
+        pool.get_ready(1)
+        answer = pool.call("profile", {"seconds": 60}, name="slow", log=tmp_path / "log")
+        assert answer.failure is not None and answer.failure.kind == "timeout" and not children()
+
+
+def test_a_real_one_answers_as_one_does_that_is_started_then(
+    tmp_path: Path, many_cores: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = {"calls": [], "device": "cpu", "peaks": "none"}
+    with WorkerPool(sys.executable, tmp_path, dict(os.environ), timeout_s=120) as pool:
+        later = pool.call("survey", job, name="later", log=tmp_path / "later.log")
+        pool.get_ready(1)
+        monkeypatch.setattr(worker, "run_process", None)
+        first = pool.call("survey", job, name="first", log=tmp_path / "first.log")
+    assert first == later and first.result is not None and first.result["environment"]["torch"]
