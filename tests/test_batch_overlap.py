@@ -293,6 +293,24 @@ def test_a_module_is_loaded_in_its_turn_and_what_it_imports_before(shared: Path)
     assert other.communicate(timeout=60)[0] == "had it\n"
 
 
+def test_a_named_model_takes_its_turn_when_the_compiler_is_imported(shared: Path) -> None:
+    program = """
+        import sys, torch
+        from inductor_bench.worker import programs
+        programs.build_model = lambda *_: programs.Example(torch.nn.Linear(2, 2), (torch.ones(1, 2),))
+        use = programs.SharedDevice.use
+        def told(self):
+            print("torch._inductor.compile_fx" in sys.modules, flush=True)
+            use(self)
+        programs.SharedDevice.use = told
+        assert "torch._inductor.compile_fx" not in sys.modules
+        names = ("training", "mode", "dynamic", "amp", "batch_size")
+        programs.run_program({"seed": 0, "device": "cpu", "kind": "timm", "place": "x", **dict.fromkeys(names)})
+    """
+    child = start(program)
+    assert child.communicate(timeout=120)[0] == "True\n" and child.returncode == 0
+
+
 SMALL = """
 import os, torch
 assert "INDUCTOR_BENCH_DEVICE_TURN" not in os.environ, "a command of this tool in here would wait for who runs this"

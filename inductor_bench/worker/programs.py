@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from inductor_bench.errors import InductorBenchError
 from inductor_bench.store.files import read_json, write_json
 from inductor_bench.worker.device_sharing import SharedDevice
+from inductor_bench.worker.upstream import import_compiler
 from inductor_bench.worker.zoo import DownloadNeededError, Example, build_model
 
 if TYPE_CHECKING:
@@ -56,6 +57,7 @@ def run_program(job: dict[str, Any]) -> None:
         example = Example(*_call_factory(job["place"]))
     else:
         example = build_model(job["kind"], job["place"], job["batch_size"], bool(training))
+        import_compiler()
     shared.use()
     shared.leave_while_compiling(job["mode"])
     function, inputs, keywords = _place(example, device)

@@ -21,8 +21,17 @@ OnTritonLaunch = Callable[[str, Any, tuple[Any, ...], dict[str, Any], Run], Any]
 Quietly = Callable[[Run], Any]
 
 
+def import_compiler() -> None:
+    """Imports what ``torch.compile`` imports when it is first called, which takes longer than to import torch.
+
+    (2.11, 2.13)
+    """
+    importlib.import_module("torch._inductor.compile_fx")
+    import_generated_codes_imports()
+
+
 def import_generated_codes_imports() -> None:
-    """Imports what compiled modules and their kernels import, which takes longer than to import torch. (2.11, 2.13)"""
+    """Imports what compiled modules and their kernels import. (2.11, 2.13)"""
     for name in ("select_algorithm", "codegen.memory_planning", "runtime.triton_heuristics", "runtime.triton_helpers"):
         with contextlib.suppress(ImportError):  # no Triton
             importlib.import_module(f"torch._inductor.{name}")
