@@ -176,7 +176,9 @@ def judged(ratio: float) -> str:
     return f"{ratio:.2f}x (target {PACE}x){'' if ratio >= PACE else '  NOT REACHED'}"
 
 
-def read_arguments() -> argparse.Namespace:
+def read_arguments(words: Sequence[str]) -> argparse.Namespace:
+    """The arguments, with what stands after ``--`` as ``options``, which argparse mistakes among options."""
+    end = words.index("--") if "--" in words else len(words)
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("list", type=Path)
     parser.add_argument("--one", required=True, help="the GPU of the first batch")
@@ -185,12 +187,13 @@ def read_arguments() -> argparse.Namespace:
     parser.add_argument("--then", help="the GPUs on which the third goes on when the second has ended")
     parser.add_argument("--seconds", type=float, default=480.0)
     parser.add_argument("--output", type=Path, default=Path("runs/batch"))
-    parser.add_argument("options", nargs="*", help="of batch, after --")
-    return parser.parse_args()
+    given = parser.parse_args(words[:end])
+    given.options = words[end + 1 :]
+    return given
 
 
 def main() -> int:
-    given = read_arguments()
+    given = read_arguments(sys.argv[1:])
     given.output.mkdir(parents=True, exist_ok=True)
     gpus = sorted(set(",".join(filter(None, (given.one, given.two, given.killed))).split(",")))
     at_once = jobs_at_once(usable_cores(), gpus)

@@ -13,7 +13,7 @@ from conftest import ROOT
 sys.path.insert(0, str(ROOT / "scripts"))
 
 import benchmark_batch
-from benchmark_batch import Driver, pace, report, run
+from benchmark_batch import Driver, pace, read_arguments, report, run
 
 
 def leave(folder: Path, devices: str, kernels: dict[str, list[str]], wall_s: float = 1e-3) -> Driver:
@@ -100,6 +100,12 @@ def test_the_last_goes_on_elsewhere_when_the_one_before_has_ended(
     two, killed = (Driver(name, device, ["list"], tmp_path / name) for name, device in (("two", "1"), ("killed", "3")))
     run([two, killed], 60.0, then="1,2")
     assert killed.devices == "1,2" and killed.places == {"vgg": "1,2"}
+
+
+def test_the_options_of_batch_stand_at_the_end() -> None:
+    given = read_arguments(["list", "--one", "0", "--two", "1,2", "--seconds", "9", "--", "--inference", "--jobs", "2"])
+    assert (given.list, given.seconds, given.options) == (Path("list"), 9.0, ["--inference", "--jobs", "2"])
+    assert read_arguments(["list", "--one", "0", "--two", "1,2"]).options == []
 
 
 def test_its_help_is_for_people() -> None:
