@@ -160,7 +160,7 @@ def report(one: Driver, two: Driver, killed: Driver | None) -> Iterator[str]:
         end = f"ended after {driver.ended_s:.0f} s" if driver.ended_s is not None else "was stopped"
         between = f"; {1 / rate:.1f} s from one to the next" if rate and driver is not killed else ""
         yield f"{driver.name:8} GPU {driver.devices:8} {len(driver.done_s):3} done, {end}{between}"
-    if one.ended_s is not None and two.ended_s is not None:
+    if one.ended_s is not None and two.ended_s is not None and one.done_s.keys() == two.done_s.keys() != set():
         yield f"two GPUs against one, the whole list: {judged(one.ended_s / two.ended_s)}"
     slow, fast = pace(one), pace(two)
     if slow and fast:
