@@ -33,7 +33,7 @@ from inductor_bench.launch.cores import COMPILE_THREADS, compile_threads, jobs_a
 ROOT = Path(__file__).resolve().parents[1]
 LOOK_S = 0.5
 KILLS = 3
-KILL_AFTER_S = (20.0, 60.0)
+KILL_AFTER_S = (30.0, 120.0)
 END_S = 30.0
 PACE = 1.8
 

@@ -16,7 +16,7 @@ import torch
 from conftest import ROOT
 
 from inductor_bench.launch import jobs
-from inductor_bench.launch.cores import compile_threads, jobs_at_once
+from inductor_bench.launch.cores import COMPILE_THREADS, OMP_THREADS, compile_threads, jobs_at_once
 from inductor_bench.launch.jobs import Began, Job
 from inductor_bench.launch.local import LocalExecutor
 from inductor_bench.records.batch import BatchModel
@@ -212,10 +212,31 @@ def test_memory_that_ran_out_beside_another_is_tried_alone(tmp_path: Path, monke
     assert events[:second].count("begin neighbour") == events[:second].count("end neighbour")
 
 
+def job_of(folder: Path, device: str | None = None) -> Job:
+    return Job("m", "timm:m", (), (), device, 10.0, folder / "run", folder / "log")
+
+
+def test_a_job_has_its_share_of_the_cores_unless_it_times_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("inductor_bench.launch.local.usable_cores", lambda: 16)
+    for name in (COMPILE_THREADS, OMP_THREADS):
+        monkeypatch.delenv(name, raising=False)
+    executor = LocalExecutor(("0",), 4, lambda line: None)
+    executor.settle(tmp_path, ())
+    try:
+        environment = executor._environment("0", tmp_path, job_of(tmp_path))
+        assert (environment[COMPILE_THREADS], environment[OMP_THREADS]) == ("3", "3")
+        assert OMP_THREADS not in executor._environment("0", tmp_path, job_of(tmp_path, "cpu"))
+        monkeypatch.setenv(OMP_THREADS, "5")
+        assert executor._environment("0", tmp_path, job_of(tmp_path))[OMP_THREADS] == "5", "the user's own"
+    finally:
+        executor.close()
+
+
 def test_what_a_batch_left_that_was_killed_with_its_jobs_is_ended(tmp_path: Path) -> None:
     killed, other, again = (LocalExecutor(("cpu",), 1, lambda line: None) for _ in range(3))
     killed.settle(tmp_path / "b", ())
-    with subprocess.Popen(["sleep", "60"], env=killed._environment("cpu", tmp_path)) as worker:
+    environment = killed._environment("cpu", tmp_path, job_of(tmp_path, "cpu"))
+    with subprocess.Popen(["sleep", "60"], env=environment) as worker:
         other.settle(tmp_path / "c", ())
         assert worker.poll() is None
         again.settle(tmp_path / "b", ())
@@ -231,7 +252,7 @@ def test_waiting_for_its_turn_takes_none_of_a_models_time(tmp_path: Path, monkey
     monkeypatch.setattr(jobs, "ENTRY", (str(tmp_path / "child.py"),))
     executor = LocalExecutor(("0",), 2, lambda line: None)
     executor.settle(tmp_path, ())
-    executor.start(Job("m", "timm:m", (), (), None, 10.0, tmp_path / "run", tmp_path / "log"))
+    executor.start(job_of(tmp_path))
     try:
         assert executor.events() == [Began("m", "0")]
         (tmp_path / "m.waiting").touch()
@@ -259,12 +280,18 @@ def test_who_has_no_turn_leaves_a_gpu_alone_that_may_be_full(monkeypatch: pytest
 
 MODULE = """
 import sys, os, fcntl
-LOCK = os.open(os.environ["INDUCTOR_BENCH_DEVICE_TURN"], os.O_RDWR)
-try:
-    fcntl.flock(LOCK, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    print("free", flush=True)
-except BlockingIOError:
-    print("ours", flush=True)
+LOCK = os.open(os.environ["INDUCTOR_BENCH_DEVICE_TURN"], os.O_RDWR | os.O_CREAT)
+def tell(what):
+    try:
+        fcntl.flock(LOCK, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(LOCK, fcntl.LOCK_UN)
+        print(what, "free", flush=True)
+    except BlockingIOError:
+        print(what, "ours", flush=True)
+tell("begins")
+from torch._inductor.runtime.benchmarking import TritonBenchmarker, benchmarker
+TritonBenchmarker.benchmark_gpu(benchmarker, lambda: tell("uses the GPU"))
+tell("goes on")
 BEFORE = set(sys.modules)
 from torch._inductor.async_compile import AsyncCompile
 from torch._inductor.codegen.memory_planning import _align as align
@@ -274,18 +301,26 @@ print("imported", *set(sys.modules) - BEFORE, flush=True)
 """
 
 
-def test_a_module_is_loaded_in_its_turn_and_what_it_imports_before(shared: Path) -> None:
+def test_a_module_leaves_the_gpu_to_others_until_it_is_loaded(shared: Path) -> None:
     (shared / "compiled.py").write_text(MODULE)
     program = f"""
         from pathlib import Path
         from inductor_bench.worker.device_sharing import load_in_turn
+        from torch._inductor.runtime.benchmarking import TritonBenchmarker
+        TritonBenchmarker.benchmark_gpu = lambda self, run, **_: run()
         load_in_turn(Path({str(shared / "compiled.py")!r}))
         print("loaded", flush=True)
         input()
     """
     child = start(program)
     assert child.stdout is not None and child.stdin is not None
-    assert [child.stdout.readline() for _ in range(3)] == ["ours\n", "imported\n", "loaded\n"]
+    assert [child.stdout.readline() for _ in range(5)] == [
+        "begins free\n",
+        "uses the GPU ours\n",
+        "goes on free\n",
+        "imported\n",
+        "loaded\n",
+    ]
     other = start("with DeviceTurn(): print('had it', flush=True)")
     wait_for((shared / "waiting").exists)
     assert other.poll() is None, "the turn lasts as long as the process"

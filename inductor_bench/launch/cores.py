@@ -9,6 +9,9 @@ from .jobs import CPU
 
 COMPILE_THREADS = "TORCHINDUCTOR_COMPILE_THREADS"
 
+OMP_THREADS = "OMP_NUM_THREADS"
+"""Of operators on the CPU."""
+
 CORES_OF_A_JOB = 4
 """So many each device must have for each of its jobs, or compiling would take cores from what is timed."""
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from ..store.device_turn import TURN, WAITING
 from . import jobs
-from .cores import COMPILE_THREADS, compile_threads, usable_cores
+from .cores import COMPILE_THREADS, OMP_THREADS, compile_threads, usable_cores
 from .jobs import CPU, OFFLINE, Began, Ended, Event, Job
 from .process import MARK, ChildProcess, end_marked
 from .worker import expose_package, join_paths
@@ -82,7 +82,7 @@ class LocalExecutor:
         waiting.unlink(missing_ok=True)
         child = ChildProcess(
             [sys.executable, *jobs.ENTRY, str(self._lifeline[0]), *job.words(job.target, job.run)],
-            environment=self._environment(device, waiting),
+            environment=self._environment(device, waiting, job),
             log=job.log,
             on_line=self.on_line,
             inherited=self._inherited,
@@ -125,7 +125,7 @@ class LocalExecutor:
         free = [device for device in self.devices if has_room(device)]
         return min(free, key=lambda device: len(self._on(device)), default=None)
 
-    def _environment(self, device: str, waiting: Path) -> dict[str, str]:
+    def _environment(self, device: str, waiting: Path, job: Job) -> dict[str, str]:
         path = join_paths(expose_package(self._work), os.environ.get("PYTHONPATH"))
         ours = {**OFFLINE, MARK: self._mark, "PYTHONPATH": path, "PYTHONUNBUFFERED": "1"}
         environment: Mapping[str, str] = {**os.environ, **ours}
@@ -136,8 +136,10 @@ class LocalExecutor:
             WAITING: str(waiting.resolve()),
         }
         threads = compile_threads(usable_cores(), len(self.devices), self.at_once)
+        shared = (COMPILE_THREADS,) if job.device == CPU else (COMPILE_THREADS, OMP_THREADS)
+        share = {name: str(threads) for name in shared} if threads else {}
         return {
-            **({COMPILE_THREADS: str(threads)} if threads else {}),
+            **share,
             **environment,
             **(turn if self.at_once > 1 else {}),
             "CUDA_VISIBLE_DEVICES": device,

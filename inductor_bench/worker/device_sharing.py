@@ -43,12 +43,16 @@ class SharedDevice:
         searches = (mode or "").startswith("max-autotune") or upstream.searches()
         if self._turn.is_shared and not searches and not upstream.benchmarks_elsewhere():
             upstream.on_compiling(self.leave, self._turn.take)
+            self.use_while_compiling()
+
+    def use_while_compiling(self) -> None:
+        """Takes the turn, where it is not ours, for each of the short uses that the compiler makes of the GPU."""
+        if self._turn.is_shared:
             upstream.around_use_while_compiling(self._using)
 
     @contextlib.contextmanager
     def _using(self) -> Iterator[None]:
-        """Has the turn for something short that the compiler does."""
-        if not self._turn.is_shared or self._turn.held:
+        if self._turn.held:
             yield
             return
         self._turn.take()
@@ -59,8 +63,13 @@ class SharedDevice:
 
 
 def load_in_turn(path: Path) -> ModuleType:
-    """Imports a compiled module in this process's turn at its GPU, kept until the process ends. What it imports of
-    torch and Triton, for its kernels too, takes longest, and is imported before."""
+    """Imports a compiled module, and takes this process's turn at its GPU, which is kept until the process ends.
+
+    While its kernels are read or compiled, which takes most of the time, the GPU is left to others.
+    """
     import_generated_codes_imports()
-    SharedDevice().use()
-    return load_compiled_module(path)
+    shared = SharedDevice()
+    shared.use_while_compiling()
+    module = load_compiled_module(path)
+    shared.use()
+    return module

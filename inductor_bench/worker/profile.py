@@ -26,8 +26,8 @@ def profile_module(job: dict[str, Any], save: Save) -> dict[str, Any]:
 
     Args:
         job: ``module`` (path), ``label``, ``device``, ``repeat``, ``threads`` and ``vector_lanes`` that its C++
-            kernels are written for (or ``None``), ``trace`` and ``text`` (paths to write), ``values`` (``folder`` and
-            ``limit_bytes``, or ``None``).
+            kernels are written for (or ``None``), ``compiled`` where its kernels are in the caches, ``trace`` and
+            ``text`` (paths to write), ``values`` (``folder`` and ``limit_bytes``, or ``None``).
         save: keeps what is known so far, should a later step take the process down.
 
     Returns:
@@ -108,6 +108,8 @@ def _load(job: dict[str, Any]) -> tuple[ModuleType, Callable[[], Any]]:
     if job.get("switches"):
         set_switches(job["switches"])
     _check_vector_lanes(job["vector_lanes"])
+    if job.get("compiled"):
+        upstream.start_no_compilers()
     module = load_in_turn(Path(job["module"]))
     return module, upstream.harness_run(module)
 

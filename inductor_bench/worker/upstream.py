@@ -45,6 +45,16 @@ def load_compiled_module(path: Path) -> ModuleType:
     return PyCodeCache.load_by_key_path(path.stem, str(path))
 
 
+def start_no_compilers() -> None:
+    """Has this process compile by itself, should it have to, so that torch starts no processes beside what is timed.
+
+    (2.11, 2.13)
+    """
+    from torch._inductor import config
+
+    config.compile_threads = 1
+
+
 def harness_run(module: ModuleType) -> Run:
     """The closure that a compiled module's own harness times: one call on its fabricated inputs. (2.11, 2.13)
 

@@ -150,6 +150,7 @@ class Profiling:
             "threads": module.observed("threads") or source.threads,
             "switches": module.observed("switches"),
             "vector_lanes": source.vector_lanes,
+            "compiled": bool(module.observations),
             "trace": str(trace),
             "text": str(text),
             "values": self._values_job(label),
