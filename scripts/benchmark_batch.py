@@ -7,8 +7,8 @@ else goes on on the machine is the same for all. Every model is written down whe
 runs is stopped. The third batch is killed with SIGKILL three times, and goes on, with ``--then`` on these GPUs when the
 second has ended.
 
-A batch's time is that of its whole list. Its pace is that of each GPU between its first and its last model, added up:
-what comes before the first is the same for any number of GPUs.
+A batch's time is that of its whole list. The pace is that of each GPU between its first and its last model, added up,
+of those models that both batches have done: what comes before the first is the same for any number of GPUs.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -102,11 +102,12 @@ def done_models(folder: Path) -> list[tuple[str, str]]:
     return [(row["request"]["name"], row["device"]) for row in rows if row["status"] == "done"]
 
 
-def pace(driver: Driver) -> float | None:
-    """Models per second, summed over the GPUs, each between its first and its last; ``None`` where one had fewer."""
+def pace(driver: Driver, among: Collection[str]) -> float | None:
+    """Models per second among these, summed over the GPUs, each between its first and its last; ``None`` where one had
+    fewer."""
     total = 0.0
     for device in driver.devices.split(","):
-        times = sorted(driver.done_s[name] for name, place in driver.places.items() if place == device)
+        times = sorted(driver.done_s[name] for name in among if driver.places[name] == device)
         if len(times) < 2 or times[-1] == times[0]:
             return None
         total += (len(times) - 1) / (times[-1] - times[0])
@@ -156,15 +157,15 @@ def run(drivers: Sequence[Driver], seconds: float, then: str | None = None) -> N
 
 def report(one: Driver, two: Driver, killed: Driver | None) -> Iterator[str]:
     for driver in (one, two, *([killed] if killed else [])):
-        rate = pace(driver)
         end = f"ended after {driver.ended_s:.0f} s" if driver.ended_s is not None else "was stopped"
-        between = f"; {1 / rate:.1f} s from one to the next" if rate and driver is not killed else ""
-        yield f"{driver.name:8} GPU {driver.devices:8} {len(driver.done_s):3} done, {end}{between}"
+        yield f"{driver.name:8} GPU {driver.devices:8} {len(driver.done_s):3} done, {end}"
     if one.ended_s is not None and two.ended_s is not None and one.done_s.keys() == two.done_s.keys() != set():
         yield f"two GPUs against one, the whole list: {judged(one.ended_s / two.ended_s)}"
-    slow, fast = pace(one), pace(two)
+    both = one.done_s.keys() & two.done_s.keys()
+    slow, fast = pace(one, both), pace(two, both)
     if slow and fast:
-        yield f"two GPUs against one, pace: {judged(fast / slow)}"
+        each = f"{1 / slow:.1f} s and {1 / fast:.1f} s from one of {len(both)} models to the next"
+        yield f"two GPUs against one, pace: {judged(fast / slow)}, {each}"
     pairs = [(one, two), *([(two, killed), (one, killed)] if killed else [])]
     for first, second in pairs:
         for name, same, ratio in compare(first, second):

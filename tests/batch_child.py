@@ -31,7 +31,7 @@ def main(words: list[str]) -> int:
     log(folder, f"begin {name} {os.environ.get('CUDA_VISIBLE_DEVICES', '')}")
     if "BATCH_EVENTS" in os.environ:
         log(folder, f"at {name} {os.getpid()}")
-    run = run_builder.cpu()
+    run = run_builder.densenet() if name.startswith("idles") else run_builder.cpu()
     time.sleep(0.05)
     if name == "hangs":
         time.sleep(60)
@@ -49,6 +49,8 @@ def main(words: list[str]) -> int:
     if name == "refused":
         print("Error: it cannot be\nHint: do something else")
         return 2
+    if name == "idles" and sum("begin idles" in line for line in lines(folder)) == 1:
+        await_line(folder, "begin good")
     if name.startswith("shares"):
         await_line(folder, f"begin {name.translate(str.maketrans('12', '21'))}")
         with DeviceTurn():

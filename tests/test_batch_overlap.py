@@ -212,6 +212,22 @@ def test_memory_that_ran_out_beside_another_is_tried_alone(tmp_path: Path, monke
     assert events[:second].count("begin neighbour") == events[:second].count("end neighbour")
 
 
+def test_a_model_that_waits_for_its_host_is_timed_again_alone_at_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found, events = run(tmp_path, "idles|good|other", monkeypatch)
+    row = found["idles"]
+    assert (row.status, row.attempts) == ("done", 1)
+    assert row.notes == ("waits for its host: measured again without another model on its GPU",)
+    assert events[-2:] == ["begin idles", "end idles"] and events.count("begin idles") == 2
+    assert [found[name].notes for name in ("good", "other")] == [(), ()], "on a CPU nothing waits for the host"
+
+
+def test_a_model_that_nothing_ran_beside_is_timed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found, events = run(tmp_path, "idles_alone", monkeypatch)
+    assert found["idles_alone"].notes == () and events == ["begin idles_alone", "end idles_alone"]
+
+
 def job_of(folder: Path, device: str | None = None) -> Job:
     return Job("m", "timm:m", (), (), device, 10.0, folder / "run", folder / "log")
 

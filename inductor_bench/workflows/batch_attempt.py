@@ -7,10 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from ..errors import EXIT_FAILURE, EXIT_OK, InductorBenchError
-from ..launch.jobs import Ended, Job
+from ..launch.jobs import CPU, Ended, Job
 from ..launch.process import ProcessResult
-from ..records.batch import DONE, FAILED, MEASURED, PARTIAL, SKIPPED, BatchModel, ModelRequest
-from ..records.run import Failure, Run
+from ..records.batch import DONE, FAILED, MEASURED, PARTIAL, SKIPPED, WAITING, BatchModel, ModelRequest
+from ..records.run import Failure, ModuleRecord, Run
 from ..store.batch import BatchFolder
 from .capture import DEFAULT_BATCH_SIZE
 from .options import RetuneOptions
@@ -21,6 +21,9 @@ LASTING = frozenset({"download", "program", "nothing-compiled", "missing"})
 
 MOST_LOSSES = 3
 """How often a model is begun again whose machine was lost: it may be what takes the machines down."""
+
+KEPT_BUSY = 0.9
+"""A GPU that is busy for less of the time waits for its host."""
 
 _MEMORY = re.compile(r"[Oo]ut of memory|OutOfMemoryError|MemoryError|can't allocate memory")
 _TAKEN = re.compile(r"CUDA-capable device\(s\) is/are busy")
@@ -158,6 +161,19 @@ def ran_out_of_memory(failure: Failure | None) -> bool:
 
 def _failed_for_sharing(failure: Failure | None) -> bool:
     return failure is not None and (ran_out_of_memory(failure) or bool(_TAKEN.search(failure.message)))
+
+
+def measure_alone(model: BatchModel, run: Run | None) -> BatchModel | None:
+    """The row with which a model is measured again that was timed while others compiled, where that counts; or
+    ``None``. What a graph waits for is its host, which is slower beside them; that of its kernels is not."""
+    if run is None or not any(_waits(module) for module in run.modules):
+        return None
+    note = "waits for its host: measured again without another model on its GPU"
+    return replace(model, status=WAITING, attempts=model.attempts - 1, notes=(*model.notes, note))
+
+
+def _waits(module: ModuleRecord) -> bool:
+    return module.device != CPU and module.busy_share is not None and module.busy_share < KEPT_BUSY
 
 
 def try_again(model: BatchModel, retries: int, *, shared: bool = False) -> BatchModel | None:

@@ -14,7 +14,7 @@ from ..launch.jobs import CPU, Began, Ended, Event, Executor, Lost
 from ..records.batch import DONE, FAILED, FINISHED, MEASURED, PARTIAL, RUNNING, WAITING, Batch, BatchModel
 from ..records.run import Failure, Run
 from ..store.batch import BatchFolder
-from .batch_attempt import MOST_LOSSES, after_loss, finish, make_job, try_again
+from .batch_attempt import MOST_LOSSES, after_loss, finish, make_job, measure_alone, try_again
 from .options import RetuneOptions
 from .progress import Progress
 
@@ -120,8 +120,15 @@ class BatchState:
 
     def _end(self, event: Ended) -> None:
         model, run = finish(self._row(event.name), event, self._folder)
+        timed_shared = event.shared and self._given[event.name].status != MEASURED
         self._forget(event.name)
         self._times.append(event.result.time_s)
+        if timed_shared and (again := measure_alone(model, run)) is not None:
+            self._put(again)
+            self._progress.note(f"{event.name}: {again.notes[-1]}")
+            self._alone.add(event.name)
+            self._waiting.append(again)  # the others go on meanwhile
+            return
         again = try_again(model, self._retries, shared=event.shared)
         self._put(again or model)
         if again is None:
