@@ -20,7 +20,7 @@ from inductor_bench.records.batch import Batch, BatchModel
 from inductor_bench.store.batch import BatchFolder
 from inductor_bench.workflows import batch_attempt, batch_devices, batch_state
 from inductor_bench.workflows.batch import BatchOptions, default_folder, run_batch
-from inductor_bench.workflows.batch_devices import find_devices
+from inductor_bench.workflows.batch_devices import find_devices, find_jobs_at_once
 from inductor_bench.workflows.batch_state import BatchState
 from inductor_bench.workflows.progress import Silent
 
@@ -274,43 +274,70 @@ def test_the_folder_is_the_same_each_time() -> None:
 
 
 @pytest.mark.parametrize(
-    ("there", "asked", "jobs", "devices"),
+    ("there", "asked", "devices"),
     [
-        ((), (), None, ("cpu",)),
-        ((), ("cpu",), 1, ("cpu",)),
-        (("0", "1", "2"), (), None, ("0", "1", "2")),
-        (("0", "1", "2"), ("2", "0"), None, ("2", "0")),
-        (("0", "1", "2"), (), 2, ("0", "1")),
+        ((), (), ("cpu",)),
+        ((), ("cpu",), ("cpu",)),
+        (("0", "1", "2"), (), ("0", "1", "2")),
+        (("0", "1", "2"), ("2", "0"), ("2", "0")),
     ],
 )
 def test_devices(
-    there: tuple[str, ...],
-    asked: tuple[str, ...],
-    jobs: int | None,
-    devices: tuple[str, ...],
-    monkeypatch: pytest.MonkeyPatch,
+    there: tuple[str, ...], asked: tuple[str, ...], devices: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(batch_devices, "visible_gpus", lambda: there)
-    assert find_devices(asked, jobs, ()) == devices
+    assert find_devices(asked, ()) == devices
 
 
 @pytest.mark.parametrize(
-    ("there", "asked", "jobs", "message"),
+    ("there", "asked", "message"),
     [
-        ((), ("0",), None, "there is no GPU 0"),
-        (("0", "1"), ("2",), None, "there is no GPU 2"),
-        (("0", "1"), ("0", "0"), None, "twice"),
-        ((), ("cpu", "cpu"), None, "twice"),
-        (("0", "1"), (), 3, "--jobs 3 with 2 devices"),
-        ((), (), 2, "--jobs 2 with 1 device:"),
+        ((), ("0",), "there is no GPU 0"),
+        (("0", "1"), ("2",), "there is no GPU 2"),
+        (("0", "1"), ("0", "0"), "twice"),
+        ((), ("cpu", "cpu"), "twice"),
     ],
 )
 def test_devices_that_cannot_be(
-    there: tuple[str, ...], asked: tuple[str, ...], jobs: int | None, message: str, monkeypatch: pytest.MonkeyPatch
+    there: tuple[str, ...], asked: tuple[str, ...], message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(batch_devices, "visible_gpus", lambda: there)
     with pytest.raises(UsageError, match=message):
-        find_devices(asked, jobs, ())
+        find_devices(asked, ())
+
+
+@pytest.mark.parametrize(
+    ("devices", "cores", "jobs", "overlap", "at_once"),
+    [
+        (("0",), 16, None, None, 4),
+        (("0",), 16, 3, None, 4),
+        (("0",), 16, None, False, 1),
+        (("0",), 2, None, True, 2),
+        (("0", "1"), 16, 4, None, 2),
+        (("0", "1"), 2, 2, None, 1),
+        (("cpu",), 64, 1, None, 1),
+        (("cpu",), 64, None, True, 1),
+    ],
+)
+def test_how_many_models_overlap(
+    devices: tuple[str, ...], cores: int, jobs: int | None, overlap: bool | None, at_once: int
+) -> None:
+    assert find_jobs_at_once(devices, cores, jobs, overlap) == at_once
+
+
+@pytest.mark.parametrize(
+    ("devices", "jobs", "overlap", "message"),
+    [
+        (("0", "1"), 3, False, "--jobs 3 with 2 devices"),
+        (("0", "1"), 5, None, "--jobs 5 with 2 devices"),
+        (("cpu",), 2, True, "--jobs 2 with 1 device:"),
+    ],
+)
+def test_models_that_would_share_their_time(
+    devices: tuple[str, ...], jobs: int, overlap: bool | None, message: str
+) -> None:
+    with pytest.raises(UsageError, match=message):
+        find_jobs_at_once(devices, 16, jobs, overlap)
 
 
 def test_the_gpus_are_those_that_this_process_may_use(monkeypatch: pytest.MonkeyPatch) -> None:

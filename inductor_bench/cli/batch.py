@@ -64,7 +64,7 @@ def _read_devices(context: click.Context, parameter: click.Parameter, value: str
 @click.option("--force", is_flag=True, help="Measure again what the folder has already.")
 @click.option("--retries", metavar="N", type=click.IntRange(min=0), default=0, help="Try a model that failed again.")
 @click.option("--devices", metavar="0,1,…", callback=_read_devices, help="These GPUs; all where not given.")
-@click.option("--jobs", metavar="N", type=click.IntRange(min=1), help="The most models at once; one on each device.")
+@click.option("--jobs", metavar="N", type=click.IntRange(min=1), help="The most models at once.")
 @click.option(
     "--overlap/--no-overlap",
     default=None,

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from .. import __version__, units
 from ..errors import InductorBenchError, UsageError
-from ..launch.cores import jobs_at_once, usable_cores
+from ..launch.cores import usable_cores
 from ..launch.jobs import CPU, Executor
 from ..launch.local import LocalExecutor
 from ..launch.ray_executor import RayExecutor
@@ -23,7 +23,7 @@ from ..store.batch import FORMAT, BatchFolder
 from ..store.digest import read_digest
 from ..store.schema import NewerFormatError
 from .batch_attempt import plain_request
-from .batch_devices import find_devices
+from .batch_devices import find_devices, find_jobs_at_once
 from .batch_list import merge, read_list, select
 from .batch_state import BatchState
 from .options import RetuneOptions
@@ -138,13 +138,12 @@ def _find_executor(options: BatchOptions, requests: Sequence[ModelRequest], prog
         return _find_cluster(options, requests, progress)
     if options.address is not None:
         raise UsageError("--address is that of a Ray cluster", "add --executor ray")
-    devices = find_devices(options.devices, options.jobs, requests)
-    at_once = jobs_at_once(usable_cores(), devices)
-    if options.overlap and CPU not in devices:
-        at_once = max(2, at_once)
-    elif options.overlap is False or options.retune is not None:
-        at_once = 1  # a retune says of every kernel that another job uses its GPU
-    return LocalExecutor(devices, at_once, progress.output)
+    devices = find_devices(options.devices, requests)
+    overlap = options.overlap
+    if overlap is None and options.retune is not None:  # which says of every kernel that another job uses its GPU
+        overlap = False
+    at_once = find_jobs_at_once(devices, usable_cores(), options.jobs, overlap)
+    return LocalExecutor(devices[: options.jobs], at_once, progress.output)
 
 
 def _find_cluster(options: BatchOptions, requests: Sequence[ModelRequest], progress: Progress) -> Executor:

@@ -7,20 +7,20 @@ import subprocess
 from collections.abc import Sequence
 
 from ..errors import UsageError
+from ..launch.cores import jobs_at_once
 from ..launch.jobs import CPU
 from ..records.batch import ModelRequest
 
 
-def find_devices(asked: Sequence[str], jobs: int | None, requests: Sequence[ModelRequest]) -> tuple[str, ...]:
-    """The devices, one model at a time on each.
+def find_devices(asked: Sequence[str], requests: Sequence[ModelRequest]) -> tuple[str, ...]:
+    """The devices that models are timed on, one at a time on each.
 
     Args:
         asked: those that were named; none for all that there are.
-        jobs: the most models at once.
         requests: the models; where all are for the CPU no GPU is needed.
 
     Raises:
-        UsageError: a device is not there or is named twice, or there are more jobs than devices.
+        UsageError: a device is not there or is named twice.
     """
     if len(set(asked)) < len(asked):
         raise UsageError("--devices names a device twice", "two models on one device would share its time")
@@ -31,13 +31,31 @@ def find_devices(asked: Sequence[str], jobs: int | None, requests: Sequence[Mode
             raise UsageError(f"there is no GPU {strange[0]}", f"there are {', '.join(there)}; --device cpu is the CPU")
     elif asked and list(asked) != [CPU]:
         raise UsageError(f"there is no GPU {asked[0]}", "leave --devices away to measure on the CPU")
-    devices = tuple(asked) or there or (CPU,)
-    if jobs is not None and jobs > len(devices):
+    return tuple(asked) or there or (CPU,)
+
+
+def find_jobs_at_once(devices: Sequence[str], cores: int, jobs: int | None, overlap: bool | None) -> int:
+    """How many models overlap on each of the devices.
+
+    Args:
+        devices: the devices.
+        cores: of this machine.
+        jobs: the most models at once, or ``None``.
+        overlap: whether they overlap at all; where there are cores for it if not said.
+
+    Raises:
+        UsageError: there would be less than one of the jobs.
+    """
+    at_once = 1 if overlap is False else jobs_at_once(cores, devices)
+    if overlap and CPU not in devices:
+        at_once = max(2, at_once)
+    most = len(devices) * at_once
+    if jobs is not None and jobs > most:
+        number = f"{len(devices)} device{'s' * (len(devices) > 1)}"
         raise UsageError(
-            f"--jobs {jobs} with {len(devices)} device{'s' * (len(devices) > 1)}: models would share its time",
-            "take no more jobs than devices",
+            f"--jobs {jobs} with {number}: models would share their time", f"take no more jobs than {most}"
         )
-    return devices[:jobs]
+    return at_once
 
 
 def visible_gpus() -> tuple[str, ...]:
