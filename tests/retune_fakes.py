@@ -22,7 +22,7 @@ from inductor_bench.records.category import Category as C
 from inductor_bench.records.run import Failure, Run
 from inductor_bench.records.tuning import MeasuredKernel, Tuning
 from inductor_bench.store import codec
-from inductor_bench.store.files import write_json
+from inductor_bench.store.files import sha256_of_text, write_json
 from inductor_bench.store.folder import RunFolder
 from inductor_bench.workflows import run_retunes
 from inductor_bench.workflows.kernel_rows import ExtractedKernel
@@ -60,9 +60,8 @@ def make_run(folder: RunFolder, wall_s: tuple[float, float] = (10.8e-3, 2.2e-3),
     rows = []
     for name, kernel_id, category, graph, calls, time_s in KERNELS:
         file = None if name == "aten_bad_0" else f"{name}.py"
-        rows.append(
-            ExtractedKernel(name, kernel_id, category, graph, calls, time_s, file, "" if file else "no arguments")
-        )
+        reason, sha256 = ("", sha256_of_text("")) if file else ("no arguments", None)
+        rows.append(ExtractedKernel(name, kernel_id, category, graph, calls, time_s, file, reason, sha256=sha256))
         if file:
             folder.kernels.mkdir(parents=True, exist_ok=True)
             (folder.kernels / file).touch()

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
+from test_device_use import Bench
 
 from inductor_bench.analysis.statistics import summarize
-from inductor_bench.records.run import Peaks
+from inductor_bench.records.category import Category
+from inductor_bench.records.run import Environment, Peaks
 from inductor_bench.records.tuning import MeasuredKernel
-from inductor_bench.workflows.kernel_timing import judged
+from inductor_bench.report.kernel_screen import kernel_screen
+from inductor_bench.store import codec
+from inductor_bench.store.files import sha256_of_file, write_json
+from inductor_bench.workflows.kernel_rows import ExtractedKernel
+from inductor_bench.workflows.kernel_timing import judged, measure_file
+from inductor_bench.workflows.workbench import KernelOptions
 
 PEAKS = Peaks("cpu", memory_bandwidth=1e10, matmul_flops={"float32": 1e11, "tf32": 4e11}, cache_bytes=10**6)
 KERNEL = MeasuredKernel(
@@ -47,3 +55,28 @@ def test_figures_and_advice_follow_the_times() -> None:
     assert slower.bandwidth == pytest.approx(4.5e9)
     assert any("rests on 5 samples" in advice for advice in slower.advice)
     assert judged(KERNEL, PEAKS).advice == ()
+
+
+def test_an_edited_file_does_not_pass_for_the_kernel_in_the_model(tmp_path: Path) -> None:
+    files = [tmp_path / name for name in ("cpp_plain.py", "cpp_edited.py")]
+    rows = []
+    for file in files:
+        file.write_text("RECORDED = {}\n")
+        sha256 = sha256_of_file(file)
+        rows.append(ExtractedKernel(file.stem, "0" * 16, Category.CPP, "forward", 1, 1e-4, file.name, sha256=sha256))
+    write_json(tmp_path / "kernels.json", codec.encode(tuple(rows)))
+    files[1].write_text("RECORDED = {}  # edited\n")
+    bench = Bench(KernelOptions(()), tmp_path, None)
+    assert [measure_file(file, bench).edited for file in files] == [False, True]
+    (tmp_path / "kernels.json").write_text("{")
+    assert not measure_file(files[1], bench).edited, "nothing tells"
+
+
+def test_the_time_in_the_model_is_said_to_be_of_the_kernel_as_it_was() -> None:
+    def facts(kernel: MeasuredKernel) -> str:
+        lines = kernel_screen([kernel], [], Environment(), 200)
+        return "\n".join("".join(word.text for word in line) for line in lines)
+
+    in_model = replace(KERNEL, calls=1, in_model_s=6.12e-5)
+    assert "· 61.2 µs in the model\n" in facts(in_model)
+    assert "· edited since it was written · 61.2 µs in the model before that\n" in facts(replace(in_model, edited=True))

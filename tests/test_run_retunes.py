@@ -14,14 +14,16 @@ from retune_fakes import Engine, make_run, retuned
 from inductor_bench.analysis.retunes import retunes_of
 from inductor_bench.cli import main as entry
 from inductor_bench.errors import InductorBenchError, UsageError
-from inductor_bench.records.retune import UNFINISHED
+from inductor_bench.records.retune import EDITED, UNFINISHED
 from inductor_bench.records.run import Failure, Run, ShapeGroup
 from inductor_bench.records.tuning import MeasuredKernel
 from inductor_bench.report.folder import write_report
 from inductor_bench.report.markdown import markdown
 from inductor_bench.report.screen import screen
+from inductor_bench.store.files import read_json, write_json
 from inductor_bench.store.folder import RunFolder
 from inductor_bench.workflows import run_retunes
+from inductor_bench.workflows.extract import extract_run
 from inductor_bench.workflows.options import BreakdownOptions, RetuneOptions
 from inductor_bench.workflows.progress import Silent
 
@@ -81,6 +83,39 @@ def test_what_is_there_is_not_done_again(folder: RunFolder, monkeypatch: pytest.
     assert summary is not None and [row.speedup for row in summary.rows] == [3.0, 1.25], "the best of each kernel"
 
 
+def test_a_file_that_somebody_edited_is_not_the_models_kernel(
+    folder: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, options = folder.kernels / "triton_poi_2.py", RetuneOptions("max", 2)
+    file.write_text("# tl.store(p, x, mask, eviction_policy='evict_first')\n")
+    engine = Engine()
+    run = retune(folder, monkeypatch, engine, top=2)
+    red, poi = run.retunes
+    assert engine.begun == ["triton_red_1"] and red.row.saving_s is not None and not run.failures
+    assert (poi.file, poi.kernel, poi.row.problem) == ("kernels/triton_poi_2.py", None, EDITED)
+    assert poi.failure is not None
+    assert poi.failure.hint == f"inductor-bench kernel {file} --autotune retunes it as it is"
+    assert f"triton_poi_2: {EDITED}" in " ".join(text_of(run).replace("\n   ", "").split())
+    assert not run_retunes.has_retunes_left((one.row for one in run.retunes), folder, options), "a batch is done"
+    file.write_text("")
+    assert run_retunes.has_retunes_left((one.row for one in run.retunes), folder, options)
+    run = retune(folder, monkeypatch, engine, top=2)
+    assert engine.begun[1:] == ["triton_poi_2"] and run.retunes[1].row.speedup == 1.25
+    file.write_text("# edited once more\n")
+    assert retune(folder, monkeypatch, engine, top=2) == run and len(engine.begun) == 2, "what was found stays true"
+
+
+def test_a_run_of_an_older_version_does_not_tell_what_was_edited(
+    folder: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    index = folder.kernels / "kernels.json"
+    write_json(index, [{key: value for key, value in row.items() if key != "sha256"} for row in read_json(index)])
+    (folder.kernels / "triton_poi_2.py").write_text("# edited\n")
+    engine = Engine()
+    assert not retune(folder, monkeypatch, engine, top=2).failures
+    assert engine.begun == ["triton_red_1", "triton_poi_2"]
+
+
 @pytest.mark.parametrize("text", ["{", "5", '[{"name": 1}]', ""])
 def test_a_damaged_index_is_written_again(text: str, folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     index = folder.kernels / "kernels.json"
@@ -89,7 +124,7 @@ def test_a_damaged_index_is_written_again(text: str, folder: RunFolder, monkeypa
     options = RetuneOptions("max", 1, None)
     assert run_retunes.has_retunes_left((), folder, options), "a batch goes on with it"
 
-    def write(folder: RunFolder) -> None:
+    def write(folder: RunFolder, values: str) -> None:
         index.write_text(whole)
         raise InductorBenchError("written")  # what comes after it needs modules
 
@@ -249,3 +284,19 @@ def test_real_kernels_of_an_earlier_run_are_retuned_where_they_lie() -> None:
     assert after.modules == before.modules, "nothing was measured again"
     again = run_command(command("report", run, "--no-plots"), run)
     assert "1 kernel retuned" in again.stdout
+
+
+def test_what_is_written_again_leaves_edited_files_alone() -> None:
+    folder = RunFolder(copy_of(factory(), "edited"))
+    index = read_json(folder.kernels / "kernels.json")
+    edited, gone, *_ = sorted(row["file"] for row in index)
+    texts = {file.name: file.read_text() for file in folder.kernels.glob("*.py")}
+    (folder.kernels / edited).write_text("# an idea\n")
+    (folder.kernels / gone).unlink()
+    assert not extract_run(folder).failures
+    after = {file.name: file.read_text() for file in folder.kernels.glob("*.py")}
+    assert after == {**texts, edited: "# an idea\n"}
+    assert read_json(folder.kernels / "kernels.json") == index, "it tells of the model's kernels, as they were written"
+    (folder.kernels / edited).rename(folder.path / edited)
+    extract_run(folder)
+    assert (folder.kernels / edited).read_text() == texts[edited]

@@ -15,6 +15,10 @@ LIKENESS = 3.0
 """How many times longer or shorter a kernel may take by itself than in the model, for a projection onto it."""
 
 UNFINISHED = "it was not retuned to the end"
+EDITED = (
+    "its file was edited, so it is not what the model runs; move it away, and the same command writes and retunes the "
+    "model's kernel"
+)
 
 
 @dataclass(frozen=True)

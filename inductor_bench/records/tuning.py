@@ -114,6 +114,7 @@ class MeasuredKernel:
     ``bound`` is what limits it at most: ``memory``, ``cache``, ``compute``, ``latency`` or ``unknown``; ``peak_share``
     the share of that roof that it reaches, of the cache's by its warm time, ``None`` for ``latency`` or where no roof
     was measured. ``calls`` of it there are in an iteration of the model, each of which took ``in_model_s`` there.
+    ``edited`` says that the file was changed since it was written: these are then of the kernel as it was.
     ``occupancy`` is the share of a multiprocessor's warps that can be resident. ``with_zeros`` are the
     times with zeros for all indices, where it has any. ``clock_mhz`` is the median clock of the multiprocessors while
     it was timed, ``clock_change`` what of it changed from the beginning to the end, ``throttled`` what held it back.
@@ -140,6 +141,7 @@ class MeasuredKernel:
     peak_share: float | None = None
     calls: int | None = None
     in_model_s: float | None = None
+    edited: bool = False
     registers: int | None = None
     spills: int | None = None
     shared_memory_bytes: int | None = None

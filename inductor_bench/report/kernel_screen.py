@@ -136,8 +136,10 @@ def _facts(kernel: MeasuredKernel) -> Iterator[str]:
         yield f"{units.whole_percent(kernel.occupancy)} occupancy"
     if kernel.clock_mhz is not None:
         yield f"{kernel.clock_mhz:,.0f} MHz"
+    if kernel.edited:
+        yield "edited since it was written"
     if kernel.in_model_s:
-        yield f"{units.seconds(kernel.in_model_s)} in the model"
+        yield f"{units.seconds(kernel.in_model_s)} in the model{' before that' if kernel.edited else ''}"
     if kernel.with_zeros:
         zeros = " and ".join(f"{units.seconds(timing.median_s)} {state}" for state, timing in kernel.with_zeros.items())
         yield f"{zeros} with zeros for indices"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
 import shutil
@@ -22,7 +23,24 @@ def write_text(path: Path, text: str) -> None:
     Raises:
         InductorBenchError: the disk is full, read-only, or the folder is not there.
     """
-    write_bytes(path, text.encode("utf-8", "backslashreplace"))
+    write_bytes(path, _bytes_of(text))
+
+
+def _bytes_of(text: str) -> bytes:
+    return text.encode("utf-8", "backslashreplace")
+
+
+def sha256_of_text(text: str) -> str:
+    """That of the file which :func:`write_text` writes."""
+    return hashlib.sha256(_bytes_of(text)).hexdigest()
+
+
+def sha256_of_file(path: Path) -> str | None:
+    """That of a file; ``None`` where it is not there or cannot be read."""
+    try:
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+    except OSError:
+        return None
 
 
 def write_bytes(path: Path, data: bytes) -> None:

@@ -20,12 +20,12 @@ from ..store.files import write_json
 from ..store.folder import RunFolder
 from .capture import FoundModule
 from .kernel_files import Candidate, ModuleKernels, Selection, list_candidates, write_kernels
-from .kernel_rows import ExtractedKernel
+from .kernel_rows import INDEX, ExtractedKernel, is_edited, rows_in
 from .lost_kernels import list_lost_kernels
 from .module_runs import ModuleRuns
 from .options import DRAWN, RECORDED, VALUES_LIMIT_BYTES, BreakdownOptions
 from .progress import Progress
-from .run_kernels import INDEX, modules_of_run
+from .run_kernels import modules_of_run
 from .targets import Target, find_listed_modules, resolve_target
 
 SOURCES = "give a RUN folder, a compiled module, a log that lists modules, or a TORCH_TRACE folder"
@@ -153,9 +153,10 @@ def _write(chosen: Sequence[Candidate], folder: Path) -> tuple[tuple[ExtractedKe
         KeyboardInterrupt: the user stopped it.
     """
     rows: list[ExtractedKernel] = []
+    edited = {row.file for row in rows_in(folder) if row.file is not None and is_edited(row, folder)}
     stopped = None
     try:
-        rows.extend(write_kernels(chosen, folder, {}))
+        rows.extend(write_kernels(chosen, folder, {}, edited))
     except KeyboardInterrupt as stop:
         stopped = stop
     failures = []
@@ -190,7 +191,7 @@ class RunExtraction:
 
 
 def extract_run(folder: RunFolder, values: str = DRAWN) -> RunExtraction:
-    """Writes every kernel of a RUN into its ``kernels`` folder, over what is there.
+    """Writes every kernel of a RUN into its ``kernels`` folder, over what is there but for files that were edited.
 
     Raises:
         InductorBenchError: the record cannot be read.

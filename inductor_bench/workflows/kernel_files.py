@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -19,7 +19,7 @@ from ..records.source import CallSite, KernelDefinition, ModuleSource, SourceLin
 from ..source.identity import launch_key, operator_id
 from ..source.standalone import StandaloneHeader, file_name, file_text
 from ..store import codec
-from ..store.files import write_text
+from ..store.files import sha256_of_text, write_text
 from ..trace.alignment import align_calls
 from .kernel_rows import ExtractedKernel
 from .recorded_values import SUFFIX, ModuleValues, RecordedValues, drawn_note
@@ -135,7 +135,10 @@ def list_candidates(module: ModuleKernels) -> list[Candidate]:
 
 
 def write_kernels(
-    candidates: Sequence[Candidate], folder: Path, written: dict[Hashable, ExtractedKernel]
+    candidates: Sequence[Candidate],
+    folder: Path,
+    written: dict[Hashable, ExtractedKernel],
+    edited: Collection[str] = (),
 ) -> Iterator[ExtractedKernel]:
     """Writes one file per distinct candidate, and one of values beside it where these are recorded.
 
@@ -143,14 +146,17 @@ def write_kernels(
         candidates: of one module, already chosen.
         folder: where the files go; it exists.
         written: identities and rows of what is there already; added to.
+        edited: the names of files that somebody edited, which stay as they are.
 
     Yields:
         a row for each candidate, in order, once its file is there; what cannot be written has its reason.
     """
-    return (_write(candidate, folder, written) for candidate in candidates)
+    return (_write(candidate, folder, written, edited) for candidate in candidates)
 
 
-def _write(candidate: Candidate, folder: Path, written: dict[Hashable, ExtractedKernel]) -> ExtractedKernel:
+def _write(
+    candidate: Candidate, folder: Path, written: dict[Hashable, ExtractedKernel], edited: Collection[str]
+) -> ExtractedKernel:
     header = candidate.header
     row = ExtractedKernel(
         header.name, header.kernel_id, header.category, header.module or "", header.calls or 0, header.time_s
@@ -159,7 +165,7 @@ def _write(candidate: Candidate, folder: Path, written: dict[Hashable, Extracted
         return replace(row, reason=candidate.reason)
     known = written.get(candidate.identity)
     if known is not None:
-        return replace(row, file=known.file, values=known.values, note=known.note)
+        return replace(row, file=known.file, values=known.values, note=known.note, sha256=known.sha256)
     name = file_name(header.name, header.kernel_id, tuple(other.file for other in written.values() if other.file))
     launch, recorded = candidate.launch, candidate.recorded
     values, note = _place_values(candidate, folder, name)
@@ -167,12 +173,14 @@ def _write(candidate: Candidate, folder: Path, written: dict[Hashable, Extracted
         launch = candidate.values.launch_from(values)
         recorded = {**recorded, "reference": None, **_call_facts(launch, candidate.values.reference)}
     try:
-        write_text(folder / name, file_text(header, launch, {**recorded, **candidate.switches}, candidate.kernel))
+        text = file_text(header, launch, {**recorded, **candidate.switches}, candidate.kernel)
+        if name not in edited:
+            write_text(folder / name, text)
     except InductorBenchError as error:
         if values is not None:
             (folder / values).unlink(missing_ok=True)
         return replace(row, reason=error.message)
-    row = replace(row, file=name, values=values, note=note)
+    row = replace(row, file=name, values=values, note=note, sha256=sha256_of_text(text))
     written[candidate.identity] = row
     return row
 

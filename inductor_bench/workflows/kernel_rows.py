@@ -1,11 +1,17 @@
-"""What is said of each kernel that is extracted."""
+"""What is said of each kernel that is extracted, and the index that keeps it beside the files."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..errors import InductorBenchError
 from ..records.category import Category
+from ..store import codec
+from ..store.files import read_json, sha256_of_file
+
+INDEX = "kernels.json"
+"""Beside the files of an extraction: the row of each kernel."""
 
 
 @dataclass(frozen=True)
@@ -13,7 +19,8 @@ class ExtractedKernel:
     """One row of an extraction: a kernel, and its file or the reason why it has none.
 
     ``time_s`` is its time per iteration in the model and ``calls`` its launches, where known. ``values`` is the file
-    of its recorded values; ``note`` says what of them was asked for and is not there.
+    of its recorded values; ``note`` says what of them was asked for and is not there. ``sha256`` is that of ``file`` as
+    it was written; rows of older versions have none.
     """
 
     name: str
@@ -26,6 +33,7 @@ class ExtractedKernel:
     reason: str = ""
     values: str | None = None
     note: str = ""
+    sha256: str | None = None
 
 
 @dataclass(frozen=True)
@@ -44,6 +52,7 @@ class KernelFile(ExtractedKernel):
         values_path: the absolute path of the safetensors file of its recorded values, where there is one.
         note: what of its values is drawn although recorded ones were asked for, or an empty string.
         file, values: the names of ``path`` and ``values_path``.
+        sha256: of the file as it was written.
     """
 
     path: Path | None = None
@@ -57,3 +66,30 @@ def locate_file(row: ExtractedKernel, folder: Path) -> KernelFile:
         path=folder / row.file if row.file else None,
         values_path=folder / row.values if row.values else None,
     )
+
+
+def read_index(folder: Path) -> tuple[ExtractedKernel, ...]:
+    """The rows of the kernels whose files are in a folder.
+
+    Raises:
+        InductorBenchError: their index is missing or damaged.
+    """
+    rows = read_json(folder / INDEX)
+    if not isinstance(rows, list):
+        raise InductorBenchError(f"{folder / INDEX} is not a list of kernels")
+    return tuple(codec.decode(ExtractedKernel, row) for row in rows)
+
+
+def rows_in(folder: Path) -> tuple[ExtractedKernel, ...]:
+    """Like :func:`read_index`, and none where that cannot be read."""
+    try:
+        return read_index(folder)
+    except InductorBenchError:
+        return ()
+
+
+def is_edited(row: ExtractedKernel, folder: Path) -> bool:
+    """Whether the file of a row is there, and is not as it was written."""
+    if row.file is None or row.sha256 is None:
+        return False
+    return sha256_of_file(folder / row.file) not in (None, row.sha256)

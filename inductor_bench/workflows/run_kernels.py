@@ -17,16 +17,13 @@ from ..source.module import read_module
 from ..source.static_launches import read_static_launches
 from ..store import codec
 from ..store.evidence import load_code, load_details
-from ..store.files import read_json
 from ..store.folder import RunFolder
 from .capture import read_module_text
 from .kernel_files import ModuleKernels
+from .kernel_rows import INDEX, read_index
 from .options import RECORDED
 from .reanalysis import attribute_again
 from .recorded_values import ModuleValues, read_values, values_work
-
-INDEX = "kernels.json"
-"""Beside the files of an extraction: the row of each kernel."""
 
 DAMAGED = "the RUN is damaged; take it from a copy, or measure again"
 WITHOUT_TIMES = "the files are written; the times of library calls are not known without it"
@@ -104,9 +101,8 @@ def _kept_values(folder: RunFolder, run: Run) -> dict[tuple[str, str], str]:
     if not any("recorded" in load_details(folder, module.slug) for module in run.modules):
         again = f"inductor-bench breakdown {shlex.quote(run.target)} --values recorded"
         raise UsageError(f"{folder.path} holds no recorded values", f"record them when it is measured: {again}")
-    index = folder.kernels / INDEX
-    rows = read_json(index) if index.is_file() else []
-    return {(row["module"], row["name"]): row["values"] for row in rows if row.get("values")}
+    rows = read_index(folder.kernels) if (folder.kernels / INDEX).is_file() else ()
+    return {(row.module, row.name): row.values for row in rows if row.values}
 
 
 def _values_of(

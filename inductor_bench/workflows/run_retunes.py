@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from ..errors import InductorBenchError
 from ..records.failure import ELSEWHERE
-from ..records.retune import Retune, RetuneRow
+from ..records.retune import EDITED, UNFINISHED, Retune, RetuneRow
 from ..records.run import Environment, Failure, Run
 from ..records.tuning import MeasuredKernel
-from ..store import codec
 from ..store.device_turn import DeviceTurn
-from ..store.files import read_json
 from ..store.folder import RunFolder
 from .batch_devices import visible_gpus
 from .extract import extract_run
 from .kernel import run_kernel
-from .kernel_rows import ExtractedKernel
-from .options import BreakdownOptions, RetuneOptions
+from .kernel_rows import ExtractedKernel, is_edited, read_index, rows_in
+from .options import DRAWN, RECORDED, BreakdownOptions, RetuneOptions
 from .progress import Progress
-from .run_kernels import INDEX
 from .workbench import KernelOptions
 
 STAGE = "retune"
@@ -88,8 +86,13 @@ def has_retunes_left(known: Iterable[RetuneRow], folder: RunFolder, options: Ret
 
 
 def _left(known: Iterable[RetuneRow], folder: RunFolder, options: RetuneOptions) -> list[Retune]:
-    over = {row.kernel_id for row in known if row.over and row.method == options.method}
-    return [retune for retune in _dearest(folder, options) if retune.kernel_id not in over]
+    problems = {row.kernel_id: row.problem for row in known if row.method == options.method}
+    return [retune for retune in _dearest(folder, options) if _is_left(retune, problems.get(retune.kernel_id))]
+
+
+def _is_left(retune: Retune, problem: str | None) -> bool:
+    """Whether it is to be done after all, for the problem that it had before; ``None`` where it is a new one."""
+    return problem in (None, UNFINISHED) or (problem == EDITED and retune.failure is None)
 
 
 def _dearest(folder: RunFolder, options: RetuneOptions) -> list[Retune]:
@@ -99,31 +102,40 @@ def _dearest(folder: RunFolder, options: RetuneOptions) -> list[Retune]:
         InductorBenchError: the index of their files is missing or damaged.
     """
     groups: dict[str, list[ExtractedKernel]] = defaultdict(list)
-    index = read_json(folder.kernels / INDEX)
-    if not isinstance(index, list):
-        raise InductorBenchError(f"{folder.kernels / INDEX} is not a list of kernels")
-    for row in index:
-        kernel = codec.decode(ExtractedKernel, row)
+    for kernel in read_index(folder.kernels):
         if kernel.time_s:
             groups[kernel.kernel_id].append(kernel)
-    rows = [_row(kernels, options.method) for kernels in groups.values()]
-    return sorted(rows, key=lambda row: -row.time_s)[: options.top]
+    dearest = sorted(groups.values(), key=lambda kernels: -_time_s(kernels))
+    return [_row(kernels, folder, options.method) for kernels in dearest[: options.top]]
 
 
-def _row(kernels: Sequence[ExtractedKernel], method: str) -> Retune:
+def _time_s(kernels: Sequence[ExtractedKernel]) -> float:
+    return sum(kernel.time_s or 0.0 for kernel in kernels)
+
+
+def _row(kernels: Sequence[ExtractedKernel], folder: RunFolder, method: str) -> Retune:
     dearest = max(kernels, key=lambda kernel: (kernel.file is not None, kernel.time_s))
-    reason = f"it has no standalone file: {dearest.reason}"
     return Retune(
         dearest.name,
         dearest.kernel_id,
         dearest.category,
         tuple(dict.fromkeys(kernel.module for kernel in kernels)),
         float(sum(kernel.calls for kernel in kernels)),
-        sum(kernel.time_s or 0.0 for kernel in kernels),
+        _time_s(kernels),
         f"kernels/{dearest.file}" if dearest.file else None,
         method,
-        failure=None if dearest.file else Failure(STAGE, "missing", reason, subject=dearest.name),
+        failure=_why_not(dearest, folder),
     )
+
+
+def _why_not(kernel: ExtractedKernel, folder: RunFolder) -> Failure | None:
+    """Why a kernel cannot be retuned by its file, if it cannot."""
+    if kernel.file is None:
+        return Failure(STAGE, "missing", f"it has no standalone file: {kernel.reason}", subject=kernel.name)
+    if is_edited(kernel, folder.kernels):
+        by_itself = f"inductor-bench kernel {shlex.quote(str(folder.kernels / kernel.file))} --autotune"
+        return Failure(STAGE, "edited", EDITED, f"{by_itself} retunes it as it is", subject=kernel.name)
+    return None
 
 
 def _are_written(folder: RunFolder, options: RetuneOptions) -> bool:
@@ -149,9 +161,11 @@ class _Retunes:
         """Puts the rows that are asked for and not there into the record."""
         if not _are_written(self._folder, options):
             progress.stage("writing the kernels as files")
-            self.run = extract_run(self._folder).named_in(self.run)
+            values = RECORDED if any(row.values for row in rows_in(self._folder.kernels)) else DRAWN
+            self.run = extract_run(self._folder, values).named_in(self.run)
         asked = _left((retune.row for retune in self.run.retunes), self._folder, options)
-        self._waiting = {str(self._folder.path / row.file): row for row in asked if row.file is not None}
+        files = {row.file: row for row in asked if row.file is not None and row.failure is None}
+        self._waiting = {str(self._folder.path / file): row for file, row in files.items()}
         self._store(*asked)
 
     def put(self, found: MeasuredKernel | Failure) -> None:
