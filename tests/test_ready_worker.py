@@ -14,7 +14,9 @@ import psutil
 import pytest
 from conftest import ROOT
 
+from inductor_bench.errors import InductorBenchError
 from inductor_bench.launch import cores, worker
+from inductor_bench.launch.ready_worker import ReadyWorker
 from inductor_bench.launch.worker import MOST_READY, WorkerPool
 
 PRETENDED = f"""#!{sys.executable}
@@ -121,6 +123,56 @@ def test_one_that_was_killed_is_done_without(pool: WorkerPool) -> None:
     assert call(pool) not in (first, other.pid)
 
 
+def test_one_that_cannot_be_started_is_missed_by_the_call(tmp_path: Path, many_cores: None) -> None:
+    with pool_of(str(tmp_path / "none"), tmp_path) as pool:
+        pool.get_ready(2)
+        with pytest.raises(InductorBenchError, match="cannot start"):
+            call(pool)
+
+
+def test_who_waits_in_vain_waits_once(pool: WorkerPool, monkeypatch: pytest.MonkeyPatch) -> None:
+    waits: list[float] = []
+    monkeypatch.setattr(ReadyWorker, "wait", lambda self, timeout_s: waits.append(timeout_s))
+    pool.get_ready(3)
+    assert call(pool) and waits == [60] and not children()
+
+
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next end of a process is interrupted."""
+    ends = iter([True])
+
+    def interrupt(mark: str) -> None:
+        if next(ends, False):
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr("inductor_bench.launch.process.end_marked", interrupt)
+
+
+def test_a_second_interrupt_leaves_none_and_nothing_open(
+    python: str, tmp_path: Path, many_cores: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = sorted(os.listdir("/proc/self/fd"))
+    with pytest.raises(KeyboardInterrupt), pool_of(python, tmp_path) as pool:
+        pool.get_ready(3)
+        impatient(monkeypatch)
+    assert not children() and sorted(os.listdir("/proc/self/fd")) == before
+    with pool_of(python, tmp_path) as pool:
+        pool.get_ready(1)
+        impatient(monkeypatch)
+        with pytest.raises(KeyboardInterrupt):
+            call(pool)
+    assert not children() and sorted(os.listdir("/proc/self/fd")) == before
+
+
+def test_a_scratch_folder_that_went_away_ends_the_call_and_the_worker(pool: WorkerPool) -> None:
+    pool.get_ready(1)
+    (log,) = pool.folder.glob("ready-*")
+    log.unlink()
+    with pytest.raises(InductorBenchError, match="cannot write"):
+        call(pool)
+    assert not children()
+
+
 def test_none_outlives_the_pool(python: str, tmp_path: Path, many_cores: None) -> None:
     with pytest.raises(KeyboardInterrupt), pool_of(python, tmp_path) as pool:
         pool.get_ready(3)
@@ -149,14 +201,15 @@ def test_none_outlives_a_parent_that_is_killed(python: str, tmp_path: Path) -> N
         time.sleep(0.01)
 
 
-def test_its_time_begins_with_its_job(pool: WorkerPool) -> None:
+def test_its_time_begins_with_its_job(pool: WorkerPool, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr("inductor_bench.launch.process.time.monotonic", lambda: now[0])
     pool.get_ready(1)
-    pool._ready[0].wait(60)
-    time.sleep(0.5)
+    now[0] = 100.0
     job = pool.folder / "job.json"
     job.write_text("{}")
     ended = pool._ready.pop().run(["v", str(job), str(pool.folder / "r")], log=pool.folder / "log", timeout_s=60)
-    assert ended.ok and ended.time_s < 0.4
+    assert ended.ok and ended.time_s == 0
 
 
 def test_one_that_takes_too_long_for_its_job_is_ended(python: str, tmp_path: Path, many_cores: None) -> None:

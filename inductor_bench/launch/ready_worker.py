@@ -68,14 +68,13 @@ class ReadyWorker:
                 os.write(self._orders, json.dumps(list(words)).encode() + b"\n")
             timed_out = not self._child.wait(timeout_s)
         finally:
-            ended = self._child.end(timed_out)
-            self._close_pipes()
+            ended = self.end(timed_out)
         return ended
 
-    def dismiss(self) -> None:
-        """Ends it without a job."""
+    def end(self, timed_out: bool = False) -> ProcessResult:
+        """Ends it, with a job or without."""
         try:
-            self._child.end()
+            return self._child.end(timed_out)
         finally:
             self._close_pipes()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import sys
@@ -11,6 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from ..errors import InductorBenchError
 from ..records.run import Failure
 from ..store.files import read_json, write_json
 from .cores import cores_of_this_process
@@ -58,19 +60,19 @@ class WorkerPool:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        while self._ready:
-            self._ready.pop().dismiss()
+        self._dismiss()
 
     def get_ready(self, count: int) -> None:
         """Starts workers for the next calls, so that ``count`` are ready or will be, or as many as there are cores for.
 
         While they get ready nothing is measured by this pool; when they are, they use no core any more.
         """
-        for _ in range(min(count, MOST_READY, cores_of_this_process() // 2) - len(self._ready)):
-            log = self.folder / f"ready-{next(self._numbers)}.log"
-            environment = worker_environment(self.folder, self.environment)
-            command = [*self._command, "await"]
-            self._ready.append(ReadyWorker(command, environment=environment, log=log, on_line=self.on_line))
+        with contextlib.suppress(InductorBenchError):  # one that is started for a call will say why
+            for _ in range(min(count, MOST_READY, cores_of_this_process() // 2) - len(self._ready)):
+                log = self.folder / f"ready-{next(self._numbers)}.log"
+                environment = worker_environment(self.folder, self.environment)
+                command = [*self._command, "await"]
+                self._ready.append(ReadyWorker(command, environment=environment, log=log, on_line=self.on_line))
 
     def call(self, verb: str, job: dict[str, Any], *, name: str, log: Path) -> WorkerAnswer:
         """Runs one verb of ``inductor_bench.worker``, in a process of its own, once no other is getting ready.
@@ -89,10 +91,8 @@ class WorkerPool:
         return _read_result(ended, result_file, stage=verb, subject=name)
 
     def _run(self, words: list[str], log: Path) -> ProcessResult:
-        for worker in list(self._ready):
-            if not worker.wait(self.timeout_s):  # one that is started now will say why
-                self._ready.remove(worker)
-                worker.dismiss()
+        if not all(worker.wait(self.timeout_s) for worker in self._ready):
+            self._dismiss()  # one that is started now will say why
         if self._ready:
             return self._ready.pop().run(words, log=log, timeout_s=self.timeout_s)
         return run_process(
@@ -102,6 +102,11 @@ class WorkerPool:
             timeout_s=self.timeout_s,
             on_line=self.on_line,
         )
+
+    def _dismiss(self) -> None:
+        with contextlib.ExitStack() as ends:  # all of them, whatever interrupts the end of one
+            while self._ready:
+                ends.callback(self._ready.pop().end)
 
     @property
     def _command(self) -> list[str]:
