@@ -16,7 +16,7 @@ import run_builder
 
 from inductor_bench.launch.process import ChildProcess
 from inductor_bench.records.run import Failure
-from inductor_bench.store.device_turn import DeviceTurn
+from inductor_bench.store.device_turn import TURN, DeviceTurn
 from inductor_bench.store.folder import RunFolder
 
 MEMORY = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB"
@@ -31,7 +31,9 @@ def main(words: list[str]) -> int:
     log(folder, f"begin {name} {os.environ.get('CUDA_VISIBLE_DEVICES', '')}")
     if "BATCH_EVENTS" in os.environ:
         log(folder, f"at {name} {os.getpid()}")
-    run = run_builder.densenet() if name.startswith("idles") else run_builder.cpu()
+    run = run_builder.mixnet() if TURN in os.environ and not name.startswith("cores") else run_builder.cpu()
+    if name.startswith("idles"):
+        run = run_builder.densenet()
     time.sleep(0.05)
     if name == "hangs":
         time.sleep(60)
@@ -49,7 +51,7 @@ def main(words: list[str]) -> int:
     if name == "refused":
         print("Error: it cannot be\nHint: do something else")
         return 2
-    if name == "idles" and sum("begin idles" in line for line in lines(folder)) == 1:
+    if name in ("idles", "cores") and sum(f"begin {name}" in line for line in lines(folder)) == 1:
         await_line(folder, "begin good")
     if name.startswith("shares"):
         await_line(folder, f"begin {name.translate(str.maketrans('12', '21'))}")

@@ -8,6 +8,7 @@ import sys
 import textwrap
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -212,15 +213,16 @@ def test_memory_that_ran_out_beside_another_is_tried_alone(tmp_path: Path, monke
     assert events[:second].count("begin neighbour") == events[:second].count("end neighbour")
 
 
-def test_a_model_that_waits_for_its_host_is_timed_again_alone_at_the_end(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("name", ["idles", "cores"])
+def test_a_model_whose_time_cores_decide_is_timed_again_alone_at_the_end(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found, events = run(tmp_path, "idles|good|other", monkeypatch)
-    row = found["idles"]
+    found, events = run(tmp_path, f"{name}|good|other", monkeypatch)
+    row = found[name]
     assert (row.status, row.attempts) == ("done", 1)
-    assert row.notes == ("waits for its host: measured again without another model on its GPU",)
-    assert events[-2:] == ["begin idles", "end idles"] and events.count("begin idles") == 2
-    assert [found[name].notes for name in ("good", "other")] == [(), ()], "on a CPU nothing waits for the host"
+    assert row.notes == ("its time depends on the host: measured again without another model on its GPU",)
+    assert events[-2:] == [f"begin {name}", f"end {name}"] and events.count(f"begin {name}") == 2
+    assert [found[other].notes for other in ("good", "other")] == [(), ()], "their GPU is kept busy"
 
 
 def test_a_model_that_nothing_ran_beside_is_timed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -242,6 +244,8 @@ def test_a_job_has_its_share_of_the_cores_unless_it_times_them(tmp_path: Path, m
         environment = executor._environment("0", tmp_path, job_of(tmp_path))
         assert (environment[COMPILE_THREADS], environment[OMP_THREADS]) == ("3", "3")
         assert OMP_THREADS not in executor._environment("0", tmp_path, job_of(tmp_path, "cpu"))
+        alone = executor._environment("0", tmp_path, replace(job_of(tmp_path), alone=True))
+        assert COMPILE_THREADS not in alone and OMP_THREADS not in alone
         monkeypatch.setenv(OMP_THREADS, "5")
         assert executor._environment("0", tmp_path, job_of(tmp_path))[OMP_THREADS] == "5", "the user's own"
     finally:

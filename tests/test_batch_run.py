@@ -307,22 +307,24 @@ def test_devices_that_cannot_be(
 
 
 @pytest.mark.parametrize(
-    ("devices", "cores", "jobs", "overlap", "at_once"),
+    ("devices", "cores", "models", "jobs", "overlap", "at_once"),
     [
-        (("0",), 16, None, None, 4),
-        (("0",), 16, 3, None, 4),
-        (("0",), 16, None, False, 1),
-        (("0",), 2, None, True, 2),
-        (("0", "1"), 16, 4, None, 2),
-        (("0", "1"), 2, 2, None, 1),
-        (("cpu",), 64, 1, None, 1),
-        (("cpu",), 64, None, True, 1),
+        (("0",), 16, 9, None, None, 4),
+        (("0",), 16, 9, 3, None, 3),
+        (("0",), 16, 1, None, None, 1),
+        (("0",), 16, 9, None, False, 1),
+        (("0",), 2, 9, None, True, 2),
+        (("0", "1"), 16, 9, 4, None, 2),
+        (("0", "1"), 32, 5, None, None, 3),
+        (("0", "1"), 2, 9, 2, None, 1),
+        (("cpu",), 64, 9, 1, None, 1),
+        (("cpu",), 64, 9, None, True, 1),
     ],
 )
 def test_how_many_models_overlap(
-    devices: tuple[str, ...], cores: int, jobs: int | None, overlap: bool | None, at_once: int
+    devices: tuple[str, ...], cores: int, models: int, jobs: int | None, overlap: bool | None, at_once: int
 ) -> None:
-    assert find_jobs_at_once(devices, cores, jobs, overlap) == at_once
+    assert find_jobs_at_once(devices, cores, models, jobs, overlap) == at_once
 
 
 @pytest.mark.parametrize(
@@ -337,7 +339,7 @@ def test_models_that_would_share_their_time(
     devices: tuple[str, ...], jobs: int, overlap: bool | None, message: str
 ) -> None:
     with pytest.raises(UsageError, match=message):
-        find_jobs_at_once(devices, 16, jobs, overlap)
+        find_jobs_at_once(devices, 16, 9, jobs, overlap)
 
 
 def test_the_gpus_are_those_that_this_process_may_use(monkeypatch: pytest.MonkeyPatch) -> None:

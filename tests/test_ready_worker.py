@@ -92,11 +92,14 @@ def test_no_more_get_ready_than_are_wanted_or_fit(pool: WorkerPool) -> None:
     assert len(children()) == MOST_READY
 
 
-def test_where_there_is_one_core_none_gets_ready(python: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(worker, "cores_of_this_process", lambda: 1)
+@pytest.mark.parametrize(("cores", "ready"), [(1, 1), (2, 1), (3, 2), (8, 3)])
+def test_half_of_the_cores_get_workers_ready(
+    cores: int, ready: int, python: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker, "cores_of_this_process", lambda: cores)
     with pool_of(python, tmp_path) as pool:
-        pool.get_ready(2)
-        assert not children() and call(pool)
+        pool.get_ready(3)
+        assert len(children()) == ready
 
 
 def test_beside_others_a_process_has_its_share_of_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -135,7 +135,7 @@ class LocalExecutor:
             TURN: str(self._work.resolve() / f"gpu-{device.replace('/', '-')}.turn"),
             WAITING: str(waiting.resolve()),
         }
-        threads = compile_threads(usable_cores(), len(self.devices), self.at_once)
+        threads = compile_threads(usable_cores(), len(self.devices), self.at_once if _shares(job) else 1)
         shared = (COMPILE_THREADS,) if job.device == CPU else (COMPILE_THREADS, OMP_THREADS)
         share = {name: str(threads) for name in shared} if threads else {}
         return {

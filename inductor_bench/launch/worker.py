@@ -21,7 +21,7 @@ from .process import ProcessResult, run_process
 from .ready_worker import ReadyWorker
 
 MOST_READY = 4
-"""Of one run: each holds about a gigabyte."""
+"""Of one run: each holds half a gigabyte or more."""
 
 PACKAGE = Path(__file__).resolve().parent.parent
 
@@ -68,7 +68,7 @@ class WorkerPool:
         While they get ready nothing is measured by this pool; when they are, they use no core any more.
         """
         with contextlib.suppress(InductorBenchError):  # one that is started for a call will say why
-            for _ in range(min(count, MOST_READY, cores_of_this_process() // 2) - len(self._ready)):
+            for _ in range(min(count, MOST_READY, (cores_of_this_process() + 1) // 2) - len(self._ready)):
                 log = self.folder / f"ready-{next(self._numbers)}.log"
                 environment = worker_environment(self.folder, self.environment)
                 command = [*self._command, "await"]

@@ -22,10 +22,11 @@ Quietly = Callable[[Run], Any]
 
 
 def import_compiler() -> None:
-    """Imports what ``torch.compile`` imports when it is first called, which takes longer than to import torch.
+    """Does what Inductor does when ``torch.compile`` is first called: has compilers start, and imports the rest of
+    itself meanwhile, which takes longer than to import torch. (2.11, 2.13)"""
+    from torch._inductor.async_compile import maybe_warm_pool
 
-    (2.11, 2.13)
-    """
+    maybe_warm_pool()
     importlib.import_module("torch._inductor.compile_fx")
     import_generated_codes_imports()
 

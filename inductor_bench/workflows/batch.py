@@ -142,7 +142,7 @@ def _find_executor(options: BatchOptions, requests: Sequence[ModelRequest], prog
     overlap = options.overlap
     if overlap is None and options.retune is not None:  # which says of every kernel that another job uses its GPU
         overlap = False
-    at_once = find_jobs_at_once(devices, usable_cores(), options.jobs, overlap)
+    at_once = find_jobs_at_once(devices, usable_cores(), len(requests), options.jobs, overlap)
     return LocalExecutor(devices[: options.jobs], at_once, progress.output)
 
 

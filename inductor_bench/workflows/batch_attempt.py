@@ -165,15 +165,15 @@ def _failed_for_sharing(failure: Failure | None) -> bool:
 
 def measure_alone(model: BatchModel, run: Run | None) -> BatchModel | None:
     """The row with which a model is measured again that was timed while others compiled, where that counts; or
-    ``None``. What a graph waits for is its host, which is slower beside them; that of its kernels is not."""
-    if run is None or not any(_waits(module) for module in run.modules):
+    ``None``: where cores decide its time, of the CPU that it runs on or that its GPU waits for."""
+    if run is None or not any(_needs_cores(module) for module in run.modules):
         return None
-    note = "waits for its host: measured again without another model on its GPU"
+    note = "its time depends on the host: measured again without another model on its GPU"
     return replace(model, status=WAITING, attempts=model.attempts - 1, notes=(*model.notes, note))
 
 
-def _waits(module: ModuleRecord) -> bool:
-    return module.device != CPU and module.busy_share is not None and module.busy_share < KEPT_BUSY
+def _needs_cores(module: ModuleRecord) -> bool:
+    return module.device == CPU or (module.busy_share is not None and module.busy_share < KEPT_BUSY)
 
 
 def try_again(model: BatchModel, retries: int, *, shared: bool = False) -> BatchModel | None:

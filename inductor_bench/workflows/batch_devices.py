@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import subprocess
 from collections.abc import Sequence
@@ -34,12 +35,13 @@ def find_devices(asked: Sequence[str], requests: Sequence[ModelRequest]) -> tupl
     return tuple(asked) or there or (CPU,)
 
 
-def find_jobs_at_once(devices: Sequence[str], cores: int, jobs: int | None, overlap: bool | None) -> int:
+def find_jobs_at_once(devices: Sequence[str], cores: int, models: int, jobs: int | None, overlap: bool | None) -> int:
     """How many models overlap on each of the devices.
 
     Args:
         devices: the devices.
         cores: of this machine.
+        models: how many there are.
         jobs: the most models at once, or ``None``.
         overlap: whether they overlap at all; where there are cores for it if not said.
 
@@ -55,7 +57,7 @@ def find_jobs_at_once(devices: Sequence[str], cores: int, jobs: int | None, over
         raise UsageError(
             f"--jobs {jobs} with {number}: models would share their time", f"take no more jobs than {most}"
         )
-    return at_once
+    return min(at_once, math.ceil(min(models, jobs or models) / len(devices)))
 
 
 def visible_gpus() -> tuple[str, ...]:

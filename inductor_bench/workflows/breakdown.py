@@ -145,7 +145,7 @@ class _Breakdown:
         environment = capture_environment(self._folder.work)
         on_line, limit = self._progress.output, self._options.timeout_s
         with WorkerPool(self._python, self._folder.work, environment, limit, on_line) as pool:
-            pool.get_ready(self._workers(graphs=1))
+            pool.get_ready(self._workers(graphs=2 if self._options.training else 1))
             self._measure(pool)
         self._retune()
 
