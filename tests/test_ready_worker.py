@@ -92,8 +92,8 @@ def test_no_more_get_ready_than_are_wanted_or_fit(pool: WorkerPool) -> None:
     assert len(children()) == MOST_READY
 
 
-@pytest.mark.parametrize(("cores", "ready"), [(1, 1), (2, 1), (3, 2), (8, 3)])
-def test_half_of_the_cores_get_workers_ready(
+@pytest.mark.parametrize(("cores", "ready"), [(1, 0), (2, 0), (3, 3)])
+def test_none_get_ready_where_the_program_needs_all_cores(
     cores: int, ready: int, python: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(worker, "cores_of_this_process", lambda: cores)

@@ -20,6 +20,9 @@ from .diagnosis import remedy
 from .process import ProcessResult, run_process
 from .ready_worker import ReadyWorker
 
+CORES_OF_THE_PROGRAM = 2
+"""It compiles while workers get ready."""
+
 MOST_READY = 4
 """Of one run: each holds half a gigabyte or more."""
 
@@ -63,12 +66,15 @@ class WorkerPool:
         self._dismiss()
 
     def get_ready(self, count: int) -> None:
-        """Starts workers for the next calls, so that ``count`` are ready or will be, or as many as there are cores for.
+        """Starts workers for the next calls, so that ``count`` are ready or will be; see :data:`MOST_READY`. On few
+        cores it starts none.
 
         While they get ready nothing is measured by this pool; when they are, they use no core any more.
         """
+        if cores_of_this_process() <= CORES_OF_THE_PROGRAM:
+            return
         with contextlib.suppress(InductorBenchError):  # one that is started for a call will say why
-            for _ in range(min(count, MOST_READY, (cores_of_this_process() + 1) // 2) - len(self._ready)):
+            for _ in range(min(count, MOST_READY) - len(self._ready)):
                 log = self.folder / f"ready-{next(self._numbers)}.log"
                 environment = worker_environment(self.folder, self.environment)
                 command = [*self._command, "await"]
