@@ -36,6 +36,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         item.add_marker(pytest.mark.xdist_group(SHARERS.get(name, name)))
 
 
+def pytest_collection_finish(session: pytest.Session) -> None:
+    if session.config.getoption("loadgroup", False) and not all("@" in item.nodeid for item in session.items):
+        raise pytest.UsageError("pytest-xdist keeps no group of tests in one process: see configs/constraints.txt")
+
+
 @pytest.fixture
 def data() -> Path:
     """The folder of recorded modules, traces and texts."""
