@@ -221,7 +221,7 @@ def test_a_batch_that_was_killed_leaves_nothing(silent: bool, tmp_path: Path, mo
     monkeypatch.setattr(ray_cluster.Cluster, "connect", lambda self, address: None)
     monkeypatch.setattr(ray_cluster.Cluster, "look", lambda self: self._say("began"))
     monkeypatch.setattr(ray_cluster.Cluster, "close", lambda self: closed.append(self))
-    assert ray_cluster.main([str(requests), str(answers), "auto", str(tmp_path / "scratch")]) == 0
+    assert ray_cluster.main(["auto", str(tmp_path / "scratch"), str(requests), str(answers)]) == 0
     assert len(closed) == 1 and not (tmp_path / "scratch").exists()
     for end in (requests, theirs)[: 1 if silent else 2]:
         os.close(end)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 import threading
 import time
@@ -12,6 +13,7 @@ import psutil
 import pytest
 
 from inductor_bench.errors import InductorBenchError
+from inductor_bench.launch import process
 from inductor_bench.launch.process import ProcessResult, run_process
 from inductor_bench.launch.worker import WorkerPool
 
@@ -83,6 +85,28 @@ def test_ctrl_c_ends_the_child_and_is_passed_on(tmp_path) -> None:
         run("import os, time; print(os.getpid(), flush=True); time.sleep(60)", tmp_path, on_line=pids.append)
     thread.join()
     assert wait_until_gone(int(pids[0]))
+
+
+@pytest.mark.parametrize("where", ["in Popen", "after Popen"])
+def test_ctrl_c_while_a_child_starts_leaves_none(where: str, tmp_path, monkeypatch) -> None:
+    started: list[int] = []
+
+    class Interrupted(subprocess.Popen):
+        def __init__(self, *command, **more) -> None:
+            super().__init__(*command, **more)
+            started.append(self.pid)
+            if where == "in Popen":
+                raise KeyboardInterrupt
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(process.subprocess, "Popen", Interrupted)
+    if where == "after Popen":
+        monkeypatch.setattr(process, "_LogReader", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        run("import time; time.sleep(60)", tmp_path)
+    assert not psutil.pid_exists(started[0])
 
 
 def test_a_program_that_is_not_there_is_one_clear_line(tmp_path) -> None:

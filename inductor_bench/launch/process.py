@@ -95,6 +95,15 @@ class ChildProcess:
         self._mark = environment.get(MARK, "") + uuid.uuid4().hex
         self._time_s: float | None = None
         try:
+            self._start(command, environment, inherited)
+            self._reader = _LogReader(self._child, self._stream, on_line)
+        except BaseException:  # Ctrl-C while it starts: it runs, and nobody but its mark knows of it
+            end_marked(self._mark)
+            self._stream.close()
+            raise
+
+    def _start(self, command: Sequence[str], environment: Mapping[str, str], inherited: Sequence[int]) -> None:
+        try:
             self._child = subprocess.Popen(
                 command,
                 env={**environment, MARK: self._mark},
@@ -108,9 +117,7 @@ class ChildProcess:
                 pass_fds=inherited,
             )
         except OSError as error:
-            self._stream.close()
             raise InductorBenchError(f"cannot start {command[0]}: {error.strerror or error}") from error
-        self._reader = _LogReader(self._child, self._stream, on_line)
 
     def begin(self, log: Path) -> None:
         """Counts its time from now on, and moves its log, for a process that waited until there was work for it.

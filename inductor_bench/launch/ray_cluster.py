@@ -173,18 +173,18 @@ def _first_line(error: BaseException) -> str:
 
 
 def main(arguments: list[str]) -> int:
-    requests, answers = int(arguments[0]), int(arguments[1])
-    with contextlib.suppress(BrokenPipeError), os.fdopen(answers, "w") as stream:
+    address, folder, requests, answers = arguments
+    with contextlib.suppress(BrokenPipeError), os.fdopen(int(answers), "w") as stream:
         cluster = Cluster(stream)
         try:
-            cluster.connect(arguments[2])
+            cluster.connect(address)
         except (ConnectionError, ValueError, RuntimeError, RayError) as error:
             stream.write(json.dumps({"what": "refused", "message": str(error).strip()}) + "\n")
             return 1
         with contextlib.suppress(BrokenPipeError):  # the batch was killed
-            _serve(cluster, requests)
+            _serve(cluster, int(requests))
         cluster.close()
-        shutil.rmtree(arguments[3], ignore_errors=True)
+        shutil.rmtree(folder, ignore_errors=True)
     return 0
 
 

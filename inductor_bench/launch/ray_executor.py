@@ -19,7 +19,8 @@ from ..errors import InductorBenchError, UsageError
 from . import jobs
 from .diagnosis import last_error
 from .jobs import CPU, Began, Ended, Event, Job, Lost
-from .process import ChildProcess, ProcessResult
+from .piped_process import PipedProcess
+from .process import ProcessResult
 from .worker import worker_environment
 
 CONNECT_S = 20.0
@@ -53,20 +54,12 @@ class RayExecutor:
         self._connected = False
         self.slots = 1
         self.gpus = 0
-        request_read, self._requests = os.pipe()
-        self._answers, answer_write = os.pipe()
         folder = Path(self._scratch.name)
-        words = [str(request_read), str(answer_write), self._address, str(folder)]
-        try:
-            self._child: ChildProcess | None = ChildProcess(
-                [sys.executable, "-m", f"{__package__}.ray_cluster", *words],
-                environment=worker_environment(folder, {**os.environ, "RAY_gcs_rpc_server_reconnect_timeout_s": "20"}),
-                log=folder / "ray.log",
-                inherited=(request_read, answer_write),
-            )
-        finally:
-            os.close(request_read)
-            os.close(answer_write)
+        self._child: PipedProcess | None = PipedProcess(
+            [sys.executable, "-m", f"{__package__}.ray_cluster", self._address, str(folder)],
+            environment=worker_environment(folder, {**os.environ, "RAY_gcs_rpc_server_reconnect_timeout_s": "20"}),
+            log=folder / "ray.log",
+        )
         try:
             self._connect()
         except BaseException:
@@ -102,7 +95,8 @@ class RayExecutor:
             "arriving": str((self._work / job.name).resolve()),
         }
         self._logs[job.name] = job.log
-        with contextlib.suppress(BrokenPipeError), os.fdopen(os.dup(self._requests), "wb") as stream:
+        requests = os.dup(self._running.requests.fileno())
+        with contextlib.suppress(BrokenPipeError), os.fdopen(requests, "wb") as stream:
             stream.write(json.dumps(message).encode() + b"\n")  # where it breaks, the next look finds why
 
     def events(self) -> list[Event]:
@@ -113,12 +107,11 @@ class RayExecutor:
         if child is None:
             return
         try:
-            os.close(self._requests)  # which it takes as the end of all jobs
+            child.hang_up()  # which ends all jobs
             if self._connected:
                 child.wait(CLOSE_S)
         finally:
             child.end()
-            os.close(self._answers)
             self._scratch.cleanup()
 
     def _connect(self) -> None:
@@ -135,18 +128,23 @@ class RayExecutor:
         raise UsageError(f"no Ray cluster answers at {self._called} within {CONNECT_S:.0f} s", START)
 
     @property
+    def _running(self) -> PipedProcess:
+        assert self._child is not None, "it is closed"
+        return self._child
+
+    @property
     def _called(self) -> str:
         return "any address" if self._address == ANY else self._address
 
     def _read(self, patience_s: float) -> list[dict[str, Any]]:
         """The answers that have come. Raises: InductorBenchError: there will be no more."""
-        assert self._child is not None, "it is closed"
-        if not select.select([self._answers], [], [], max(patience_s, 0.0))[0]:
+        child = self._running
+        if not select.select([child.answers], [], [], max(patience_s, 0.0))[0]:
             return []
-        data = os.read(self._answers, 1 << 20)
+        data = child.answers.read(1 << 20)
         if not data:
-            self._child.wait(CLOSE_S)
-            ended = self._child.end()
+            child.wait(CLOSE_S)
+            ended = child.end()
             why = last_error(ended.tail(LAST_LINES)) or f"Ray's process {ended.outcome}"
             message = f"the Ray cluster does not answer any more: {why}"
             raise InductorBenchError(message, "the same command continues once it is there")

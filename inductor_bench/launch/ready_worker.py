@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import select
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from .process import ChildProcess, ProcessResult
+from .piped_process import PipedProcess
+from .process import ProcessResult
 
 
 class ReadyWorker:
@@ -30,27 +30,12 @@ class ReadyWorker:
         self, command: Sequence[str], *, environment: Mapping[str, str], log: Path, on_line: Callable[[str], None]
     ) -> None:
         self._is_ready = False
-        order, self._orders = os.pipe()
-        self._readiness, ready = os.pipe()
-        try:
-            self._child = ChildProcess(
-                [*command, str(order), str(ready)],
-                environment=environment,
-                log=log,
-                on_line=on_line,
-                inherited=(order, ready),
-            )
-        except BaseException:
-            self._close_pipes()
-            raise
-        finally:
-            os.close(order)
-            os.close(ready)
+        self._child = PipedProcess(command, environment=environment, log=log, on_line=on_line)
 
     def wait(self, timeout_s: float | None) -> bool:
         """Waits until it is ready, and says whether it is: it may have ended, or take too long."""
-        if not self._is_ready and select.select([self._readiness], [], [], timeout_s)[0]:
-            self._is_ready = bool(os.read(self._readiness, 1))
+        if not self._is_ready and select.select([self._child.answers], [], [], timeout_s)[0]:
+            self._is_ready = bool(self._child.answers.read(1))
         return self._is_ready and not self._child.wait(0)
 
     def run(self, words: Sequence[str], *, log: Path, timeout_s: float | None) -> ProcessResult:
@@ -65,7 +50,7 @@ class ReadyWorker:
         try:
             self._child.begin(log)
             with contextlib.suppress(BrokenPipeError):  # it ended meanwhile, which its result says
-                os.write(self._orders, json.dumps(list(words)).encode() + b"\n")
+                self._child.requests.write(json.dumps(list(words)).encode() + b"\n")
             timed_out = not self._child.wait(timeout_s)
         finally:
             ended = self.end(timed_out)
@@ -73,11 +58,4 @@ class ReadyWorker:
 
     def end(self, timed_out: bool = False) -> ProcessResult:
         """Ends it, with a job or without."""
-        try:
-            return self._child.end(timed_out)
-        finally:
-            self._close_pipes()
-
-    def _close_pipes(self) -> None:
-        os.close(self._orders)
-        os.close(self._readiness)
+        return self._child.end(timed_out)

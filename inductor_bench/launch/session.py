@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import InductorBenchError
-from .process import ChildProcess, ProcessResult
+from .piped_process import PipedProcess
+from .process import ProcessResult
 from .worker import worker_environment
 
 CLOSE_S = 3.0
@@ -57,24 +58,13 @@ class WorkerSession:
         log: Path,
         on_line: Callable[[str], None] = lambda line: None,
     ) -> None:
-        request_read, self._requests = os.pipe()
-        self._answers, answer_write = os.pipe()
-        command = [python, "-m", "inductor_bench.worker", "serve", str(request_read), str(answer_write)]
-        try:
-            self._child = ChildProcess(
-                command,
-                environment=worker_environment(folder, environment),
-                log=log,
-                on_line=on_line,
-                inherited=(request_read, answer_write),
-            )
-        except InductorBenchError:
-            self._close_pipes()
-            raise
-        finally:
-            os.close(request_read)
-            os.close(answer_write)
-        os.set_blocking(self._requests, False)  # a worker that reads no more must not stop its parent
+        self._child = PipedProcess(
+            [python, "-m", "inductor_bench.worker", "serve"],
+            environment=worker_environment(folder, environment),
+            log=log,
+            on_line=on_line,
+        )
+        os.set_blocking(self._child.requests.fileno(), False)  # a worker that reads no more must not stop its parent
         self._buffer = b""
         self._open, self._is_at_work = True, False
         self._deadline: float | None = None
@@ -107,10 +97,10 @@ class WorkerSession:
         self._deadline = None if timeout_s is None else time.monotonic() + timeout_s
         data = json.dumps(request).encode() + b"\n"
         while data:
-            if not select.select([], [self._requests], [], self.left_s)[1]:
+            if not select.select([], [self._child.requests], [], self.left_s)[1]:
                 raise self._lost("hung")
             try:
-                data = data[os.write(self._requests, data) :]
+                data = data[os.write(self._child.requests.fileno(), data) :]
             except BrokenPipeError:
                 raise self._lost("crashed") from None
 
@@ -138,7 +128,7 @@ class WorkerSession:
 
     def fileno(self) -> int:
         """Readable once there is something to collect, for ``select``."""
-        return self._answers
+        return self._child.answers.fileno()
 
     def close(self) -> None:
         """Lets the worker end, and ends it where it does not; at once where it is at work. May be called again."""
@@ -151,7 +141,7 @@ class WorkerSession:
     def _end(self, patience_s: float) -> None:
         if self._open:
             self._open = False
-            self._close_pipes()  # which it takes as the end of its work
+            self._child.hang_up()
             try:
                 self._child.wait(patience_s)
             finally:
@@ -159,9 +149,9 @@ class WorkerSession:
 
     def _read_line(self) -> dict[str, Any]:
         while b"\n" not in self._buffer:
-            if not select.select([self._answers], [], [], self.left_s)[0]:
+            if not select.select([self._child.answers], [], [], self.left_s)[0]:
                 raise self._lost("hung")
-            data = os.read(self._answers, 1 << 16)
+            data = self._child.answers.read(1 << 16)
             if not data:
                 raise self._lost("crashed")
             self._buffer += data
@@ -171,11 +161,6 @@ class WorkerSession:
 
     def _lost(self, kind: str) -> WorkerLostError:
         self._open = False
-        self._close_pipes()
         if kind == "crashed":
             self._child.wait(CLOSE_S)
         return WorkerLostError(kind, self._child.end(timed_out=kind == "hung"))
-
-    def _close_pipes(self) -> None:
-        for descriptor in (self._requests, self._answers):
-            os.close(descriptor)

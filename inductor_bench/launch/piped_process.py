@@ -1,0 +1,61 @@
+"""A child process with a pipe to it and a pipe from it, beside its outputs, because models print."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from .process import ChildProcess, ProcessResult
+
+
+class PipedProcess(ChildProcess):
+    """A running command that reads requests and writes answers on pipes of their own.
+
+    Args:
+        command: the program and its arguments. Two are added: the numbers of the descriptors on which it reads and
+            writes.
+        environment, log, on_line: as for :class:`ChildProcess`.
+
+    Attributes:
+        requests: what is written here, unbuffered, it reads.
+        answers: what it writes is read here.
+
+    Raises:
+        InductorBenchError: as for :class:`ChildProcess`.
+    """
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        *,
+        environment: Mapping[str, str],
+        log: Path,
+        on_line: Callable[[str], None] = lambda line: None,
+    ) -> None:
+        reads, requests = os.pipe()
+        answers, writes = os.pipe()
+        self.requests, self.answers = os.fdopen(requests, "wb", 0), os.fdopen(answers, "rb", 0)
+        try:
+            words = [*command, str(reads), str(writes)]
+            super().__init__(words, environment=environment, log=log, on_line=on_line, inherited=(reads, writes))
+        except BaseException:
+            self._close_pipes()
+            raise
+        finally:
+            os.close(reads)
+            os.close(writes)
+
+    def hang_up(self) -> None:
+        """Sends nothing more, which it reads as the end of its work."""
+        self.requests.close()
+
+    def end(self, timed_out: bool = False) -> ProcessResult:
+        try:
+            return super().end(timed_out)
+        finally:
+            self._close_pipes()
+
+    def _close_pipes(self) -> None:
+        self.requests.close()
+        self.answers.close()
