@@ -2,8 +2,8 @@
 that is killed again and again find what the others find?
 
 ``python scripts/benchmark_batch.py LIST --one 0 --two 1,2 [--killed 3 [--then 1,2,3]] [--seconds S] [--output FOLDER]
-[-- OPTIONS OF batch]``. The batches run at the same time, with as many threads to compile for each GPU, so that what
-else goes on on the machine is the same for all. Every model is written down when it is done; after S seconds what still
+[-- OPTIONS OF batch]``. The batches run at the same time, with as many threads for each model, so that what else
+goes on on the machine is the same for all. Every model is written down when it is done; after S seconds what still
 runs is stopped. The third batch is killed with SIGKILL three times, and goes on, with ``--then`` on these GPUs when the
 second has ended.
 
@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from inductor_bench.launch.cores import COMPILE_THREADS, compile_threads, jobs_at_once, usable_cores
+from inductor_bench.launch.cores import COMPILE_THREADS, OMP_THREADS, compile_threads, jobs_at_once, usable_cores
 
 ROOT = Path(__file__).resolve().parents[1]
 LOOK_S = 0.5
@@ -198,7 +198,9 @@ def main() -> int:
     given.output.mkdir(parents=True, exist_ok=True)
     gpus = sorted(set(",".join(filter(None, (given.one, given.two, given.killed))).split(",")))
     at_once = jobs_at_once(usable_cores(), gpus)
-    os.environ.setdefault(COMPILE_THREADS, str(compile_threads(usable_cores(), len(gpus), at_once)))
+    threads = str(compile_threads(usable_cores(), len(gpus), at_once))
+    for name in (COMPILE_THREADS, OMP_THREADS):
+        os.environ.setdefault(name, threads)
     words = [str(given.list), *given.options]
     one = Driver("one", given.one, words, given.output / "one")
     two = Driver("two", given.two, words, given.output / "two")

@@ -59,51 +59,43 @@ def test_the_report_holds_the_batches_against_each_other(tmp_path: Path) -> None
     assert whole == "two GPUs against one, the whole list: 1.61x (target 1.8x)  NOT REACHED"
 
 
-def test_a_batch_is_killed_and_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+PRETENDED = """
+import json, sys, time
+from pathlib import Path
+folder, device = Path(sys.argv[sys.argv.index("-o") + 1]), sys.argv[4]
+folder.mkdir(exist_ok=True)
+starts = folder / "starts"
+starts.write_text((starts.read_text() if starts.exists() else "") + "x")
+if len(starts.read_text()) < 3 and device != "1":
+    time.sleep(60)
+rows = [{"status": "done", "device": device, "request": {"name": "vgg"}}]
+(folder / "batch.json").write_text(json.dumps({"models": rows}))
+"""
+"""Does nothing when it is started for the first two times, but for a batch on GPU 1."""
+
+
+@pytest.fixture
+def pretended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     program = tmp_path / "inductor_bench"
     program.mkdir()
     (program / "__init__.py").touch()
-    (program / "__main__.py").write_text(
-        "import json, sys, time\n"
-        "from pathlib import Path\n"
-        "folder = Path(sys.argv[sys.argv.index('-o') + 1])\n"
-        "folder.mkdir(exist_ok=True)\n"
-        "starts = folder / 'starts'\n"
-        "starts.write_text((starts.read_text() if starts.exists() else '') + 'x')\n"
-        "if len(starts.read_text()) < 3:\n"
-        "    time.sleep(60)\n"
-        "rows = [{'status': 'done', 'device': sys.argv[4], 'request': {'name': 'vgg'}}]\n"
-        "(folder / 'batch.json').write_text(json.dumps({'models': rows}))\n"
-    )
+    (program / "__main__.py").write_text(PRETENDED)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(benchmark_batch, "ROOT", tmp_path)
     monkeypatch.setattr(benchmark_batch, "LOOK_S", 0.05)
-    driver = Driver("killed", "0", ["list"], tmp_path / "killed", [1.0, 1.0])
+    return tmp_path
+
+
+def test_a_batch_is_killed_and_continued(pretended: Path) -> None:
+    driver = Driver("killed", "0", ["list"], pretended / "killed", [1.0, 1.0])
     run([driver], 60.0)
     assert driver.ended_s is not None and driver.ended_s < 50
     assert (driver.folder / "starts").read_text() == "xxx" and list(driver.done_s) == ["vgg"]
 
 
-def test_the_last_goes_on_elsewhere_when_the_one_before_has_ended(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    program = tmp_path / "inductor_bench"
-    program.mkdir()
-    (program / "__init__.py").touch()
-    (program / "__main__.py").write_text(
-        "import json, sys, time\n"
-        "from pathlib import Path\n"
-        "folder, device = Path(sys.argv[sys.argv.index('-o') + 1]), sys.argv[4]\n"
-        "folder.mkdir(exist_ok=True)\n"
-        "if device == '3':\n"
-        "    time.sleep(60)\n"
-        "rows = [{'status': 'done', 'device': device, 'request': {'name': 'vgg'}}]\n"
-        "(folder / 'batch.json').write_text(json.dumps({'models': rows}))\n"
-    )
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(benchmark_batch, "ROOT", tmp_path)
-    monkeypatch.setattr(benchmark_batch, "LOOK_S", 0.05)
-    two, killed = (Driver(name, device, ["list"], tmp_path / name) for name, device in (("two", "1"), ("killed", "3")))
+def test_the_last_goes_on_elsewhere_when_the_one_before_has_ended(pretended: Path) -> None:
+    two, killed = Driver("two", "1", ["list"], pretended / "two"), Driver("killed", "3", ["list"], pretended / "killed")
+    killed.kills = [1.0]
     run([two, killed], 60.0, then="1,2")
     assert killed.devices == "1,2" and killed.places == {"vgg": "1,2"}
 

@@ -17,7 +17,6 @@ from ..records.tuning import MeasuredKernel
 from ..source.recognition import require_standalone
 from ..store.peaks import load_peaks, peaks_key
 from .kernel_advice import advise
-from .kernel_rows import is_edited, rows_in
 from .kernel_variants import find_variants
 from .survey import take_survey
 from .workbench import LOAD_S, Workbench
@@ -63,7 +62,7 @@ def measure_file(file: Path, work: Workbench) -> MeasuredKernel:
         dtype=described.get("dtype"),
         calls=calls,
         in_model_s=in_model / calls if in_model and calls else None,
-        edited=any(is_edited(row, file.parent) for row in rows_in(file.parent) if row.file == file.name),
+        edited=work.is_edited(file),
         registers=described.get("registers"),
         spills=described.get("spills"),
         shared_memory_bytes=described.get("shared_memory_bytes"),

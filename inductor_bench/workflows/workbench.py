@@ -20,6 +20,7 @@ from ..source.recognition import holds_triton_kernel
 from ..store import codec
 from .builds import BUILD_S, Builders, Job
 from .device_use import look_for_others
+from .kernel_rows import ExtractedKernel, is_edited, rows_in
 from .nsight_compute import NsightCompute
 from .progress import Progress
 
@@ -71,6 +72,8 @@ class Workbench:
     nsight: NsightCompute | None = None
     others: dict[str, str] = field(default_factory=dict)
     """What else uses a device, by its name; empty where nothing does."""
+    rows: dict[Path, dict[str | None, ExtractedKernel]] = field(default_factory=dict)
+    """Of each folder that was asked for, what is said of its files."""
     crews: dict[str, Builders] = field(default_factory=dict)
     numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
     began: float = field(default_factory=time.monotonic)
@@ -101,6 +104,14 @@ class Workbench:
         if device not in self.others:
             self.others[device] = "" if device == "cpu" else look_for_others(self.ask, self.options.force)
         return self.others[device]
+
+    def is_edited(self, file: Path) -> bool:
+        """Whether a file was changed since it was written."""
+        folder = file.parent
+        if folder not in self.rows:
+            self.rows[folder] = {row.file: row for row in rows_in(folder)}
+        row = self.rows[folder].get(file.name)
+        return row is not None and is_edited(row, folder)
 
     def worker(self) -> WorkerSession:
         """The worker that measures; a new one where it was lost, whose start is no part of what it is asked."""
