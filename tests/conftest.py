@@ -13,8 +13,11 @@ from pathlib import Path
 
 import pytest
 
-if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # in the background of a shell, and all children with it
+# In the background of a shell and under nohup they are ignored, by all children too.
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 ROOT = Path(__file__).resolve().parent.parent
 SHIM = ROOT / "tests" / "torchvision_shim"
