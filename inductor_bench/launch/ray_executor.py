@@ -55,7 +55,7 @@ class RayExecutor:
         self.slots = 1
         self.gpus = 0
         folder = Path(self._scratch.name)
-        self._child: PipedProcess | None = PipedProcess(
+        self._child = PipedProcess(
             [sys.executable, "-m", f"{__package__}.ray_cluster", self._address, str(folder)],
             environment=worker_environment(folder, {**os.environ, "RAY_gcs_rpc_server_reconnect_timeout_s": "20"}),
             log=folder / "ray.log",
@@ -95,7 +95,7 @@ class RayExecutor:
             "arriving": str((self._work / job.name).resolve()),
         }
         self._logs[job.name] = job.log
-        requests = os.dup(self._running.requests.fileno())
+        requests = os.dup(self._child.requests.fileno())
         with contextlib.suppress(BrokenPipeError), os.fdopen(requests, "wb") as stream:
             stream.write(json.dumps(message).encode() + b"\n")  # where it breaks, the next look finds why
 
@@ -103,15 +103,12 @@ class RayExecutor:
         return [event for answer in self._read(0.0) if (event := self._understand(answer)) is not None]
 
     def close(self) -> None:
-        child, self._child = self._child, None
-        if child is None:
-            return
         try:
-            child.hang_up()  # which ends all jobs
+            self._child.hang_up()  # which ends all jobs
             if self._connected:
-                child.wait(CLOSE_S)
+                self._child.wait(CLOSE_S)
         finally:
-            child.end()
+            self._child.end()
             self._scratch.cleanup()
 
     def _connect(self) -> None:
@@ -128,23 +125,17 @@ class RayExecutor:
         raise UsageError(f"no Ray cluster answers at {self._called} within {CONNECT_S:.0f} s", START)
 
     @property
-    def _running(self) -> PipedProcess:
-        assert self._child is not None, "it is closed"
-        return self._child
-
-    @property
     def _called(self) -> str:
         return "any address" if self._address == ANY else self._address
 
     def _read(self, patience_s: float) -> list[dict[str, Any]]:
         """The answers that have come. Raises: InductorBenchError: there will be no more."""
-        child = self._running
-        if not select.select([child.answers], [], [], max(patience_s, 0.0))[0]:
+        if not select.select([self._child.answers], [], [], max(patience_s, 0.0))[0]:
             return []
-        data = child.answers.read(1 << 20)
+        data = self._child.answers.read(1 << 20)
         if not data:
-            child.wait(CLOSE_S)
-            ended = child.end()
+            self._child.wait(CLOSE_S)
+            ended = self._child.end()
             why = last_error(ended.tail(LAST_LINES)) or f"Ray's process {ended.outcome}"
             message = f"the Ray cluster does not answer any more: {why}"
             raise InductorBenchError(message, "the same command continues once it is there")

@@ -53,9 +53,9 @@ class ReadyWorker:
                 self._child.requests.write(json.dumps(list(words)).encode() + b"\n")
             timed_out = not self._child.wait(timeout_s)
         finally:
-            ended = self.end(timed_out)
+            ended = self._child.end(timed_out)
         return ended
 
-    def end(self, timed_out: bool = False) -> ProcessResult:
-        """Ends it, with a job or without."""
-        return self._child.end(timed_out)
+    def end(self) -> None:
+        """Ends it without a job."""
+        self._child.end()
