@@ -66,10 +66,11 @@ class Driver:
     def look(self, now_s: float) -> bool:
         """Takes down what is done, kills what is to be killed now, and says whether it goes on."""
         assert self.process is not None
+        has_ended = self.process.poll() is not None  # before what is done is read, or its last model could be missed
         for name, device in done_models(self.folder):
             self.done_s.setdefault(name, now_s)
             self.places.setdefault(name, device)
-        if self.process.poll() is not None:
+        if has_ended:
             self.ended_s = self.ended_s or now_s
             return False
         if self.kills and time.monotonic() - self.began > self.kills[0]:
