@@ -270,7 +270,7 @@ def test_nothing_is_lost(tmp_path: Path, how: str) -> None:
     (tmp_path / "pretender.py").write_text(PRETENDER)
     python.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{tmp_path}/pretender.py" "$3"\n')
     python.chmod(0o755)
-    budget = "600" if how == "signal" else "-10"  # and what is granted beyond it
+    budget = "600" if how == "signal" else "-5"  # and what is granted beyond it
     options = command(tmp_path, "--output", tmp_path / "out", "--python", python, "--budget", budget)
     script = subprocess.Popen(options, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     outcomes, limit = tmp_path / "out" / "outcomes.jsonl", time.monotonic() + 60
