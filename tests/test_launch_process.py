@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -85,6 +86,29 @@ def test_ctrl_c_ends_the_child_and_is_passed_on(tmp_path) -> None:
         run("import os, time; print(os.getpid(), flush=True); time.sleep(60)", tmp_path, on_line=pids.append)
     thread.join()
     assert wait_until_gone(int(pids[0]))
+
+
+def test_a_signal_that_came_while_it_was_stopped_ends_a_wait_for_a_child(tmp_path: Path) -> None:
+    """Another thread may be the first to run again, and the signal is delivered to that one."""
+    child = "import time; print('up', flush=True); time.sleep(20); print('over', flush=True)"
+    said: list[str] = []
+
+    def terminate_while_stopped(line: str) -> None:
+        said.append(line)
+        me = os.getpid()
+        subprocess.run(["sh", "-c", f"kill -STOP {me}; kill -TERM {me}; kill -CONT {me}"], check=True)
+
+    def interrupt(number: int, frame: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        for _ in range(5):
+            with pytest.raises(KeyboardInterrupt):
+                run(child, tmp_path, timeout_s=None, on_line=terminate_while_stopped)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert said == ["up"] * 5
 
 
 @pytest.mark.parametrize("where", ["in Popen", "after Popen"])

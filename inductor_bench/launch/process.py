@@ -23,6 +23,8 @@ GRACE_S = 3.0
 MARK = "INDUCTOR_BENCH_PROCESS"
 """Marks everything that one child started, and what these started: its value begins with that of the child."""
 
+LOOK_UP_S = 0.5
+
 TAIL_LINES = 15
 
 
@@ -133,12 +135,21 @@ class ChildProcess:
         self._log, self._begin = log, time.monotonic()
 
     def wait(self, timeout_s: float | None) -> bool:
-        """Whether it ended by itself within that time."""
-        try:
-            self._child.wait(timeout_s)
-        except subprocess.TimeoutExpired:
-            return False
-        return True
+        """Whether it ended by itself within that time; without a limit ``None``.
+
+        It looks up now and then: a signal that came while this process was stopped (Ctrl-Z, a paused container) may be
+        delivered to another thread, and Python then calls the handler no sooner than the main thread wakes.
+        """
+        begin = time.monotonic()
+        left_s = LOOK_UP_S if timeout_s is None else timeout_s
+        while True:
+            try:
+                self._child.wait(min(left_s, LOOK_UP_S))
+            except subprocess.TimeoutExpired:
+                if timeout_s is not None and (left_s := begin + timeout_s - time.monotonic()) <= 0:
+                    return False
+            else:
+                return True
 
     def end(self, timed_out: bool = False) -> ProcessResult:
         """Ends it and its descendants, whatever state they are in. May be called again."""
