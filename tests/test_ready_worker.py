@@ -112,7 +112,7 @@ def test_beside_others_a_process_has_its_share_of_the_cores(monkeypatch: pytest.
 @pytest.mark.usefixtures("many_cores")
 @pytest.mark.parametrize("how", ["fails", "hangs"])
 def test_one_that_does_not_get_ready_is_done_without(how: str, python: str, tmp_path: Path) -> None:
-    with pool_of(python, tmp_path, how, timeout_s=2) as pool:
+    with pool_of(python, tmp_path, how, timeout_s=6) as pool:
         pool.get_ready(1)
         assert call(pool) and not children()
 
