@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import os
 import signal
 import subprocess
@@ -9,6 +10,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -131,6 +133,46 @@ def test_ctrl_c_while_a_child_starts_leaves_none(where: str, tmp_path, monkeypat
     with pytest.raises(KeyboardInterrupt):
         run("import time; time.sleep(60)", tmp_path)
     assert not psutil.pid_exists(started[0])
+
+
+def sleeping(mark: str) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(["sleep", "60"], env={**os.environ, process.MARK: mark})
+
+
+def test_one_whose_environment_is_not_there_yet_is_ended_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernel lets go of whoever waits for ``exec`` before the arguments and the environment can be read."""
+    with sleeping("a") as child, sleeping("b") as other:
+        reads: collections.Counter[str] = collections.Counter()
+
+        def late(name: str) -> None:
+            read = getattr(psutil.Process, name)
+
+            def not_yet(self: psutil.Process) -> Any:
+                there = read(self)
+                reads[name] += self.pid == child.pid
+                return type(there)() if self.pid == child.pid and reads[name] <= 3 else there
+
+            monkeypatch.setattr(psutil.Process, name, not_yet)
+
+        late("environ")
+        late("cmdline")
+        process.end_marked("a")
+        assert not psutil.pid_exists(child.pid) and other.poll() is None
+        other.kill()
+
+
+def test_what_is_started_while_the_others_are_ended_is_ended_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    kill, more = psutil.Process.kill, []
+
+    def start_another(self: psutil.Process) -> None:
+        if not more:
+            more.append(sleeping("a more"))
+        kill(self)
+
+    monkeypatch.setattr(psutil.Process, "kill", start_another)
+    with sleeping("a") as child:
+        process.end_marked("a")
+        assert not psutil.pid_exists(child.pid) and not psutil.pid_exists(more[0].pid)
 
 
 def test_a_program_that_is_not_there_is_one_clear_line(tmp_path) -> None:

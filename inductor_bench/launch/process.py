@@ -25,6 +25,12 @@ MARK = "INDUCTOR_BENCH_PROCESS"
 
 LOOK_UP_S = 0.5
 
+ROUNDS = 3
+"""What is being ended may start something at that moment."""
+
+READS, BETWEEN_READS_S = 100, 0.01
+"""Of an environment that is not there yet: a process that starts has it after some milliseconds on a busy machine."""
+
 TAIL_LINES = 15
 
 
@@ -205,22 +211,41 @@ def end_process_tree(child: subprocess.Popen[str], mark: str) -> None:
 
 def end_marked(mark: str) -> None:
     """Ends every process whose mark begins with this one."""
-    strays = _marked(mark)
-    for process in strays:
-        with contextlib.suppress(psutil.Error):
-            process.kill()
-    psutil.wait_procs(strays, timeout=GRACE_S)
+    for _ in range(ROUNDS):
+        strays = _marked(mark)
+        if not strays:
+            return
+        for process in strays:
+            with contextlib.suppress(psutil.Error):
+                process.kill()
+        psutil.wait_procs(strays, timeout=GRACE_S)
 
 
 def _marked(mark: str) -> list[psutil.Process]:
     # A program may start processes in sessions of their own, which no group signal reaches, and die before them,
     # after which nothing but their environment tells whose they are.
-    found = []
-    for process in psutil.process_iter():
-        with contextlib.suppress(psutil.Error):
-            if process.environ().get(MARK, "").startswith(mark):
-                found.append(process)
+    found: list[psutil.Process] = []
+    unread = list(psutil.process_iter())
+    for _ in range(READS):
+        starting = []
+        for process in unread:
+            with contextlib.suppress(psutil.Error):
+                environment = process.environ()
+                if environment.get(MARK, "").startswith(mark):
+                    found.append(process)
+                elif not environment and _is_starting(process):
+                    starting.append(process)
+        if not starting:
+            break
+        unread = starting
+        time.sleep(BETWEEN_READS_S)
     return found
+
+
+def _is_starting(process: psutil.Process) -> bool:
+    """Whether it is within ``exec``: it has its program already, but neither arguments nor environment yet. A zombie
+    and a thread of the kernel have no program either."""
+    return bool(process.exe()) and not process.cmdline()
 
 
 def _signal_group(pid: int, number: signal.Signals) -> None:
