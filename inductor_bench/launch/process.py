@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import signal
 import subprocess
@@ -146,16 +147,14 @@ class ChildProcess:
         It looks up now and then: a signal that came while this process was stopped (Ctrl-Z, a paused container) may be
         delivered to another thread, and Python then calls the handler no sooner than the main thread wakes.
         """
-        begin = time.monotonic()
-        left_s = LOOK_UP_S if timeout_s is None else timeout_s
+        end_s = math.inf if timeout_s is None else time.monotonic() + timeout_s
         while True:
             try:
-                self._child.wait(min(left_s, LOOK_UP_S))
-            except subprocess.TimeoutExpired:
-                if timeout_s is not None and (left_s := begin + timeout_s - time.monotonic()) <= 0:
-                    return False
-            else:
+                self._child.wait(min(end_s - time.monotonic(), LOOK_UP_S))
                 return True
+            except subprocess.TimeoutExpired:
+                if time.monotonic() >= end_s:
+                    return False
 
     def end(self, timed_out: bool = False) -> ProcessResult:
         """Ends it and its descendants, whatever state they are in. May be called again."""
