@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from inductor_bench.records.activity import Activity
-from inductor_bench.records.run import CategoryTotal, Kernel, ModuleRecord
+from inductor_bench.records.run import CategoryTotal, Kernel, ModuleRecord, Run
 from inductor_bench.records.source import ModuleSource
 from inductor_bench.records.trace import Iteration, Trace
 from inductor_bench.source.module import read_module
+from inductor_bench.store.codec import decode
+from inductor_bench.store.schema import upgrade
 from inductor_bench.trace.attribution import attribute_activities
 from inductor_bench.trace.iterations import split_iterations
 from inductor_bench.trace.reader import read_trace
@@ -55,6 +57,11 @@ def iterations_of(name: str) -> tuple[Iteration, ...]:
 @cache
 def activities_of(name: str) -> tuple[Activity, ...]:
     return attribute_activities(trace_of(name), iterations_of(name), source_of(name))
+
+
+@cache
+def run_of(name: str) -> Run:
+    return decode(Run, upgrade(json_of(f"{name}/record.json"), name))
 
 
 def module_record(kernels: tuple[Kernel, ...], categories: tuple[CategoryTotal, ...]) -> ModuleRecord:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import h200
 import pytest
 import run_builder as build
 
 from inductor_bench.analysis.finding import short_paths
 from inductor_bench.analysis.findings import Finding, findings, headline, next_commands
 from inductor_bench.records.category import Category
-from inductor_bench.records.run import Capture, Failure, Kernel, ModuleRecord, Request, Run
+from inductor_bench.records.run import Capture, Failure, Kernel, ModuleRecord, Request, Run, SourceLine
 
 
 def kinds(run: Run) -> list[str]:
@@ -262,6 +263,41 @@ def test_float32_products_that_use_tf32_are_left_alone() -> None:
     run = with_kernel(category=Category.EXTERN_GEMM, name="ampere_sgemm_128x64_nn")
     assert "full-float32" in kinds(run)
     assert "full-float32" not in kinds(replace(run, modules=(replace(run.modules[0], tf32=True),)))
+
+
+HALF = build.kernel("nvjet_tst", Category.EXTERN_GEMM, 1, 1e-3, dtype="bfloat16")
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        (
+            "scores = queries @ keys",
+            "beside others in bfloat16: torch.set_float32_matmul_precision('high') allows TF32",
+        ),
+        (
+            "out = F.scaled_dot_product_attention(",
+            "bfloat16: scaled_dot_product_attention computes so where none of its fused kernels takes the arguments; "
+            "torch.backends.cuda.allow_fp16_bf16_reduction_math_sdp(True) lets it keep their type",
+        ),
+    ],
+)
+def test_float32_products_beside_half_ones_are_not_told_to_autocast(code: str, words: str) -> None:
+    lines = (SourceLine("model.py", 7, "forward", code),)
+    run = with_kernel(category=Category.EXTERN_GEMM, name="ampere_sgemm_128x64_nn", source_lines=lines)
+    assert the(run, "full-float32").text.endswith("allows TF32, autocast half precision"), "there are no half ones"
+    run = replace(run, modules=(replace(run.modules[0], kernels=(*run.modules[0].kernels, HALF)),))
+    assert the(run, "full-float32").text.endswith(words)
+
+
+def test_attention_without_a_fused_kernel_is_named_in_a_model_of_an_h200() -> None:
+    """ALBERT under autocast: its attention is decomposed into float32 products, a quarter of the time."""
+    run = h200.run_of("albert_bf16")
+    (found,) = [finding for finding in findings(run) if finding.kind == "full-float32"]
+    assert found.text.startswith("matrix products in full float32, without tensor cores, take 12.6 ms (26.9%), beside")
+    assert "scaled_dot_product_attention computes so" in found.text
+    (kernel,) = [kernel for kernel in run.modules[0].kernels if kernel.name == found.kernels[0].name]
+    assert kernel.operator == "aten.bmm" and kernel.dtype == "float32"
 
 
 def test_a_disturbed_iteration_does_not_make_a_kernel_unsteady() -> None:

@@ -4,9 +4,18 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import h200
 import pytest
 
-from inductor_bench.analysis.roofline import Judgement, Work, judge_groups, judge_kernel, matrix_roof
+from inductor_bench.analysis.roofline import (
+    MATRIX_SPREAD,
+    SPREAD,
+    Judgement,
+    Work,
+    judge_groups,
+    judge_kernel,
+    matrix_roof,
+)
 from inductor_bench.records.run import Peaks
 
 GPU = Peaks(
@@ -45,6 +54,25 @@ def test_no_share_is_given_beyond_every_roof_and_no_gain_is_negative() -> None:
     assert (judged.bound, judged.peak_share, judged.gain_limit_s) == ("cache", None, 0.0)
     product = judge_kernel(Work(time_s=1e-3, calls=1, moved_bytes=2e7, flops=2e11, dtype="float16"), GPU)
     assert (product.bound, product.peak_share, product.gain_limit_s) == ("compute", None, 0.0)
+
+
+def test_products_of_the_models_own_numbers_may_be_faster_than_those_of_random_ones() -> None:
+    faster = Work(time_s=1.9e-3, calls=1, moved_bytes=2e7, flops=2e11, dtype="float16")
+    judged = judge_kernel(faster, GPU)
+    assert (judged.bound, judged.peak_share, judged.gain_limit_s) == ("compute", 1.0, 0.0)
+    both = judge_groups([faster, replace(faster, time_s=4e-3)], GPU)
+    assert both.peak_share == pytest.approx((1.9 + 4e-3 / 2 * 1e3) / 5.9)
+
+
+def test_products_of_an_h200_have_a_share_of_their_roof() -> None:
+    """The products of ALBERT in bfloat16, one shape of which ran 3.05% above what random numbers reached."""
+    run = h200.run_of("albert_bf16")
+    products = max(run.modules[0].kernels, key=lambda kernel: kernel.time_s)
+    works = [Work(one.time_s, one.calls, one.moved_bytes, one.flops, products.dtype) for one in products.shapes]
+    assert run.peaks is not None and products.dtype == "bfloat16"
+    rates = [work.flops / work.time_s / run.peaks.matmul_flops["bfloat16"] for work in works if work.flops]
+    assert SPREAD < max(rates) < MATRIX_SPREAD
+    assert judge_groups(works, run.peaks).peak_share == pytest.approx(0.989, abs=0.002)
 
 
 def test_an_unmeasured_cache_gives_neither_share_nor_gain() -> None:

@@ -6,6 +6,7 @@ import csv
 from dataclasses import replace
 from pathlib import Path
 
+import h200
 import pytest
 from breakdown_runs import command, copy_of, factory
 from breakdown_runs import run as run_command
@@ -14,7 +15,7 @@ from retune_fakes import Engine, make_run, retuned
 from inductor_bench.analysis.retunes import retunes_of
 from inductor_bench.cli import main as entry
 from inductor_bench.errors import InductorBenchError, UsageError
-from inductor_bench.records.retune import EDITED, UNFINISHED
+from inductor_bench.records.retune import EDITED, INTERRUPTED, UNREACHED
 from inductor_bench.records.run import Failure, Run, ShapeGroup
 from inductor_bench.records.tuning import MeasuredKernel
 from inductor_bench.report.folder import write_report
@@ -150,7 +151,7 @@ def test_an_interruption_keeps_what_was_retuned(folder: RunFolder, monkeypatch: 
     with pytest.raises(KeyboardInterrupt):
         retune(folder, monkeypatch, stop)
     kept = {one.name: one.row.problem for one in folder.load().retunes}
-    assert kept["triton_red_1"] == "" and kept["triton_poi_2"] == kept["aten_mm_0"] == UNFINISHED
+    assert kept["triton_red_1"] == "" and kept["triton_poi_2"] == kept["aten_mm_0"] == INTERRUPTED
     engine = Engine()
     retune(folder, monkeypatch, engine)
     assert engine.begun == ["triton_poi_2", "aten_mm_0"]
@@ -167,17 +168,22 @@ def test_what_comes_to_nothing_has_its_reason(folder: RunFolder, monkeypatch: py
     problems = {one.name: one.row.problem for one in run.retunes}
     assert problems["triton_red_1"] == "nothing else to try"
     assert problems["triton_poi_2"] == ""
-    assert problems["aten_mm_0"] == UNFINISHED, "the budget did not last: it is tried again"
+    assert problems["aten_mm_0"] == UNREACHED, "the budget did not last: it is tried again"
     engine = Engine()
     retune(folder, monkeypatch, engine)
     assert engine.begun == ["aten_mm_0"]
+
+
+def test_what_a_budget_did_not_last_for_on_an_h200_says_so() -> None:
+    problems = [one.row.problem for one in h200.run_of("albert_bf16").retunes]
+    assert problems == ["", UNREACHED, UNREACHED, UNREACHED]
 
 
 def test_on_another_machine_nothing_is_final(folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     run = retune(folder, monkeypatch, Engine(lambda file, method: retuned(file, method, "NVIDIA L4")))
     (failure,) = run.failures
     assert "was measured on NVIDIA H200, and this is NVIDIA L4" in failure.message and "where it was" in failure.hint
-    assert {one.row.problem for one in run.retunes if one.file} == {UNFINISHED}
+    assert {one.row.problem for one in run.retunes if one.file} == {INTERRUPTED}
     monkeypatch.setattr(run_retunes, "visible_gpus", tuple)
     options = BreakdownOptions((str(folder.path),), retune=RetuneOptions("max", 2))
     (failure,) = run_retunes.retune_run(run, folder, options, Silent(), folder.save).failures

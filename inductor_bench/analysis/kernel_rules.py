@@ -31,6 +31,8 @@ NARROW = 0.75  # blocks for each multiprocessor below which part of a GPU has no
 
 _LAYOUT_COPIES = ("direct_copy_kernel", "tensorTransform", "nchwToNhwc", "nhwcToNchw")
 _FULL_FLOAT32_NAMES = ("sgemm", "f32f32_f32f32")
+_HALF = ("bfloat16", "float16")
+_SDPA = "scaled_dot_product_attention"
 LIBRARY = (Category.EXTERN_CONV, Category.EXTERN_GEMM, Category.EXTERN_ATTENTION, Category.EXTERN_ATEN)
 _TUNING_MODES = ("max-autotune", "max-autotune-no-cudagraphs")
 UNTUNABLE = (*LIBRARY, Category.COPY, Category.MEMSET, Category.COLLECTIVE, Category.OTHER)
@@ -239,11 +241,25 @@ def _full_float32(rows: Rows, whole: _Whole) -> Iterator[Finding]:
         and any(mark in row.kernel.name for mark in _FULL_FLOAT32_NAMES)
     ]
     if whole.part(_time(slow)) >= 5 * WORTH_A_WORD:
-        text = (
-            f"matrix products in full float32, without tensor cores, take {whole.said(_time(slow))}: "
-            "torch.set_float32_matmul_precision('high') allows TF32, autocast half precision"
-        )
+        text = f"matrix products in full float32, without tensor cores, take {whole.said(_time(slow))}"
+        text += _why_float32(slow, rows)
         yield _finding("full-float32", text, slow, gain_s=_in_program(slow, lambda kernel: kernel.time_s))
+
+
+def _why_float32(slow: Rows, rows: Rows) -> str:
+    """What makes them float32, if more than the model's own choice, and what would change that."""
+    tf32 = "torch.set_float32_matmul_precision('high') allows TF32"
+    used = {row.kernel.dtype for row in rows if row.kernel.category is Category.EXTERN_GEMM}
+    half = [dtype for dtype in _HALF if dtype in used]
+    if not half:
+        return f": {tf32}, autocast half precision"
+    beside = f", beside others in {listed(half, 2)}"
+    if not all(any(_SDPA in line.code for line in row.kernel.source_lines) for row in slow):
+        return f"{beside}: {tf32}"
+    return (
+        f"{beside}: {_SDPA} computes so where none of its fused kernels takes the arguments; "
+        "torch.backends.cuda.allow_fp16_bf16_reduction_math_sdp(True) lets it keep their type"
+    )
 
 
 def _short(rows: Rows, whole: _Whole) -> Iterator[Finding]:

@@ -14,7 +14,11 @@ FASTER = "faster"
 LIKENESS = 3.0
 """How many times longer or shorter a kernel may take by itself than in the model, for a projection onto it."""
 
-UNFINISHED = "it was not retuned to the end"
+INTERRUPTED = "it was not retuned to the end"
+UNREACHED = "the budget was spent before its turn: the same command goes on with it"
+UNFINISHED = (INTERRUPTED, UNREACHED)
+"""Problems of those that are still to be retuned."""
+
 EDITED = (
     "its file was edited, so it is not what the model runs; move it away, and the same command writes and retunes the "
     "model's kernel"
@@ -27,7 +31,8 @@ class Retune:
 
     ``calls`` and ``time_s`` are of one iteration of each of ``graphs``, which launch it. ``kernel`` is what was
     measured of the file, with all that was tried; ``failure`` says why there is nothing. While there is neither the
-    retune was asked for and has not come to an end.
+    retune was asked for and has not come to an end; a ``kernel`` of which nothing was tried is one that the budget did
+    not last for.
     """
 
     name: str
@@ -49,12 +54,18 @@ class Retune:
     def row(self) -> RetuneRow:
         """Its figures."""
         place = (self.name, self.kernel_id, self.category, self.graphs, self.calls, self.time_s, self.file, self.method)
-        if self.tuning is None:
-            return RetuneRow(*place, problem=self.failure.message if self.failure is not None else UNFINISHED)
         tuning = self.tuning
+        if tuning is None:
+            message = self.failure.message if self.failure is not None else None
+            return RetuneRow(*place, problem=why_untuned(message, self.kernel is not None))
         caution = "; ".join(self.kernel.advice) if self.kernel is not None else ""
         row = RetuneRow(*place, caution=caution)
         return row.tuned(tuning.default_s, tuning.best_s, tuning.speedup, tuning.verdict)
+
+
+def why_untuned(failure: str | None, measured: bool) -> str:
+    """Why nothing came of a retune: the message of its failure, or that it is still to be done."""
+    return failure if failure is not None else UNREACHED if measured else INTERRUPTED
 
 
 class RetuneRow(NamedTuple):
@@ -84,7 +95,7 @@ class RetuneRow(NamedTuple):
     @property
     def over(self) -> bool:
         """Whether it has come to an end, whatever that was."""
-        return self.problem != UNFINISHED
+        return self.problem not in UNFINISHED
 
     def tuned(self, default_s: float, best_s: float, speedup: float, verdict: str) -> RetuneRow:
         """The row with what came of it."""

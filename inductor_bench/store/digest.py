@@ -18,7 +18,7 @@ from ..records.batch import DONE, MEASURED, PARTIAL, RUNNING, WAITING, Batch, Ba
 from ..records.category import Category
 from ..records.corpus import DAMAGED, NEWER, Corpus, CorpusGraph, CorpusKernel, CorpusModel
 from ..records.failure import Failure
-from ..records.retune import UNFINISHED, RetuneRow, by_kernel
+from ..records.retune import RetuneRow, by_kernel, why_untuned
 from . import schema
 from .batch import BatchFolder
 from .files import read_json
@@ -102,10 +102,10 @@ def _retune(data: dict[str, Any]) -> RetuneRow:
         data["file"],
         str(data["method"]),
     )
-    kernel, failure = data["kernel"] or {}, data["failure"]
-    tuning = kernel.get("tuning")
+    kernel, failure = data["kernel"], data["failure"]
+    tuning = kernel and kernel.get("tuning")
     if tuning is None:
-        return row._replace(problem=failure["message"] if failure is not None else UNFINISHED)
+        return row._replace(problem=why_untuned(failure and failure["message"], kernel is not None))
     return row._replace(caution="; ".join(kernel["advice"])).tuned(
         _finite(tuning["default_s"]), _finite(tuning["best_s"]), _finite(tuning["speedup"]), str(tuning["verdict"])
     )

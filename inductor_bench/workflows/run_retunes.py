@@ -92,7 +92,7 @@ def _left(known: Iterable[RetuneRow], folder: RunFolder, options: RetuneOptions)
 
 def _is_left(retune: Retune, problem: str | None) -> bool:
     """Whether it is to be done after all, for the problem that it had before; ``None`` where it is a new one."""
-    return problem in (None, UNFINISHED) or (problem == EDITED and retune.failure is None)
+    return problem in (None, *UNFINISHED) or (problem == EDITED and retune.failure is None)
 
 
 def _dearest(folder: RunFolder, options: RetuneOptions) -> list[Retune]:
