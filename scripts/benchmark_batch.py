@@ -1,11 +1,11 @@
-"""Batches of one list beside each other, each on GPUs of its own: does a second GPU double the pace, and does a batch
-that is killed again and again find what the others find?
+"""Batches of one list, each on the GPUs that it names: does a second GPU double the pace, and does a batch that is
+killed again and again find what the others find?
 
-``python scripts/benchmark_batch.py LIST --one 0 --two 1,2 [--killed 3 [--then 1,2,3]] [--seconds S] [--output FOLDER]
-[-- OPTIONS OF batch]``. The batches run at the same time, with as many threads for each model, so that what else
-goes on on the machine is the same for all. Every model is written down when it is done; after S seconds what still
-runs is stopped. The third batch is killed with SIGKILL three times, and goes on, with ``--then`` on these GPUs when the
-second has ended.
+``python scripts/benchmark_batch.py LIST --one 0 --two 1,2 [--killed 3] [--seconds S] [--output FOLDER] [-- OPTIONS OF
+batch]``. Those that name different GPUs run at the same time, so that what else goes on on the machine is the same for
+all; one that names a GPU of another waits for it (``--one 0 --two 0,1 --killed 0,1`` on a machine of two). All have as
+many threads for each model. Every model is written down when it is done; after S seconds what still runs is stopped.
+The third batch is killed with SIGKILL three times.
 
 A batch's time is that of its whole list. The pace is that of each GPU between its first and its last model, added up,
 of those models that both batches have done: what comes before the first is the same for any number of GPUs.
@@ -41,7 +41,7 @@ PACE = 1.8
 @dataclass
 class Driver:
     """One batch and the process that works at it; ``done_s`` says when each of its models was done, and ``places``
-    where. ``ended_s`` is when the whole list was."""
+    where. ``ended_s`` is when the whole list was. Both count from ``began``, its first start."""
 
     name: str
     devices: str
@@ -52,10 +52,16 @@ class Driver:
     places: dict[str, str] = field(default_factory=dict)
     ended_s: float | None = None
     process: subprocess.Popen[bytes] | None = None
-    began: float = 0.0
+    began: float | None = None
+    started: float = 0.0
+
+    @property
+    def gpus(self) -> set[str]:
+        return set(self.devices.split(","))
 
     def start(self) -> None:
-        self.began = time.monotonic()
+        self.started = time.monotonic()
+        self.began = self.began or self.started
         words = ["batch", *self.words, "--devices", self.devices, "-o", str(self.folder), "--no-plots"]
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
         with self.folder.with_suffix(".log").open("ab") as log:
@@ -63,9 +69,10 @@ class Driver:
                 [sys.executable, "-m", "inductor_bench", *words], stdout=log, stderr=log, env=environment
             )
 
-    def look(self, now_s: float) -> bool:
+    def look(self) -> bool:
         """Takes down what is done, kills what is to be killed now, and says whether it goes on."""
-        assert self.process is not None
+        assert self.process is not None and self.began is not None
+        now_s = time.monotonic() - self.began
         has_ended = self.process.poll() is not None  # before what is done is read, or its last model could be missed
         for name, device in done_models(self.folder):
             self.done_s.setdefault(name, now_s)
@@ -73,19 +80,12 @@ class Driver:
         if has_ended:
             self.ended_s = self.ended_s or now_s
             return False
-        if self.kills and time.monotonic() - self.began > self.kills[0]:
+        if self.kills and time.monotonic() - self.started > self.kills[0]:
             self.kills.pop(0)
             self.process.kill()
             self.process.wait()
             self.start()
         return True
-
-    def move(self, devices: str) -> None:
-        """Goes on on other GPUs."""
-        if self.ended_s is None:
-            self.stop()
-            self.devices = devices
-            self.start()
 
     def stop(self) -> None:
         assert self.process is not None
@@ -132,33 +132,30 @@ def compare(first: Driver, second: Driver) -> Iterator[tuple[str, bool, float]]:
         yield name, one == other, sum(others) / sum(times)
 
 
-def run(drivers: Sequence[Driver], seconds: float, then: str | None = None) -> None:
-    """Runs batches beside each other until all have ended or the time is up.
-
-    Args:
-        drivers: the batches.
-        seconds: the time for all.
-        then: GPUs on which the last goes on when the one before it has ended.
-    """
-    began = time.monotonic()
-    for driver in drivers:
-        driver.start()
+def run(drivers: Sequence[Driver], seconds: float) -> None:
+    """Runs each batch as soon as none before it needs its GPUs, until all have ended or the time for all is up."""
+    end = time.monotonic() + seconds
+    waiting, running = list(drivers), list[Driver]()
     try:
-        while sum([driver.look(time.monotonic() - began) for driver in drivers]):
-            if time.monotonic() - began > seconds:
-                break
-            if then and drivers[-2].ended_s is not None:
-                drivers[-1].move(then)
-                then = None
+        while (waiting or running) and time.monotonic() < end:
+            taken = {gpu for driver in running for gpu in driver.gpus}
+            for driver in [*waiting]:
+                if not taken & driver.gpus:
+                    driver.start()
+                    waiting.remove(driver)
+                    running.append(driver)
+                taken |= driver.gpus
+            running = [driver for driver in running if driver.look()]
             time.sleep(LOOK_S)
     finally:
-        for driver in drivers:
+        for driver in running:
             driver.stop()
 
 
 def report(one: Driver, two: Driver, killed: Driver | None) -> Iterator[str]:
     for driver in (one, two, *([killed] if killed else [])):
-        end = f"ended after {driver.ended_s:.0f} s" if driver.ended_s is not None else "was stopped"
+        stopped = "was stopped" if driver.began is not None else "was not begun"
+        end = f"ended after {driver.ended_s:.0f} s" if driver.ended_s is not None else stopped
         yield f"{driver.name:8} GPU {driver.devices:8} {len(driver.done_s):3} done, {end}"
     if one.ended_s is not None and two.ended_s is not None and one.done_s.keys() == two.done_s.keys() != set():
         yield f"two GPUs against one, the whole list: {judged(one.ended_s / two.ended_s)}"
@@ -185,9 +182,8 @@ def read_arguments(words: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("list", type=Path)
     parser.add_argument("--one", required=True, help="the GPU of the first batch")
     parser.add_argument("--two", required=True, help="those of the second")
-    parser.add_argument("--killed", help="that of a third, which is killed")
-    parser.add_argument("--then", help="the GPUs on which the third goes on when the second has ended")
-    parser.add_argument("--seconds", type=float, default=480.0)
+    parser.add_argument("--killed", help="those of a third, which is killed")
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="for all together; without, to their ends")
     parser.add_argument("--output", type=Path, default=Path("runs/batch"))
     given = parser.parse_args(words[:end])
     given.options = words[end + 1 :]
@@ -210,7 +206,7 @@ def main() -> int:
         moments = [random.uniform(*KILL_AFTER_S) for _ in range(KILLS)]
         print("killed after", ", ".join(f"{moment:.0f} s" for moment in moments), flush=True)
         killed = Driver("killed", given.killed, words, given.output / "killed", moments)
-    run([one, two, *([killed] if killed else [])], given.seconds, given.then if killed else None)
+    run([one, two, *([killed] if killed else [])], given.seconds)
     print(*report(one, two, killed), sep="\n", flush=True)
     return 0
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import InductorBenchError, UsageError
+from ..launch.cores import usable_cores
 from ..launch.session import WorkerLostError, WorkerSession
 from ..launch.worker import default_python
 from ..records.architectures import ARCHITECTURES, Architecture
@@ -138,7 +139,7 @@ def _builders(options: TargetOptions, folder: Path, progress: Progress, architec
         python, log = options.python or default_python(), folder / f"{name}.log"
         return WorkerSession(python, folder, environment, log=log, on_line=progress.output)
 
-    count = options.workers or max(1, min(os.cpu_count() or 1, MOST_WORKERS))
+    count = options.workers or min(usable_cores(), MOST_WORKERS)
     limit = options.timeout_s or STEP_S
     return Builders(start, count, limit, limit, {"do": "pretend", "architecture": asdict(architecture)})
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import os
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import InductorBenchError
+from ..launch.cores import usable_cores
 from ..launch.diagnosis import last_error, remedy
 from ..launch.session import WorkerLostError, WorkerSession
 from ..launch.worker import WorkerPool
@@ -126,7 +126,7 @@ class Workbench:
     def builders(self, device: str) -> Builders:
         """Those that build for a device: on a GPU they only pretend to have one, so that it is free."""
         if device not in self.crews:
-            count = max(1, min(len(os.sched_getaffinity(0)), MOST_BUILDERS))
+            count = min(usable_cores(), MOST_BUILDERS)
             load_s, build_s = self.options.timeout_s or LOAD_S, self.options.timeout_s or BUILD_S
             if device == "cpu":
                 load_s = max(load_s, LOAD_S)  # torch is imported with the first file, which the other worker has loaded
