@@ -288,6 +288,9 @@ def test_float32_products_beside_half_ones_are_not_told_to_autocast(code: str, w
     assert the(run, "full-float32").text.endswith("allows TF32, autocast half precision"), "there are no half ones"
     run = replace(run, modules=(replace(run.modules[0], kernels=(*run.modules[0].kernels, HALF)),))
     assert the(run, "full-float32").text.endswith(words)
+    other = build.kernel("ampere_sgemm_64x64_nn", Category.EXTERN_GEMM, 1, 2e-3)
+    run = replace(run, modules=(replace(run.modules[0], kernels=(*run.modules[0].kernels, other)),))
+    assert the(run, "full-float32").text.endswith("allows TF32"), "most of it comes from elsewhere"
 
 
 def test_attention_without_a_fused_kernel_is_named_in_a_model_of_an_h200() -> None:
