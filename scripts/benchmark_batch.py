@@ -195,9 +195,9 @@ def main() -> int:
     given.output.mkdir(parents=True, exist_ok=True)
     gpus = sorted(set(",".join(filter(None, (given.one, given.two, given.killed))).split(",")))
     at_once = jobs_at_once(usable_cores(), gpus)
-    threads = str(compile_threads(usable_cores(), len(gpus), at_once))
-    for name in (COMPILE_THREADS, OMP_THREADS):
-        os.environ.setdefault(name, threads)
+    threads = compile_threads(usable_cores(), len(gpus), at_once)
+    for name in (COMPILE_THREADS, OMP_THREADS) if threads is not None else ():
+        os.environ.setdefault(name, str(threads))
     words = [str(given.list), *given.options]
     one = Driver("one", given.one, words, given.output / "one")
     two = Driver("two", given.two, words, given.output / "two")
