@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -223,6 +224,20 @@ def test_a_model_whose_time_cores_decide_is_timed_again_alone_at_the_end(
     assert row.notes == ("its time depends on the host: measured again without another model on its GPU",)
     assert events[-2:] == [f"begin {name}", f"end {name}"] and events.count(f"begin {name}") == 2
     assert [found[other].notes for other in ("good", "other")] == [(), ()], "their GPU is kept busy"
+
+
+def test_one_that_is_to_be_timed_alone_is_so_at_once_when_the_batch_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(tmp_path, "idles|good|other", monkeypatch)
+    state = tmp_path / "b" / "batch.json"
+    batch = json.loads(state.read_text())
+    for model in batch["models"][:2]:
+        model["status"] = "waiting"
+    state.write_text(json.dumps(batch))
+    found, events = run(tmp_path, "idles|good|other", monkeypatch)
+    assert events[-4:] == ["begin good", "end good", "begin idles", "end idles"]
+    assert found["idles"].status == "done" and len(found["idles"].notes) == 1 and found["good"].notes == ()
 
 
 def test_a_model_that_nothing_ran_beside_is_timed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

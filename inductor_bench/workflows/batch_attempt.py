@@ -25,6 +25,9 @@ MOST_LOSSES = 3
 KEPT_BUSY = 0.9
 """A GPU that is busy for less of the time waits for its host."""
 
+MEASURED_ALONE = "its time depends on the host: measured again without another model on its GPU"
+"""A note of such a model. A batch that goes on later reads it, too."""
+
 _MEMORY = re.compile(r"[Oo]ut of memory|OutOfMemoryError|MemoryError|can't allocate memory")
 _TAKEN = re.compile(r"CUDA-capable device\(s\) is/are busy")
 """Of a GPU that lets one process in at a time."""
@@ -168,8 +171,13 @@ def measure_alone(model: BatchModel, run: Run | None) -> BatchModel | None:
     ``None``: where cores decide its time, of the CPU that it runs on or that its GPU waits for."""
     if run is None or not any(_needs_cores(module) for module in run.modules):
         return None
-    note = "its time depends on the host: measured again without another model on its GPU"
-    return replace(model, status=WAITING, attempts=model.attempts - 1, notes=(*model.notes, note))
+    return replace(model, status=WAITING, attempts=model.attempts - 1, notes=(*model.notes, MEASURED_ALONE))
+
+
+def as_asked(model: BatchModel) -> BatchModel:
+    """The row with which an unfinished model of an earlier turn is begun anew; what is known of how it must be measured
+    is kept."""
+    return BatchModel(model.request, notes=(MEASURED_ALONE,) if MEASURED_ALONE in model.notes else ())
 
 
 def _needs_cores(module: ModuleRecord) -> bool:

@@ -14,7 +14,7 @@ from ..launch.jobs import CPU, Began, Ended, Event, Executor, Lost
 from ..records.batch import DONE, FAILED, FINISHED, MEASURED, PARTIAL, RUNNING, WAITING, Batch, BatchModel
 from ..records.run import Failure, Run
 from ..store.batch import BatchFolder
-from .batch_attempt import MOST_LOSSES, after_loss, finish, make_job, measure_alone, try_again
+from .batch_attempt import MEASURED_ALONE, MOST_LOSSES, after_loss, as_asked, finish, make_job, measure_alone, try_again
 from .options import RetuneOptions
 from .progress import Progress
 
@@ -79,7 +79,9 @@ class BatchState:
             if model.status != MEASURED:
                 with contextlib.suppress(OSError):
                     self._folder.log(model.request.name).unlink()
-        self._waiting = [model if model.status == MEASURED else BatchModel(model.request) for model in unfinished]
+        self._alone = {model.request.name for model in unfinished if MEASURED_ALONE in model.notes}
+        begun = [model if model.status == MEASURED else as_asked(model) for model in unfinished]
+        self._waiting = sorted(begun, key=lambda model: model.request.name in self._alone)
         try:
             while self._waiting or self._given:
                 self._give(executor)
