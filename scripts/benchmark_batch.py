@@ -183,7 +183,9 @@ def read_arguments(words: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--one", required=True, help="the GPU of the first batch")
     parser.add_argument("--two", required=True, help="those of the second")
     parser.add_argument("--killed", help="those of a third, which is killed")
-    parser.add_argument("--seconds", type=float, default=float("inf"), help="for all together; without, to their ends")
+    parser.add_argument(
+        "--seconds", type=float, default=float("inf"), help="stop after so many in all (default: never)"
+    )
     parser.add_argument("--output", type=Path, default=Path("runs/batch"))
     given = parser.parse_args(words[:end])
     given.options = words[end + 1 :]

@@ -277,8 +277,8 @@ HALF = build.kernel("nvjet_tst", Category.EXTERN_GEMM, 1, 1e-3, dtype="bfloat16"
         ),
         (
             "out = F.scaled_dot_product_attention(",
-            "bfloat16: scaled_dot_product_attention computes so where none of its fused kernels takes the arguments; "
-            "torch.backends.cuda.allow_fp16_bf16_reduction_math_sdp(True) lets it keep their type",
+            "for arguments in bfloat16 and less exact, "
+            "torch.backends.cuda.allow_fp16_bf16_reduction_math_sdp(True) keeps their type",
         ),
     ],
 )
@@ -293,12 +293,26 @@ def test_float32_products_beside_half_ones_are_not_told_to_autocast(code: str, w
     assert the(run, "full-float32").text.endswith("allows TF32"), "most of it comes from elsewhere"
 
 
+@pytest.mark.parametrize("category", [Category.TEMPLATE, Category.EXTERN_CONV, Category.EXTERN_ATTENTION])
+def test_any_half_product_shows_that_half_precision_is_in_use(category: Category) -> None:
+    run = with_kernel(category=Category.EXTERN_GEMM, name="ampere_sgemm_128x64_nn")
+    half = build.kernel("half", category, 1, 1e-3, dtype="float16")
+    run = replace(run, modules=(replace(run.modules[0], kernels=(*run.modules[0].kernels, half)),))
+    assert "beside others in float16" in the(run, "full-float32").text
+
+
+def test_a_model_under_autocast_is_not_told_to_autocast() -> None:
+    run = with_kernel(category=Category.EXTERN_GEMM, name="ampere_sgemm_128x64_nn")
+    run = replace(run, request=replace(run.request, amp="bfloat16"))
+    assert "autocast" not in the(run, "full-float32").text
+
+
 def test_attention_without_a_fused_kernel_is_named_in_a_model_of_an_h200() -> None:
     """ALBERT under autocast: its attention is decomposed into float32 products, a quarter of the time."""
     run = h200.run_of("albert_bf16")
     (found,) = [finding for finding in findings(run) if finding.kind == "full-float32"]
     assert found.text.startswith("matrix products in full float32, without tensor cores, take 12.6 ms (26.9%), beside")
-    assert "scaled_dot_product_attention computes so" in found.text
+    assert "scaled_dot_product_attention multiplies in float32 where" in found.text
     (kernel,) = [kernel for kernel in run.modules[0].kernels if kernel.name == found.kernels[0].name]
     assert kernel.operator == "aten.bmm" and kernel.dtype == "float32"
 

@@ -57,11 +57,12 @@ def test_no_share_is_given_beyond_every_roof_and_no_gain_is_negative() -> None:
 
 
 def test_products_of_the_models_own_numbers_may_be_faster_than_those_of_random_ones() -> None:
-    faster = Work(time_s=1.9e-3, calls=1, moved_bytes=2e7, flops=2e11, dtype="float16")
+    faster = Work(time_s=1.92e-3, calls=1, moved_bytes=2e7, flops=2e11, dtype="float16")
     judged = judge_kernel(faster, GPU)
     assert (judged.bound, judged.peak_share, judged.gain_limit_s) == ("compute", 1.0, 0.0)
     both = judge_groups([faster, replace(faster, time_s=4e-3)], GPU)
-    assert both.peak_share == pytest.approx((1.9 + 4e-3 / 2 * 1e3) / 5.9)
+    assert both.peak_share == pytest.approx((1.92 + 2.0) / 5.92)
+    assert judge_kernel(replace(faster, time_s=1.88e-3), GPU).peak_share is None, "6% is too much"
 
 
 def test_products_of_an_h200_have_a_share_of_their_roof() -> None:

@@ -68,7 +68,7 @@ def kernel_findings(run: Run) -> Iterator[Finding]:
     yield from _library(deciding, whole, run)
     yield from _hotspots(deciding, whole)
     yield from _copies(rows, deciding, whole)
-    yield from _full_float32(deciding, whole)
+    yield from _full_float32(deciding, whole, run)
     yield from _short(deciding, whole)
     yield from _spills(rows, whole)
     yield from _unnamed(rows, whole)
@@ -232,7 +232,7 @@ def _copies(rows: Rows, deciding: Rows, whole: _Whole) -> Iterator[Finding]:
         yield _finding("copies", text, device, gain_s=_in_program(device, lambda kernel: kernel.time_s))
 
 
-def _full_float32(rows: Rows, whole: _Whole) -> Iterator[Finding]:
+def _full_float32(rows: Rows, whole: _Whole, run: Run) -> Iterator[Finding]:
     slow = [
         row
         for row in rows
@@ -243,14 +243,15 @@ def _full_float32(rows: Rows, whole: _Whole) -> Iterator[Finding]:
     ]
     if whole.part(_time(slow)) >= 5 * WORTH_A_WORD:
         text = f"matrix products in full float32, without tensor cores, take {whole.said(_time(slow))}"
-        text += _why_float32(slow, rows)
+        text += _why_float32(slow, rows, run)
         yield _finding("full-float32", text, slow, gain_s=_in_program(slow, lambda kernel: kernel.time_s))
 
 
-def _why_float32(slow: Rows, rows: Rows) -> str:
-    """What makes them float32, if more than the model's own choice, and what would change that."""
+def _why_float32(slow: Rows, rows: Rows, run: Run) -> str:
+    """Why they are float32, as far as the record tells, and what would change that."""
     tf32 = "torch.set_float32_matmul_precision('high') allows TF32"
-    used = {row.kernel.dtype for row in rows if row.kernel.category is Category.EXTERN_GEMM}
+    products = (*LIBRARY[:3], Category.TEMPLATE)
+    used = {run.request.amp, *(row.kernel.dtype for row in rows if row.kernel.category in products)}
     half = [dtype for dtype in _HALF if dtype in used]
     if not half:
         return f": {tf32}, autocast half precision"
@@ -259,8 +260,10 @@ def _why_float32(slow: Rows, rows: Rows) -> str:
     if _time(attention) < NEARLY_ALL * _time(slow):
         return f"{beside}: {tf32}"
     return (
-        f"{beside}: {_SDPA} computes so where none of its fused kernels takes the arguments; "
-        "torch.backends.cuda.allow_fp16_bf16_reduction_math_sdp(True) lets it keep their type"
+        f"{beside}: {_SDPA} multiplies in float32 where none of its fused kernels takes the arguments "
+        f"(mask, head size, type). Best are arguments that one takes; else {tf32}, and, "
+        f"for arguments in {listed(half, 2)} and less exact, "
+        "torch.backends.cuda.allow_fp16_bf16_reduction_math_sdp(True) keeps their type"
     )
 
 

@@ -15,13 +15,13 @@ LIKENESS = 3.0
 """How many times longer or shorter a kernel may take by itself than in the model, for a projection onto it."""
 
 INTERRUPTED = "it was not retuned to the end"
-UNREACHED = "the budget was spent before its turn: the same command goes on with it"
+UNREACHED = "the budget was spent before its turn: retune this RUN again, or with a larger --budget"
 UNFINISHED = (INTERRUPTED, UNREACHED)
 """Problems of those that are still to be retuned."""
 
 EDITED = (
-    "its file was edited, so it is not what the model runs; move it away, and the same command writes and retunes the "
-    "model's kernel"
+    "its file was edited, so it is not what the model runs; move it away and retune this RUN again, which writes and "
+    "retunes the model's kernel"
 )
 
 

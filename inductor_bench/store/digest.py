@@ -103,9 +103,11 @@ def _retune(data: dict[str, Any]) -> RetuneRow:
         str(data["method"]),
     )
     kernel, failure = data["kernel"], data["failure"]
-    tuning = kernel and kernel.get("tuning")
+    tuning = kernel.get("tuning") if kernel is not None else None
     if tuning is None:
-        return row._replace(problem=why_untuned(failure and failure["message"], kernel is not None))
+        return row._replace(
+            problem=why_untuned(failure["message"] if failure is not None else None, kernel is not None)
+        )
     return row._replace(caution="; ".join(kernel["advice"])).tuned(
         _finite(tuning["default_s"]), _finite(tuning["best_s"]), _finite(tuning["speedup"]), str(tuning["verdict"])
     )
