@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .records.extraction import KernelFile
     from .records.run import Run
     from .records.tuning import MeasuredKernel
-    from .workflows.kernel_rows import KernelFile
 
 __version__ = "0.1.0"
 __all__ = ["__version__", "autotune", "bench", "breakdown", "extract"]
@@ -80,9 +80,9 @@ def extract(
             without recorded values. What fails for one module only is a ``UserWarning``, and the others are written.
     """
     from .records.category import Category
+    from .records.extraction import locate_file
     from .workflows.extract import ExtractOptions, run_extract
     from .workflows.kernel_files import Selection
-    from .workflows.kernel_rows import locate_file
     from .workflows.progress import Silent
 
     sources = (source,) if isinstance(source, str | Path) else tuple(source)

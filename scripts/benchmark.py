@@ -94,10 +94,10 @@ def measure_extract() -> list[Row]:
 
     from h200 import text_of
 
+    from inductor_bench.records.extraction import ExtractedKernel
     from inductor_bench.source.module import parse_module, read_module
     from inductor_bench.source.static_launches import read_static_launches
     from inductor_bench.workflows.kernel_files import ModuleKernels, list_candidates, write_kernels
-    from inductor_bench.workflows.kernel_rows import ExtractedKernel
 
     texts = {role: text_of(f"mixnet_l_p10/{role}.py") for role in ("forward", "backward")}
     begin = time.process_time()

@@ -24,7 +24,7 @@ SHIM = ROOT / "tests" / "torchvision_shim"
 
 SHARERS = {
     **dict.fromkeys(("bad_input_program", "breakdown_capture", "breakdown_record", "breakdown_targets"), "captures"),
-    **dict.fromkeys(("api", "extract_values"), "values"),
+    **dict.fromkeys(("api", "bad_input_received", "extract_values"), "values"),
 }
 """Test files that look at the same runs, which one process should make once."""
 

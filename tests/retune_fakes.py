@@ -19,13 +19,13 @@ import run_builder
 from inductor_bench.analysis.statistics import summarize
 from inductor_bench.errors import InductorBenchError
 from inductor_bench.records.category import Category as C
+from inductor_bench.records.extraction import ExtractedKernel
 from inductor_bench.records.run import Failure, Run
 from inductor_bench.records.tuning import MeasuredKernel, Tuning
 from inductor_bench.store import codec
 from inductor_bench.store.files import sha256_of_text, write_json
 from inductor_bench.store.folder import RunFolder
 from inductor_bench.workflows import run_retunes
-from inductor_bench.workflows.kernel_rows import ExtractedKernel
 from inductor_bench.workflows.options import BreakdownOptions, RetuneOptions
 from inductor_bench.workflows.progress import Silent
 from inductor_bench.workflows.workbench import KernelOptions

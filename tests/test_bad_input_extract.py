@@ -332,7 +332,10 @@ def run_copy(tmp_path: Path) -> Path:
         (lambda run: (run / "modules" / "forward.py").unlink(), "forward.py is gone"),
         (lambda run: (run / "modules" / "forward.py").write_bytes(b"\xff\xfe\x00"), "not a compiled module"),
         (lambda run: (run / "traces" / "forward.details.json").write_text("[1]"), "forward.details.json is damaged"),
-        (lambda run: (run / "traces" / "forward.details.json").write_text('{"launches": [{}]}'), "forward: the record"),
+        (
+            lambda run: (run / "traces" / "forward.details.json").write_text('{"launches": [{}]}'),
+            ".kernel is missing",
+        ),
         (lambda run: (run / "record.json").write_text('{"format": 999}'), "newer than the"),
         (lambda run: (run / "record.json").write_text("{"), "is not valid JSON"),
     ],

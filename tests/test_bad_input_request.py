@@ -9,6 +9,9 @@ from pathlib import Path
 
 import breakdown_runs as runs
 import pytest
+import run_builder
+
+from inductor_bench.store.folder import RunFolder
 
 SCRIPT = "print('hello')\n"
 MODULE = "# AOT ID: ['0_inference']\nasync_compile = AsyncCompile()\n"
@@ -77,11 +80,12 @@ def test_a_request_is_refused_in_words(words: str, code: int, message: str, hint
 
 @pytest.fixture
 def earlier(desk: Path) -> Path:
-    """An earlier run, with a record that holds nothing but its name."""
+    """An earlier run, with nothing but a record and a module in it."""
     run = desk / "earlier"
     run.mkdir()
-    (run / "record.json").write_text('{"format": 1}')
-    (run / "forward.py").write_text(MODULE)
+    RunFolder(run).save(run_builder.empty())
+    (run / "modules").mkdir()
+    (run / "modules" / "forward.py").write_text(MODULE)
     return run
 
 
@@ -90,7 +94,7 @@ def test_an_earlier_run_is_kept_without_force(desk: Path, earlier: Path) -> None
     assert done.code == 2 and "earlier holds an earlier run" in done.stderr and "--force" in done.stderr
 
 
-@pytest.mark.parametrize("target", ["earlier/forward.py", "gone.log", "absent.py", "script.py --mode default"])
+@pytest.mark.parametrize("target", ["earlier/modules/forward.py", "gone.log", "absent.py", "script.py --mode default"])
 def test_force_deletes_nothing_for_a_request_that_is_refused(target: str, desk: Path, earlier: Path) -> None:
     done = refused(desk, *target.split(), "-o", "earlier", "--force")
     assert done.code in (1, 2)
@@ -100,7 +104,7 @@ def test_force_deletes_nothing_for_a_request_that_is_refused(target: str, desk: 
 
 def test_with_force_an_earlier_run_is_replaced(desk: Path, earlier: Path) -> None:
     done = runs.run(runs.command("breakdown", "script.py", "-o", "earlier", "--force"), earlier, cwd=desk)
-    assert done.code == 1 and done.record["target"] == "script.py" and not (earlier / "forward.py").exists()
+    assert done.code == 1 and done.record["target"] == "script.py" and not (earlier / "modules").exists()
 
 
 def test_a_file_that_cannot_be_read(desk: Path) -> None:

@@ -102,7 +102,7 @@ def endless(record: dict[str, Any]) -> str:
     [
         (cut, "is not valid JSON"),
         (newer, "newer than the"),
-        (incomplete, "lacks Run.run_id"),
+        (incomplete, "Run.run_id is missing"),
         (damaged, "modules[0].kernels[0].time_s should be float"),
         (endless, "modules[0].kernels[0].time_s should be a finite number but is inf"),
         (lambda record: "[]", "is not a record of inductor-bench"),

@@ -199,7 +199,10 @@ def test_one_model_at_a_time_on_each_device(tmp_path: Path, monkeypatch: pytest.
 
 def test_two_batches_on_one_folder(tmp_path: Path) -> None:
     folder = BatchFolder(tmp_path / "b")
-    with folder.locked(), pytest.raises(UsageError, match=f"another batch is writing .*process {os.getpid()}"):
+    with (
+        folder.locked(),
+        pytest.raises(UsageError, match=f"another .* is writing .*process {os.getpid()}"),
+    ):
         run(tmp_path, "good")
     assert statuses(run(tmp_path, "good")) == {"good": "done"}
 
@@ -220,7 +223,7 @@ def test_a_batch_that_was_killed_is_waited_for(tmp_path: Path, monkeypatch: pyte
         with (tmp_path / "b" / ".lock").open("w") as model_in_flight:
             print(killed.pid, file=model_in_flight, flush=True)
             fcntl.flock(model_in_flight, fcntl.LOCK_EX)
-            monkeypatch.setattr("inductor_bench.store.batch.time.sleep", lambda _: model_in_flight.close())
+            monkeypatch.setattr("inductor_bench.store.lock.time.sleep", lambda _: model_in_flight.close())
             with BatchFolder(tmp_path / "b").locked():
                 assert model_in_flight.closed
 
@@ -229,7 +232,7 @@ def test_a_file_system_without_locks(tmp_path: Path, monkeypatch: pytest.MonkeyP
     def refuse(*_: object) -> None:
         raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
 
-    monkeypatch.setattr("inductor_bench.store.batch.fcntl.flock", refuse)
+    monkeypatch.setattr("inductor_bench.store.lock.fcntl.flock", refuse)
     with pytest.raises(InductorBenchError, match=r"cannot lock .*Function not implemented"):
         run(tmp_path, "good")
 

@@ -10,12 +10,12 @@ from test_device_use import Bench
 
 from inductor_bench.analysis.statistics import summarize
 from inductor_bench.records.category import Category
+from inductor_bench.records.extraction import ExtractedKernel
 from inductor_bench.records.run import Environment, Peaks
 from inductor_bench.records.tuning import MeasuredKernel
 from inductor_bench.report.kernel_screen import kernel_screen
 from inductor_bench.store import codec
 from inductor_bench.store.files import sha256_of_file, write_json
-from inductor_bench.workflows.kernel_rows import ExtractedKernel
 from inductor_bench.workflows.kernel_timing import judged, measure_file
 from inductor_bench.workflows.workbench import KernelOptions
 

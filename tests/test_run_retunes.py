@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,7 +24,9 @@ from inductor_bench.report.markdown import markdown
 from inductor_bench.report.screen import screen
 from inductor_bench.store.files import read_json, write_json
 from inductor_bench.store.folder import RunFolder
+from inductor_bench.store.lock import locked
 from inductor_bench.workflows import run_retunes
+from inductor_bench.workflows.breakdown import run_breakdown
 from inductor_bench.workflows.extract import extract_run
 from inductor_bench.workflows.options import BreakdownOptions, RetuneOptions
 from inductor_bench.workflows.progress import Silent
@@ -195,8 +198,10 @@ def test_on_another_machine_nothing_is_final(folder: RunFolder, monkeypatch: pyt
 
 def test_two_at_once_on_one_run(folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     engine = Engine()
-    with folder.held(), pytest.raises(UsageError, match="another command is retuning"):
-        retune(folder, monkeypatch, engine)
+    monkeypatch.setattr(run_retunes, "run_kernel", engine)
+    options = BreakdownOptions((str(folder.path),), retune=RetuneOptions("max", 2), plots=False)
+    with locked(folder.path), pytest.raises(UsageError, match=f"another .* is writing .*process {os.getpid()}"):
+        run_breakdown(options, Silent())
     assert not engine.begun and not retune(folder, monkeypatch, engine).failures
 
 

@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import pytest
 
-from inductor_bench.errors import InductorBenchError, UsageError
+from inductor_bench.errors import InductorBenchError
 from inductor_bench.records.category import Category
 from inductor_bench.records.run import Environment, Failure, Kernel, ModuleRecord, Peaks, Request, Run, ShapeGroup
 from inductor_bench.records.source import SourceLine
 from inductor_bench.store import codec, schema
-from inductor_bench.store.folder import RunFolder, create_run_folder
+from inductor_bench.store.folder import RunFolder
 
 KERNEL = Kernel(
     name="triton_poi_fused_add_0",
@@ -94,31 +94,6 @@ def test_unknown_keys_of_a_later_minor_version_are_ignored() -> None:
 def test_formats_that_cannot_be_read_are_told_apart(number: int | None, message: str) -> None:
     with pytest.raises(InductorBenchError, match=message):
         schema.upgrade({"format": number}, "record.json")
-
-
-def test_a_run_folder_is_not_overwritten_without_force(tmp_path) -> None:
-    path = tmp_path / "run"
-    folder = create_run_folder(path, "x", force=False)
-    folder.save(RUN)
-    with pytest.raises(UsageError, match="earlier run") as caught:
-        create_run_folder(path, "x", force=False)
-    assert "--force" in caught.value.hint
-    assert RunFolder(path).load() == RUN
-    create_run_folder(path, "x", force=True)
-    assert not (path / "record.json").exists()
-
-
-def test_force_never_clears_a_folder_that_is_not_a_run(tmp_path) -> None:
-    (tmp_path / "thesis.tex").write_text("important")
-    with pytest.raises(UsageError, match="not a run"):
-        create_run_folder(tmp_path, "x", force=True)
-    assert (tmp_path / "thesis.tex").read_text() == "important"
-
-
-def test_default_folders_are_numbered(tmp_path, monkeypatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    names = [create_run_folder(None, "model v2/é", force=False).path.as_posix() for _ in range(2)]
-    assert names == ["runs/model-v2-1", "runs/model-v2-2"]
 
 
 def test_an_unwritable_record_is_one_clear_line(tmp_path) -> None:

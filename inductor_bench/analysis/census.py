@@ -11,6 +11,7 @@ from typing import TypeVar
 
 from ..records.activity import Activity
 from ..records.category import Category
+from ..records.details import CompiledKernel
 from ..records.operators import OperatorCost
 from ..records.run import CategoryTotal, Kernel, ShapeGroup
 from ..records.source import KernelDefinition, SourceLine
@@ -33,16 +34,6 @@ UNKNOWN = OperatorCost()
 Value = TypeVar("Value")
 Member = tuple[Activity, Part | None]
 PartKey = tuple[int, int, Part]
-
-
-@dataclass(frozen=True)
-class CompiledKernel:
-    """What only the process that ran a kernel could say about it."""
-
-    config: dict[str, int] = field(default_factory=dict)
-    registers: int | None = None
-    spills: int | None = None
-    shared_memory_bytes: int | None = None
 
 
 @dataclass(frozen=True)

@@ -19,8 +19,8 @@ from .presentation import record_text
 from .values import take_values, values_options
 
 if TYPE_CHECKING:
+    from ..records.extraction import ExtractedKernel
     from ..workflows.extract import ExtractOutcome
-    from ..workflows.kernel_rows import ExtractedKernel
 
 NAME_WIDTH = 56
 SHOWN_NAMES = 4

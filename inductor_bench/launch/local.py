@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import shutil
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -12,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..store.device_turn import TURN, WAITING
+from ..store.folder import RunFolder, remove_run
 from . import jobs
 from .cores import COMPILE_THREADS, OMP_THREADS, compile_threads, usable_cores
 from .jobs import CPU, OFFLINE, Began, Ended, Event, Job
@@ -77,7 +77,7 @@ class LocalExecutor:
         device = self._place(job)
         assert device is not None, "it was not asked whether it takes the job"
         if not job.goes_on:
-            shutil.rmtree(job.run, ignore_errors=True)  # what an earlier attempt left
+            remove_run(RunFolder(job.run))  # what an earlier attempt left
         waiting = self._work / f"{job.name}.waiting"
         waiting.unlink(missing_ok=True)
         child = ChildProcess(

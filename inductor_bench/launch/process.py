@@ -101,7 +101,7 @@ class ChildProcess:
         except OSError as error:
             raise InductorBenchError(f"cannot write {log}: {error.strerror or error}") from error
         self._log, self._begin = log, time.monotonic()
-        self._mark = environment.get(MARK, "") + uuid.uuid4().hex
+        self._mark = environment.get(MARK, "") + _TOOL + uuid.uuid4().hex
         self._time_s: float | None = None
         try:
             self._start(command, environment, inherited)
@@ -208,8 +208,18 @@ def end_process_tree(child: subprocess.Popen[str], mark: str) -> None:
         end_marked(mark)
 
 
+_TOOL = uuid.uuid4().hex
+
+
+def tool_mark() -> str:
+    """What the marks of all processes begin with that this one starts."""
+    return os.environ.get(MARK, "") + _TOOL
+
+
 def end_marked(mark: str) -> None:
-    """Ends every process whose mark begins with this one."""
+    """Ends every process whose mark begins with this one; none where it is empty."""
+    if not mark:
+        return
     for _ in range(ROUNDS):
         strays = _marked(mark)
         if not strays:

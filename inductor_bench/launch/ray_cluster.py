@@ -23,6 +23,7 @@ from typing import Any
 import ray
 from ray.exceptions import RayError, RayTaskError
 
+from ..store.folder import RunFolder, remove_run
 from .ray_node import NodeJob, read_pieces, read_program, write_piece
 from .worker import PACKAGE
 
@@ -143,10 +144,10 @@ class Cluster:
         shutil.rmtree(arriving, ignore_errors=True)
         while piece := (yield actor.piece.remote()):
             write_piece(arriving, piece)
-        shutil.rmtree(run, ignore_errors=True)
+        remove_run(RunFolder(run))
         if arriving.is_dir():
-            run.parent.mkdir(parents=True, exist_ok=True)
-            arriving.rename(run)
+            shutil.copytree(arriving, run, dirs_exist_ok=True)
+            shutil.rmtree(arriving)
         attempt.over = True
         self._say("ended", name=job["name"], result=ended)
         yield actor.close.remote()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from .forms import FileName, Place
 from .run import Failure
 
 WAITING, RUNNING, DONE, PARTIAL, FAILED, SKIPPED = "waiting", "running", "done", "partial", "failed", "skipped"
@@ -23,7 +24,7 @@ class ModelRequest:
         timeout_s: the limit of one attempt, all its processes together.
     """
 
-    name: str
+    name: FileName
     target: str
     line: int = 0
     arguments: tuple[str, ...] = ()
@@ -56,8 +57,8 @@ class BatchModel:
     batch_size: int | None = None
     device: str = ""
     time_s: float | None = None
-    run: str | None = None
-    log: str | None = None
+    run: Place | None = None
+    log: Place | None = None
     failure: Failure | None = None
     notes: tuple[str, ...] = ()
 

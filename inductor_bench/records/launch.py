@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from .forms import AnyFloat, FileName
+
 
 @dataclass(frozen=True)
 class Values:
@@ -23,7 +25,7 @@ class Values:
     high: int | None = None
     share: float | None = None
     data: str | None = None
-    file: str | None = None
+    file: FileName | None = None
 
 
 @dataclass(frozen=True)
@@ -64,7 +66,7 @@ class Argument:
     kind: str
     tensor: TensorView | None = None
     integer: int | None = None
-    number: float | None = None
+    number: AnyFloat | None = None
     text: str | None = None
     items: tuple[Argument, ...] = ()
 

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from .category import Category
 from .failure import Failure
+from .forms import Place
 from .tuning import MeasuredKernel, Tuning
 
 FASTER = "faster"
@@ -41,7 +42,7 @@ class Retune:
     graphs: tuple[str, ...]
     calls: float
     time_s: float
-    file: str | None
+    file: Place | None
     method: str
     kernel: MeasuredKernel | None = None
     failure: Failure | None = None

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from .category import Category
 from .failure import Failure as Failure
+from .forms import Place, Slug
 from .retune import Retune
 from .source import SourceLine
 
@@ -122,7 +123,7 @@ class Kernel:
     peak_share: float | None = None
     bound: str = "unknown"
     gain_limit_s: float | None = None
-    file: str | None = None
+    file: Place | None = None
     line: int | None = None
     kernel_hash: str | None = None
     config: dict[str, int] = field(default_factory=dict)
@@ -180,9 +181,9 @@ class ModuleRecord:
     """
 
     label: str
-    slug: str
+    slug: Slug
     role: str
-    file: str | None
+    file: Place | None
     device: str
     method: str
     method_reason: str = ""
@@ -204,8 +205,8 @@ class ModuleRecord:
     tf32: bool = False
     categories: tuple[CategoryTotal, ...] = ()
     kernels: tuple[Kernel, ...] = ()
-    trace: str | None = None
-    log: str | None = None
+    trace: Place | None = None
+    log: Place | None = None
     notes: tuple[str, ...] = ()
 
     @property

@@ -22,7 +22,7 @@ from ..analysis.corpus import (
 from ..records.corpus import Corpus
 from ..records.table import Table
 from ..store.digest import FEW
-from ..store.files import write_bytes, write_text
+from ..store.files import own_folder, write_bytes, write_text
 from ..store.tables import write_parquet
 from .corpus_csvs import groups_csv, models_csv
 from .corpus_markdown import corpus_markdown
@@ -85,7 +85,7 @@ class CorpusView:
             with_parquet = write_parquet(self.tables(), folder)
             data = picture()
         if data is not None:
-            write_bytes(folder / "plots" / "categories.png", data)
+            write_bytes(own_folder(folder / "plots") / "categories.png", data)
         return with_parquet
 
     @contextlib.contextmanager

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ..records.retune import RetuneRow
 from ..records.run import Kernel, ModuleRecord, Run
-from ..store.files import write_text
+from ..store.files import own_folder, write_text
 from .ranking import idle_name, module_time_s, rank
 
 _MODULES: Mapping[str, Callable[[ModuleRecord], object]] = {
@@ -90,7 +90,7 @@ def write_tables(run: Run, folder: Path) -> list[Path]:
     """Writes ``tables/{modules,categories,kernels,shapes}.csv`` and, where there are any, ``retunes.csv``.
 
     Raises:
-        InductorBenchError: a file cannot be written (full disk, no permission).
+        InductorBenchError: a file cannot be written (full disk, no permission, a link in the place of the folder).
     """
     tables = {
         "modules": table_text(tuple(_MODULES), ([get(module) for get in _MODULES.values()] for module in run.modules)),
@@ -102,7 +102,7 @@ def write_tables(run: Run, folder: Path) -> list[Path]:
         tables["retunes"] = table_text(RetuneRow._fields, _retune_rows(run))
     paths = []
     for name, text in tables.items():
-        path = folder / "tables" / f"{name}.csv"
+        path = own_folder(folder / "tables") / f"{name}.csv"
         write_text(path, text)
         paths.append(path)
     return paths

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ..errors import InductorBenchError
 from ..records.run import Run
-from ..store.files import write_bytes, write_text
+from ..store.files import own_folder, write_bytes, write_text
 from .csvs import write_tables
 
 REPORT = "report.html"
@@ -49,7 +49,7 @@ def write_report(run: Run, folder: Path, *, plots: bool = True) -> list[Path]:
 
         pictures = draw_plots(run)
         for name in PLOTS:
-            attempt(partial(_put_plot, folder / "plots" / f"{name}.png", pictures.get(name)))
+            attempt(partial(_put_plot, folder / "plots", f"{name}.png", pictures.get(name)))
     attempt(partial(_write_page, folder / REPORT, render_html(run, pictures)))
     if problems:
         others = f" ({len(problems) - 1} more could not be written)" if len(problems) > 1 else ""
@@ -57,7 +57,8 @@ def write_report(run: Run, folder: Path, *, plots: bool = True) -> list[Path]:
     return written
 
 
-def _put_plot(path: Path, data: bytes | None) -> list[Path]:
+def _put_plot(folder: Path, name: str, data: bytes | None) -> list[Path]:
+    path = own_folder(folder) / name
     if data is None:
         _remove(path)
         return []

@@ -1,4 +1,7 @@
-"""Frozen dataclasses to JSON and back, by their type hints. Knows nothing of files or of any one record."""
+"""Frozen dataclasses to JSON and back, by their type hints. Knows nothing of files or of any one record.
+
+What comes from outside is validated here and nowhere else: types, the range of numbers, and texts that name files.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +11,18 @@ from enum import Enum
 from functools import cache
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from ..errors import InductorBenchError
+from ..records.forms import Form
 
 T = TypeVar("T")
+
+LARGEST, SMALLEST = 1e100, 1e-100
+"""The range of a float's magnitude beside 0. Sums, products and ratios of two stay finite within it."""
+
+LARGEST_INT = 1 << 64
+"""Above every count, size and address."""
 
 
 def encode(value: Any) -> Any:
@@ -51,13 +61,15 @@ def decode(kind: type[T], data: Any) -> T:
 
 @cache
 def _hints(kind: type) -> dict[str, Any]:
-    return get_type_hints(kind)
+    return get_type_hints(kind, include_extras=True)
 
 
 def _decode(kind: Any, data: Any, place: str) -> Any:
     origin = get_origin(kind)
     if origin in (Union, UnionType):
         return _decode_optional(kind, data, place)
+    if origin is Annotated:
+        return _decode_form(kind, data, place)
     if kind is Any:
         return data
     if isinstance(kind, type) and is_dataclass(kind):
@@ -79,14 +91,31 @@ def _decode(kind: Any, data: Any, place: str) -> Any:
 
 def _decode_scalar(kind: Any, data: Any, place: str) -> Any:
     if kind is float and isinstance(data, int | float) and not isinstance(data, bool):
-        if not math.isfinite(data):
-            raise _misfit(place, "a finite number", data)
+        if data and not SMALLEST <= abs(data) <= LARGEST:  # nor is NaN within
+            wanted = "a number that can be measured" if abs(data) < math.inf else "a finite number"
+            raise _misfit(place, wanted, data)
         return float(data)
-    if kind is int and isinstance(data, float) and data.is_integer():
+    if kind is int and isinstance(data, int | float) and not isinstance(data, bool):
+        if not abs(data) <= LARGEST_INT or data != int(data):
+            raise _misfit(place, "a whole number of 64 bits", data)
         return int(data)
     if isinstance(kind, type) and isinstance(data, kind) and (kind is bool or not isinstance(data, bool)):
         return data
     raise _misfit(place, getattr(kind, "__name__", str(kind)), data)
+
+
+def _decode_form(kind: Any, data: Any, place: str) -> Any:
+    """What an ``Annotated`` type says beyond its type: a :class:`Form` of its values."""
+    plain, form = get_args(kind)
+    assert isinstance(form, Form), f"{place}: {form} is no form"
+    if plain is float:  # any that is finite
+        if not isinstance(data, int | float) or isinstance(data, bool) or not form.fits(data):
+            raise _misfit(place, form.name, data)
+        return float(data)
+    value = _decode(plain, data, place)
+    if not form.fits(value):
+        raise _misfit(place, form.name, data)
+    return value
 
 
 def _decode_optional(kind: Any, data: Any, place: str) -> Any:
@@ -104,7 +133,7 @@ def _decode_tuple(kind: Any, data: Any, place: str) -> tuple[Any, ...]:
     items = get_args(kind)
     if len(items) == 2 and items[1] is Ellipsis:
         if items[0] is Any:
-            return tuple(_freeze(item) for item in data)
+            return tuple(_freeze(item, place) for item in data)
         return tuple(_decode(items[0], item, f"{place}[{index}]") for index, item in enumerate(data))
     if len(items) != len(data):
         raise _misfit(place, f"a list of {len(items)}", data)
@@ -112,8 +141,10 @@ def _decode_tuple(kind: Any, data: Any, place: str) -> tuple[Any, ...]:
     return tuple(_decode(item_kind, item, f"{place}[{index}]") for index, (item_kind, item) in enumerate(pairs))
 
 
-def _freeze(data: Any) -> Any:
-    return tuple(_freeze(item) for item in data) if isinstance(data, list | tuple) else data
+def _freeze(data: Any, place: str) -> Any:
+    if isinstance(data, dict):
+        raise _misfit(place, "lists of plain values", data)
+    return tuple(_freeze(item, place) for item in data) if isinstance(data, list | tuple) else data
 
 
 def _decode_dataclass(kind: Any, data: Any, place: str) -> Any:
@@ -125,11 +156,17 @@ def _decode_dataclass(kind: Any, data: Any, place: str) -> Any:
         if item.name in data:
             values[item.name] = _decode(hints[item.name], data[item.name], f"{place}.{item.name}")
         elif item.default is MISSING and item.default_factory is MISSING:
-            raise InductorBenchError(f"the record lacks {place}.{item.name}")
+            raise InductorBenchError(f"{place}.{item.name} is missing")
     return kind(**values)
 
 
 def _misfit(place: str, wanted: str, data: Any) -> InductorBenchError:
-    shown = repr(data)
-    shown = shown if len(shown) <= 60 else shown[:57] + "..."
-    return InductorBenchError(f"the record is damaged: {place} should be {wanted} but is {shown}")
+    shown = _shown(data)
+    return InductorBenchError(f"{place} should be {wanted} but is {shown}")
+
+
+def _shown(data: Any) -> str:
+    if isinstance(data, int) and abs(data) > LARGEST_INT:  # its digits may be more than Python writes out
+        return f"a number of {data.bit_length()} bits"
+    text = repr(data[:60] if isinstance(data, str | list) else data)
+    return text if len(text) <= 60 else text[:57] + "..."

@@ -1,20 +1,45 @@
-"""What a RUN keeps beside its record so that it can be analysed again: raw measurements, provenance, operator costs."""
+"""What a RUN keeps beside its record so that it can be analysed again: module texts, raw measurements, provenance,
+operator costs. Each is validated when it is read."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any
+from pathlib import Path
+from typing import Any, TypeVar
 
 from ..errors import InductorBenchError
+from ..records.details import Details
 from ..records.operators import OperatorCall, OperatorCost
-from ..records.source import CapturedCode
+from ..records.run import ModuleRecord
+from ..records.source import CapturedCode, SourceLine
 from . import codec
-from .files import read_json, write_json, write_text
+from .files import read_json, read_text, write_json, write_text
 from .folder import RunFolder
 
+T = TypeVar("T")
+
 COSTS = "operator_costs.json"
-_DETAILS: dict[str, type] = {"launches": list, "references": list, "compiled": dict, "switches": dict}
+_AGAIN = "take it from a copy of the run, or measure again"
+
+
+def load_module(folder: RunFolder, slug: str) -> str:
+    """The text of a module, as Inductor wrote it.
+
+    Raises:
+        InductorBenchError: it is gone or cannot be read.
+    """
+    return read_text(folder.file(f"modules/{slug}.py"))
+
+
+def checked(module: ModuleRecord) -> ModuleRecord:
+    """A module's row as a record can hold it.
+
+    Raises:
+        InductorBenchError: it cannot, as where a sum of damaged figures is not finite.
+    """
+    codec.decode(ModuleRecord, codec.encode(module))
+    return module
 
 
 def save_details(folder: RunFolder, slug: str, details: Mapping[str, Any]) -> None:
@@ -22,20 +47,14 @@ def save_details(folder: RunFolder, slug: str, details: Mapping[str, Any]) -> No
     write_json(folder.traces / f"{slug}.details.json", dict(details))
 
 
-def load_details(folder: RunFolder, slug: str) -> dict[str, Any]:
-    """What :func:`save_details` kept; empty where there is nothing.
+def load_details(folder: RunFolder, slug: str) -> Details:
+    """What :func:`save_details` kept; with everything at its default where there is nothing.
 
     Raises:
         InductorBenchError: it cannot be read.
     """
-    path = folder.traces / f"{slug}.details.json"
-    if not path.is_file():
-        return {}
-    details = read_json(path)
-    whole = isinstance(details, dict) and all(isinstance(details.get(key, of()), of) for key, of in _DETAILS.items())
-    if not whole:
-        raise InductorBenchError(f"{path} is damaged", "take it from a copy of the run, or measure again")
-    return dict(details)
+    path = folder.optional_file(f"traces/{slug}.details.json")
+    return Details() if path is None else _decode(Details, read_json(path), path)
 
 
 def save_costs(folder: RunFolder, costs: Mapping[OperatorCall, OperatorCost]) -> None:
@@ -45,12 +64,18 @@ def save_costs(folder: RunFolder, costs: Mapping[OperatorCall, OperatorCost]) ->
 
 
 def load_costs(folder: RunFolder) -> dict[OperatorCall, OperatorCost]:
-    """What :func:`save_costs` kept; empty where a run has none."""
-    path = folder.traces / COSTS
-    if not path.is_file():
+    """What :func:`save_costs` kept; empty where a run has none.
+
+    Raises:
+        InductorBenchError: it cannot be read.
+    """
+    path = folder.optional_file(f"traces/{COSTS}")
+    if path is None:
         return {}
-    pairs = read_json(path)
-    return {codec.decode(OperatorCall, pair["call"]): codec.decode(OperatorCost, pair["cost"]) for pair in pairs}
+    pairs = _decode(tuple[dict[str, Any], ...], read_json(path), path)
+    return {
+        _decode(OperatorCall, pair.get("call"), path): _decode(OperatorCost, pair.get("cost"), path) for pair in pairs
+    }
 
 
 def save_code(folder: RunFolder, slug: str, code: CapturedCode | None) -> None:
@@ -60,9 +85,20 @@ def save_code(folder: RunFolder, slug: str, code: CapturedCode | None) -> None:
 
 
 def load_code(folder: RunFolder, slug: str, text: str) -> CapturedCode | None:
-    """What :func:`save_code` kept, as far as the analysis needs it."""
-    path = folder.modules / f"{slug}.provenance.json"
-    if not path.is_file():
+    """What :func:`save_code` kept, as far as the analysis needs it; ``None`` where a run has nothing.
+
+    Raises:
+        InductorBenchError: it cannot be read.
+    """
+    path = folder.optional_file(f"modules/{slug}.provenance.json")
+    if path is None:
         return None
-    data = {"path": "", "text": text, "stack_traces": read_json(path)}
-    return codec.decode(CapturedCode, {**data, **dict.fromkeys(("frame_id", "frame_compile_id", "attempt", "rank"))})
+    stack_traces = _decode(dict[str, tuple[SourceLine, ...]], read_json(path), path)
+    return CapturedCode("", text, None, None, None, None, stack_traces)
+
+
+def _decode(kind: type[T], data: Any, path: Path) -> T:
+    try:
+        return codec.decode(kind, data)
+    except InductorBenchError as error:
+        raise InductorBenchError(f"{path} is damaged: {error.message}", _AGAIN) from error

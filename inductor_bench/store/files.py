@@ -1,4 +1,4 @@
-"""Writing files so that a reader never sees half of one."""
+"""Reading files that may be anybody's, and writing so that a reader never sees half of one, nor anything elsewhere."""
 
 from __future__ import annotations
 
@@ -91,18 +91,65 @@ def write_json(path: Path, value: Any) -> None:
     write_text(path, json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
 
 
+def read_text(path: Path) -> str:
+    """Reads UTF-8 text. Bytes that are none are replaced.
+
+    Raises:
+        InductorBenchError: it is not there or cannot be read.
+    """
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise InductorBenchError(f"cannot read {path}: {error.strerror or error}") from error
+
+
 def read_json(path: Path) -> Any:
     """Reads a JSON file.
 
     Raises:
-        InductorBenchError: it is not there, cannot be read, or is not JSON.
+        InductorBenchError: it is not there, cannot be read, or is not JSON that one of our own files can be.
     """
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise InductorBenchError(f"cannot read {path}: {error.strerror or error}") from error
+    except RecursionError as error:
+        raise InductorBenchError(f"{path} is nested too deep") from error
     except ValueError as error:
         raise InductorBenchError(f"{path} is not valid JSON ({error})") from error
+
+
+def inside(folder: Path, place: str) -> Path:
+    """The file at a relative path, if it really lies in the folder: no link leads out of it.
+
+    Raises:
+        InductorBenchError: it is gone, is no plain file, or lies elsewhere.
+    """
+    path = folder / place
+    try:
+        real = path.resolve(strict=True)
+        if not real.is_relative_to(folder.resolve()):
+            raise InductorBenchError(f"{path} leads out of {folder}", "put the file itself there")
+        if not real.is_file():
+            raise InductorBenchError(f"{path} is not a file")
+    except (OSError, RuntimeError, ValueError) as error:  # gone or unreadable, a circle of links, a NUL
+        raise InductorBenchError(f"{path} is gone" if not os.path.lexists(path) else f"cannot read {path}") from error
+    return path
+
+
+def own_folder(path: Path) -> Path:
+    """A folder of ours to write files in, made if it is not there.
+
+    Raises:
+        InductorBenchError: it is a link, which may lead anywhere, or cannot be made.
+    """
+    if path.is_symlink():
+        raise InductorBenchError(f"{path} is a symbolic link, and nothing is written through it", "remove the link")
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InductorBenchError(f"cannot write {path}: {error.strerror or error}") from error
+    return path
 
 
 def _umask() -> int:

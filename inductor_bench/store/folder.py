@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import InductorBenchError, UsageError
 from ..records.run import Run
 from . import codec, schema
-from .files import read_json, write_json
+from .files import inside, read_json, write_json
+from .kernel_index import INDEX, is_edited, rows_in
+from .lock import LOCK, locked
 
 RECORD = "record.json"
+ANOTHER = "choose another folder with -o"
 _DAMAGED = "the record is damaged; take it from a copy of the run, or measure again"
 
 
@@ -55,27 +57,27 @@ class RunFolder:
     def relative(self, path: Path) -> str:
         return path.relative_to(self.path).as_posix()
 
-    @contextlib.contextmanager
-    def held(self) -> Iterator[None]:
-        """Keeps others that ask for the same from the record meanwhile.
+    def file(self, place: str) -> Path:
+        """A file of the run by its path in the folder.
 
         Raises:
-            UsageError: another command has it.
+            InductorBenchError: it is gone, is no file, or a link leads out of the folder.
         """
-        descriptor = os.open(self.path, os.O_RDONLY)
-        try:
-            with contextlib.suppress(OSError):  # of a file system without locks
-                try:
-                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                except BlockingIOError:
-                    raise UsageError(f"another command is retuning {self.path}", "wait for it to end") from None
-            yield
-        finally:
-            os.close(descriptor)
+        return inside(self.path, place)
+
+    def optional_file(self, place: str) -> Path | None:
+        """Like :meth:`file`, and ``None`` where nothing is there."""
+        return self.file(place) if os.path.lexists(self.path / place) else None
 
     def save(self, run: Run) -> None:
-        """Writes ``record.json`` atomically."""
-        write_json(self.record, codec.encode(run))
+        """Writes ``record.json`` atomically, if it can be read again.
+
+        Raises:
+            InductorBenchError: it cannot be written, or would be damaged; an earlier record is then as it was.
+        """
+        data = codec.encode(run)
+        codec.decode(Run, data)
+        write_json(self.record, data)
 
     def load(self) -> Run:
         """Reads ``record.json``, of this or an older format.
@@ -97,43 +99,138 @@ class RunFolder:
         try:
             return codec.decode(Run, data)
         except InductorBenchError as error:
-            raise InductorBenchError(f"{self.record}: {error.message}", error.hint or _DAMAGED) from error
+            raise InductorBenchError(f"{self.record} is damaged: {error.message}", error.hint or _DAMAGED) from error
 
 
-def create_run_folder(path: Path | None, title: str, *, force: bool) -> RunFolder:
-    """Makes the folder of a new run.
+OWN_FILES = {
+    "": (RECORD, "report.html"),
+    "modules": ("*.py", "*.provenance.json"),
+    "kernels": (),  # those that its index lists, and that nobody edited
+    "traces": ("*.trace.json.gz", "*.details.json", "operator_costs.json"),
+    "logs": ("*.log", "*.p.txt"),
+    "tables": ("*.csv",),
+    "plots": ("*.png",),
+}
+"""What a run consists of: folders, and the names of the files in them."""
+
+
+@contextlib.contextmanager
+def new_run_folder(path: Path | None, title: str, *, force: bool, mark: str = "") -> Iterator[tuple[RunFolder, str]]:
+    """Makes the folder of a new run, which no other command can write until the end of the block.
 
     Args:
         path: where, or ``None`` for the first free ``runs/<title>-<n>`` below the current folder.
         title: what the run is about; its letters and digits name the folder.
-        force: whether an earlier run at ``path`` may be replaced. Nothing but an earlier run ever is.
+        force: whether an earlier run at ``path`` may be replaced. Of that, only what was written for it is removed.
+        mark: see :func:`.lock.locked`.
+
+    Yields:
+        The folder, and the mark of what an earlier command on it started and could not end.
 
     Raises:
-        UsageError: something is at ``path`` already.
+        UsageError: something else is at ``path``, or another command writes it.
         InductorBenchError: the folder cannot be made.
     """
+    folder = RunFolder(_make(path, title, force=force))
+    with locked(folder.path, mark) as lock:
+        _check_replaceable(folder, force=force)  # once more: it may be another's by now
+        remove_run(folder)
+        try:
+            yield folder, lock.left
+        finally:
+            shutil.rmtree(folder.work, ignore_errors=True)
+
+
+def _make(path: Path | None, title: str, *, force: bool) -> Path:
     try:
         if path is None:
-            return RunFolder(_first_free(Path("runs"), title))
-        if path.exists():
-            _clear(path, force=force)
+            return _first_free(Path("runs"), title)
+        if os.path.lexists(path):
+            _check_replaceable(RunFolder(path), force=force)
         path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InductorBenchError(f"cannot create {path or 'runs/'}: {error.strerror or error}") from error
-    return RunFolder(path)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise InductorBenchError(f"cannot create {path or 'runs/'}: {reason}", ANOTHER) from error
+    return path
 
 
-def _clear(path: Path, *, force: bool) -> None:
+def _check_replaceable(folder: RunFolder, *, force: bool) -> None:
+    """Whether a new run may go where something is: a folder without files, or with ``force`` an earlier run."""
+    path = folder.path
     if not path.is_dir():
-        raise UsageError(f"{path} exists and is not a folder", "choose another folder with -o")
-    if not any(path.iterdir()):
+        raise UsageError(f"{path} exists and is not a folder", ANOTHER)
+    if not any(item.name != LOCK for item in path.iterdir()):
         return
-    if not (path / RECORD).is_file() and not (path / ".work").is_dir():
-        raise UsageError(f"{path} is not empty and is not a run of inductor-bench", "choose another folder with -o")
+    reason = _why_not_a_run(folder)
+    if reason:
+        raise UsageError(f"{path} is not empty and is not a run of inductor-bench: {reason}", ANOTHER)
     if not force:
         raise UsageError(f"{path} holds an earlier run", "replace it with --force, or choose another folder with -o")
-    for item in path.iterdir():
-        shutil.rmtree(item) if item.is_dir() and not item.is_symlink() else item.unlink()
+
+
+def _why_not_a_run(folder: RunFolder) -> str:
+    """Why a folder may hold somebody's other files; empty for one that holds a run and is meant for it."""
+    real = folder.path.resolve()
+    if real in (Path.home(), Path.cwd(), *Path.cwd().parents):
+        return "it is the home folder, or the current folder or above it"
+    if folder.path.is_symlink():
+        return f"it is a symbolic link to {real}"
+    for name in ("batch.json", ".git"):
+        if os.path.lexists(real / name):
+            return f"it holds {name}"
+    try:
+        folder.load()
+    except InductorBenchError as error:
+        return error.message
+    return ""
+
+
+def remove_run(folder: RunFolder) -> None:
+    """Removes a run's own files and its scratch. What else lies in its folders stays, edited kernel files too.
+
+    Raises:
+        InductorBenchError: a file cannot be removed.
+    """
+    try:
+        for path in _own_files(folder):
+            path.unlink(missing_ok=True)
+        for name in filter(None, OWN_FILES):
+            _remove_empty(folder.path / name)
+        if folder.work.is_symlink():
+            folder.work.unlink()
+        shutil.rmtree(folder.work, ignore_errors=True)
+        _remove_empty(folder.path)
+    except OSError as error:
+        raise InductorBenchError(f"cannot remove {folder.path}: {error.strerror or error}", ANOTHER) from error
+
+
+def _own_files(folder: RunFolder) -> Iterator[Path]:
+    for name, patterns in OWN_FILES.items():
+        place = folder.path / name
+        if place.is_symlink():
+            yield place
+        elif place.is_dir():
+            for pattern in patterns:
+                yield from _files(place.glob(pattern))
+                yield from _files(place.glob(f".{pattern}.????????"))  # what was being written when it was killed
+    if not folder.kernels.is_symlink():
+        yield from _own_kernels(folder.kernels)
+
+
+def _own_kernels(kernels: Path) -> Iterator[Path]:
+    for row in rows_in(kernels):
+        if not is_edited(row, kernels):
+            yield from _files(kernels / name for name in (row.file, row.values) if name)
+    yield from _files([kernels / INDEX])
+
+
+def _files(paths: Iterable[Path]) -> Iterator[Path]:
+    return (path for path in list(paths) if path.is_symlink() or path.is_file())
+
+
+def _remove_empty(path: Path) -> None:
+    with contextlib.suppress(OSError):  # it holds something that is not ours, or is not there
+        path.rmdir()
 
 
 def _first_free(parent: Path, title: str) -> Path:

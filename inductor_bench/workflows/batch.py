@@ -16,11 +16,13 @@ from ..errors import InductorBenchError, UsageError
 from ..launch.cores import usable_cores
 from ..launch.jobs import CPU, Executor
 from ..launch.local import LocalExecutor
+from ..launch.process import end_marked, tool_mark
 from ..launch.ray_executor import RayExecutor
 from ..records.batch import FAILED, FINISHED, MEASURED, SKIPPED, WAITING, Batch, BatchModel, ModelRequest
 from ..records.corpus import CorpusModel
 from ..store.batch import FORMAT, BatchFolder
 from ..store.digest import read_digest
+from ..store.files import own_folder
 from ..store.schema import NewerFormatError
 from .batch_attempt import plain_request
 from .batch_devices import find_devices, find_jobs_at_once
@@ -104,7 +106,8 @@ def run_batch(options: BatchOptions, progress: Progress) -> BatchOutcome:
     folder = BatchFolder(options.output or default_folder(options))
     with closing(_find_executor(options, requests, progress)) as executor:
         _check_folder(folder, options)
-        with folder.locked() as lock:
+        with folder.locked(tool_mark()) as lock:
+            end_marked(lock.left)
             state = BatchState(
                 _open(folder, options, requests),
                 folder,
@@ -116,8 +119,9 @@ def run_batch(options: BatchOptions, progress: Progress) -> BatchOutcome:
                 progress=progress,
             )
             folder.save(state.batch)
-            folder.work.mkdir(exist_ok=True)
-            executor.settle(folder.work, (lock,))
+            for own in (folder.work, folder.models, folder.logs):
+                own_folder(own)
+            executor.settle(folder.work, (lock.descriptor,))
             try:
                 state.run(executor)
             except KeyboardInterrupt as stop:

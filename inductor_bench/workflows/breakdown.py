@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 import shlex
-import shutil
 import sys
 import uuid
 from collections.abc import Mapping
@@ -14,13 +13,16 @@ from pathlib import Path
 
 from .. import __version__
 from ..errors import InductorBenchError
+from ..launch.process import end_marked, tool_mark
 from ..launch.worker import WorkerPool, default_python
 from ..records.run import Capture, Environment, Failure, Request, Run
 from ..report.folder import write_report
 from ..source.labels import ModuleLabel, label_modules
 from ..store.device_turn import DeviceTurn
-from ..store.evidence import save_costs
-from ..store.folder import RunFolder, create_run_folder
+from ..store.evidence import checked, save_costs
+from ..store.files import own_folder
+from ..store.folder import RunFolder, new_run_folder
+from ..store.lock import locked
 from ..store.schema import FORMAT
 from .capture import DEFAULT_BATCH_SIZE, CapturedProgram, FoundModule, capture_environment, capture_program
 from .extract import extract_run
@@ -40,6 +42,8 @@ from .run_retunes import STAGE as RETUNE
 from .run_retunes import retune_run
 from .survey import take_survey
 from .targets import COMPILED_HERE, MODEL_SOURCES, PROGRAMS, Target, find_listed_modules, resolve_target
+
+UNFINISHED = "this run has not come to its end: it is still being measured, or was killed"
 
 Listed = tuple[tuple[FoundModule, ...], tuple[str, ...]]
 """Modules that a target names, and the paths of those that are gone."""
@@ -66,8 +70,9 @@ def run_breakdown(options: BreakdownOptions, progress: Progress) -> BreakdownOut
     if target.kind == "run":
         return _again(target, options, progress)
     listed = None if target.kind in PROGRAMS else find_listed_modules(target)
-    folder = create_run_folder(options.output, _folder_title(target, options), force=options.force)
-    try:
+    title = _folder_title(target, options)
+    with new_run_folder(options.output, title, force=options.force, mark=tool_mark()) as (folder, left):
+        end_marked(left)
         breakdown = _Breakdown(options, target, listed, folder, progress)
         try:
             breakdown.measure()
@@ -75,10 +80,8 @@ def run_breakdown(options: BreakdownOptions, progress: Progress) -> BreakdownOut
             breakdown.interrupted()
             raise KeyboardInterrupt(f"interrupted; what was measured until then is in {folder.path}") from stop
         finally:
-            breakdown.save()
+            breakdown.conclude()
         return _report(breakdown.run, folder, options)
-    finally:
-        shutil.rmtree(folder.work, ignore_errors=True)
 
 
 def _report(run: Run, folder: RunFolder, options: BreakdownOptions) -> BreakdownOutcome:
@@ -92,14 +95,16 @@ def _report(run: Run, folder: RunFolder, options: BreakdownOptions) -> Breakdown
 
 def _again(target: Target, options: BreakdownOptions, progress: Progress) -> BreakdownOutcome:
     folder = RunFolder(target.paths[0])
-    progress.stage(f"analysing {folder.path} again")
-    run = reanalyse_run(folder)
-    folder.save(run)
-    try:
-        run = retune_run(run, folder, options, progress, folder.save)
-    except KeyboardInterrupt as stop:
-        raise KeyboardInterrupt(f"interrupted; what was retuned until then is in {folder.path}") from stop
-    return _report(run, folder, options)
+    with locked(folder.path, tool_mark()) as lock:
+        end_marked(lock.left)
+        progress.stage(f"analysing {folder.path} again")
+        run = reanalyse_run(folder)
+        folder.save(run)
+        try:
+            run = retune_run(run, folder, options, progress, folder.save)
+        except KeyboardInterrupt as stop:
+            raise KeyboardInterrupt(f"interrupted; what was retuned until then is in {folder.path}") from stop
+        return _report(run, folder, options)
 
 
 class _Breakdown:
@@ -115,7 +120,7 @@ class _Breakdown:
         self._progress = progress
         self._python = options.python or default_python()
         self._stage = "capture"
-        folder.work.mkdir(exist_ok=True)
+        own_folder(folder.work)
         self.run = Run(
             format=FORMAT,
             tool_version=__version__,
@@ -127,8 +132,16 @@ class _Breakdown:
             request=_request(target, options),
             environment=Environment(),
         )
+        self.save()
 
     def save(self) -> None:
+        """Saves what is known so far. Until the end the record says of itself that it is not whole."""
+        rerun = f"{self.run.command} --force" if _is_command() else ""
+        unfinished = Failure(self._stage, "unfinished", UNFINISHED, rerun)
+        self._folder.save(replace(self.run, failures=(*self.run.failures, unfinished)))
+
+    def conclude(self) -> None:
+        """Saves the record as it is at the end."""
         self._folder.save(self.run)
 
     def interrupted(self) -> None:
@@ -203,13 +216,13 @@ class _Breakdown:
             if profiled.failure is not None:
                 self._fail(profiled.failure)
             attributed = attribute_module(profiled)
+            record = describe_module(attributed, self._folder, {}) if attributed else describe_unprofiled(profiled)
+            rows = [checked(record)] if record is not None else []
         except InductorBenchError as error:
             self._fail(Failure("profile", "invalid", error.message, error.hint, subject=label.label))
             return []
-        record = describe_module(attributed, self._folder, {}) if attributed else describe_unprofiled(profiled)
-        if record is not None:
-            self.run = replace(self.run, modules=(*self.run.modules, record))
-            self.save()
+        self.run = replace(self.run, modules=(*self.run.modules, *rows))
+        self.save()
         return [attributed] if attributed else []
 
     def _conclude(self, pool: WorkerPool, attributed: list[AttributedModule]) -> None:
@@ -239,7 +252,7 @@ class _Breakdown:
         """Fills ``RUN/kernels`` and names each kernel's file in the record."""
         self._progress.stage("writing the kernels as files")
         try:
-            extracted = extract_run(self._folder, self._options.values)
+            extracted = extract_run(self._folder, self._options.values, in_making=True)
         except InductorBenchError as error:
             self._fail(Failure("extract", "invalid", error.message, error.hint))
             return

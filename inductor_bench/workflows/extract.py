@@ -10,17 +10,20 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ..errors import InductorBenchError, UsageError
+from ..launch.process import end_marked, tool_mark
 from ..records.category import Category
+from ..records.extraction import ExtractedKernel
 from ..records.run import Environment, Failure, ModuleRecord, Run
 from ..source.labels import label_modules
 from ..source.module import read_module
 from ..source.static_launches import read_static_launches
 from ..store import codec
-from ..store.files import write_json
-from ..store.folder import RunFolder
+from ..store.files import own_folder, write_json
+from ..store.folder import ANOTHER, RunFolder
+from ..store.kernel_index import INDEX, is_edited, rows_in
+from ..store.lock import LOCK, locked
 from .capture import FoundModule
 from .kernel_files import Candidate, ModuleKernels, Selection, list_candidates, write_kernels
-from .kernel_rows import INDEX, ExtractedKernel, is_edited, rows_in
 from .lost_kernels import list_lost_kernels
 from .module_runs import ModuleRuns
 from .options import DRAWN, RECORDED, VALUES_LIMIT_BYTES, BreakdownOptions
@@ -153,7 +156,8 @@ def _write(chosen: Sequence[Candidate], folder: Path) -> tuple[tuple[ExtractedKe
         KeyboardInterrupt: the user stopped it.
     """
     rows: list[ExtractedKernel] = []
-    edited = {row.file for row in rows_in(folder) if row.file is not None and is_edited(row, folder)}
+    as_written = {row.file for row in rows_in(folder) if not is_edited(row, folder)}
+    edited = {path.name for path in folder.glob("*.py")} - as_written
     stopped = None
     try:
         rows.extend(write_kernels(chosen, folder, {}, edited))
@@ -190,15 +194,17 @@ class RunExtraction:
         return replace(module, kernels=kernels)
 
 
-def extract_run(folder: RunFolder, values: str = DRAWN) -> RunExtraction:
+def extract_run(folder: RunFolder, values: str = DRAWN, *, in_making: bool = False) -> RunExtraction:
     """Writes every kernel of a RUN into its ``kernels`` folder, over what is there but for files that were edited.
+
+    ``in_making``: whether this process is measuring the run; see :func:`modules_of_run`.
 
     Raises:
         InductorBenchError: the record cannot be read.
     """
-    modules, failures = modules_of_run(folder, values)
+    modules, failures = modules_of_run(folder, values, in_making=in_making)
     chosen = _choose(modules, Selection())
-    rows, lost = _write(chosen, folder.kernels)
+    rows, lost = _write(chosen, own_folder(folder.kernels))
     files: dict[str, str] = {}
     of_calls: dict[tuple[str, int], str] = {}
     for candidate, row in zip(chosen, rows, strict=True):
@@ -215,30 +221,36 @@ def extract_run(folder: RunFolder, values: str = DRAWN) -> RunExtraction:
 
 @contextlib.contextmanager
 def _output_folder(path: Path | None) -> Iterator[Path | None]:
-    """The folder to write, empty and writable. One that is new and stays empty goes again.
+    """The folder to write, empty, writable and ours alone. One that is new and stays empty goes again.
 
     Raises:
-        UsageError: something is there.
+        UsageError: something is there, or another command writes it.
         InductorBenchError: it cannot be made or written.
     """
     if path is None:
         yield None
         return
-    another = "choose another folder with -o"
     try:
         new = not path.exists()
-        if not new and (not path.is_dir() or any(path.iterdir())):
-            raise UsageError(f"{path} exists and is not an empty folder", another)
+        _check_empty(path)
         path.mkdir(parents=True, exist_ok=True)
-        tempfile.TemporaryFile(dir=path).close()
-    except OSError as error:
-        raise InductorBenchError(f"cannot create {path}: {error.strerror or error}", another) from error
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise InductorBenchError(f"cannot create {path}: {reason}", ANOTHER) from error
     try:
-        yield path
+        with locked(path, tool_mark()) as lock:
+            end_marked(lock.left)
+            _check_empty(path)
+            yield path
     finally:
         if new:
             with contextlib.suppress(OSError):  # something was written
                 path.rmdir()
+
+
+def _check_empty(path: Path) -> None:
+    if path.exists() and (not path.is_dir() or any(item.name != LOCK for item in path.iterdir())):
+        raise UsageError(f"{path} exists and is not an empty folder", ANOTHER)
 
 
 def _choose(modules: Sequence[ModuleKernels], selection: Selection) -> list[Candidate]:

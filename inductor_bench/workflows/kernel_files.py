@@ -13,6 +13,8 @@ from ..analysis.classification import classify_operator
 from ..analysis.kernel_bytes import touched_bytes
 from ..errors import InductorBenchError
 from ..records.category import Category
+from ..records.details import CompiledKernel
+from ..records.extraction import ExtractedKernel
 from ..records.launch import Launch
 from ..records.run import Environment, Kernel
 from ..records.source import CallSite, KernelDefinition, ModuleSource, SourceLine
@@ -21,7 +23,6 @@ from ..source.standalone import StandaloneHeader, file_name, file_text
 from ..store import codec
 from ..store.files import sha256_of_text, write_text
 from ..trace.alignment import align_calls
-from .kernel_rows import ExtractedKernel
 from .recorded_values import SUFFIX, ModuleValues, RecordedValues, drawn_note
 
 UNSEEN = "it was not launched in the run that was watched"
@@ -44,7 +45,7 @@ class ModuleKernels:
     source: ModuleSource
     launches: tuple[Launch, ...]
     references: Sequence[Mapping[str, Any]] = ()
-    compiled: Mapping[str, Any] = field(default_factory=dict)
+    compiled: Mapping[str, CompiledKernel] = field(default_factory=dict)
     source_lines: Mapping[str, Sequence[SourceLine]] = field(default_factory=dict)
     call_times: Mapping[int, float] = field(default_factory=dict)
     library_calls: Mapping[str, Mapping[int, float]] = field(default_factory=dict)
@@ -215,7 +216,7 @@ def _kernel_candidate(
     recorded = _recorded(module, index)
     compiled = module.compiled.get(kernel.name)
     if compiled:
-        recorded["config"] = compiled["config"]
+        recorded["config"] = compiled.config
     elif measured is not None and measured.config:
         recorded["config"] = measured.config
     return _with_values(module, Candidate(header, module.launches[index], kernel, recorded))

@@ -6,10 +6,9 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean, median
-from typing import Any
 
 from .. import units
-from ..analysis.census import CompiledKernel, Evidence, steady_iterations, take_census, total_categories
+from ..analysis.census import Evidence, steady_iterations, take_census, total_categories
 from ..analysis.kernel_bytes import touched_bytes
 from ..analysis.parts import find_parts
 from ..errors import InductorBenchError
@@ -20,7 +19,6 @@ from ..records.run import Environment, IdleTime, Kernel, ModuleRecord
 from ..records.source import ModuleSource
 from ..records.trace import DeviceEvent, Gaps, Iteration, Trace
 from ..source.identity import operator_id
-from ..store.codec import decode
 from ..store.folder import RunFolder
 from ..trace.attribution import attribute_activities
 from ..trace.intervals import busy_time, gaps, gaps_between, union_length
@@ -66,7 +64,7 @@ def attribute_module(profiled: ProfiledModule) -> AttributedModule | None:
     if profiled.trace is None:
         return None
     trace = read_trace(profiled.trace)
-    iterations = split_iterations(trace, expected=profiled.details.get("iterations"))
+    iterations = split_iterations(trace, expected=profiled.details.iterations)
     activities = attribute_activities(trace, iterations, profiled.source)
     if not activities:
         raise InductorBenchError(
@@ -98,7 +96,7 @@ def describe_module(attributed: AttributedModule, folder: RunFolder, costs: Cost
     """The module's record: times, idle time, categories and kernels. Shares of peak follow once peaks are known."""
     profiled, source = attributed.profiled, attributed.profiled.source
     details = profiled.details
-    samples = tuple(details.get("wall_samples_s", ()))
+    samples = details.wall_samples_s
     wall = median(samples) if samples else None
     busy = fmean(_busy_time(attributed, index) for index in attributed.steady)
     kernels = take_census(
@@ -107,7 +105,7 @@ def describe_module(attributed: AttributedModule, folder: RunFolder, costs: Cost
     # Profiled kernels can take longer than the whole unprofiled run; a share of it above 1 would mean nothing.
     whole = max(wall, busy) if wall is not None else None
     kernels = tuple(_finish(kernel, profiled, whole) for kernel in kernels)
-    graph = details.get("graph_samples_s")
+    graph = details.graph_samples_s
     return ModuleRecord(
         label=profiled.label.label,
         slug=profiled.label.slug,
@@ -127,10 +125,10 @@ def describe_module(attributed: AttributedModule, folder: RunFolder, costs: Cost
         busy_share=min(1.0, busy / wall) if wall else None,
         idle=_idle_time(attributed, wall, busy),
         launches=sum(kernel.calls for kernel in kernels),
-        peak_memory_bytes=details.get("peak_memory_bytes"),
+        peak_memory_bytes=details.peak_memory_bytes,
         iterations=len(attributed.iterations),
         steady_iterations=attributed.steady,
-        threads=details.get("threads") if source.device == "cpu" else None,
+        threads=details.threads if source.device == "cpu" else None,
         tf32=bool(profiled.module.observed("tf32")),
         categories=total_categories(kernels, whole),
         kernels=kernels,
@@ -142,7 +140,7 @@ def describe_module(attributed: AttributedModule, folder: RunFolder, costs: Cost
 
 def describe_unprofiled(profiled: ProfiledModule) -> ModuleRecord | None:
     """What is left of a module whose profile failed half-way: its wall time, if that far it came."""
-    samples = tuple(profiled.details.get("wall_samples_s", ()))
+    samples = profiled.details.wall_samples_s
     if not samples:
         return None
     return ModuleRecord(
@@ -154,7 +152,7 @@ def describe_unprofiled(profiled: ProfiledModule) -> ModuleRecord | None:
         method=profiled.method,
         wall_time_s=median(samples),
         wall_samples_s=samples,
-        peak_memory_bytes=profiled.details.get("peak_memory_bytes"),
+        peak_memory_bytes=profiled.details.peak_memory_bytes,
         notes=("only the wall time was measured: the profile failed",),
     )
 
@@ -178,22 +176,17 @@ def _evidence(attributed: AttributedModule, costs: Costs) -> Evidence:
     code = profiled.module.code
     return Evidence(
         costs={(call.name, call.arguments): cost for call, cost in costs.items()},
-        kernel_bytes=_kernel_bytes(profiled.source, profiled.details.get("launches", ())),
-        compiled={name: _compiled(found) for name, found in profiled.details.get("compiled", {}).items()},
+        kernel_bytes=_kernel_bytes(profiled.source, profiled.details.launches),
+        compiled=profiled.details.compiled,
         source_lines=code.stack_traces if code else {},
     )
 
 
-def _compiled(found: Mapping[str, Any]) -> CompiledKernel:
-    names = ("registers", "spills", "shared_memory_bytes")
-    return CompiledKernel(found["config"], *(found[name] for name in names))
-
-
-def _kernel_bytes(source: ModuleSource, launches: Sequence[Any]) -> dict[str, float]:
+def _kernel_bytes(source: ModuleSource, launches: Sequence[Launch]) -> dict[str, float]:
     """Bytes of one launch of each kernel that carries no count of its own, the mean over its launches."""
     kernels = {kernel.name: kernel for kernel in source.kernels if kernel.moved_bytes is None}
     sizes: dict[str, list[tuple[int, int]]] = {}
-    for launch in (decode(Launch, found) for found in launches):
+    for launch in launches:
         kernel = kernels.get(launch.kernel)
         size = touched_bytes(kernel.language, kernel.source, launch.arguments) if kernel else None
         if size is not None:
@@ -268,9 +261,9 @@ def _notes(attributed: AttributedModule, wall: float | None, busy: float) -> tup
             f"without the profiler a run took {wall / profiled:.1f} times as long as with it, so the machine was "
             f"slower then; {units.seconds(wall - profiled)} of what is shown as idle or host time need not be that"
         )
-    if attributed.trace.truncated or attributed.profiled.details.get("truncated"):
+    if attributed.trace.truncated or attributed.profiled.details.truncated:
         notes.append("the trace is truncated; what was whole is counted")
-    error = attributed.profiled.details.get("graph_error")
+    error = attributed.profiled.details.graph_error
     if error:
         notes.append(f"cannot be captured as one CUDA graph: {error}")
     return tuple(notes)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ..launch.worker import WorkerPool, default_python
-from ..records.launch import Launch
+from ..records.details import Details
 from ..records.run import Environment, Failure
 from ..records.source import ModuleSource
 from ..source.labels import ModuleLabel, label_modules
@@ -50,12 +50,12 @@ class ModuleRuns:
         answer = self._pool.call("launches", job, name=label.slug, log=self._work / f"{label.slug}.log")
         if answer.result is None:
             return kernels, _not_run(label, answer.failure or Failure("launches", "exit", "it gave no answer"))
-        details = answer.result
+        details = codec.decode(Details, answer.result)
         watched = replace(
             kernels,
-            launches=tuple(codec.decode(Launch, launch) for launch in details["launches"]),
-            references=details.get("references", ()),
-            compiled=details["compiled"],
+            launches=details.launches,
+            references=details.references,
+            compiled=details.compiled,
             watched=True,
         )
         return watched, f"{label.label}: {answer.failure.message}" if answer.failure else ""
@@ -85,7 +85,7 @@ class ModuleRuns:
         labels = label_modules([(module.text, module.code) for module in found])
         for module, label, kernels in zip(found, labels, modules, strict=True):
             wanted = [one.launch for one in chosen if one.launch and one.header.module == kernels.label]
-            details: dict[str, Any] = {}
+            details = Details()
             if kernels.watched and wanted:
                 self._progress.stage(f"recording values of {label.label}")
                 job = self._job(module, label) | {
@@ -94,7 +94,7 @@ class ModuleRuns:
                 }
                 name = f"{label.slug}.values"
                 answer = self._pool.call("values", job, name=name, log=self._work / f"{name}.log")
-                details = answer.result or {}
+                details = codec.decode(Details, answer.result or {})
                 lost = values_failure(details, label.label) or answer.failure
                 failures += [lost] if lost else []
             recorded.append(replace(kernels, values=read_values(details, folder / label.slug)))

@@ -9,10 +9,12 @@ from typing import Any
 
 from ..errors import InductorBenchError
 from ..launch.worker import WorkerPool
+from ..records.details import Details
 from ..records.run import Failure
 from ..records.source import ModuleSource
 from ..source.labels import ModuleLabel
 from ..source.module import read_module
+from ..store.codec import decode
 from ..store.evidence import save_code, save_details
 from ..store.files import write_text
 from ..store.folder import RunFolder
@@ -30,9 +32,8 @@ REPEAT_RANGE = (5, 50)
 class ProfiledModule:
     """A module and what was measured of it: the input of the analysis.
 
-    ``details`` is what the measuring process knew: ``wall_samples_s``, ``peak_memory_bytes``, ``iterations``,
-    ``threads``, ``compiled``, ``launches``, ``graph_samples_s`` or ``graph_error``, and the ``switches`` of the
-    program, empty where it was not watched; nothing for a trace from elsewhere.
+    ``details`` is what the measuring process knew, with the ``switches`` of the program, empty where it was not
+    watched; nothing for a trace from elsewhere.
     """
 
     module: FoundModule
@@ -42,7 +43,7 @@ class ProfiledModule:
     reason: str
     trace: Path | None
     log: Path | None
-    details: dict[str, Any] = field(default_factory=dict)
+    details: Details = field(default_factory=Details)
     failure: Failure | None = None
 
 
@@ -89,8 +90,7 @@ class Profiling:
         reason = f"recorded elsewhere: {trace.name}"
         if not stored.truncated:
             return ProfiledModule(module, label, source, "trace", reason, path, None)
-        details = {"truncated": True}
-        save_details(self._folder, label.slug, details)
+        details = self._keep_details(label, {"truncated": True})
         failure = Failure(
             "trace",
             "truncated",
@@ -104,13 +104,11 @@ class Profiling:
         self, module: FoundModule, label: ModuleLabel, source: ModuleSource, seen: dict[str, Any]
     ) -> ProfiledModule:
         stem = Path(seen["stem"])
-        details = (
-            seen["live"] | {"switches": seen.get("switches", {})} | self._live_references(module, label, source, seen)
-        )
+        references = self._live_references(module, label, source, seen)
+        details = self._keep_details(label, seen["live"] | {"switches": seen.get("switches", {})} | references)
         failure = values_failure(details, label.label)
         stored = self._store_trace(stem.with_suffix(".trace.json"), label, details)
         log = self._keep_text(stem.with_suffix(".p.txt"), label)
-        save_details(self._folder, label.slug, details)
         return ProfiledModule(module, label, source, "live", seen["live_reason"], stored, log, details, failure)
 
     def _live_references(
@@ -157,12 +155,10 @@ class Profiling:
         }
         self._progress.stage(f"profiling {label.label} with -p")
         answer = self._pool.call("profile", job, name=label.slug, log=self._folder.logs / f"{label.slug}.log")
-        details = answer.result or {}
-        if details:
-            details["switches"] = module.observed("switches") or {}
-        stored = self._store_trace(trace, label, details) if details and trace.is_file() else None
-        if details:
-            save_details(self._folder, label.slug, details)
+        details, stored = Details(), None
+        if answer.result:
+            details = self._keep_details(label, answer.result | {"switches": module.observed("switches") or {}})
+            stored = self._store_trace(trace, label, details) if trace.is_file() else None
         return ProfiledModule(
             module,
             label,
@@ -181,19 +177,23 @@ class Profiling:
         folder = values_work(self._folder) / label.slug
         return {"folder": str(folder.resolve()), "limit_bytes": self._values_limit_bytes}
 
-    def _harness_note(self, module: FoundModule, details: dict[str, Any]) -> str:
+    def _harness_note(self, module: FoundModule, details: Details) -> str:
         error = module.observed("live_error")
         reason = module.observed("live_reason")
         if error:
             return f"a live profile was wanted ({reason}) but failed: {error}"
-        if details.get("marked"):
+        if details.marked:
             return "compiled without marks for the profiler, so C++ kernels are timed from Python, about 1 µs longer"
         return ""
 
-    def _store_trace(self, trace: Path, label: ModuleLabel, details: dict[str, Any]) -> Path:
+    def _store_trace(self, trace: Path, label: ModuleLabel, details: Details) -> Path:
         path = self._trace_path(label)
-        store_trace(trace, path, iterations=details["iterations"])
+        store_trace(trace, path, iterations=details.iterations)
         return path
+
+    def _keep_details(self, label: ModuleLabel, said: dict[str, Any]) -> Details:
+        save_details(self._folder, label.slug, said)
+        return decode(Details, said)
 
     def _trace_path(self, label: ModuleLabel) -> Path:
         self._folder.traces.mkdir(exist_ok=True)

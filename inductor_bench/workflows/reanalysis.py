@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
 from ..errors import InductorBenchError
-from ..records.run import Failure, ModuleRecord, Run
+from ..records.run import Failure, Kernel, ModuleRecord, Run
 from ..source.labels import ModuleLabel
 from ..source.module import read_module
-from ..store.evidence import load_code, load_costs, load_details
+from ..store.evidence import checked, load_code, load_costs, load_details, load_module
 from ..store.folder import RunFolder
 from .capture import FoundModule
 from .module_analysis import AttributedModule, Costs, attribute_module, describe_module
@@ -21,12 +22,16 @@ def reanalyse_run(folder: RunFolder) -> Run:
     """The run's record, made again by this version of the analysis.
 
     Raises:
-        InductorBenchError: the record cannot be read. A module whose files are gone keeps its old row, and a
-            failure says so.
+        InductorBenchError: the record cannot be read. A module whose files are gone or damaged, so that it would be
+            known worse, keeps its old row, and a failure says so.
     """
     run = folder.load()
-    costs = load_costs(folder)
     modules, failures = [], [failure for failure in run.failures if failure.stage != "analysis"]
+    costs: Costs = {}
+    try:
+        costs = load_costs(folder)
+    except InductorBenchError as error:
+        failures.append(Failure("analysis", "invalid", error.message, error.hint, subject="costs of library calls"))
     for old in run.modules:
         try:
             modules.append(_reanalyse_module(folder, old, costs))
@@ -43,7 +48,31 @@ def _reanalyse_module(folder: RunFolder, old: ModuleRecord, costs: Costs) -> Mod
     found = describe_module(attributed, folder, costs)
     files = {kernel.kernel_id: kernel.file for kernel in old.kernels}  # of their own, where they were written out
     kernels = tuple(replace(kernel, file=files.get(kernel.kernel_id, kernel.file)) for kernel in found.kernels)
-    return replace(found, program_calls=old.program_calls, kernels=kernels)
+    new = checked(replace(found, program_calls=old.program_calls, kernels=kernels))
+    lost = [name for name, known in KNOWN.items() if known(new) < known(old)]
+    if lost:
+        raise InductorBenchError(
+            f"{old.label} would lose what its record knows: {', '.join(lost)}",
+            f"the row is kept as it was; put back what is missing in {folder.traces} and {folder.modules}",
+        )
+    return new
+
+
+def _count(get: Callable[[Kernel], object]) -> Callable[[ModuleRecord], int]:
+    return lambda module: sum(get(kernel) not in (None, ()) for kernel in module.kernels)
+
+
+KNOWN: Mapping[str, Callable[[ModuleRecord], int]] = {
+    "wall times": lambda module: len(module.wall_samples_s),
+    "peak memory": lambda module: module.peak_memory_bytes is not None,
+    "the time as one CUDA graph": lambda module: module.graph_time_s is not None,
+    "kernels": lambda module: len(module.kernels),
+    "source lines": _count(lambda kernel: kernel.source_lines),
+    "FLOPs": _count(lambda kernel: kernel.flops),
+    "moved bytes": _count(lambda kernel: kernel.moved_bytes),
+    "registers": _count(lambda kernel: kernel.registers),
+}
+"""What a row is worse without: a count of each."""
 
 
 def attribute_again(folder: RunFolder, old: ModuleRecord) -> AttributedModule | None:
@@ -54,14 +83,9 @@ def attribute_again(folder: RunFolder, old: ModuleRecord) -> AttributedModule | 
     """
     if old.trace is None:
         return None
-    text_file = folder.modules / f"{old.slug}.py"
-    trace = folder.path / old.trace
-    for needed in (text_file, trace):
-        if not needed.is_file():
-            raise InductorBenchError(f"{needed} is gone", "the row is kept as it was")
-    text = text_file.read_text(encoding="utf-8")
+    text, trace = load_module(folder, old.slug), folder.file(old.trace)
     profiled = ProfiledModule(
-        module=FoundModule(Path(old.source_path or text_file), text, load_code(folder, old.slug, text)),
+        module=FoundModule(Path(old.source_path or f"{old.slug}.py"), text, load_code(folder, old.slug, text)),
         label=ModuleLabel(old.label, old.slug),
         source=read_module(text),
         method=old.method,

@@ -11,10 +11,10 @@ from typing import Any
 
 from .. import units
 from ..errors import InductorBenchError
+from ..records.details import Details
 from ..records.launch import Launch
 from ..records.run import Failure
 from ..source.identity import launch_key
-from ..store import codec
 from ..store.files import copy_file
 from ..store.folder import RunFolder
 
@@ -37,9 +37,9 @@ class RecordedValues:
         """Puts the file where a kernel's standalone file expects it.
 
         Raises:
-            InductorBenchError: the file is gone, or the disk is full.
+            InductorBenchError: the file is gone or a link, or the disk is full.
         """
-        if not self.path.is_file():
+        if self.path.is_symlink() or not self.path.is_file():
             raise InductorBenchError(f"its recorded values are gone: {self.path}")
         if self.movable:
             with contextlib.suppress(OSError):
@@ -81,13 +81,13 @@ class ModuleValues:
         return RecordedValues(found, self.references.get(key, {}), self.folder / file, movable=self.names is None)
 
 
-def read_values(details: Mapping[str, Any], folder: Path, names: Mapping[str, str] | None = None) -> ModuleValues:
+def read_values(details: Details, folder: Path, names: Mapping[str, str] | None = None) -> ModuleValues:
     """The recorded values that a worker told of: its ``recorded`` and ``recorded_references``."""
-    launches = [codec.decode(Launch, launch) for launch in details.get("recorded", ())]
-    keys = [launch_key(launch) for launch in launches]
+    recorded = details.recorded or ()
+    keys = [launch_key(launch) for launch in recorded]
     return ModuleValues(
-        dict(zip(keys, launches, strict=True)),
-        dict(zip(keys, details.get("recorded_references", ()), strict=False)),
+        dict(zip(keys, recorded, strict=True)),
+        dict(zip(keys, details.recorded_references, strict=False)),
         folder,
         names,
     )
@@ -98,10 +98,10 @@ def values_work(folder: RunFolder) -> Path:
     return folder.work / "values"
 
 
-def values_failure(details: Mapping[str, Any], subject: str) -> Failure | None:
+def values_failure(details: Details, subject: str) -> Failure | None:
     """Why the recording stopped half-way, if it did."""
-    error = details.get("values_error")
-    return Failure("values", "write", error["message"], error["hint"], subject=subject) if error else None
+    error = details.values_error
+    return Failure("values", "write", error.message, error.hint, subject=subject) if error else None
 
 
 def drawn_note(launch: Launch) -> str:

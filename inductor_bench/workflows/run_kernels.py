@@ -6,21 +6,18 @@ import shlex
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 from ..errors import InductorBenchError, UsageError
-from ..records.launch import Launch
+from ..records.details import Details
 from ..records.run import Failure, ModuleRecord, Run
 from ..records.source import ModuleSource
 from ..source.labels import ModuleLabel
 from ..source.module import read_module
 from ..source.static_launches import read_static_launches
-from ..store import codec
-from ..store.evidence import load_code, load_details
+from ..store.evidence import load_code, load_details, load_module
 from ..store.folder import RunFolder
-from .capture import read_module_text
+from ..store.kernel_index import INDEX, read_index
 from .kernel_files import ModuleKernels
-from .kernel_rows import INDEX, read_index
 from .options import RECORDED
 from .reanalysis import attribute_again
 from .recorded_values import ModuleValues, read_values, values_work
@@ -29,18 +26,28 @@ DAMAGED = "the RUN is damaged; take it from a copy, or measure again"
 WITHOUT_TIMES = "the files are written; the times of library calls are not known without it"
 
 
-def modules_of_run(folder: RunFolder, values: str) -> tuple[list[ModuleKernels], tuple[Failure, ...]]:
+def modules_of_run(
+    folder: RunFolder, values: str, *, in_making: bool = False
+) -> tuple[list[ModuleKernels], tuple[Failure, ...]]:
     """The modules of a RUN with their kernels, and why others cannot be read.
+
+    Args:
+        folder: of the run.
+        values: ``recorded`` for the values that its kernels really read.
+        in_making: whether this process is measuring the run, so that its recorded values lie in its scratch folder and
+            may be moved. What somebody else left there is never touched.
 
     Raises:
         InductorBenchError: the record cannot be read.
     """
     run = folder.load()
-    kept = _kept_values(folder, run) if values == RECORDED else None
+    kept = None
+    if values == RECORDED:
+        kept = {} if in_making else _kept_values(folder, run)
     modules, failures = [], []
     for record in run.modules:
         try:
-            module = _module_of_run(folder, run, record, kept)
+            module = _module_of_run(folder, run, record, kept, in_making)
         except InductorBenchError as error:
             message = f"{record.label}: {error.message}"
             failures.append(Failure("extract", "invalid", message, error.hint or DAMAGED, subject=record.label))
@@ -54,12 +61,9 @@ def modules_of_run(folder: RunFolder, values: str) -> tuple[list[ModuleKernels],
 
 
 def _module_of_run(
-    folder: RunFolder, run: Run, record: ModuleRecord, kept: Mapping[tuple[str, str], str] | None
+    folder: RunFolder, run: Run, record: ModuleRecord, kept: Mapping[tuple[str, str], str] | None, in_making: bool
 ) -> ModuleKernels:
-    text_file = folder.modules / f"{record.slug}.py"
-    text = read_module_text(text_file)
-    if text is None:
-        raise InductorBenchError(f"{text_file} is gone", "extract from the compiled module instead")
+    text = load_module(folder, record.slug)
     source = read_module(text)
     details = load_details(folder, record.slug)
     code = load_code(folder, record.slug, text)
@@ -67,7 +71,7 @@ def _module_of_run(
         module_kernels(ModuleLabel(record.label, record.slug), run, source, details, text),
         source_lines=code.stack_traces if code else {},
         measured=record.kernels,
-        values=_values_of(folder, record, details, kept) if kept is not None else None,
+        values=_values_of(folder, record, details, kept, in_making) if kept is not None else None,
     )
 
 
@@ -91,14 +95,12 @@ def _with_times(module: ModuleKernels, folder: RunFolder, record: ModuleRecord) 
 
 
 def _kept_values(folder: RunFolder, run: Run) -> dict[tuple[str, str], str]:
-    """The files of recorded values in a RUN by module and kernel; empty while the RUN is being made.
+    """The files of recorded values in a RUN by module and kernel.
 
     Raises:
         UsageError: the RUN has none.
     """
-    if values_work(folder).is_dir():
-        return {}
-    if not any("recorded" in load_details(folder, module.slug) for module in run.modules):
+    if not any(load_details(folder, module.slug).recorded is not None for module in run.modules):
         again = f"inductor-bench breakdown {shlex.quote(run.target)} --values recorded"
         raise UsageError(f"{folder.path} holds no recorded values", f"record them when it is measured: {again}")
     rows = read_index(folder.kernels) if (folder.kernels / INDEX).is_file() else ()
@@ -106,27 +108,24 @@ def _kept_values(folder: RunFolder, run: Run) -> dict[tuple[str, str], str]:
 
 
 def _values_of(
-    folder: RunFolder, record: ModuleRecord, details: dict[str, Any], kept: Mapping[tuple[str, str], str]
+    folder: RunFolder, record: ModuleRecord, details: Details, kept: Mapping[tuple[str, str], str], in_making: bool
 ) -> ModuleValues:
-    if values_work(folder).is_dir():
+    if in_making:
         return read_values(details, values_work(folder) / record.slug)
     names = {name: file for (module, name), file in kept.items() if module == record.label}
     return read_values(details, folder.kernels, names)
 
 
-def module_kernels(
-    label: ModuleLabel, run: Run, source: ModuleSource, details: dict[str, Any], text: str
-) -> ModuleKernels:
+def module_kernels(label: ModuleLabel, run: Run, source: ModuleSource, details: Details, text: str) -> ModuleKernels:
     """A module's kernels with the launches that its measuring process saw, or those that its text tells of."""
-    launches = tuple(codec.decode(Launch, launch) for launch in details.get("launches", ()))
     return ModuleKernels(
         label=label.label,
         title=run.title,
         source=source,
-        launches=launches or read_static_launches(text, source),
-        references=details.get("references", ()) if launches else (),
-        compiled=details.get("compiled", {}),
-        switches=details.get("switches", {}),
+        launches=details.launches or read_static_launches(text, source),
+        references=details.references if details.launches else (),
+        compiled=details.compiled,
+        switches=details.switches,
         environment=run.environment,
-        watched=bool(launches),
+        watched=bool(details.launches),
     )

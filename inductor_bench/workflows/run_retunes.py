@@ -8,16 +8,17 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from ..errors import InductorBenchError
+from ..records.extraction import ExtractedKernel
 from ..records.failure import ELSEWHERE
 from ..records.retune import EDITED, UNFINISHED, Retune, RetuneRow
 from ..records.run import Environment, Failure, Run
 from ..records.tuning import MeasuredKernel
 from ..store.device_turn import DeviceTurn
 from ..store.folder import RunFolder
+from ..store.kernel_index import is_edited, read_index, rows_in
 from .batch_devices import visible_gpus
 from .extract import extract_run
 from .kernel import run_kernel
-from .kernel_rows import ExtractedKernel, is_edited, read_index, rows_in
 from .options import DRAWN, RECORDED, BreakdownOptions, RetuneOptions
 from .progress import Progress
 from .workbench import KernelOptions
@@ -36,18 +37,14 @@ def retune_run(
 
     Args:
         run: the record; its kernels were measured.
-        folder: of the run.
+        folder: of the run, which nobody else writes meanwhile.
         options: which kernels, how, and under which interpreter; that of the run where none is named.
         progress: is told what happens.
         keep: is given the record with each further outcome; first of all with the rows that are asked for.
-
-    Raises:
-        UsageError: another command is retuning the run.
     """
     if options.retune is None or not any(module.kernels for module in run.modules):
         return run
-    with folder.held():
-        return _retune(run, folder, options, options.retune, progress, keep)
+    return _retune(run, folder, options, options.retune, progress, keep)
 
 
 def _retune(

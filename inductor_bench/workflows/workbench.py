@@ -15,12 +15,13 @@ from ..launch.cores import usable_cores
 from ..launch.diagnosis import last_error, remedy
 from ..launch.session import WorkerLostError, WorkerSession
 from ..launch.worker import WorkerPool
+from ..records.extraction import ExtractedKernel
 from ..records.run import Environment, Failure, Peaks
 from ..source.recognition import holds_triton_kernel
 from ..store import codec
+from ..store.kernel_index import is_edited, rows_in
 from .builds import BUILD_S, Builders, Job
 from .device_use import look_for_others
-from .kernel_rows import ExtractedKernel, is_edited, rows_in
 from .nsight_compute import NsightCompute
 from .progress import Progress
 

@@ -1,17 +1,12 @@
-"""What is said of each kernel that is extracted, and the index that keeps it beside the files."""
+"""What is said of each kernel that is extracted."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..errors import InductorBenchError
-from ..records.category import Category
-from ..store import codec
-from ..store.files import read_json, sha256_of_file
-
-INDEX = "kernels.json"
-"""Beside the files of an extraction: the row of each kernel."""
+from .category import Category
+from .forms import FileName
 
 
 @dataclass(frozen=True)
@@ -29,9 +24,9 @@ class ExtractedKernel:
     module: str
     calls: int
     time_s: float | None = None
-    file: str | None = None
+    file: FileName | None = None
     reason: str = ""
-    values: str | None = None
+    values: FileName | None = None
     note: str = ""
     sha256: str | None = None
 
@@ -66,30 +61,3 @@ def locate_file(row: ExtractedKernel, folder: Path) -> KernelFile:
         path=folder / row.file if row.file else None,
         values_path=folder / row.values if row.values else None,
     )
-
-
-def read_index(folder: Path) -> tuple[ExtractedKernel, ...]:
-    """The rows of the kernels whose files are in a folder.
-
-    Raises:
-        InductorBenchError: their index is missing or damaged.
-    """
-    rows = read_json(folder / INDEX)
-    if not isinstance(rows, list):
-        raise InductorBenchError(f"{folder / INDEX} is not a list of kernels")
-    return tuple(codec.decode(ExtractedKernel, row) for row in rows)
-
-
-def rows_in(folder: Path) -> tuple[ExtractedKernel, ...]:
-    """Like :func:`read_index`, and none where that cannot be read."""
-    try:
-        return read_index(folder)
-    except InductorBenchError:
-        return ()
-
-
-def is_edited(row: ExtractedKernel, folder: Path) -> bool:
-    """Whether the file of a row is there, and is not as it was written."""
-    if row.file is None or row.sha256 is None:
-        return False
-    return sha256_of_file(folder / row.file) not in (None, row.sha256)

@@ -1,0 +1,146 @@
+"""Who may write a folder: one command at a time, whichever verb it is.
+
+The lock is one of the system on a file in the folder, so that it ends with its holder, however that ends. The file
+names the holder while it runs; it is left behind only by one that was killed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import re
+import stat
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from ..errors import InductorBenchError, UsageError
+
+LOCK = ".lock"
+PATIENCE_S = 20.0
+"""How long the processes of a command that was killed may take to end."""
+
+_LONGEST = 4096
+_OWNER = re.compile(r"(\d{1,10})(?: ([0-9a-f]{32,}))?\n")
+"""A process and its mark. The file may be anybody's: a short mark would be that of others, too."""
+
+
+@dataclass(frozen=True)
+class FolderLock:
+    """A lock that is held.
+
+    Attributes:
+        descriptor: holds it; a process that inherits it holds it too.
+        left: marks the processes of a holder that was killed and may not have ended them; empty where there was none.
+    """
+
+    descriptor: int
+    left: str = ""
+
+
+@contextlib.contextmanager
+def locked(folder: Path, mark: str = "") -> Iterator[FolderLock]:
+    """Makes a folder, which must exist, this process's own for the time of the block.
+
+    Args:
+        folder: the folder that is written.
+        mark: of the processes that this one starts; kept for whoever comes after a kill.
+
+    Raises:
+        UsageError: another command writes it; the message names its process.
+        InductorBenchError: the folder cannot be written, or its file system has no locks.
+    """
+    path = folder / LOCK
+    descriptor = _take(path)
+    try:
+        owner = _read(descriptor)
+        os.truncate(descriptor, 0)
+        os.pwrite(descriptor, (f"{os.getpid()} {mark}".strip() + "\n").encode(), 0)
+        yield FolderLock(descriptor, owner.mark)
+    finally:
+        with contextlib.suppress(OSError):
+            path.unlink()
+        os.close(descriptor)
+
+
+def is_locked(folder: Path) -> bool:
+    """Whether a command writes the folder now."""
+    try:
+        with (folder / LOCK).open() as stream:
+            fcntl.flock(stream, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    return False
+
+
+@dataclass(frozen=True)
+class _Owner:
+    pid: str = ""
+    mark: str = ""
+
+    def is_alive(self) -> bool:
+        try:
+            return bool(psutil.Process(int(self.pid)).status() != psutil.STATUS_ZOMBIE)  # killed, and not yet collected
+        except psutil.AccessDenied:
+            return True
+        except (ValueError, OverflowError, psutil.Error):
+            return False
+
+
+def _take(path: Path) -> int:
+    deadline = time.monotonic() + PATIENCE_S
+    while True:
+        descriptor = _open(path)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if _is_at(descriptor, path):
+                return descriptor
+        except BlockingIOError:
+            owner = _read(descriptor)
+            if owner.is_alive() or time.monotonic() > deadline:
+                os.close(descriptor)
+                raise _refusal(path.parent, owner) from None
+        except OSError as error:
+            os.close(descriptor)
+            message = f"cannot lock {path}: {error.strerror or error}"
+            raise InductorBenchError(message, "choose a folder on another file system with -o") from error
+        os.close(descriptor)
+        time.sleep(0.1)
+
+
+def _open(path: Path) -> int:
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
+    except OSError as error:
+        message = f"cannot write {path.parent}: {error.strerror or error}"
+        raise InductorBenchError(message, "choose another folder with -o") from error
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise InductorBenchError(f"cannot write {path.parent}: {path} is not a file", "choose another folder with -o")
+    return descriptor
+
+
+def _is_at(descriptor: int, path: Path) -> bool:
+    """Whether the file that was locked is still there: its last holder took it away when it ended."""
+    try:
+        return os.path.samestat(os.fstat(descriptor), os.lstat(path))
+    except FileNotFoundError:
+        return False
+
+
+def _read(descriptor: int) -> _Owner:
+    found = _OWNER.match(os.pread(descriptor, _LONGEST, 0).decode(errors="replace"))
+    return _Owner(found[1], found[2] or "") if found else _Owner()
+
+
+def _refusal(folder: Path, owner: _Owner) -> UsageError:
+    who = f" (process {owner.pid})" if owner.pid else ""
+    return UsageError(
+        f"another inductor-bench command is writing {folder}{who}", "wait for it, or choose another folder"
+    )
