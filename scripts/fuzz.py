@@ -1,0 +1,55 @@
+"""Damaged and hostile inputs: the real command runs on each, and none may crash, hang, or touch what is not its own.
+
+Every input is drawn from ``--seed`` and its own number, so that ``--seed S --only N --keep DIR`` makes one again. Only
+what reads is run: no worker is started, and no compiled module is executed.
+
+A table comes last: each kind of input by how the command ended, then every distinct fault once. The exit code is 0 only
+if there is none.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(ROOT), str(ROOT / "scripts"), str(ROOT / "tests")]
+
+from fuzzing.campaign import Campaign, prepare, run_campaign, run_one
+from fuzzing.inputs import KINDS
+from fuzzing.table import show_one, table
+
+
+def main() -> int:
+    options = _parse()
+    prepare()
+    campaign = Campaign(options.seed, options.limit, options.keep)
+    if options.only is not None:
+        result, said = run_one(campaign, options.only)
+        print(show_one(result, said, options.seed))
+        return 1 if result.faults else 0
+    results = run_campaign(campaign, options.count, tuple(options.kind), options.jobs, _tell)
+    print(table(results, options.seed))
+    return 1 if any(result.faults for result in results) else 0
+
+
+def _tell(done: int, count: int, faulty: int) -> None:
+    if done % 500 == 0 or done == count:
+        print(f"{done} of {count} inputs, {faulty} with a fault", file=sys.stderr, flush=True)
+
+
+def _parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--count", type=int, default=1_000, help="how many inputs (default 1000)")
+    parser.add_argument("--seed", type=int, default=1, help="what they are drawn from (default 1)")
+    parser.add_argument("--jobs", type=int, default=2, help="how many at once (default 2)")
+    parser.add_argument("--kind", action="append", choices=list(KINDS), default=[], help="only inputs of this kind")
+    parser.add_argument("--only", type=int, metavar="N", help="only the input of this number, and show what it printed")
+    parser.add_argument("--keep", type=Path, metavar="DIR", help="keep the folders of inputs with a fault, or of --only")
+    parser.add_argument("--limit", type=float, default=20.0, metavar="SECONDS", help="of each command (default 20)")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

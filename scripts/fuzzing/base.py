@@ -1,0 +1,151 @@
+"""What is damaged: RUN folders, a batch, modules, traces, logs and lists, made once from the recorded files of tests."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import retune_fakes
+import run_builder
+
+from inductor_bench.records.batch import Batch, BatchModel, ModelRequest
+from inductor_bench.records.launch import Launch, Values
+from inductor_bench.records.retune import Retune
+from inductor_bench.records.run import Environment, Failure
+from inductor_bench.source.module import read_module
+from inductor_bench.source.static_launches import read_static_launches
+from inductor_bench.source.structured import read_structured_trace
+from inductor_bench.store import codec
+from inductor_bench.store.batch import BatchFolder
+from inductor_bench.store.evidence import save_code, save_details
+from inductor_bench.store.folder import RunFolder
+from inductor_bench.store.peaks import peaks_key
+
+SECRET = "what only the victim knows 7c1f2ab9"
+ENVIRONMENT = Environment(python="3.12.3", torch="2.13.0", cpu="a CPU", cpu_count=2, threads=2, platform="Linux")
+PEAKS = f"peaks/{peaks_key(ENVIRONMENT, 'cpu')}.json"
+RUNS = {
+    "cpu": ("cpu_torch2.13/forward.py.gz", "cpu_torch2.13/compiled_module_profile.json.gz", "cpu_torch2.13/structured"),
+    "gpu": (
+        "h200_torch2.11/samples/attention/module_0.py.gz",
+        "h200_torch2.11/samples/attention/trace_0.json.gz",
+        "h200_torch2.11/samples/attention/structured",
+    ),
+}
+LIST = "# models\nresnet18 128\nvit_a 8\nBertForMaskedLM,4\ntimm:convnext_tiny 2\nfile.py:factory\n./script.py --lr 0.1\n"
+YAML = """defaults:
+  training: true
+  batch_size: 8
+models:
+  - timm:resnet18
+  - target: torchvision:resnet50
+    name: second
+    batch_size: 4
+    amp: bf16
+    seed: 3
+    timeout: 600
+    arguments: [--lr, 0.1]
+  - {target: 'script.py', dynamic: false}
+"""
+
+
+def build_base(folder: Path, data: Path, run: Callable[[Sequence[str], Path], int]) -> None:
+    """Makes the folder. ``run`` is the command, in a folder; its exit code has to be 0."""
+    folder.mkdir(parents=True)
+    _make_victim(folder / "victim")
+    for name, (module, trace, structured) in RUNS.items():
+        (folder / f"{name}.py").write_bytes(gzip.decompress((data / module).read_bytes()))
+        shutil.copyfile(data / trace, folder / f"{name}.trace.json.gz")
+        shutil.copytree(data / structured, folder / f"{name}.structured")
+        _make_run(folder, name, run)
+    _make_retuned(RunFolder(folder / "retuned"))
+    _make_batch(BatchFolder(folder / "batch"))
+    (folder / "run.log").write_text("starting\nCompiled module path: cpu.py\nhello\nCompiled module path: gpu.py\n")
+    (folder / "list.txt").write_text(LIST)
+    (folder / "list.yaml").write_text(YAML)
+    peaks = {"format": 2, "peaks": codec.encode(run_builder.H200)}
+    (folder / "peaks.json").write_text(json.dumps(peaks, indent=2))
+
+
+def _make_victim(folder: Path) -> None:
+    (folder / "folder" / "deep").mkdir(parents=True)
+    names = ("secret.txt", "values.safetensors", "record.json", "folder/kernels.csv", "folder/deep/note.md")
+    for name in (*names, "folder/0.safetensors", "folder/report.html", "folder/record.json"):
+        (folder / name).write_text(f"{name}\n\n{SECRET}\n")
+
+
+def _make_run(folder: Path, name: str, run: Callable[[Sequence[str], Path], int]) -> None:
+    words = ["breakdown", f"{name}.py", "--trace", f"{name}.trace.json.gz", "-o", name, "--no-plots"]
+    _require(run(words, folder), words)
+    made = RunFolder(folder / name)
+    (record,) = made.load().modules
+    text = (folder / f"{name}.py").read_text()
+    launches = read_static_launches(text, read_module(text))
+    save_details(made, record.slug, _details(launches, made, record.slug))
+    handles = read_structured_trace(folder / f"{name}.structured").codes[0]
+    save_code(made, record.slug, handles)
+    again = ["breakdown", name, "--no-plots"]
+    _require(run(again, folder), again)
+    index = json.loads((made.kernels / "kernels.json").read_text())
+    for row in (row for row in index if row["file"]):
+        row["values"] = row["file"].replace(".py", ".safetensors")
+        (made.kernels / row["values"]).write_bytes(b"recorded values")
+    (made.kernels / "kernels.json").write_text(json.dumps(index, indent=2))
+    shutil.rmtree(made.path / "tables")
+    (loaded,) = made.load().modules
+    assert loaded.wall_time_s and loaded.peak_memory_bytes, f"the RUN {name} of the base has no wall time"
+
+
+def _require(code: int, words: Sequence[str]) -> None:
+    if code != 0:
+        raise RuntimeError(f"the undamaged command ended with {code}: inductor-bench {' '.join(words)}")
+
+
+def _details(launches: Sequence[Launch], made: RunFolder, slug: str) -> dict[str, Any]:
+    """What a process that measured the module would have known: ``recorded`` with a file for each launch."""
+    tensor = {"shape": [4, 4], "dtype": "float32", "nan": 0, "inf": 0, "mean": 0.5, "mean_square": 1.5, "elements": [1.0]}
+    references = [{"fingerprint": {"tensors": [tensor]}} for _ in launches]
+    recorded = []
+    for number, launch in enumerate(launches):
+        values = Values("recorded", file=f"{number}.safetensors")
+        recorded.append(replace(launch, storages=tuple(replace(one, values=values) for one in launch.storages)))
+    return {
+        "wall_samples_s": [0.0015 + 0.00001 * (number % 7) for number in range(20)],
+        "peak_memory_bytes": 393838592,
+        "iterations": 20,
+        "marked": False,
+        "threads": 2,
+        "compiled": {},
+        "launches": [codec.encode(launch) for launch in launches],
+        "recorded": [codec.encode(launch) for launch in recorded],
+        "switches": {"matmul_tf32": False, "cudnn_tf32": True, "cudnn_benchmark": False, "cudnn_deterministic": False},
+        "references": references,
+        "recorded_references": references,
+    }
+
+
+def _make_retuned(folder: RunFolder) -> None:
+    run = retune_fakes.make_run(folder)
+    name, kernel_id, category, graph, calls, time_s = retune_fakes.KERNELS[2]
+    file = f"kernels/{name}.py"
+    found = retune_fakes.retuned(f"{name}.py", "max")
+    folder.save(replace(run, retunes=(Retune(name, kernel_id, category, (graph,), calls, time_s, file, "max", found),)))
+
+
+def _make_batch(folder: BatchFolder) -> None:
+    rows = []
+    for line, name in enumerate(("one", "two", "bad", "missing"), 1):
+        status = {"bad": "failed", "missing": "waiting"}.get(name, "done")
+        row = BatchModel(ModelRequest(name, f"timm:{name}", line, batch_size=8), status, run=f"models/{name}")
+        failure = Failure("capture", "program", f"timm has no model {name}", "near names: bat", "a log")
+        rows.append(replace(row, failure=failure) if name == "bad" else row)
+    folder.run("one").path.mkdir(parents=True)
+    folder.run("one").save(run_builder.cpu())
+    _make_retuned(folder.run("two"))
+    command = "inductor-bench batch suite.txt"
+    folder.save(Batch(1, "0.1.0", "2025-01-01T00:00:00+00:00", command, "suite.txt", tuple(rows)))

@@ -1,0 +1,179 @@
+"""Many inputs, several at once: each is made, given to the command, looked at and removed."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import importlib
+import itertools
+import os
+import pkgutil
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from multiprocessing import get_context
+from pathlib import Path
+
+import inductor_bench
+from inductor_bench.cli.main import main
+
+from .base import build_base
+from .findings import Fault, find_faults, lost_in_record, take_state
+from .inputs import generator, make_input
+from .trial import Command, execute, read_summary
+
+DATA = Path(__file__).resolve().parent.parent.parent / "tests" / "data"
+LEFT_OUT = ("worker", "ray_", "plots", "plot_parts", "corpus_plot", "standalone_harness", "__main__")
+
+
+@dataclass(frozen=True)
+class Campaign:
+    """What all inputs have in common; ``keep`` is the folder for those that are not removed."""
+
+    seed: int
+    limit_s: float = 20.0
+    keep: Path | None = None
+    command: Command = main
+
+
+@dataclass(frozen=True)
+class Result:
+    """One input: its number and kind, the command line, how that ended, and what was wrong."""
+
+    number: int
+    kind: str
+    words: tuple[str, ...]
+    outcome: str
+    time_s: float
+    faults: tuple[Fault, ...]
+
+
+def prepare() -> None:
+    """Imports all that the verbs import late, so that no input pays for it; neither torch nor what draws."""
+    os.environ.update(dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"), "1"))
+    for found in pkgutil.walk_packages(inductor_bench.__path__, "inductor_bench."):
+        if not any(part.startswith(LEFT_OUT) for part in found.name.split(".")[1:]):
+            importlib.import_module(found.name)
+    for name in ("duckdb", "yaml", "jinja2", "rich.console", "rich.table", "concurrent.futures.process"):
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
+
+
+@contextlib.contextmanager
+def scratch() -> Iterator[Path]:
+    """A folder with the base in it, which goes in the end."""
+    folder = Path(tempfile.mkdtemp(prefix="inductor-bench-fuzz-")).resolve()
+    try:
+        build_base(folder / "base", DATA, partial(_run_undamaged, folder))
+        yield folder
+    finally:
+        remove(folder)
+
+
+def _run_undamaged(scratch: Path, words: Sequence[str], cwd: Path) -> int:
+    place = scratch / "making"
+    for name in ("tmp", "home", "cache"):
+        (place / name).mkdir(parents=True, exist_ok=True)
+    (place / "cwd").symlink_to(cwd)
+    ended = execute(place, words, 120)
+    if ended.outcome != "0":
+        print((place / "stderr").read_text())
+    shutil.rmtree(place)
+    return int(ended.outcome) if ended.outcome.isdigit() else 70
+
+
+def run_campaign(
+    campaign: Campaign,
+    count: int,
+    kinds: Sequence[str] = (),
+    jobs: int = 2,
+    told: Callable[[int, int, int], None] = lambda done, count, faulty: None,
+) -> list[Result]:
+    """Tries so many inputs of these kinds, of all where none is named.
+
+    Args:
+        told: is given how many are done, how many there are, and how many of those had a fault.
+    """
+    wanted = (number for number in itertools.count() if not kinds or generator(campaign.seed, number)[0] in kinds)
+    numbers = list(itertools.islice(wanted, count))
+    results: list[Result] = []
+    faulty = 0
+    with scratch() as folder:
+        gc.freeze()  # what children share with this process is not written to
+        with ProcessPoolExecutor(jobs, mp_context=get_context("fork")) as pool:
+            try:
+                for result in pool.map(partial(run_input, campaign, folder), numbers, chunksize=4):
+                    results.append(result)
+                    faulty += bool(result.faults)
+                    told(len(results), count, faulty)
+            except BaseException:
+                pool.shutdown(cancel_futures=True)
+                raise
+            finally:
+                gc.unfreeze()
+    return results
+
+
+def run_one(campaign: Campaign, number: int) -> tuple[Result, str]:
+    """Tries one input; returns what it printed, too."""
+    with scratch() as folder:
+        result = run_input(campaign, folder, number, hold=True)
+        place = folder / str(number)
+        said = "".join((place / name).read_text(errors="replace") for name in ("stdout", "stderr", "stack", "started"))
+        details = [path.read_text(errors="replace") for path in (place / "tmp").glob("inductor-bench-*.log")]
+        if campaign.keep is not None:
+            _keep(campaign.keep, place)
+        return result, "\n".join([said, *details])
+
+
+def run_input(campaign: Campaign, scratch: Path, number: int, hold: bool = False) -> Result:
+    """Makes an input, runs the command on it and looks at what that did; removes it unless it is to be held."""
+    place = scratch / str(number)
+    place.mkdir()
+    kind, made = make_input(campaign.seed, number, place, scratch / "base")
+    if campaign.keep is not None:
+        subprocess.run(["cp", "-a", place / "cwd", place / "input"], check=False, capture_output=True)
+    known = read_summary(place, place / made.run) if made.run else None
+    before = take_state(place)
+    ended = execute(place, made.words, campaign.limit_s, campaign.command)
+    faults = list(find_faults(place, ended, before, take_state(place), made.allowed, made.kept))
+    if known is not None and made.run:
+        faults += lost_in_record(known, read_summary_quietly(place, place / made.run))
+    if not hold:
+        if faults and campaign.keep is not None:
+            _keep(campaign.keep, place)
+        remove(place)
+    return Result(number, kind, made.words, ended.outcome, ended.time_s, tuple(dict.fromkeys(faults)))
+
+
+def read_summary_quietly(place: Path, run: Path) -> dict[str, object] | None:
+    """As :func:`read_summary`, without a trace in what the command printed."""
+    said = {name: (place / name).read_bytes() for name in ("stdout", "stderr", "stack")}
+    found = read_summary(place, run)
+    for name, content in said.items():
+        (place / name).write_bytes(content)
+    return found
+
+
+def _keep(keep: Path, place: Path) -> None:
+    keep.mkdir(parents=True, exist_ok=True)
+    target = keep / place.name
+    remove(target)
+    subprocess.run(["cp", "-a", place, target], check=False, capture_output=True)
+
+
+def remove(folder: Path) -> None:
+    """Removes a folder, also where it holds some that nobody may read."""
+    if not folder.exists():
+        return
+    for parent, names, _ in os.walk(folder):
+        for name in names:
+            path = os.path.join(parent, name)
+            if not os.path.islink(path):
+                with contextlib.suppress(OSError):
+                    os.chmod(path, 0o700)
+    shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,339 @@
+"""The kinds of input: which file of which folder is damaged, and the command line that reads it."""
+
+from __future__ import annotations
+
+import functools
+import gzip
+import json
+import random
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from .base import PEAKS
+from .damages import Document, damage_bytes, damage_text, json_values, replace_item
+from .words import command_line, question
+
+RUNS = ("cpu", "gpu")
+KEPT_BY_REPORT = ("record.json", "batch.json", "modules", "traces", "kernels", "logs", "models")
+KEPT_BY_BREAKDOWN = ("modules", "traces", "logs")
+
+
+@dataclass(frozen=True)
+class Input:
+    """A command line on a damaged input.
+
+    Attributes:
+        words: the arguments of ``inductor-bench``.
+        allowed: what the command is told to write, relative to the folder of the input.
+        kept: what of that it has to leave as it is.
+        run: a RUN whose record must not get worse.
+    """
+
+    words: tuple[str, ...]
+    allowed: tuple[str, ...] = ()
+    kept: tuple[str, ...] = ()
+    run: str | None = None
+
+
+class Desk:
+    """The folder of one input, with the generator that all is drawn from.
+
+    Attributes:
+        cwd: where the command will run.
+        hostile: paths that point at the victim, absolute and relative, and at what lies inside.
+    """
+
+    def __init__(self, place: Path, base: Path, random: random.Random) -> None:
+        self.place, self.base, self.random = place, base, random
+        self.cwd, self.victim = place / "cwd", place / "victim"
+        for name in ("cwd", "tmp", "home", "cache/peaks"):
+            (place / name).mkdir(parents=True)
+        (place / "home" / "thesis.txt").write_text("years of work\n")
+        shutil.copytree(base / "victim", self.victim, symlinks=True)
+        aims = ("secret.txt", "values.safetensors", "folder", "folder/deep", "new.txt")
+        ups = [f"{'../' * depth}victim/{aim}" for depth in range(1, 6) for aim in aims[:2]]
+        self.hostile = (*(str(self.victim / aim) for aim in aims), *ups, "../record.json", "~/thesis.txt")
+
+    def take(self, name: str, target: str | None = None) -> Path:
+        """Copies something of the base to the current folder."""
+        source, path = self.base / name, self.cwd / (target or name)
+        shutil.copytree(source, path, symlinks=True) if source.is_dir() else shutil.copyfile(source, path)
+        return path
+
+    def damage_json(self, path: Path) -> None:
+        """Mostly in its structure, else in its bytes."""
+        if self.random.random() < 0.2:
+            self.damage_bytes(path)
+        elif self.random.random() < 0.04:
+            path.write_text(self.random.choice(json_values(self.hostile)), errors="surrogatepass")
+        else:
+            document = _document(self.base / path.relative_to(self.cwd)) if _is_of_base(self, path) else _parsed(path)
+            path.write_bytes(document.damaged(self.random, self.hostile))
+
+    def damage_bytes(self, path: Path) -> None:
+        path.write_bytes(damage_bytes(self.random, path.read_bytes()))
+
+    def damage_text(self, path: Path) -> None:
+        path.write_bytes(damage_text(self.random, path.read_text(), self.hostile))
+
+    def damage_packed(self, path: Path, change: Callable[[Path], None]) -> None:
+        """Damages what a gzipped file holds, or the file itself."""
+        if self.random.random() < 0.3:
+            self.damage_bytes(path)
+            return
+        inner = path.with_name(f"{path.name}.inner")
+        inner.write_bytes(gzip.decompress(path.read_bytes()))
+        change(inner)
+        path.write_bytes(gzip.compress(inner.read_bytes(), 1))
+        inner.unlink()
+
+
+def _is_of_base(desk: Desk, path: Path) -> bool:
+    return (desk.base / path.relative_to(desk.cwd)).is_file()
+
+
+@functools.lru_cache(maxsize=64)
+def _document(path: Path) -> Document:
+    return _parsed(path)
+
+
+def _parsed(path: Path) -> Document:
+    return Document(json.loads(path.read_text()))
+
+
+def _of_run(desk: Desk, name: str, verbs: Sequence[str]) -> Input:
+    """One of the commands that read a RUN."""
+    verb = desk.random.choice(verbs)
+    run = (f"cwd/{name}",)
+    if verb == "report":
+        form = desk.random.choice(((), (), ("--format", "json"), ("--format", "md"), ("--format", "csv")))
+        return Input(("report", name, "--no-plots", *form), run, tuple(f"{run[0]}/{item}" for item in KEPT_BY_REPORT))
+    if verb == "breakdown":
+        kept = tuple(f"{run[0]}/{item}" for item in KEPT_BY_BREAKDOWN)
+        return Input(("breakdown", name, "--no-plots"), run, kept, run[0])
+    if verb == "query":
+        return Input(("query", name, *desk.random.choice(((), ("FROM kernels",), ("FROM models", "--format", "json")))))
+    if verb == "kernel":
+        return Input(("kernel", f"{name}#{desk.random.choice(('nothing*', '*.none', 'x'))}"), run)
+    if verb == "list":
+        return Input(("extract", name, "--list", *desk.random.choice(((), ("--format", "json")))))
+    recorded = ("--values", "recorded") if verb == "values" or desk.random.random() < 0.4 else ()
+    return Input(("extract", name, "-o", "out", *recorded), ("cwd/out",))
+
+
+def _record(desk: Desk) -> Input:
+    name = desk.random.choice((*RUNS, *RUNS, "retuned"))
+    desk.damage_json(desk.take(name) / "record.json")
+    return _of_run(desk, name, ("report", "report", "report", "breakdown", "query", "kernel", "list", "extract"))
+
+
+def _details(desk: Desk) -> Input:
+    name = desk.random.choice(RUNS)
+    (path,) = desk.take(name).glob("traces/*.details.json")
+    desk.damage_json(path)
+    return _of_run(desk, name, ("breakdown", "breakdown", "extract", "list"))
+
+
+def _costs(desk: Desk) -> Input:
+    name = desk.random.choice(RUNS)
+    desk.damage_json(desk.take(name) / "traces" / "operator_costs.json")
+    return _of_run(desk, name, ("breakdown",))
+
+
+def _provenance(desk: Desk) -> Input:
+    name = desk.random.choice(RUNS)
+    (path,) = desk.take(name).glob("modules/*.provenance.json")
+    desk.damage_json(path)
+    return _of_run(desk, name, ("breakdown", "extract", "list"))
+
+
+def _module(desk: Desk) -> Input:
+    name = desk.random.choice(RUNS)
+    if desk.random.random() < 0.5:
+        (path,) = desk.take(name).glob("modules/*.py")
+        desk.damage_text(path)
+        return _of_run(desk, name, ("breakdown", "extract", "list"))
+    desk.damage_text(desk.take(f"{name}.py"))
+    return _of_module(desk, name)
+
+
+def _of_module(desk: Desk, name: str) -> Input:
+    if desk.random.random() < 0.5:
+        out = desk.random.choice((("-o", "out"), ("--list",)))
+        return Input(("extract", f"{name}.py", "--static", *out), ("cwd/out",))
+    trace = f"{name}.trace.json.gz"
+    if not (desk.cwd / trace).exists():
+        desk.take(trace)
+    return Input(("breakdown", f"{name}.py", "--trace", trace, "-o", "out", "--no-plots"), ("cwd/out",))
+
+
+def _trace(desk: Desk) -> Input:
+    name = desk.random.choice(RUNS)
+    if desk.random.random() < 0.6:
+        (path,) = desk.take(name).glob("traces/*.trace.json.gz")
+        desk.damage_packed(path, desk.damage_json)
+        return _of_run(desk, name, ("breakdown", "breakdown", "extract", "list"))
+    desk.damage_packed(desk.take(f"{name}.trace.json.gz"), desk.damage_json)
+    desk.take(f"{name}.py")
+    trace = ("--trace", f"{name}.trace.json.gz")
+    return Input(("breakdown", f"{name}.py", *trace, "-o", "out", "--no-plots"), ("cwd/out",))
+
+
+def _kernels(desk: Desk) -> Input:
+    name = desk.random.choice((*RUNS, "retuned"))
+    desk.damage_json(desk.take(name) / "kernels" / "kernels.json")
+    return _of_run(desk, name, ("values", "breakdown", "kernel", "extract"))
+
+
+def _values(desk: Desk) -> Input:
+    """Names of values' files that point elsewhere, in a RUN that was made (or that says it is still being made)."""
+    name = desk.random.choice(RUNS)
+    run = desk.take(name)
+    (path,) = run.glob("traces/*.details.json")
+    details = json.loads(path.read_text())
+    for launch in details["recorded"]:
+        for storage in launch["storages"]:
+            storage["values"]["file"] = desk.random.choice((*desk.hostile, "0.safetensors"))
+    path.write_text(json.dumps(details))
+    index = json.loads((run / "kernels" / "kernels.json").read_text())
+    for row in index:
+        row["values"] = desk.random.choice((*desk.hostile, row.get("values")))
+    (run / "kernels" / "kernels.json").write_text(json.dumps(index))
+    if desk.random.random() < 0.5:
+        work = run / ".work" / "values" / path.name.removesuffix(".details.json")
+        work.mkdir(parents=True)
+        (work / "0.safetensors").write_bytes(b"values")
+        if desk.random.random() < 0.3:
+            replace_item(desk.random, desk.random.choice((work, work.parent, work / "0.safetensors")), desk.victim)
+    return _of_run(desk, name, ("values", "values", "values", "breakdown", "kernel"))
+
+
+def _files(desk: Desk) -> Input:
+    """Something else in the place of a file or folder."""
+    name = desk.random.choice((*RUNS, *RUNS, "retuned", "batch"))
+    folder = desk.take(name)
+    names = sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
+    unwritten = ("tables", "plots", "report.html", ".work", "tables/kernels.csv", "kernels.csv", "summary.csv", ".lock")
+    rare = ("models.csv", "report.md", "summary.md", "kernels.parquet", "families.csv", "graphs.csv", "retunes.csv")
+    for _ in range(desk.random.choice((1, 1, 1, 2))):
+        one = desk.random.choice(desk.random.choice((names, names, (*unwritten, *rare))))
+        if desk.random.random() < 0.02:
+            one = "."
+        _replace(desk, folder / one)
+    if name == "batch":
+        return _of_batch(desk)
+    return _of_run(desk, name, ("report", "breakdown", "breakdown", "query", "kernel", "list", "extract", "values"))
+
+
+def _replace(desk: Desk, path: Path) -> None:
+    try:
+        replace_item(desk.random, path, desk.victim)
+    except (OSError, shutil.Error):  # what another replaced leaves no place for it
+        return
+
+
+def _batch(desk: Desk) -> Input:
+    folder = desk.take("batch")
+    desk.damage_json(folder / "batch.json")
+    return _of_batch(desk)
+
+
+def _models(desk: Desk) -> Input:
+    folder = desk.take("batch")
+    desk.damage_json(folder / "models" / desk.random.choice(("one", "two")) / "record.json")
+    return _of_batch(desk)
+
+
+def _of_batch(desk: Desk) -> Input:
+    if desk.random.random() < 0.3:
+        return Input(("query", "batch", *desk.random.choice(((), ("FROM kernels",), ("FROM retunes",)))))
+    kept = tuple(f"cwd/batch/{item}" for item in KEPT_BY_REPORT)
+    form = desk.random.choice(((), (), ("--format", "json"), ("--format", "md"), ("--format", "csv")))
+    return Input(("report", "batch", "--no-plots", *form), ("cwd/batch",), kept)
+
+
+def _peaks(desk: Desk) -> Input:
+    path = desk.take("peaks.json")
+    desk.damage_json(path)
+    target = desk.place / "cache" / PEAKS
+    shutil.move(path, target)
+    if desk.random.random() < 0.15:
+        replace_item(desk.random, target, desk.victim)
+    return Input(("doctor", "--device", "cpu"), ("cache",))
+
+
+def _log(desk: Desk) -> Input:
+    for name in ("cpu.py", "gpu.py"):
+        desk.take(name)
+    desk.damage_text(desk.take("run.log"))
+    return Input(("extract", "run.log", "--static", *desk.random.choice((("-o", "out"), ("--list",)))), ("cwd/out",))
+
+
+def _structured(desk: Desk) -> Input:
+    name = desk.random.choice(RUNS)
+    (path,) = desk.take(f"{name}.structured").iterdir()
+    if desk.random.random() < 0.5:
+        desk.damage_packed(path, desk.damage_text)
+    else:
+        plain = path.with_suffix("")
+        plain.write_bytes(gzip.decompress(path.read_bytes()))
+        path.unlink()
+        desk.damage_text(plain)
+    out = desk.random.choice((("-o", "out"), ("--list",)))
+    return Input(("extract", f"{name}.structured", "--static", *out), ("cwd/out",))
+
+
+def _list(desk: Desk) -> Input:
+    name = desk.random.choice(("list.txt", "list.yaml", "list.yaml"))
+    desk.damage_text(desk.take(name))
+    return Input(("batch", name, "--list"))
+
+
+def _words(desk: Desk) -> Input:
+    for name in ("cpu", "batch", "cpu.py", "cpu.trace.json.gz", "list.txt"):
+        desk.take(name)
+    words, out = command_line(desk.random, desk.cwd, desk.hostile)
+    return Input(words, ("cwd/cpu", "cwd/batch", *((f"cwd/{out}",) if out else ())))
+
+
+def _query(desk: Desk) -> Input:
+    desk.take("batch")
+    words = question(desk.random, desk.hostile)
+    return Input(("query", "batch", *words))
+
+
+KINDS: dict[str, tuple[int, Callable[[Desk], Input]]] = {
+    "record": (17, _record),
+    "details": (10, _details),
+    "costs": (3, _costs),
+    "provenance": (4, _provenance),
+    "module": (12, _module),
+    "trace": (12, _trace),
+    "kernels": (6, _kernels),
+    "values": (5, _values),
+    "files": (11, _files),
+    "batch": (3, _batch),
+    "models": (4, _models),
+    "peaks": (2, _peaks),
+    "log": (2, _log),
+    "structured": (4, _structured),
+    "list": (4, _list),
+    "words": (5, _words),
+    "query": (2, _query),
+}
+"""Each kind of input with its weight."""
+
+
+def generator(seed: int, number: int) -> tuple[str, random.Random]:
+    """The kind of an input, and the generator that the rest of it is drawn from."""
+    drawn = random.Random(f"{seed}:{number}")
+    (kind,) = drawn.choices(list(KINDS), [weight for weight, _ in KINDS.values()])
+    return kind, drawn
+
+
+def make_input(seed: int, number: int, place: Path, base: Path) -> tuple[str, Input]:
+    """Makes an input in a folder of its own; the same again for the same seed and number."""
+    kind, drawn = generator(seed, number)
+    return kind, KINDS[kind][1](Desk(place, base, drawn))
