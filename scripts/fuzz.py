@@ -13,8 +13,8 @@ import argparse
 import sys
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(ROOT), str(ROOT / "scripts"), str(ROOT / "tests")]
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from fuzzing.campaign import Campaign, prepare, run_campaign, run_one
 from fuzzing.inputs import KINDS
@@ -46,7 +46,9 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--jobs", type=int, default=2, help="how many at once (default 2)")
     parser.add_argument("--kind", action="append", choices=list(KINDS), default=[], help="only inputs of this kind")
     parser.add_argument("--only", type=int, metavar="N", help="only the input of this number, and show what it printed")
-    parser.add_argument("--keep", type=Path, metavar="DIR", help="keep the folders of inputs with a fault, or of --only")
+    parser.add_argument(
+        "--keep", type=Path, metavar="DIR", help="keep the folders of inputs with a fault, or of --only"
+    )
     parser.add_argument("--limit", type=float, default=20.0, metavar="SECONDS", help="of each command (default 20)")
     return parser.parse_args()
 

@@ -1,4 +1,4 @@
-"""What is damaged: RUN folders, a batch, modules, traces, logs and lists, made once from the recorded files of tests."""
+"""What is damaged: RUNs, a batch, modules, traces, logs and lists, made once from the files recorded for tests."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ RUNS = {
         "h200_torch2.11/samples/attention/structured",
     ),
 }
-LIST = "# models\nresnet18 128\nvit_a 8\nBertForMaskedLM,4\ntimm:convnext_tiny 2\nfile.py:factory\n./script.py --lr 0.1\n"
+LIST = "# models\nresnet18 128\nvit_a 8\nBertForMaskedLM,4\ntimm:convnext_tiny 2\nmodel.py:make 4\nscript.py\n"
 YAML = """defaults:
   training: true
   batch_size: 8
@@ -49,8 +49,8 @@ models:
     amp: bf16
     seed: 3
     timeout: 600
-    arguments: [--lr, 0.1]
-  - {target: 'script.py', dynamic: false}
+  - {target: 'script.py', args: [--lr, 0.1]}
+  - {target: 'model.py:make', dynamic: false}
 """
 
 
@@ -65,9 +65,12 @@ def build_base(folder: Path, data: Path, run: Callable[[Sequence[str], Path], in
         _make_run(folder, name, run)
     _make_retuned(RunFolder(folder / "retuned"))
     _make_batch(BatchFolder(folder / "batch"))
+    _make_large(folder, data / "h200_torch2.11" / "mixnet_l_train")
     (folder / "run.log").write_text("starting\nCompiled module path: cpu.py\nhello\nCompiled module path: gpu.py\n")
     (folder / "list.txt").write_text(LIST)
     (folder / "list.yaml").write_text(YAML)
+    (folder / "script.py").write_text("print(1)\n")
+    (folder / "model.py").write_text("def make():\n    return None, ()\n")
     peaks = {"format": 2, "peaks": codec.encode(run_builder.H200)}
     (folder / "peaks.json").write_text(json.dumps(peaks, indent=2))
 
@@ -101,6 +104,11 @@ def _make_run(folder: Path, name: str, run: Callable[[Sequence[str], Path], int]
     assert loaded.wall_time_s and loaded.peak_memory_bytes, f"the RUN {name} of the base has no wall time"
 
 
+def _make_large(folder: Path, recorded: Path) -> None:
+    (folder / "large.py").write_bytes(gzip.decompress((recorded / "forward.py.gz").read_bytes()))
+    shutil.copyfile(recorded / "forward.trace.json.gz", folder / "large.trace.json.gz")
+
+
 def _require(code: int, words: Sequence[str]) -> None:
     if code != 0:
         raise RuntimeError(f"the undamaged command ended with {code}: inductor-bench {' '.join(words)}")
@@ -108,7 +116,15 @@ def _require(code: int, words: Sequence[str]) -> None:
 
 def _details(launches: Sequence[Launch], made: RunFolder, slug: str) -> dict[str, Any]:
     """What a process that measured the module would have known: ``recorded`` with a file for each launch."""
-    tensor = {"shape": [4, 4], "dtype": "float32", "nan": 0, "inf": 0, "mean": 0.5, "mean_square": 1.5, "elements": [1.0]}
+    tensor = {
+        "shape": [4, 4],
+        "dtype": "float32",
+        "nan": 0,
+        "inf": 0,
+        "mean": 0.5,
+        "mean_square": 1.5,
+        "elements": [1.0],
+    }
     references = [{"fingerprint": {"tensors": [tensor]}} for _ in launches]
     recorded = []
     for number, launch in enumerate(launches):

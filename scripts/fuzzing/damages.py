@@ -46,7 +46,17 @@ TEXTS = (
     "Ω≈ç√∫",
 )
 NESTED = ("[" * DEEP + "]" * DEEP, '{"a":' * DEEP + "1" + "}" * DEEP, "[[]]", "[]", "{}", "[null]", '{"": null}')
-WORDS = (b"\xff", b"\x00", b"\xed\xa0\x80", b"\xef\xbb\xbf", b"\r\n", b"\x1b]0;t\x07", b"1e999", b"9" * 5_000, b"(" * DEEP)
+WORDS = (
+    b"\xff",
+    b"\x00",
+    b"\xed\xa0\x80",
+    b"\xef\xbb\xbf",
+    b"\r\n",
+    b"\x1b]0;t\x07",
+    b"1e999",
+    b"9" * 5_000,
+    b"(" * DEEP,
+)
 
 
 def json_values(hostile: Sequence[str]) -> list[str]:
@@ -135,7 +145,7 @@ _PIECES: tuple[tuple[str, Sequence[str]], ...] = (
 
 
 class Document:
-    """A JSON document that is damaged again and again. Each place is drawn by its kind: rare keys as often as others."""
+    """A JSON document that is damaged again and again. A place is drawn by its kind: rare keys as often as others."""
 
     def __init__(self, data: Any) -> None:
         self._data = data
@@ -173,9 +183,7 @@ class Document:
         return text.encode()[: 2 * MOST_BYTES]
 
 
-def _change(
-    random: random.Random, parent: Any, key: Any, old: Any, mark: str, hostile: Sequence[str]
-) -> str:
+def _change(random: random.Random, parent: Any, key: Any, old: Any, mark: str, hostile: Sequence[str]) -> str:
     """Damages one place; what is to stand where the mark was put."""
     draw = random.random()
     if draw < 0.62:
@@ -184,8 +192,7 @@ def _change(
     if draw < 0.74:
         del parent[key]
     elif draw < 0.82 and isinstance(parent, list):
-        times = min(1_000, MOST_BYTES // (len(json.dumps(old)) + 1) // 2)
-        parent[key:key] = [old] * times
+        parent[key:key] = _crowd(random, old)
     elif draw < 0.9 and isinstance(parent, dict):
         parent[random.choice((f"{key}x", "", "__class__", "x" * 300, mark))] = parent.pop(key)
     elif draw < 0.95:
@@ -197,6 +204,15 @@ def _change(
     return '"\\u202e"'
 
 
+def _crowd(random: random.Random, old: Any) -> list[Any]:
+    """The element a thousand times or more, as it is or each with a name of its own."""
+    times = min(random.choice((1_000, 5_000)), MOST_BYTES // (len(json.dumps(old)) + 20) // 2)
+    if not isinstance(old, dict) or not isinstance(old.get("name"), str) or random.random() < 0.4:
+        return [old] * times
+    name = random.choice((old["name"], f"void f<{'x' * 100}>", "triton_poi_fused_"))
+    return [{**old, "name": f"{name}{random.choice(('_', '<', ''))}{number}"} for number in range(times)]
+
+
 def _neighbours(old: Any) -> list[str]:
     """Values like the old one that are wrong all the same."""
     if isinstance(old, bool) or old is None:
@@ -204,7 +220,13 @@ def _neighbours(old: Any) -> list[str]:
     if isinstance(old, int | float):
         return [json.dumps(str(old)), f"{old}.5" if isinstance(old, int) else f"{old:.0f}", f"-{abs(old)}", f"[{old}]"]
     if isinstance(old, str):
-        return [json.dumps(old + "x"), json.dumps(old * 300), json.dumps(old[::-1]), json.dumps([old]), json.dumps("\ud800")]
+        return [
+            json.dumps(old + "x"),
+            json.dumps(old * 300),
+            json.dumps(old[::-1]),
+            json.dumps([old]),
+            json.dumps("\ud800"),
+        ]
     return ["[]", "{}", "null", json.dumps(str(old)[:LONG])]
 
 

@@ -80,16 +80,23 @@ def find_faults(
     """
     yield from _endings(place, ended)
     for name in sorted(before.keys() | after.keys()):
-        if before.get(name) == after.get(name):
+        if before.get(name) == after.get(name) or _says_the_same(name, before, after):
             continue
         if not _within(name, allowed) or _within(name, kept):
             change = "new" if name not in before else "gone" if name not in after else "changed"
-            what = "changed victim" if name.startswith("victim") else "outside write"
-            yield Fault(what, f"{change}: {_shown(name)}")
+            yield Fault("changed victim" if name.startswith("victim") else "outside write", f"{change}: {_shown(name)}")
         elif name in after and SECRET.encode() in _bytes(place / name):
-            yield Fault("copied victim", _shown(name))
+            yield Fault("copied victim", f"{Path(name).parent}/*{Path(name).suffix}")
     if started := _text(place / "started"):
         yield Fault("started a process", started.splitlines()[0][:100])
+
+
+def _says_the_same(name: str, before: State, after: State) -> bool:
+    """Whether a folder's time changed because of an item that is told of by itself."""
+    if name not in before or name not in after or not after[name][0].startswith("d"):
+        return False
+    inner = {one for one in before.keys() ^ after.keys() if os.path.dirname(one) == name}
+    return bool(inner) and before[name][:2] == after[name][:2]
 
 
 def _endings(place: Path, ended: Ended) -> Iterator[Fault]:

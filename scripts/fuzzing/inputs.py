@@ -181,8 +181,16 @@ def _trace(desk: Desk) -> Input:
     return Input(("breakdown", f"{name}.py", *trace, "-o", "out", "--no-plots"), ("cwd/out",))
 
 
+def _large(desk: Desk) -> Input:
+    """One byte, or a few, of a trace of five megabytes."""
+    desk.take("large.py")
+    desk.damage_packed(desk.take("large.trace.json.gz"), desk.damage_bytes)
+    words = ("breakdown", "large.py", "--trace", "large.trace.json.gz", "-o", "out", "--no-plots")
+    return Input(words, ("cwd/out",))
+
+
 def _kernels(desk: Desk) -> Input:
-    name = desk.random.choice((*RUNS, "retuned"))
+    name = desk.random.choice(RUNS)
     desk.damage_json(desk.take(name) / "kernels" / "kernels.json")
     return _of_run(desk, name, ("values", "breakdown", "kernel", "extract"))
 
@@ -288,6 +296,8 @@ def _structured(desk: Desk) -> Input:
 def _list(desk: Desk) -> Input:
     name = desk.random.choice(("list.txt", "list.yaml", "list.yaml"))
     desk.damage_text(desk.take(name))
+    for program in ("script.py", "model.py"):
+        desk.take(program)
     return Input(("batch", name, "--list"))
 
 
@@ -311,6 +321,7 @@ KINDS: dict[str, tuple[int, Callable[[Desk], Input]]] = {
     "provenance": (4, _provenance),
     "module": (12, _module),
     "trace": (12, _trace),
+    "large": (1, _large),
     "kernels": (6, _kernels),
     "values": (5, _values),
     "files": (11, _files),

@@ -38,7 +38,22 @@ NAMES = (
     "#",
     "é" * 150,
 )
-AFTER_HASH = ("**", "/abs", "../../x", "[", "]", "", "#", "a/**/b", "x" * 300, "a\0b", "\udcff", "?" * 5_000, "*" * 200)
+AFTER_HASH = (
+    "**",
+    "/abs",
+    "../../x",
+    "[",
+    "]",
+    "",
+    "#",
+    "a/**/b",
+    "*[!*]*x",
+    "x" * 300,
+    "a\0b",
+    "\udcff",
+    "?" * 5_000,
+    "x" + "*" * 200,
+)
 NUMBERS = ("0", "-1", "1e400", "9" * 5_000, "nan", "inf", "", "x", "1.5")
 SQL = (
     "COPY kernels TO '{path}'",
@@ -58,7 +73,7 @@ SQL = (
     "SELECT {deep}",
     "SELECT '{long}' AS x",
     "SELECT 1; SELECT 2",
-    "SELECT 1 AS \"{odd}\"",
+    'SELECT 1 AS "{odd}"',
     "SELECT 'nan'::DOUBLE, 'inf'::DOUBLE, -1e308",
     "SELECT 170141183460469231731687303715884105727::HUGEINT, '\\x00'::BLOB, DATE '9999-12-31'",
     "SELECT 'infinity'::DATE, INTERVAL 1 YEAR, UUID '00000000-0000-0000-0000-000000000000', [1, NULL], {{'a': 1}}",
@@ -78,7 +93,9 @@ def command_line(random: random.Random, cwd: Path, hostile: Sequence[str]) -> tu
     (cwd / "closed" / "inner").mkdir(parents=True)
     (cwd / "closed").chmod(0)
     (cwd / "loop").symlink_to("loop")
-    out = random.choice(("x" * 300, "a\0b", "\udcff", "cpu.py", "closed/out", "loop", "fifo", "new\nline", *hostile[:2]))
+    out = random.choice(
+        ("x" * 300, "a\0b", "\udcff", "cpu.py", "closed/out", "loop", "fifo", "new\nline", *hostile[:2])
+    )
     name = random.choice((*NAMES, *hostile))
     number = random.choice(NUMBERS)
     lines: tuple[tuple[str, ...], ...] = (
@@ -98,7 +115,7 @@ def command_line(random: random.Random, cwd: Path, hostile: Sequence[str]) -> tu
         ("kernel", f"cpu#{random.choice(AFTER_HASH)}"),
         ("kernel", f"cpu#{random.choice(AFTER_HASH)}"),
         ("kernel", f"{name}#x"),
-        ("kernel", "cpu", "--budget", number),
+        ("kernel", "cpu#x", "--budget", number),
         ("kernel", "cpu#x", "--save", name),
         ("query", name),
         ("query", "cpu", "--format", name),
