@@ -1,16 +1,15 @@
 """Where the time of a ``torch.compile``'d model goes, kernel by kernel.
 
-Importing the package is cheap: torch is only ever loaded in the processes that measure.
+Importing the package is cheap: torch is only ever loaded in the processes that measure. Nothing else is imported here,
+because the command's entry comes after this file and has to be quick.
 """
 
-from __future__ import annotations
-
-import warnings
-from collections.abc import Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+    from typing import Any
+
     from .records.extraction import KernelFile
     from .records.run import Run
     from .records.tuning import MeasuredKernel
@@ -19,7 +18,7 @@ __version__ = "0.1.0"
 __all__ = ["__version__", "autotune", "bench", "breakdown", "extract"]
 
 
-def breakdown(target: str | Path | Sequence[str | Path], **options: Any) -> Run:
+def breakdown(target: "str | Path | Sequence[str | Path]", **options: "Any") -> "Run":
     """Measures a target and returns the record that ``inductor-bench breakdown`` writes; the RUN folder is written too.
 
     Args:
@@ -33,6 +32,8 @@ def breakdown(target: str | Path | Sequence[str | Path], **options: Any) -> Run:
         InductorBenchError: an expected failure. A module that fails while others succeed raises nothing: it is a row
             of ``Run.failures``.
     """
+    from pathlib import Path
+
     from .workflows.breakdown import run_breakdown
     from .workflows.options import BreakdownOptions
     from .workflows.progress import Silent
@@ -46,14 +47,14 @@ def breakdown(target: str | Path | Sequence[str | Path], **options: Any) -> Run:
 
 
 def extract(
-    source: str | Path | Sequence[str | Path],
-    output: str | Path,
+    source: "str | Path | Sequence[str | Path]",
+    output: "str | Path",
     *,
     kernel: str | None = None,
     category: str | None = None,
     top: int | None = None,
-    **options: Any,
-) -> list[KernelFile]:
+    **options: "Any",
+) -> "list[KernelFile]":
     """Writes every kernel of a module as a file that runs by itself, as ``inductor-bench extract`` does.
 
     Args:
@@ -79,6 +80,9 @@ def extract(
         InductorBenchError: an expected failure: nothing at ``source``, a folder ``output`` that is not empty, a RUN
             without recorded values. What fails for one module only is a ``UserWarning``, and the others are written.
     """
+    import warnings
+    from pathlib import Path
+
     from .records.category import Category
     from .records.extraction import locate_file
     from .workflows.extract import ExtractOptions, run_extract
@@ -98,7 +102,7 @@ def extract(
     return [locate_file(row, Path(output).resolve()) for row in outcome.kernels]
 
 
-def bench(path: str | Path, **options: Any) -> MeasuredKernel:
+def bench(path: "str | Path", **options: "Any") -> "MeasuredKernel":
     """Times one standalone kernel file, as ``inductor-bench kernel FILE`` does.
 
     Args:
@@ -121,7 +125,7 @@ def bench(path: str | Path, **options: Any) -> MeasuredKernel:
     return measure_one(KernelOptions(targets=(str(path),), **options), Silent())
 
 
-def autotune(path: str | Path, method: str = "max", **options: Any) -> MeasuredKernel:
+def autotune(path: "str | Path", method: str = "max", **options: "Any") -> "MeasuredKernel":
     """Times and retunes one standalone kernel file, as ``inductor-bench kernel FILE --autotune`` does.
 
     Args:
@@ -137,6 +141,8 @@ def autotune(path: str | Path, method: str = "max", **options: Any) -> MeasuredK
         TypeError: an option that does not exist.
         InductorBenchError: as for :func:`bench`, or there was nothing else to try.
     """
+    from pathlib import Path
+
     if "save" in options and options["save"] is not None:
         options["save"] = Path(options["save"])
     return bench(path, autotune=method, **options)

@@ -1,10 +1,42 @@
-"""``python -m inductor_bench``: the same as the ``inductor-bench`` command."""
+"""The entry of the command, ``inductor-bench`` and ``python -m inductor_bench`` alike: what comes before any import."""
 
-from __future__ import annotations
-
+import os
 import sys
 
-from .cli.main import main
+
+def main() -> int:
+    """Runs the command line of this process and returns the exit code."""
+    import signal
+
+    # Until the command can say what it keeps, Ctrl-C ends it without a word. Who ignores it, as nohup does, goes on.
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    _open_streams()
+
+    from .cli.main import main as run
+
+    return run()
+
+
+def _leave_current_folder() -> None:
+    """Imports nothing from there, where ``python -m`` looks first, unless the package itself lies there."""
+    home = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    if sys.path[0] != home and os.path.isdir(sys.path[0]) and os.path.samefile(sys.path[0], "."):
+        del sys.path[0]
+
+
+def _open_streams() -> None:
+    """Opens on the null device whichever stream was closed, so that no file that is written gets its number."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # gets the lowest number that is free
+            os.set_inheritable(number, True)
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(number, "w" if number else "r", closefd=False))
+
 
 if __name__ == "__main__":
+    _leave_current_folder()
     sys.exit(main())

@@ -24,7 +24,7 @@ MEMORY = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB
 
 def main(words: list[str]) -> int:
     """``breakdown TARGET … -o RUN``, as the batch calls it."""
-    name = words[2].partition(":")[2]
+    name = words[1].partition(":")[2]
     folder = RunFolder(Path(words[words.index("-o") + 1]))
     size = int(words[words.index("--batch-size") + 1]) if "--batch-size" in words else None
     folder.path.mkdir(parents=True)

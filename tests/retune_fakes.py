@@ -108,7 +108,7 @@ class Engine:
 def main(words: list[str]) -> int:
     """``breakdown TARGET … -o RUN``, or ``breakdown RUN …``; the model ``stopped`` is killed in its first retune."""
     new = "-o" in words
-    folder = RunFolder(Path(words[words.index("-o") + 1] if new else words[2]))
+    folder = RunFolder(Path(words[words.index("-o") + 1] if new else words[1]))
     name = folder.path.name
     if new:
         batch_child.main(words)

@@ -270,7 +270,7 @@ def test_a_job_on_a_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     (tmp_path / "entry.py").write_text(
         "import os, sys\nfrom pathlib import Path\nfrom model import name\nrun = Path(sys.argv[-1])\n"
-        "print(name, sys.argv[2:-1], os.environ.get('OMP_NUM_THREADS'), os.environ['A'], flush=True)\n"
+        "print(name, sys.argv[1:-1], os.environ.get('OMP_NUM_THREADS'), os.environ['A'], flush=True)\n"
         "(run / 'new').write_text((run / 'old').read_text() + ' and new')\nsys.exit(3)\n"
     )
     monkeypatch.setenv("PYTHONPATH", ".")

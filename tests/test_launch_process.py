@@ -10,13 +10,12 @@ import sys
 import threading
 import time
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
 
 from inductor_bench.errors import InductorBenchError
-from inductor_bench.launch import process
+from inductor_bench.launch import guardian, marks, process
 from inductor_bench.launch.process import ProcessResult, run_process
 from inductor_bench.launch.worker import WorkerPool
 
@@ -136,27 +135,25 @@ def test_ctrl_c_while_a_child_starts_leaves_none(where: str, tmp_path, monkeypat
 
 
 def sleeping(mark: str) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(["sleep", "60"], env={**os.environ, process.MARK: mark})
+    return subprocess.Popen(["sleep", "60"], env={**os.environ, marks.MARK: mark})
+
+
+A, B = "a" * 32, "b" * 32
 
 
 def test_one_whose_environment_is_not_there_yet_is_ended_too(monkeypatch: pytest.MonkeyPatch) -> None:
     """The kernel lets go of whoever waits for ``exec`` before the arguments and the environment can be read."""
-    with sleeping("a") as child, sleeping("b") as other:
+    with sleeping(A) as child, sleeping(B) as other:
         reads: collections.Counter[str] = collections.Counter()
+        read = guardian.read
 
-        def late(name: str) -> None:
-            read = getattr(psutil.Process, name)
+        def not_yet(pid: int, what: str) -> bytes:
+            reads[what] += pid == child.pid
+            return b"" if pid == child.pid and reads[what] <= 3 else read(pid, what)
 
-            def not_yet(self: psutil.Process) -> Any:
-                there = read(self)
-                reads[name] += self.pid == child.pid
-                return type(there)() if self.pid == child.pid and reads[name] <= 3 else there
-
-            monkeypatch.setattr(psutil.Process, name, not_yet)
-
-        late("environ")
-        late("cmdline")
-        process.end_marked("a")
+        monkeypatch.setattr(guardian, "read", not_yet)
+        marks.end_marked(A)
+        assert reads["environ"] == 4
         assert not psutil.pid_exists(child.pid) and other.poll() is None
         other.kill()
 
@@ -166,13 +163,21 @@ def test_what_is_started_while_the_others_are_ended_is_ended_too(monkeypatch: py
 
     def start_another(self: psutil.Process) -> None:
         if not more:
-            more.append(sleeping("a more"))
+            more.append(sleeping(f"{A} more"))
         kill(self)
 
     monkeypatch.setattr(psutil.Process, "kill", start_another)
-    with sleeping("a") as child:
-        process.end_marked("a")
+    with sleeping(A) as child:
+        marks.end_marked(A)
         assert not psutil.pid_exists(child.pid) and not psutil.pid_exists(more[0].pid)
+
+
+@pytest.mark.parametrize("text", ["", "a", "a" * 31, f"{A}\n"])
+def test_a_text_that_is_no_mark_ends_nothing(text: str) -> None:
+    with sleeping(A) as child:
+        marks.end_marked(text)
+        assert child.poll() is None
+        child.kill()
 
 
 def test_a_program_that_is_not_there_is_one_clear_line(tmp_path) -> None:

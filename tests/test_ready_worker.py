@@ -15,13 +15,13 @@ import pytest
 from conftest import ROOT
 
 from inductor_bench.errors import InductorBenchError
-from inductor_bench.launch import cores, worker
+from inductor_bench.launch import cores, guardian, worker
 from inductor_bench.launch.ready_worker import ReadyWorker
 from inductor_bench.launch.worker import MOST_READY, WorkerPool
 
 PRETENDED = f"""#!{sys.executable}
 import json, os, sys, time
-words = sys.argv[3:]
+words = sys.argv[4:]
 how = os.environ.get("HOW", "")
 print("started", *words[:1], os.getpid(), flush=True)
 if words[0] == "await":
@@ -64,7 +64,8 @@ def pool_of(python: str, folder: Path, how: str = "", timeout_s: float | None = 
 
 
 def children() -> list[psutil.Process]:
-    return psutil.Process().children(recursive=True)
+    """The processes that this one has started; not the guardian, which ends with it."""
+    return [child for child in psutil.Process().children(recursive=True) if guardian.__file__ not in child.cmdline()]
 
 
 def call(pool: WorkerPool, name: str = "forward", **job: float) -> int:

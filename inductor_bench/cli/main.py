@@ -6,6 +6,7 @@ measures may be imported here.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import signal
@@ -74,6 +75,7 @@ def group() -> None:
     inductor-bench batch configs/timm.txt                a whole list of models
     inductor-bench report runs/train-1                   look at it again
     """
+    _take_signals()  # the verb's file has been imported, and has nothing to clean up before
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -82,8 +84,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Args:
         arguments: without the program's name; those of this process where ``None``.
     """
-    _prepare_process()
     given = list(sys.argv[1:] if arguments is None else arguments)
+    for stream in (sys.stdout, sys.stderr):
+        # A terminal that knows only ASCII gets question marks for bars, not an error.
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")
+    try:
+        return _run(given)
+    finally:
+        _give_up_output()
+
+
+def _run(given: list[str]) -> int:
     try:
         code = group.main(given, prog_name="inductor-bench", standalone_mode=False)
         sys.stdout.flush()
@@ -92,15 +104,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         Console().error(error.message, error.hint)
         return error.exit_code
     except click.ClickException as error:
-        error.show()
+        with contextlib.suppress(OSError):  # a stderr that takes nothing changes no exit code
+            error.show()
         return error.exit_code
     except (click.Abort, KeyboardInterrupt) as stop:
         # click puts an Abort in the place of the interrupt, which may have said what is kept.
         Console().error(str(stop.__cause__ or stop) or "interrupted")
         return EXIT_INTERRUPTED
-    except BrokenPipeError:
-        # Whoever read our output has seen enough. The interpreter must not trip over it again while it shuts down.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except BrokenPipeError:  # whoever read our output has seen enough
         return EXIT_FAILURE
     except Exception as error:
         if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
@@ -110,11 +121,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return EXIT_BUG
 
 
-def _prepare_process() -> None:
+def _give_up_output() -> None:
+    """Has the interpreter not trip, while it shuts down, over what could not be written."""
     for stream in (sys.stdout, sys.stderr):
-        # A terminal that knows only ASCII gets question marks for bars, not an error.
-        if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="replace")
+        try:
+            stream.flush()
+        except OSError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+        except ValueError:  # it is closed
+            continue
+
+
+def _take_signals() -> None:
     # Children run in sessions of their own: being ended from outside has to pass the code that ends them.
     interrupt = _interrupter()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):

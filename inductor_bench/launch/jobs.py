@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from .interpreter import module_words
 from .process import ProcessResult
 
-ENTRY = ("-m", "inductor_bench.cli.batched")
-"""What an interpreter runs for a job: :mod:`inductor_bench.cli.batched`, with the descriptor of a lifeline first."""
+ENTRY = module_words("inductor_bench")
+"""What an interpreter runs for a job."""
 
 OFFLINE = dict.fromkeys(
     ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_DATASETS_OFFLINE", "INDUCTOR_BENCH_OFFLINE"), "1"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import sys
@@ -15,7 +16,8 @@ from ..store.folder import RunFolder, remove_run
 from . import jobs
 from .cores import COMPILE_THREADS, OMP_THREADS, compile_threads, usable_cores
 from .jobs import CPU, OFFLINE, Began, Ended, Event, Job
-from .process import MARK, ChildProcess, end_marked
+from .marks import MARK, end_marked
+from .process import ChildProcess
 from .worker import expose_package, join_paths
 
 
@@ -57,7 +59,6 @@ class LocalExecutor:
     _inherited: Sequence[int] = ()
     _running: list[_Running] = field(default_factory=list)
     _news: list[Event] = field(default_factory=list)
-    _lifeline: tuple[int, ...] = ()
     _mark: str = ""
 
     @property
@@ -65,8 +66,7 @@ class LocalExecutor:
         return len(self.devices) * self.at_once
 
     def settle(self, work: Path, inherited: Sequence[int]) -> None:
-        self._lifeline = os.pipe()  # it breaks when this process ends, however it does
-        self._work, self._inherited = work, (self._lifeline[0], *inherited)
+        self._work, self._inherited = work, inherited
         self._mark = os.environ.get(MARK, "") + hashlib.sha256(os.fsencode(work.resolve())).hexdigest()
         end_marked(self._mark)  # what a batch left that was killed together with its jobs
 
@@ -81,7 +81,7 @@ class LocalExecutor:
         waiting = self._work / f"{job.name}.waiting"
         waiting.unlink(missing_ok=True)
         child = ChildProcess(
-            [sys.executable, *jobs.ENTRY, str(self._lifeline[0]), *job.words(job.target, job.run)],
+            [sys.executable, *jobs.ENTRY, *job.words(job.target, job.run)],
             environment=self._environment(device, waiting, job),
             log=job.log,
             on_line=self.on_line,
@@ -103,13 +103,9 @@ class LocalExecutor:
         return news
 
     def close(self) -> None:
-        try:
+        with contextlib.ExitStack() as ends:  # all of them, whatever interrupts the end of one
             for running in self._running:
-                running.child.end()
-        finally:
-            ends, self._lifeline = self._lifeline, ()
-            for end in ends:
-                os.close(end)
+                ends.callback(running.child.end)
 
     def _on(self, device: str) -> list[_Running]:
         return [running for running in self._running if running.device == device]

@@ -15,7 +15,7 @@ class PipedProcess(ChildProcess):
     Args:
         command: the program and its arguments. Two are added: the numbers of the descriptors on which it reads and
             writes.
-        environment, log, on_line: as for :class:`ChildProcess`.
+        environment, log, on_line, guarded: as for :class:`ChildProcess`.
 
     Attributes:
         requests: what is written here, unbuffered, it reads.
@@ -32,13 +32,17 @@ class PipedProcess(ChildProcess):
         environment: Mapping[str, str],
         log: Path,
         on_line: Callable[[str], None] = lambda line: None,
+        guarded: bool = True,
     ) -> None:
         reads, requests = os.pipe()
         answers, writes = os.pipe()
         self.requests, self.answers = os.fdopen(requests, "wb", 0), os.fdopen(answers, "rb", 0)
         try:
             words = [*command, str(reads), str(writes)]
-            super().__init__(words, environment=environment, log=log, on_line=on_line, inherited=(reads, writes))
+            inherited = (reads, writes)
+            super().__init__(
+                words, environment=environment, log=log, on_line=on_line, inherited=inherited, guarded=guarded
+            )
         except BaseException:
             self._close_pipes()
             raise

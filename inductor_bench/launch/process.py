@@ -9,28 +9,18 @@ import signal
 import subprocess
 import threading
 import time
-import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import psutil
-
 from ..errors import InductorBenchError
+from .marks import MARK, end_marked, forget_child, mark_child
+from .marks import tool_mark as tool_mark
 
 GRACE_S = 3.0
 """How long a process may take to end after SIGTERM, and its output pipe to close after its end."""
 
-MARK = "INDUCTOR_BENCH_PROCESS"
-"""Marks everything that one child started, and what these started: its value begins with that of the child."""
-
 LOOK_UP_S = 0.5
-
-ROUNDS = 3
-"""What is being ended may start something at that moment."""
-
-READS, BETWEEN_READS_S = 100, 0.01
-"""Of an environment that is not there yet: a process that starts has it after some milliseconds on a busy machine."""
 
 TAIL_LINES = 15
 
@@ -81,6 +71,7 @@ class ChildProcess:
         log: where its output goes, appended line by line as it comes.
         on_line: is given each line of output, on another thread.
         inherited: file descriptors that the child gets as they are.
+        guarded: whether it is ended when this process is gone, however that ended; not where it sees to its own end.
 
     Raises:
         InductorBenchError: the program cannot be started, or the log cannot be written.
@@ -94,6 +85,7 @@ class ChildProcess:
         log: Path,
         on_line: Callable[[str], None] = lambda line: None,
         inherited: Sequence[int] = (),
+        guarded: bool = True,
     ) -> None:
         try:
             log.parent.mkdir(parents=True, exist_ok=True)
@@ -101,13 +93,14 @@ class ChildProcess:
         except OSError as error:
             raise InductorBenchError(f"cannot write {log}: {error.strerror or error}") from error
         self._log, self._begin = log, time.monotonic()
-        self._mark = environment.get(MARK, "") + _TOOL + uuid.uuid4().hex
+        self._mark = mark_child(environment, guarded=guarded)
         self._time_s: float | None = None
         try:
             self._start(command, environment, inherited)
             self._reader = _LogReader(self._child, self._stream, on_line)
         except BaseException:  # Ctrl-C while it starts: it runs, and nobody but its mark knows of it
             end_marked(self._mark)
+            forget_child(self._mark)
             self._stream.close()
             raise
 
@@ -162,6 +155,7 @@ class ChildProcess:
             self._time_s = time.monotonic() - self._begin
             try:
                 end_process_tree(self._child, self._mark)
+                forget_child(self._mark)
             finally:
                 self._reader.finish()
                 self._stream.close()
@@ -206,55 +200,6 @@ def end_process_tree(child: subprocess.Popen[str], mark: str) -> None:
         _signal_group(child.pid, signal.SIGKILL)
         child.wait()
         end_marked(mark)
-
-
-_TOOL = uuid.uuid4().hex
-
-
-def tool_mark() -> str:
-    """What the marks of all processes begin with that this one starts."""
-    return os.environ.get(MARK, "") + _TOOL
-
-
-def end_marked(mark: str) -> None:
-    """Ends every process whose mark begins with this one; none where it is empty."""
-    if not mark:
-        return
-    for _ in range(ROUNDS):
-        strays = _marked(mark)
-        if not strays:
-            return
-        for process in strays:
-            with contextlib.suppress(psutil.Error):
-                process.kill()
-        psutil.wait_procs(strays, timeout=GRACE_S)
-
-
-def _marked(mark: str) -> list[psutil.Process]:
-    # A program may start processes in sessions of their own, which no group signal reaches, and die before them,
-    # after which nothing but their environment tells whose they are.
-    found: list[psutil.Process] = []
-    unread = list(psutil.process_iter())
-    for _ in range(READS):
-        starting = []
-        for process in unread:
-            with contextlib.suppress(psutil.Error):
-                environment = process.environ()
-                if environment.get(MARK, "").startswith(mark):
-                    found.append(process)
-                elif not environment and _is_starting(process):
-                    starting.append(process)
-        if not starting:
-            break
-        unread = starting
-        time.sleep(BETWEEN_READS_S)
-    return found
-
-
-def _is_starting(process: psutil.Process) -> bool:
-    """Whether it is within ``exec``: it has its program already, but neither arguments nor environment yet. A zombie
-    and a thread of the kernel have no program either."""
-    return bool(process.exe()) and not process.cmdline()
 
 
 def _signal_group(pid: int, number: signal.Signals) -> None:

@@ -64,6 +64,7 @@ class Cluster:
 
     def connect(self, address: str) -> None:
         """Raises: ConnectionError, ValueError, RuntimeError: what Ray says of an address."""
+        os.chdir("/")  # Ray has its workers import from the current folder of who connects
         ray.init(
             address=address,
             log_to_driver=False,

@@ -18,6 +18,7 @@ from typing import Any
 from ..errors import InductorBenchError, UsageError
 from . import jobs
 from .diagnosis import last_error
+from .interpreter import module_words
 from .jobs import CPU, Began, Ended, Event, Job, Lost
 from .piped_process import PipedProcess
 from .process import ProcessResult
@@ -56,9 +57,10 @@ class RayExecutor:
         self.gpus = 0
         folder = Path(self._scratch.name)
         self._child = PipedProcess(
-            [sys.executable, "-m", f"{__package__}.ray_cluster", self._address, str(folder)],
+            [sys.executable, *module_words(f"{__package__}.ray_cluster"), self._address, str(folder)],
             environment=worker_environment(folder, {**os.environ, "RAY_gcs_rpc_server_reconnect_timeout_s": "20"}),
             log=folder / "ray.log",
+            guarded=False,  # it has jobs on other machines to end, and does once its pipes break
         )
         try:
             self._connect()
@@ -87,7 +89,7 @@ class RayExecutor:
         message = {
             "name": job.name,
             "gpu": job.device != CPU and self.gpus > 0,
-            "program": str(program) if program else None,
+            "program": str(program.absolute()) if program else None,
             "goes_on": job.goes_on,
             "order": order,
             "log": str(job.log.resolve()),

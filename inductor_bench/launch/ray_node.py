@@ -31,7 +31,6 @@ class NodeJob:
     """One job, from its begin to its last file."""
 
     def __init__(self) -> None:
-        self._lifeline = os.pipe()  # it breaks when this process ends, however it does
         self._scratch, self._lock = make_scratch()
         self._read = 0
         self._pieces: Iterator[Piece] = iter(())
@@ -58,10 +57,10 @@ class NodeJob:
         self._timeout_s, self._began = order["timeout_s"], time.monotonic()
         words = [word.replace("{run}", str(self._scratch / "run")) for word in order["words"]]
         self._child = ChildProcess(
-            [sys.executable, *order["entry"], str(self._lifeline[0]), *words],
+            [sys.executable, *order["entry"], *words],
             environment=self._environment(order["variables"]),
             log=self._scratch / "log",
-            inherited=(self._lifeline[0], self._lock),
+            inherited=(self._lock,),
         )
         return f"{socket.gethostname()}:{os.environ.get('CUDA_VISIBLE_DEVICES') if order['gpu'] else 'cpu'}"
 

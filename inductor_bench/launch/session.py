@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import InductorBenchError
+from .interpreter import module_words
 from .piped_process import PipedProcess
 from .process import ProcessResult
 from .worker import worker_environment
@@ -59,7 +60,7 @@ class WorkerSession:
         on_line: Callable[[str], None] = lambda line: None,
     ) -> None:
         self._child = PipedProcess(
-            [python, "-m", "inductor_bench.worker", "serve"],
+            [python, *module_words("inductor_bench.worker"), "serve"],
             environment=worker_environment(folder, environment),
             log=log,
             on_line=on_line,

@@ -17,6 +17,7 @@ from ..records.run import Failure
 from ..store.files import read_json, write_json
 from .cores import cores_of_this_process
 from .diagnosis import remedy
+from .interpreter import SAFE_PATH, module_words
 from .process import ProcessResult, run_process
 from .ready_worker import ReadyWorker
 
@@ -116,14 +117,14 @@ class WorkerPool:
 
     @property
     def _command(self) -> list[str]:
-        return [self.python, "-m", "inductor_bench.worker"]
+        return [self.python, *module_words("inductor_bench.worker")]
 
 
 def worker_environment(folder: Path, environment: Mapping[str, str]) -> dict[str, str]:
-    """The environment in which an interpreter finds this package, and nothing that it did not find before."""
+    """The environment in which an interpreter finds this package, and nothing that it did not find before; nor does
+    what it starts find anything in the current folder."""
     path = join_paths(expose_package(folder), environment.get("PYTHONPATH"))
-    # The current folder may hold a torch of its own (a source tree) or anything else that hides a module.
-    return {**environment, "PYTHONPATH": path, "PYTHONSAFEPATH": "1"}
+    return {**environment, "PYTHONPATH": path, **SAFE_PATH}
 
 
 def default_python() -> str:

@@ -16,7 +16,7 @@ from ..errors import InductorBenchError, UsageError
 from ..launch.cores import usable_cores
 from ..launch.jobs import CPU, Executor
 from ..launch.local import LocalExecutor
-from ..launch.process import end_marked, tool_mark
+from ..launch.marks import end_marked, tool_mark
 from ..launch.ray_executor import RayExecutor
 from ..records.batch import FAILED, FINISHED, MEASURED, SKIPPED, WAITING, Batch, BatchModel, ModelRequest
 from ..records.corpus import CorpusModel

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from .. import __version__
 from ..errors import InductorBenchError
-from ..launch.process import end_marked, tool_mark
+from ..launch.marks import end_marked, tool_mark
 from ..launch.worker import WorkerPool, default_python
 from ..records.run import Capture, Environment, Failure, Request, Run
 from ..report.folder import write_report

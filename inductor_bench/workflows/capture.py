@@ -14,6 +14,7 @@ from typing import Any
 
 from ..errors import InductorBenchError
 from ..launch.diagnosis import last_error, remedy
+from ..launch.interpreter import SAFE_PATH, module_words
 from ..launch.process import ProcessResult, run_process
 from ..launch.worker import expose_package, join_paths
 from ..records.run import Capture, Failure, Request
@@ -143,7 +144,8 @@ def capture_program(
     }
     complaint = work / "complaint.json"
     command = _program_command(request, work, python, complaint)
-    program = {**environment, **observed}
+    of_users = request.kind in ("script", "factory")
+    program = {**environment, **observed, **({} if of_users else SAFE_PATH)}
     if request.kind == "script":
         program.pop(TURN, None)  # whoever starts it has the turn for all of it, for commands of this tool in it too
     progress.stage(f"running {shlex.join(_shown(request))}")
@@ -179,7 +181,7 @@ def _program_command(request: Request, work: Path, python: str, complaint: Path)
     options = {name: getattr(request, name) for name in names}
     options["batch_size"] = request.batch_size or DEFAULT_BATCH_SIZE
     write_json(job, {**options, "place": place, "complaint": str(complaint)})
-    return [python, "-m", "inductor_bench.worker.programs", str(job)]
+    return [python, *module_words("inductor_bench.worker.programs"), str(job)]
 
 
 def _shown(request: Request) -> list[str]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ..errors import InductorBenchError, UsageError
-from ..launch.process import end_marked, tool_mark
+from ..launch.marks import end_marked, tool_mark
 from ..records.category import Category
 from ..records.extraction import ExtractedKernel
 from ..records.run import Environment, Failure, ModuleRecord, Run

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from ..analysis.hardware_counters import metrics_for, read_counters
 from ..errors import InductorBenchError
+from ..launch.interpreter import SAFE_PATH
 from ..launch.process import ProcessResult, run_process
 from ..launch.worker import WorkerPool
 from ..records.run import Environment
@@ -91,7 +92,7 @@ class NsightCompute:
         log.unlink(missing_ok=True)
         ended = run_process(
             [*command, self.pool.python, str(file.resolve()), PROFILE],
-            environment={**self.pool.environment, "LC_ALL": "C"},  # which decides how numbers are written
+            environment={**self.pool.environment, **SAFE_PATH, "LC_ALL": "C"},  # which decides how numbers are written
             log=log,
             timeout_s=self.timeout_s or COUNT_S,
             on_line=self.pool.on_line,
