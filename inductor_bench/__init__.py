@@ -42,6 +42,8 @@ def breakdown(target: "str | Path | Sequence[str | Path]", **options: "Any") -> 
     for name in ("output", "trace"):
         if options.get(name) is not None:
             options[name] = Path(options[name])
+    if isinstance(options.get("redact"), str):
+        options["redact"] = (options["redact"],)
     request = BreakdownOptions(targets=tuple(str(item) for item in targets), **options)
     return run_breakdown(request, Silent()).run
 

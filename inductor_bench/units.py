@@ -1,6 +1,7 @@
-"""Numbers as a person reads them: three significant digits, decimal prefixes. Imports nothing of the package.
+"""Numbers as a person reads them: three significant digits, decimal prefixes; and text that is safe to show. Imports
+nothing of the package.
 
-Every function takes ``None`` (and NaN or infinity) for "not measured" and gives an en dash.
+Every function of a number takes ``None`` (and NaN or infinity) for "not measured" and gives an en dash.
 """
 
 from __future__ import annotations
@@ -13,7 +14,20 @@ MISSING = "\N{EN DASH}"
 _TIMES = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
 _SIZES = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "B"))
 _SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?)(i?)b?\s*", re.IGNORECASE)
+_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+"""All control characters but tab and line end, and what turns the direction of writing around."""
+
 _FLOPS = ((1e15, "PFLOP"), (1e12, "TFLOP"), (1e9, "GFLOP"), (1e6, "MFLOP"), (1e3, "kFLOP"), (1.0, "FLOP"))
+
+
+def printable(text: str) -> str:
+    """Text that does nothing to a terminal: control characters are question marks, but for tabs and line ends."""
+    return _CONTROL.sub("?", text)
+
+
+def printable_json(text: str) -> str:
+    """JSON text that says the same and does nothing to a terminal."""
+    return _CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def seconds(value: float | None) -> str:

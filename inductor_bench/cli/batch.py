@@ -15,9 +15,11 @@ from ..workflows.options import AMP, MODES
 from .autotune import RetuningCommand, autotune_options, take_autotune
 from .console import Console
 from .corpus import corpus_options, show_corpus, take_corpus
+from .presentation import redact_option
 from .values import take_values, values_options
 
 if TYPE_CHECKING:
+    from ..store.redaction import Redaction
     from ..workflows.batch import BatchOptions
 
 OVERRIDES = (
@@ -89,6 +91,7 @@ def _read_devices(context: click.Context, parameter: click.Parameter, value: str
 @values_options
 @click.option("--python", metavar="PATH", help="The interpreter to run the models under, with another torch.")
 @autotune_options
+@redact_option
 @corpus_options
 @click.option("--plots/--no-plots", default=True, help="Draw the plots (the default) or not.")
 @click.option("-v", "--verbose", is_flag=True, help="Show what the models' processes print.")
@@ -112,11 +115,13 @@ def command(listing: bool, plots: bool, **values: Any) -> int:
     with Console(quiet=values.pop("quiet"), verbose=values.pop("verbose")) as console:
         retune = take_autotune(values, how.top)
         options = _make_options({**values, "retune": retune}, plots)
-        from ..workflows.batch import plan_batch, run_batch
+        from ..workflows.batch import find_secrets, plan_batch, run_batch
         from ..workflows.batch_report import report_batch
 
         if listing:
-            console.result("".join(f"{_line(request)}\n" for request in plan_batch(options)))
+            requests = plan_batch(options)
+            hidden = find_secrets(options, requests)
+            console.result("".join(f"{_line(request, hidden)}\n" for request in requests))
             return EXIT_OK
         outcome = run_batch(options, console)
         report = report_batch(outcome.folder.path, plots=plots)
@@ -149,8 +154,8 @@ def _make_options(values: dict[str, Any], plots: bool) -> BatchOptions:
     return BatchOptions(overrides=overrides, words=tuple(words), **given)
 
 
-def _line(request: ModelRequest) -> str:
+def _line(request: ModelRequest, hidden: Redaction) -> str:
     from ..records.batch import BatchModel
     from ..workflows.batch_attempt import breakdown_words
 
-    return f"{request.name:<40}  {' '.join([*breakdown_words(BatchModel(request)), *request.arguments])}"
+    return f"{request.name:<40}  {' '.join([*breakdown_words(BatchModel(request)), *hidden.words(request.arguments)])}"

@@ -12,7 +12,7 @@ from ..records.run import Run
 from ..workflows.options import AMP, MODES, BreakdownOptions
 from .autotune import RetuningCommand, autotune_options, take_autotune
 from .console import Console
-from .presentation import presentation_options, show_run, take_presentation
+from .presentation import presentation_options, redact_option, show_run, take_presentation
 from .values import take_values, values_options
 
 ARGUMENTS = f"{__name__}.arguments"
@@ -63,6 +63,7 @@ class ProgramCommand(RetuningCommand):
     "-o", "--output", metavar="RUN", type=click.Path(path_type=Path), help="The folder to write; runs/NAME-1, -2, …"
 )
 @click.option("--force", is_flag=True, help="Replace an earlier run in that folder.")
+@redact_option
 @presentation_options
 @click.option("--plots/--no-plots", default=True, help="Draw the plots (the default) or not.")
 @click.option("-v", "--verbose", is_flag=True, help="Show what the program prints.")

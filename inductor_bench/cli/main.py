@@ -159,12 +159,15 @@ def _interrupter() -> Callable[[int, Any], None]:
 
 
 def _report_bug(error: Exception, arguments: list[str]) -> None:
-    summary = f"{type(error).__name__}: {error}".splitlines()[0]
+    from ..store.redaction import Redaction, asked_for
+
+    hidden = Redaction.find([arguments], os.environ, asked_for(arguments))
+    summary = hidden.text(f"{type(error).__name__}: {error}".splitlines()[0])
     text = "".join(
         [
             f"inductor-bench {__version__}, Python {sys.version.split()[0]}, {sys.platform}\n",
-            f"arguments: {arguments}\n\n",
-            *traceback.format_exception(error),
+            f"arguments: {list(hidden.words(arguments))}\n\n",
+            *map(hidden.text, traceback.format_exception(error)),
         ]
     )
     try:

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 import click
 
+from .. import units
 from ..records.run import Run
 from .console import Console
 
@@ -49,6 +50,17 @@ def presentation_options(function: F) -> F:
     return function
 
 
+def redact_option(function: F) -> F:
+    """Adds ``--redact``."""
+    return click.option(
+        "--redact",
+        metavar="NAME",
+        multiple=True,
+        help="Keep the value of this option or variable out of what is written, as those of keys, tokens and passwords "
+        "are. May be given again.",
+    )(function)
+
+
 def take_presentation(values: dict[str, Any]) -> Presentation:
     """Removes the presentation options from the parsed values and returns them."""
     return Presentation(format=values.pop("format"), sort=values.pop("sort"), top=values.pop("top"))
@@ -73,7 +85,7 @@ def show_run(run: Run, folder: Path, console: Console, how: Presentation) -> Non
 
 
 def record_text(record: Any) -> str:
-    """A record as JSON text, as it stands in ``record.json``."""
+    """A record as JSON text, which says what ``record.json`` does."""
     from ..store.codec import encode
 
-    return json.dumps(encode(record), indent=2, ensure_ascii=False, allow_nan=False)
+    return units.printable_json(json.dumps(encode(record), indent=2, ensure_ascii=False, allow_nan=False))

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import InductorBenchError
+from ..store.redaction import Redaction
 from .marks import MARK, end_marked, forget_child, mark_child
 from .marks import tool_mark as tool_mark
 
@@ -63,7 +64,8 @@ class ProcessResult:
 
 
 class ChildProcess:
-    """A running command in a process group of its own, its two outputs merged into a log.
+    """A running command in a process group of its own, its two outputs merged into a log, which holds no secrets of the
+    command and its environment.
 
     Args:
         command: the program and its arguments; no shell is involved.
@@ -97,7 +99,8 @@ class ChildProcess:
         self._time_s: float | None = None
         try:
             self._start(command, environment, inherited)
-            self._reader = _LogReader(self._child, self._stream, on_line)
+            hide = Redaction.find([command], environment).text
+            self._reader = _LogReader(self._child, self._stream, hide, on_line)
         except BaseException:  # Ctrl-C while it starts: it runs, and nobody but its mark knows of it
             end_marked(self._mark)
             forget_child(self._mark)
@@ -208,11 +211,18 @@ def _signal_group(pid: int, number: signal.Signals) -> None:
 
 
 class _LogReader:
-    """Copies a child's output to its log and to a listener, on a thread of its own."""
+    """Copies a child's output to its log, less what ``hide`` takes out, and to a listener, on a thread of its own."""
 
-    def __init__(self, child: subprocess.Popen[str], stream: object, on_line: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        child: subprocess.Popen[str],
+        stream: object,
+        hide: Callable[[str], str],
+        on_line: Callable[[str], None],
+    ) -> None:
         self._child = child
         self._stream = stream
+        self._hide = hide
         self._on_line = on_line
         self._disk_full = False
         self._thread = threading.Thread(target=self._copy, daemon=True)
@@ -222,7 +232,7 @@ class _LogReader:
         assert self._child.stdout is not None
         with contextlib.suppress(ValueError):  # the pipe was closed while a line was awaited
             for line in self._child.stdout:
-                self._write(line)
+                self._write(self._hide(line))
                 self._on_line(line.rstrip("\n"))
 
     def _write(self, line: str) -> None:

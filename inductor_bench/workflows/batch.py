@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import os
 import shlex
 import shutil
 import sys
@@ -23,6 +24,7 @@ from ..records.corpus import CorpusModel
 from ..store.batch import FORMAT, BatchFolder
 from ..store.digest import read_digest
 from ..store.files import own_folder
+from ..store.redaction import OPTION, Redaction
 from ..store.schema import NewerFormatError
 from .batch_attempt import plain_request
 from .batch_devices import find_devices, find_jobs_at_once
@@ -55,6 +57,7 @@ class BatchOptions:
         overlap: whether a model compiles while another is timed on its GPU; where there are cores for it if not said.
         executor: ``local``, or ``ray`` for the machines of a Ray cluster.
         address: of the cluster; Ray looks for one where it is not said.
+        redact: names of options and variables whose values are kept out of the batch; see ``store.redaction``.
     """
 
     source: Path
@@ -74,6 +77,7 @@ class BatchOptions:
     overlap: bool | None = None
     executor: str = LOCAL
     address: str | None = None
+    redact: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -94,6 +98,12 @@ def plan_batch(options: BatchOptions) -> tuple[ModelRequest, ...]:
     return tuple(merge(select(requests, options.filters, options.excludes, options.shard), options.overrides))
 
 
+def find_secrets(options: BatchOptions, requests: Sequence[ModelRequest]) -> Redaction:
+    """What is kept out of the batch. Raises: UsageError: ``--redact`` names nothing."""
+    commands = [sys.argv[1:], *(request.arguments for request in requests)]
+    return Redaction.find(commands, os.environ, options.redact)
+
+
 def run_batch(options: BatchOptions, progress: Progress) -> BatchOutcome:
     """Runs what is asked for and not done yet.
 
@@ -103,22 +113,24 @@ def run_batch(options: BatchOptions, progress: Progress) -> BatchOutcome:
         KeyboardInterrupt: the user stopped it; what was measured until then is in the folder.
     """
     requests = plan_batch(options)
+    redaction = find_secrets(options, requests)
     folder = BatchFolder(options.output or default_folder(options))
     with closing(_find_executor(options, requests, progress)) as executor:
         _check_folder(folder, options)
         with folder.locked(tool_mark()) as lock:
             end_marked(lock.left)
             state = BatchState(
-                _open(folder, options, requests),
+                _open(folder, options, requests, redaction),
                 folder,
                 [request.name for request in requests],
-                words=options.words,
+                words=(*options.words, *(f"{OPTION}={name}" for name in options.redact)),
                 retune=options.retune,
                 retries=options.retries,
                 jobs=options.jobs,
                 progress=progress,
+                redaction=redaction,
             )
-            folder.save(state.batch)
+            state.save()
             for own in (folder.work, folder.models, folder.logs):
                 own_folder(own)
             executor.settle(folder.work, (lock.descriptor,))
@@ -129,7 +141,7 @@ def run_batch(options: BatchOptions, progress: Progress) -> BatchOutcome:
             finally:
                 executor.close()
                 shutil.rmtree(folder.work, ignore_errors=True)
-    return BatchOutcome(state.batch, folder)
+    return BatchOutcome(redaction.batch(state.batch), folder)
 
 
 def _find_executor(options: BatchOptions, requests: Sequence[ModelRequest], progress: Progress) -> Executor:
@@ -180,25 +192,27 @@ def _check_folder(folder: BatchFolder, options: BatchOptions) -> None:
         raise UsageError(f"{path} is not empty and is not a batch", "choose another folder with -o")
 
 
-def _open(folder: BatchFolder, options: BatchOptions, requests: Sequence[ModelRequest]) -> Batch:
-    """The batch with all that is asked for in it, what is done kept.
+def _open(folder: BatchFolder, options: BatchOptions, requests: Sequence[ModelRequest], redaction: Redaction) -> Batch:
+    """The batch with all that is asked for in it, what is done kept. What it is told by from then on is the request as
+    it was typed; ``batch.json`` has it without secrets, and so that is how the two are compared.
 
     Raises:
         UsageError: a model of that name was measured with other options.
     """
     if not folder.exists():
         created = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
-        command = shlex.join(["inductor-bench", *sys.argv[1:]])
+        command = shlex.join(["inductor-bench", *redaction.words(sys.argv[1:])])
         batch = Batch(FORMAT, __version__, created, command, str(options.source))
     else:
-        batch = folder.load()
+        batch = redaction.batch(folder.load())
     known = {model.request.name: model for model in batch.models}
     for request in requests:
         earlier = known.get(request.name)
-        same = earlier is not None and plain_request(earlier.request) == plain_request(request)
+        shown = replace(request, arguments=redaction.words(request.arguments))
+        same = earlier is not None and plain_request(earlier.request) == plain_request(shown)
         if earlier is not None and earlier.status in FINISHED and not same and not options.force:
             raise UsageError(
-                f"{folder.path} has measured {request.name} with {_difference(earlier.request, request)}",
+                f"{folder.path} has measured {request.name} with {_difference(earlier.request, shown)}",
                 "choose another folder with -o, or measure again with --force",
             )
         if earlier is None or not same or options.force:

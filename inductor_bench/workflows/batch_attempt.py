@@ -12,6 +12,7 @@ from ..launch.process import ProcessResult
 from ..records.batch import DONE, FAILED, MEASURED, PARTIAL, SKIPPED, WAITING, BatchModel, ModelRequest
 from ..records.run import Failure, ModuleRecord, Run
 from ..store.batch import BatchFolder
+from ..store.redaction import OPTION as REDACT
 from .capture import DEFAULT_BATCH_SIZE
 from .options import RetuneOptions
 from .targets import MODEL_SOURCES
@@ -52,7 +53,10 @@ def make_job(
     request = model.request
     target, *options = [*breakdown_words(model), *words]
     if goes_on := model.status == MEASURED:
-        target, options = str(folder.run(request.name).path), [word for word in words if word == "--no-plots"]
+        target, options = (
+            str(folder.run(request.name).path),
+            [word for word in words if word == "--no-plots" or word.startswith(f"{REDACT}=")],
+        )
     return Job(
         name=request.name,
         target=target,

@@ -14,6 +14,7 @@ from ..launch.jobs import CPU, Began, Ended, Event, Executor, Lost
 from ..records.batch import DONE, FAILED, FINISHED, MEASURED, PARTIAL, RUNNING, WAITING, Batch, BatchModel
 from ..records.run import Failure, Run
 from ..store.batch import BatchFolder
+from ..store.redaction import Redaction
 from .batch_attempt import MEASURED_ALONE, MOST_LOSSES, after_loss, as_asked, finish, make_job, measure_alone, try_again
 from .options import RetuneOptions
 from .progress import Progress
@@ -29,7 +30,7 @@ MOST_SHOWN = 4
 
 
 class BatchState:
-    """The models of one turn at a batch. ``batch`` is what ``batch.json`` holds.
+    """The models of one turn at a batch. ``batch`` is what ``batch.json`` holds, and the secrets of those to come.
 
     Args:
         batch: with a row for each model.
@@ -40,6 +41,7 @@ class BatchState:
         retries: how often a model that failed is tried again.
         jobs: the most models at once, or ``None``.
         progress: is told what happens.
+        redaction: what of ``batch`` is not written.
     """
 
     def __init__(
@@ -53,8 +55,9 @@ class BatchState:
         retries: int,
         jobs: int | None,
         progress: Progress,
+        redaction: Redaction,
     ) -> None:
-        self.batch = batch
+        self.batch, self._redaction = batch, redaction
         self._folder, self._names, self._words = folder, names, words
         self._retune, self._retries, self._jobs, self._progress = retune, retries, jobs, progress
         self._waiting: list[BatchModel] = []
@@ -91,6 +94,9 @@ class BatchState:
                     self._take(event)
         finally:
             self._abandon()
+
+    def save(self) -> None:
+        self._folder.save(self._redaction.batch(self.batch))
 
     def _give(self, executor: Executor) -> None:
         """Gives the executor as many of the waiting as it takes."""
@@ -164,7 +170,7 @@ class BatchState:
         if self._given:
             models = tuple(replace(m, status=WAITING) if m.status == RUNNING else m for m in self.batch.models)
             self.batch = replace(self.batch, models=models)
-            self._folder.save(self.batch)
+            self.save()
 
     def _row(self, name: str) -> BatchModel:
         return next(model for model in self.batch.models if model.request.name == name)
@@ -172,7 +178,7 @@ class BatchState:
     def _put(self, model: BatchModel) -> None:
         models = tuple(model if old.request.name == model.request.name else old for old in self.batch.models)
         self.batch = replace(self.batch, models=models)
-        self._folder.save(self.batch)
+        self.save()
 
     def _situation(self) -> str:
         """``3 of 18 done, 1 failed · mixnet_l on GPU 0 · about 12 min left``."""

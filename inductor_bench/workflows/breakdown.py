@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import os
 import shlex
 import sys
 import uuid
@@ -23,6 +24,7 @@ from ..store.evidence import checked, save_costs
 from ..store.files import own_folder
 from ..store.folder import RunFolder, new_run_folder
 from ..store.lock import locked
+from ..store.redaction import Redaction
 from ..store.schema import FORMAT
 from .capture import DEFAULT_BATCH_SIZE, CapturedProgram, FoundModule, capture_environment, capture_program
 from .extract import extract_run
@@ -48,6 +50,9 @@ UNFINISHED = "this run has not come to its end: it is still being measured, or w
 Listed = tuple[tuple[FoundModule, ...], tuple[str, ...]]
 """Modules that a target names, and the paths of those that are gone."""
 
+CALLED = "inductor_bench.breakdown(…)"
+"""The command of a run that was started from Python."""
+
 
 @dataclass(frozen=True)
 class BreakdownOutcome:
@@ -66,14 +71,14 @@ def run_breakdown(options: BreakdownOptions, progress: Progress) -> BreakdownOut
         InductorBenchError: the RUN folder cannot be written.
         KeyboardInterrupt: the user stopped it; what was measured until then is in the RUN folder.
     """
-    target = resolve_target(options)
+    target, redaction = resolve_target(options), _find_secrets(options)
     if target.kind == "run":
-        return _again(target, options, progress)
+        return _again(target, options, redaction, progress)
     listed = None if target.kind in PROGRAMS else find_listed_modules(target)
     title = _folder_title(target, options)
     with new_run_folder(options.output, title, force=options.force, mark=tool_mark()) as (folder, left):
         end_marked(left)
-        breakdown = _Breakdown(options, target, listed, folder, progress)
+        breakdown = _Breakdown(options, target, listed, folder, redaction, progress)
         try:
             breakdown.measure()
         except KeyboardInterrupt as stop:
@@ -93,25 +98,31 @@ def _report(run: Run, folder: RunFolder, options: BreakdownOptions) -> Breakdown
         return BreakdownOutcome(replace(run, failures=(*run.failures, failure)), folder.path)
 
 
-def _again(target: Target, options: BreakdownOptions, progress: Progress) -> BreakdownOutcome:
+def _again(target: Target, options: BreakdownOptions, redaction: Redaction, progress: Progress) -> BreakdownOutcome:
     folder = RunFolder(target.paths[0])
     with locked(folder.path, tool_mark()) as lock:
         end_marked(lock.left)
         progress.stage(f"analysing {folder.path} again")
-        run = reanalyse_run(folder)
+        run = redaction.run(reanalyse_run(folder))
         folder.save(run)
         try:
-            run = retune_run(run, folder, options, progress, folder.save)
+            run = retune_run(run, folder, options, progress, lambda run: folder.save(redaction.run(run)))
         except KeyboardInterrupt as stop:
             raise KeyboardInterrupt(f"interrupted; what was retuned until then is in {folder.path}") from stop
-        return _report(run, folder, options)
+        return _report(redaction.run(run), folder, options)
 
 
 class _Breakdown:
     """The state of one breakdown in progress. ``run`` is always fit to be saved."""
 
     def __init__(
-        self, options: BreakdownOptions, target: Target, listed: Listed | None, folder: RunFolder, progress: Progress
+        self,
+        options: BreakdownOptions,
+        target: Target,
+        listed: Listed | None,
+        folder: RunFolder,
+        redaction: Redaction,
+        progress: Progress,
     ) -> None:
         self._options = options
         self._target = target
@@ -120,13 +131,16 @@ class _Breakdown:
         self._progress = progress
         self._python = options.python or default_python()
         self._stage = "capture"
+        self._request = _request(target, options)  # with its secrets, which the program needs
+        self._redaction = redaction
+        options = replace(options, arguments=redaction.words(options.arguments))
         own_folder(folder.work)
         self.run = Run(
             format=FORMAT,
             tool_version=__version__,
             run_id=uuid.uuid4().hex[:16],
             created=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
-            command=shlex.join(["inductor-bench", *sys.argv[1:]]) if _is_command() else "inductor_bench.breakdown(…)",
+            command=shlex.join(["inductor-bench", *redaction.words(sys.argv[1:])]) if _is_command() else CALLED,
             target=target.name,
             title=_title(target, options),
             request=_request(target, options),
@@ -136,12 +150,14 @@ class _Breakdown:
 
     def save(self) -> None:
         """Saves what is known so far. Until the end the record says of itself that it is not whole."""
+        self.run = self._redaction.run(self.run)
         rerun = f"{self.run.command} --force" if _is_command() else ""
         unfinished = Failure(self._stage, "unfinished", UNFINISHED, rerun)
         self._folder.save(replace(self.run, failures=(*self.run.failures, unfinished)))
 
     def conclude(self) -> None:
         """Saves the record as it is at the end."""
+        self.run = self._redaction.run(self.run)
         self._folder.save(self.run)
 
     def interrupted(self) -> None:
@@ -155,7 +171,7 @@ class _Breakdown:
         self.run = replace(self.run, failures=(*self.run.failures, failure))
 
     def measure(self) -> None:
-        environment = capture_environment(self._folder.work)
+        environment = capture_environment(self._folder.work) | self._redaction.variables
         on_line, limit = self._progress.output, self._options.timeout_s
         with WorkerPool(self._python, self._folder.work, environment, limit, on_line) as pool:
             pool.get_ready(self._workers(graphs=2 if self._options.training else 1))
@@ -190,7 +206,7 @@ class _Breakdown:
             # Nobody knows when a script uses the device; other programs, and workers, share it by turns themselves.
             with nullcontext() if self._target.kind in COMPILED_HERE else DeviceTurn():
                 return capture_program(
-                    self.run.request,
+                    self._request,
                     self._folder,
                     environment,
                     python=self._python,
@@ -271,8 +287,13 @@ class _Breakdown:
         self.save()
 
     def _fail(self, failure: Failure) -> None:
+        failure = self._redaction.failure(failure)
         self._progress.note(f"{failure.subject or failure.stage}: {failure.message}")
         self.run = replace(self.run, failures=(*self.run.failures, failure))
+
+
+def _find_secrets(options: BreakdownOptions) -> Redaction:
+    return Redaction.find([sys.argv[1:] if _is_command() else (), options.arguments], os.environ, options.redact)
 
 
 def _is_command() -> bool:

@@ -63,6 +63,7 @@ class BreakdownOptions:
         values: ``recorded`` keeps what the kernels really read beside their standalone files, ``drawn`` does not.
         values_limit_bytes: of the recorded values of one kernel; what is above it is drawn.
         retune: how the dearest kernels are retuned afterwards; ``None`` to leave them as they are.
+        redact: names of options and variables whose values are kept out of the RUN; see ``store.redaction``.
     """
 
     targets: tuple[str, ...]
@@ -85,3 +86,4 @@ class BreakdownOptions:
     values: str = DRAWN
     values_limit_bytes: int = VALUES_LIMIT_BYTES
     retune: RetuneOptions | None = None
+    redact: tuple[str, ...] = ()

@@ -1,0 +1,241 @@
+"""Which words of a command and of its output are secrets, and the same without them.
+
+A RUN is made to be shared, so no file of it holds a key, a token or a password that was given to the program. What
+counts is the name that stands before a value, ``--api-key VALUE``, ``--hf_token=VALUE``, ``API_KEY=VALUE``,
+``"token": "VALUE"``: it is a secret's where its last words are among :data:`NAMES`, whatever its case and whether
+``-``, ``_``, ``.`` or a capital letter parts them; a number at its end does not count. So ``--wandb.api-key`` and
+``apiKey2`` are, while ``--tokenizer``, ``--max-tokens``, ``--key-dim``, ``--author`` and ``--monkey`` are not.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import pairwise, takewhile
+from urllib.parse import quote
+
+from ..errors import UsageError
+from ..records.batch import Batch
+from ..records.failure import Failure
+from ..records.run import Run
+
+MASK = "***"
+OPTION = "--redact"
+VARIABLE = "INDUCTOR_BENCH_REDACT"
+"""Names further secrets for every process, parted by commas, like ``--redact``."""
+
+NAMES = (
+    *("key", "api-key", "apikey", "access-key", "secret-key", "private-key"),
+    *("token", "bearer", "auth", "authorization", "cookie", "credential", "credentials", "signature", "sig"),
+    *("password", "passwords", "passwd", "pwd", "pass", "passphrase", "passcode", "secret", "secrets"),
+)
+"""What the names of secrets end in."""
+
+SHORTEST = 6
+"""Characters of a value that is looked for in running text, where a shorter one would hit ordinary words."""
+
+_SURE = re.compile(
+    r"(?:password|passwd|passphrase|passcode|secret|apikey|(?:access|auth|secret|private)(?:key|token))s?$"
+)
+"""Ends of a last word that leave no doubt: also where another word runs into it, as in ``PGPASSWORD``, and also where
+the value is a number."""
+
+_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[^\W\d_A-Z]+|\d+")
+_NAMED = re.compile(r"(?:--?|\+{1,2})?(?P<name>[^\W\d][\w./@-]*)(?:(?:=|:\s+)(?P<value>.*))?", re.DOTALL)
+_PAIR = re.compile(r"""(?P<before>(["'])(?P<name>[\w. -]+)\2\s*:\s*(["']))(?P<value>.*?)(?=\4)""", re.DOTALL)
+_SWITCH = re.compile(r"true|false|yes|no|on|off|none|null|auto|", re.IGNORECASE)
+_NUMBER = re.compile(r"[-+]?\d[\d_.,]*(?:e[-+]?\d+)?[kmgb]?|<[^<>]*>|\[[^\[\]]*\]", re.IGNORECASE)
+"""A number, or a special token of a vocabulary: ``<pad>``, ``[MASK]``."""
+
+_PASSWORD = re.compile(r"""(?P<before>\w://[^\s/:@"'<>]*:)(?P<value>[^\s/"'<>]+)(?=@)""")
+_USER = re.compile(r"""(?P<before>\bhttps?://)(?P<value>[^\s/:@"'<>]{16,})(?=@)""", re.IGNORECASE)
+"""A token in the place of a user's name, which has no password."""
+
+_QUERY = re.compile(r"""(?P<before>[?&](?P<name>[\w.-]+)=)(?P<value>[^&\s"'<>]+)""")
+_HEADER = re.compile(
+    r"""(?P<before>authorization["']?\s*[:=]\s*["']?(?:(?:bearer|basic|digest|token)\s+)?)(?P<value>[^\s"',;<>]+)"""
+    r"""|(?P<bearer>\bbearer\s+)(?=\S*\d)[\w.~+/=-]{8,}""",
+    re.IGNORECASE,
+)
+
+
+@dataclass(frozen=True)
+class Redaction:
+    """Takes secrets out of what is written, leaving ``***`` in their place. What it has done once it leaves alone.
+
+    Attributes:
+        names: secrets beside those that :data:`NAMES` end.
+        values: the secrets that are known, at least :data:`SHORTEST` characters each.
+    """
+
+    names: tuple[str, ...] = ()
+    values: tuple[str, ...] = ()
+
+    @classmethod
+    def find(
+        cls, commands: Iterable[Sequence[str]], environment: Mapping[str, str], names: Sequence[str] = ()
+    ) -> Redaction:
+        """The secrets of some commands and of an environment.
+
+        Args:
+            commands: the words of each.
+            environment: variables whose names are those of secrets hold one; ``INDUCTOR_BENCH_REDACT`` names others.
+            names: of further secrets, which are hidden whatever their value is.
+
+        Raises:
+            UsageError: a name without a letter.
+        """
+        for name in names:
+            if not _parts(name):
+                raise UsageError(f"{OPTION} {name!r} names nothing", "give an option's or a variable's name")
+        named = (name for name in environment.get(VARIABLE, "").split(",") if _parts(name))
+        bare = cls(tuple(dict.fromkeys([*names, *named])))
+        found = [value for words in commands for value in bare._values_of(words)]
+        for name, value in environment.items():
+            found += [value] if bare._hides(name, value) else []
+            found += [match["value"] for match in _PASSWORD.finditer(value)]
+        forms = {form for value in found if not _is_path(value) for form in _forms(value)}
+        return replace(bare, values=tuple(sorted(forms, key=lambda form: (-len(form), form))))
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """What tells other processes the names."""
+        return {VARIABLE: ",".join(self.names)} if self.names else {}
+
+    def words(self, words: Sequence[str]) -> tuple[str, ...]:
+        """The words of a command without its secrets, however short these are."""
+        return tuple(
+            self.text(self._without_pairs(before)) + (MASK if secret else "") for before, secret in self._parted(words)
+        )
+
+    def text(self, text: str) -> str:
+        """Running text without the known secrets, passwords in addresses, and headers that carry a secret."""
+        if self._known is not None:
+            text = self._known.sub(MASK, text)
+        if "://" in text:
+            text = _PASSWORD.sub(rf"\g<before>{MASK}", text)
+            text = _USER.sub(rf"\g<before>{MASK}", text)
+            text = _QUERY.sub(self._masked, text)
+        return _HEADER.sub(lambda match: f"{match['before'] or match['bearer']}{MASK}", text)
+
+    def failure(self, failure: Failure) -> Failure:
+        message, hint, tail = map(self.text, (failure.message, failure.hint, failure.log_tail))
+        return replace(failure, message=message, hint=hint, log_tail=tail)
+
+    def run(self, run: Run) -> Run:
+        """A record as it may be written: what was typed, what the program said, and what went wrong."""
+        request = replace(
+            run.request, target=self.text(run.request.target), arguments=self.words(run.request.arguments)
+        )
+        breaks, recompiles = (
+            tuple(map(self.text, said)) for said in (run.capture.graph_breaks, run.capture.recompiles)
+        )
+        return replace(
+            run,
+            command=self.text(run.command),
+            target=self.text(run.target),
+            title=self.text(run.title),
+            request=request,
+            capture=replace(run.capture, graph_breaks=breaks, recompiles=recompiles),
+            modules=tuple(replace(one, notes=tuple(map(self.text, one.notes))) for one in run.modules),
+            failures=tuple(map(self.failure, run.failures)),
+            retunes=tuple(
+                replace(one, failure=self.failure(one.failure)) if one.failure else one for one in run.retunes
+            ),
+        )
+
+    def batch(self, batch: Batch) -> Batch:
+        """A batch as it may be written."""
+        models = (
+            replace(
+                model,
+                request=replace(model.request, arguments=self.words(model.request.arguments)),
+                failure=self.failure(model.failure) if model.failure else None,
+                notes=tuple(map(self.text, model.notes)),
+            )
+            for model in batch.models
+        )
+        return replace(batch, command=self.text(batch.command), models=tuple(models))
+
+    @cached_property
+    def _known(self) -> re.Pattern[str] | None:
+        return re.compile("|".join(map(re.escape, self.values))) if self.values else None
+
+    def _values_of(self, words: Sequence[str]) -> Iterator[str]:
+        for before, secret in self._parted(words):
+            yield from [secret] if secret else []
+            yield from (
+                match["value"] for match in _PAIR.finditer(before) if self._hides(match["name"], match["value"])
+            )
+            yield from (match["value"] for match in _PASSWORD.finditer(before))
+
+    def _parted(self, words: Sequence[str]) -> Iterator[tuple[str, str]]:
+        """Each word, parted before the secret that it ends in; most end in none."""
+        option = ""  # whose value the next word may be
+        for word in words:
+            if option and not word.startswith("-") and self._hides(option, word):
+                yield "", word
+                option = ""
+                continue
+            place = self._place(word)
+            yield word[:place], word[place:]
+            named = _NAMED.fullmatch(word)
+            option = named["name"] if named and named["value"] is None and word.startswith("-") else ""
+
+    def _place(self, word: str) -> int:
+        """Where the secret of ``--a=b`` begins, or of ``--a=b=c``; the word's length where there is none."""
+        begin = 0
+        while (named := _NAMED.fullmatch(word, begin)) is not None and named["value"] is not None:
+            begin = named.start("value")
+            if self._hides(named["name"], named["value"]):
+                return begin
+        return len(word)
+
+    def _without_pairs(self, word: str) -> str:
+        return _PAIR.sub(self._masked, word)
+
+    def _masked(self, match: re.Match[str]) -> str:
+        return match["before"] + (MASK if self._hides(match["name"], match["value"]) else match["value"])
+
+    def _hides(self, name: str, value: str) -> bool:
+        """Whether the value of that name is a secret."""
+        parts = _parts(name)
+        if any(_end_in(parts, asked) for asked in self.names):
+            return value != ""
+        while parts and parts[-1].isdigit():
+            parts.pop()
+        if not parts or _SWITCH.fullmatch(value):
+            return False
+        sure = _SURE.search(parts[-1]) is not None
+        return sure or (any(_end_in(parts, known) for known in NAMES) and not _NUMBER.fullmatch(value))
+
+
+def _parts(name: str) -> list[str]:
+    """The words of a name, in lower case."""
+    return [word.lower() for word in _WORD.findall(name)]
+
+
+def _end_in(parts: list[str], name: str) -> bool:
+    wanted = _parts(name)
+    return parts[-len(wanted) :] == wanted
+
+
+def asked_for(words: Sequence[str]) -> tuple[str, ...]:
+    """The names after ``--redact`` among this tool's own words, which nobody has read yet."""
+    own = [part for word in takewhile(lambda word: word != "--", words) for part in word.split("=", 1)]
+    return tuple(name for word, name in pairwise(own) if word == OPTION and _parts(name))
+
+
+def _is_path(value: str) -> bool:
+    """Whether a value names a file, as ``--key`` may: it is no secret, and stands in many a line."""
+    return os.sep in value and os.path.exists(value)
+
+
+def _forms(value: str) -> Iterator[str]:
+    """A secret as programs print it: as it is, within quotes, in JSON and in an address; of several lines, each."""
+    forms = (value, repr(value)[1:-1], json.dumps(value)[1:-1], quote(value, safe=""), *value.splitlines())
+    return (form for form in forms if len(form) >= SHORTEST)
