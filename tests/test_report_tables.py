@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,9 @@ import run_builder as build
 
 from inductor_bench.errors import UsageError
 from inductor_bench.records.run import Run
-from inductor_bench.report.csvs import csv_text, write_tables
+from inductor_bench.records.table import Answer
+from inductor_bench.report.answer import answer_csv
+from inductor_bench.report.csvs import csv_text, table_text, write_tables
 from inductor_bench.report.markdown import markdown
 
 
@@ -35,6 +38,19 @@ def test_kernels_keep_full_names_and_exact_figures() -> None:
             assert float(row["time_s"]) == kernel.time_s and row["kernel_id"] == kernel.kernel_id
             assert row["moved_bytes"] == ("" if kernel.moved_bytes is None else str(kernel.moved_bytes))
     assert [float(row["time_s"]) for row in rows] == sorted((float(row["time_s"]) for row in rows), reverse=True)
+
+
+def test_a_spreadsheet_reads_no_text_as_a_formula() -> None:
+    texts = ["=1+1", "@SUM(A1)", "+1", "-1", "\tx", "\rx", "a\r=1", "'x", ""]
+    (header, *rows) = csv.reader(io.StringIO(table_text(["=name", "n"], [[text, -1.5] for text in texts]), newline=""))
+    assert header == ["'=name", "n"]
+    assert [row[0] for row in rows] == [f"'{text}" for text in texts[:6]] + texts[6:]
+    assert all(row[1] == "-1.5" for row in rows)
+    run = build.cpu()
+    first, *others = run.modules
+    run = replace(run, modules=(replace(first, label="=cmd|' /C calc'!A0"), *others))
+    assert {row["graph"] for row in read(csv_text(run))} == {"'=cmd|' /C calc'!A0", "backward"}
+    assert answer_csv(Answer(("=a", "b"), [("@x", -1)])) == "'=a,b\n'@x,-1\n"
 
 
 def test_kernels_can_be_sorted() -> None:
@@ -69,7 +85,8 @@ def test_an_empty_run_writes_headers_only(tmp_path: Path) -> None:
 
 def test_hostile_names_survive_csv(tmp_path: Path) -> None:
     rows = read(csv_text(build.hostile()))
-    assert {row["name"] for row in rows} == set(build.HOSTILE_NAMES)
+    formula = "=cmd|' /C calc'!A0"
+    assert {row["name"] for row in rows} == {*build.HOSTILE_NAMES, f"'{formula}"} - {formula}
     assert len(tables(build.hostile(), tmp_path)["kernels"]) == len(rows)  # what has no UTF-8 form is spelt out
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import io
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -70,6 +69,8 @@ _KERNELS: Mapping[str, Callable[[Kernel], object]] = {
     "line": lambda kernel: kernel.line,
     "kernel_hash": lambda kernel: kernel.kernel_hash,
 }
+_LINE_END = "\r\n"
+_FORMULA = ("=", "@", "+", "-", "\t", "\r")
 _CATEGORIES = ("graph", "slug", "category", "time_s", "share", "wall_share", "calls", "kernels")
 _SHAPES = (
     "graph",
@@ -122,12 +123,23 @@ def csv_text(run: Run, sort: str = "time") -> str:
 
 
 def table_text(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """A table as CSV."""
-    stream = io.StringIO()
-    writer = csv.writer(stream, lineterminator="\n")
-    writer.writerow(header)
-    writer.writerows(rows)
-    return stream.getvalue()
+    """A table as CSV, in which a spreadsheet reads no text as a formula: such text begins with an apostrophe."""
+    lines = _Lines()
+    writer = csv.writer(lines, lineterminator=_LINE_END)
+    writer.writerow(map(_inert, header))
+    writer.writerows(map(_inert, row) for row in rows)
+    return "".join(lines)
+
+
+class _Lines(list[str]):
+    """Rows that end in a line feed although the writer ends them otherwise: it quotes only what ends its own rows."""
+
+    def write(self, row: str) -> None:
+        self.append(row.removesuffix(_LINE_END) + "\n")
+
+
+def _inert(cell: object) -> object:
+    return f"'{cell}" if isinstance(cell, str) and cell.startswith(_FORMULA) else cell
 
 
 def _category_rows(run: Run) -> Iterator[Sequence[object]]:
