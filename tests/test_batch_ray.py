@@ -15,7 +15,14 @@ from conftest import ROOT
 from inductor_bench.errors import UsageError
 from inductor_bench.launch import jobs, ray_executor
 from inductor_bench.launch.jobs import Began, Event, Job, Lost
-from inductor_bench.launch.ray_node import NodeJob, make_scratch, read_pieces, read_program, write_piece
+from inductor_bench.launch.ray_node import (
+    NodeJob,
+    make_scratch,
+    read_pieces,
+    read_program,
+    remove_scratch,
+    write_piece,
+)
 from inductor_bench.records.batch import BatchModel
 from inductor_bench.store.batch import BatchFolder
 from inductor_bench.workflows import batch
@@ -298,6 +305,48 @@ def test_scratch_that_nobody_uses_is_removed(tmp_path: Path, monkeypatch: pytest
     os.close(lock)
     make_scratch()
     assert used.is_dir() and not left.exists() and len(list(used.parent.glob("*.lock"))) == 2
+
+
+def test_scratch_that_others_could_reach_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    known = tmp_path / f"inductor-bench-nodes-{os.getuid()}"
+    victim = tmp_path / "victim"
+    victim.mkdir()
+    known.symlink_to(victim)
+    path, lock = make_scratch()
+    assert path.parent == tmp_path and path.stat().st_mode & 0o777 == 0o700 and not list(victim.iterdir())
+    os.close(lock)
+    remove_scratch(path)
+    known.unlink()
+    assert list(tmp_path.iterdir()) == [victim]
+
+    known.mkdir()
+    known.chmod(0o777)
+    path, lock = make_scratch()
+    assert path.parent == known and known.stat().st_mode & 0o777 == 0o700  # ours: its mode is mended
+    os.close(lock)
+
+    other = os.getuid() + 1
+    monkeypatch.setattr("os.getuid", lambda: other)
+    (tmp_path / f"inductor-bench-nodes-{os.getuid()}").mkdir(mode=0o777)
+    path, lock = make_scratch()
+    assert path.parent == tmp_path and path.is_dir()
+    os.close(lock)
+
+
+@pytest.mark.parametrize("name", ["../out", "a/../../out", "/out", "", "."])
+def test_a_machine_of_the_cluster_writes_within_its_folder(name: str, tmp_path: Path) -> None:
+    name = f"{tmp_path}{name}" if name.startswith("/") else name
+    with pytest.raises(ValueError, match="no name of a file"):
+        write_piece(tmp_path / "a" / "b", [("good", b"x"), (name, b"x")])
+    assert not list(tmp_path.rglob("out"))
+    job = NodeJob()
+    try:
+        with pytest.raises(ValueError, match="no name of a file"):
+            job.begin({"program": {name: b"x"}})
+    finally:
+        job.close()
+    assert not list(tmp_path.rglob("out"))
 
 
 def test_a_folder_arrives_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@ notices nothing. On a CPU, with real compilations."""
 
 from __future__ import annotations
 
+import getpass
 import importlib.util
 import json
 import os
@@ -140,3 +141,29 @@ def test_headers_that_torch_compiled_in_an_earlier_run_are_found(
     usual = Path(default_cache_dir(), "precompiled_headers")
     monkeypatch.setattr(tempfile, "tempdir", capture_environment(tmp_path / "work")["TMPDIR"])
     assert Path(default_cache_dir(), "precompiled_headers").resolve() == usual and usual.is_dir()
+
+
+@pytest.mark.parametrize("place", ["torchinductor_{}", "torchinductor_{}/precompiled_headers"])
+def test_headers_that_others_could_have_written_are_left_alone(
+    place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    user = getpass.getuser()
+    folder = tmp_path / "usual" / place.format(user)
+    (tmp_path / "planted").mkdir()
+
+    def shared(name: str) -> bool:
+        monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "usual"))
+        own = Path(capture_environment(tmp_path / name)["TMPDIR"], f"torchinductor_{user}", "precompiled_headers")
+        return own.is_symlink()
+
+    assert shared("work-1")
+    folder.chmod(0o777)
+    assert shared("work-2") and folder.stat().st_mode & 0o777 == 0o755
+    folder.rename(tmp_path / "kept")
+    folder.symlink_to(tmp_path / "planted")
+    assert not shared("work-3") and not any((tmp_path / "planted").iterdir())
+    folder.unlink()
+    (tmp_path / "kept").rename(folder)
+    other = os.getuid() + 1
+    monkeypatch.setattr("os.getuid", lambda: other)
+    assert not shared("work-4")

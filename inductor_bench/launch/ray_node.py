@@ -16,8 +16,10 @@ import time
 import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
+
+from ..store.files import own_folder
 
 PIECE_BYTES = 8 << 20
 LOOK_S = 1.0
@@ -49,7 +51,7 @@ class NodeJob:
         from .process import ChildProcess  # a machine that lacks a package says so when it is asked to begin
 
         for name, data in order["program"].items():
-            path = self._scratch / "program" / name
+            path = _place(self._scratch / "program", name)
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(data)
         (self._scratch / "program").mkdir(exist_ok=True)
@@ -103,22 +105,35 @@ RAYS = frozenset({"OMP_NUM_THREADS"})
 
 
 def make_scratch() -> tuple[Path, int]:
-    """A new scratch folder, and a descriptor that says that it is in use. Those that nobody uses are removed."""
+    """A new scratch folder, and a descriptor that says that it is in use. Those that nobody uses are removed.
+
+    Where another user took the name of their folder, the new one has a name that nobody can guess.
+    """
     parent = Path(tempfile.gettempdir()) / f"inductor-bench-nodes-{os.getuid()}"
-    parent.mkdir(mode=0o700, exist_ok=True)
+    if not own_folder(parent, closed=0o077):
+        path = Path(tempfile.mkdtemp(prefix="inductor-bench-node-"))
+        return path, _lock(path)
     for lock in parent.glob("*.lock"):
         with contextlib.suppress(OSError), lock.open() as stream:
             fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)  # whoever made it was killed
             remove_scratch(lock.with_suffix(""))
     while True:
         path = parent / uuid.uuid4().hex
-        descriptor = os.open(path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        with contextlib.suppress(BlockingIOError):  # another is just removing what nobody uses
+            descriptor = _lock(path)
             path.mkdir()
             return path, descriptor
-        except BlockingIOError:  # another is just removing what nobody uses
-            os.close(descriptor)
+
+
+def _lock(path: Path) -> int:
+    """The lock of a scratch folder, which this process holds. Raises: BlockingIOError: another has it already."""
+    descriptor = os.open(path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        raise
+    return descriptor
 
 
 def remove_scratch(path: Path) -> None:
@@ -160,9 +175,21 @@ def _parts(path: Path) -> Iterator[bytes]:
 
 
 def write_piece(folder: Path, piece: Piece) -> None:
-    """Adds a piece to the copy of a folder."""
+    """Adds a piece to the copy of a folder.
+
+    Raises:
+        ValueError: a name of it leads out of the folder; it comes from another machine.
+    """
     for name, data in piece:
-        path = folder / name
+        path = _place(folder, name)
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("ab") as stream:
             stream.write(data)
+
+
+def _place(folder: Path, name: str) -> Path:
+    """Where a file of that name lies in a folder. Raises: ValueError: not in it."""
+    path = PurePosixPath(name)
+    if not path.parts or path.is_absolute() or ".." in path.parts:
+        raise ValueError(f"{name!r} is no name of a file in a folder")
+    return folder / path

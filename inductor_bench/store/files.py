@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import shutil
+import stat
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -79,6 +80,30 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
         if temporary is not None:
             with contextlib.suppress(OSError):
                 os.unlink(temporary)
+
+
+def own_folder(path: Path, closed: int) -> bool:
+    """Whether the folder of that name, in a place that all users share, is this user's; it is made where it is missing.
+
+    Args:
+        path: its name, which others can guess, and take first.
+        closed: the permissions that nobody else may have; those of an older one are taken away.
+    """
+    try:
+        with contextlib.suppress(FileExistsError):
+            path.mkdir(mode=0o777 & ~closed, parents=True)
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    except OSError:
+        return False
+    try:
+        found = os.fstat(descriptor)
+        if found.st_uid != os.getuid():
+            return False
+        if found.st_mode & closed:
+            os.fchmod(descriptor, stat.S_IMODE(found.st_mode) & ~closed)
+        return True
+    finally:
+        os.close(descriptor)
 
 
 def unfinished(path: Path) -> list[Path]:

@@ -22,8 +22,9 @@ from ..records.source import CapturedCode
 from ..source.log import printed_module_paths
 from ..source.structured import StructuredTrace, read_structured_trace
 from ..store.device_turn import TURN
-from ..store.files import read_json, write_json
+from ..store.files import own_folder, read_json, write_json
 from ..store.folder import RunFolder
+from ..store.redaction import Redaction
 from .progress import Progress
 
 DEFAULT_BATCH_SIZE = 32
@@ -105,12 +106,16 @@ def capture_environment(work: Path) -> dict[str, str]:
 def _share_precompiled_headers(temporary: Path) -> None:
     """Lets torch find the C++ headers that it compiled in an earlier run, and keep new ones, which takes it seconds.
 
-    It looks for them where the temporary files are; what it finds there is bound to the compiler and its flags.
+    It looks for them where the temporary files are; what it finds there is bound to the compiler and its flags. Headers
+    that other users could have written are left alone, for they become part of what is run.
     """
     with contextlib.suppress(OSError, KeyError):  # KeyError: a user without a name
         name = f"torchinductor_{getpass.getuser()}"
         shared = Path(tempfile.gettempdir()) / name / "precompiled_headers"
-        shared.mkdir(parents=True, exist_ok=True)
+        if not all(own_folder(folder, closed=0o022) for folder in (shared.parent, shared)):
+            return
+        if any(header.lstat().st_uid != os.getuid() for header in shared.iterdir()):
+            return
         (temporary / name).mkdir()
         (temporary / name / shared.name).symlink_to(shared.resolve(), target_is_directory=True)
 
@@ -148,7 +153,8 @@ def capture_program(
     program = {**environment, **observed, **({} if of_users else SAFE_PATH)}
     if request.kind == "script":
         program.pop(TURN, None)  # whoever starts it has the turn for all of it, for commands of this tool in it too
-    progress.stage(f"running {shlex.join(_shown(request))}")
+    shown = Redaction.find([request.arguments], environment).words(request.arguments)
+    progress.stage(f"running {shlex.join([request.target, *shown])}")
     ended = run_process(
         command,
         environment=program,
@@ -182,10 +188,6 @@ def _program_command(request: Request, work: Path, python: str, complaint: Path)
     options["batch_size"] = request.batch_size or DEFAULT_BATCH_SIZE
     write_json(job, {**options, "place": place, "complaint": str(complaint)})
     return [python, *module_words("inductor_bench.worker.programs"), str(job)]
-
-
-def _shown(request: Request) -> list[str]:
-    return [request.target, *request.arguments]
 
 
 def _read_trace(folder: Path) -> tuple[StructuredTrace, tuple[Failure, ...]]:
