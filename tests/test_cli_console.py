@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import json
 import os
 import pty
 import sys
@@ -11,8 +12,19 @@ import time
 
 import pytest
 
+from inductor_bench import units
 from inductor_bench.cli import console as room
+from inductor_bench.cli import extract
 from inductor_bench.cli.console import Console
+from inductor_bench.cli.presentation import record_text
+from inductor_bench.records.category import Category
+from inductor_bench.records.run import Failure
+from inductor_bench.records.table import Answer
+from inductor_bench.report.answer import answer_json
+from inductor_bench.report.layout import Word
+from inductor_bench.report.terminal import print_lines
+from inductor_bench.workflows.extract import ExtractOutcome
+from inductor_bench.workflows.kernel_rows import ExtractedKernel
 
 
 def make(**options: bool) -> tuple[Console, io.StringIO, io.StringIO]:
@@ -41,6 +53,40 @@ def test_verbose_shows_the_program_and_quiet_shows_nothing() -> None:
     assert err.getvalue() == ""
     console.error("it broke", "mend it")
     assert err.getvalue() == "Error: it broke\nHint: mend it\n"
+
+
+HOSTILE = "a\x1b]0;title\x07b\r\x9b2Jc\u202ed\u2066e\x7f"
+SHOWN = "a?]0;title?b??2Jc?d?e?"
+
+
+def test_what_others_wrote_does_nothing_to_the_terminal() -> None:
+    console, out, err = make(verbose=True)
+    with console:
+        console.stage(HOSTILE)
+        console.note(HOSTILE)
+        console.result(f"{HOSTILE}\tx\ny")
+        print_lines([[Word(HOSTILE)]], console.drawing())
+        console.error(HOSTILE, HOSTILE)
+        console.output(HOSTILE)
+    assert out.getvalue() == f"{SHOWN}\tx\ny\n{SHOWN}\n"
+    assert err.getvalue() == f"{SHOWN}\n{SHOWN}\nError: {SHOWN}\nHint: {SHOWN}\n{HOSTILE}\n"
+
+
+def test_json_keeps_what_it_says_and_does_nothing_to_the_terminal() -> None:
+    texts = [
+        record_text(Failure("trace", "invalid", HOSTILE)),
+        answer_json(Answer(("message",), [(HOSTILE,)])),
+    ]
+    for text in texts:
+        assert units.printable(text) == text and "\\u001b]0;title\\u0007" in text
+        (said,) = json.loads(text) if text.startswith("[") else [json.loads(text)]
+        assert said["message"] == HOSTILE
+
+
+def test_names_in_the_screens_of_extract_are_one_line() -> None:
+    row = ExtractedKernel(f"{HOSTILE}\nnext", "id", Category.POINTWISE, "forward", 1, reason=f"{HOSTILE}\nnext")
+    lines = list(extract._lines(ExtractOutcome((row,), None)))
+    assert all(line.isprintable() for line in lines) and any("b ?2Jc?d" in line or "next" in line for line in lines)
 
 
 def test_drawn_results_fit_a_hundred_columns_where_there_is_no_terminal(monkeypatch: pytest.MonkeyPatch) -> None:

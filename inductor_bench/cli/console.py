@@ -1,4 +1,7 @@
-"""All printing of the tool: results go to stdout, everything else to stderr. Measures nothing, decides nothing."""
+"""All printing of the tool: results go to stdout, everything else to stderr. Measures nothing, decides nothing.
+
+Names in a trace, messages and paths were made by others, so what is printed holds no control characters.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,8 @@ from typing import TYPE_CHECKING, TextIO
 
 if TYPE_CHECKING:
     from rich.console import Console as RichConsole
+
+from .. import units
 
 PLAIN_WIDTH = 100
 """Columns of a result that goes to a file or a pipe."""
@@ -63,6 +68,7 @@ class Console:
     def result(self, text: str) -> None:
         """Prints a result to stdout, with one line end at its end."""
         self.finish()
+        text = units.printable(text)
         self._stdout.write(text if text.endswith("\n") else text + "\n")
 
     def drawing(self) -> RichConsole:
@@ -77,6 +83,7 @@ class Console:
 
     def stage(self, text: str) -> None:
         """Says what is happening from now on."""
+        text = units.printable(text)
         if self._quiet:
             return
         if not self._live:
@@ -93,19 +100,19 @@ class Console:
     def note(self, text: str) -> None:
         """Says something that stays on the screen."""
         if not self._quiet:
-            self._say(text)
+            self._say(units.printable(text))
 
     def output(self, line: str) -> None:
-        """Shows a line of the user's program, where that was asked for."""
+        """Shows a line of the user's program, where that was asked for, as it is."""
         if self._verbose:
             self._say(line)
 
     def error(self, message: str, hint: str = "") -> None:
         """Says what went wrong and, on a line of its own, what to do."""
         self.finish()
-        self._say(f"Error: {message}")
+        self._say(units.printable(f"Error: {message}"))
         if hint:
-            self._say(f"Hint: {hint}")
+            self._say(units.printable(f"Hint: {hint}"))
 
     def finish(self) -> None:
         """Takes the live line away. Another stage may follow."""

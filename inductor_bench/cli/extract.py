@@ -14,6 +14,7 @@ import click
 from .. import units
 from ..errors import EXIT_FAILURE, EXIT_OK, UsageError
 from ..records.category import Category
+from ..report import names
 from .console import PLAIN_WIDTH, Console
 from .presentation import record_text
 from .values import take_values, values_options
@@ -108,15 +109,15 @@ def _list_reasons(title: str, reasons: Sequence[tuple[str, str]]) -> Iterator[st
     """The names under a title, those of one reason together."""
     if not reasons:
         return
-    names: dict[str, list[str]] = {}
+    alike: dict[str, list[str]] = {}
     for name, reason in reasons:
-        names.setdefault(reason, []).append(_short(name))
+        alike.setdefault(reason, []).append(_short(name))
     yield ""
     yield f"{title} {_kernels(len(reasons))}:"
-    for reason, those in itertools.islice(names.items(), SHOWN_REASONS):
+    for reason, those in itertools.islice(alike.items(), SHOWN_REASONS):
         others = f" and {len(those) - SHOWN_NAMES} more" if len(those) > SHOWN_NAMES else ""
         yield _wrapped(f"  {', '.join(those[:SHOWN_NAMES])}{others}: {reason}", "    ")
-    unsaid = sum(len(those) for those in itertools.islice(names.values(), SHOWN_REASONS, None))
+    unsaid = sum(len(those) for those in itertools.islice(alike.values(), SHOWN_REASONS, None))
     if unsaid:
         yield f"  and {unsaid} more; --format json has every reason"
 
@@ -142,14 +143,10 @@ def _kernels(count: int) -> str:
 
 def _wrapped(text: str, indent: str) -> str:
     return textwrap.fill(
-        _plain(text), PLAIN_WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+        names.clean(text), PLAIN_WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
     )
 
 
 def _short(name: str) -> str:
-    plain = _plain(name)
+    plain = names.clean(name)
     return plain if len(plain) <= NAME_WIDTH else plain[: NAME_WIDTH // 2 - 1] + "…" + plain[-NAME_WIDTH // 2 :]
-
-
-def _plain(text: str) -> str:
-    return "".join(letter if letter.isprintable() else "?" for letter in text)

@@ -114,7 +114,7 @@ def answer_json(answer: Answer) -> str:
     """A list of objects, one for each row."""
     titles = _unique(answer.columns)
     rows = [dict(zip(titles, map(_plain, values), strict=True)) for values in answer.rows]
-    return json.dumps(rows, indent=2, ensure_ascii=False, allow_nan=False)
+    return units.printable_json(json.dumps(rows, indent=2, ensure_ascii=False, allow_nan=False))
 
 
 def answer_markdown(answer: Answer) -> str:

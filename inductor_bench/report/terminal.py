@@ -49,7 +49,8 @@ def print_lines(lines: Iterable[Line], console: Console) -> None:
     for line in lines:
         text = Text()
         for word in line:
-            shown = word.text.translate(_PLAIN).encode("ascii", "replace").decode() if plain else word.text
+            shown = units.printable(word.text)
+            shown = shown.translate(_PLAIN).encode("ascii", "replace").decode() if plain else shown
             text.append(shown, _STYLES.get(word.style, word.style))
         text.rstrip()
         # Soft wrapping leaves long commands in one piece, so that they can be copied.
