@@ -62,14 +62,14 @@ SHOWN = "a?]0;title?b??2Jc?d?e?"
 def test_what_others_wrote_does_nothing_to_the_terminal() -> None:
     console, out, err = make(verbose=True)
     with console:
-        console.stage(HOSTILE)
+        console.stage(f"{HOSTILE}\nx")
         console.note(HOSTILE)
         console.result(f"{HOSTILE}\tx\ny")
         print_lines([[Word(HOSTILE)]], console.drawing())
         console.error(HOSTILE, HOSTILE)
         console.output(HOSTILE)
     assert out.getvalue() == f"{SHOWN}\tx\ny\n{SHOWN}\n"
-    assert err.getvalue() == f"{SHOWN}\n{SHOWN}\nError: {SHOWN}\nHint: {SHOWN}\n{HOSTILE}\n"
+    assert err.getvalue() == f"{SHOWN} x\n{SHOWN}\nError: {SHOWN}\nHint: {SHOWN}\n{HOSTILE}\n"
 
 
 def test_json_keeps_what_it_says_and_does_nothing_to_the_terminal() -> None:

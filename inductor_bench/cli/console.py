@@ -82,8 +82,8 @@ class Console:
     # Progress
 
     def stage(self, text: str) -> None:
-        """Says what is happening from now on."""
-        text = units.printable(text)
+        """Says what is happening from now on, on one line."""
+        text = " ".join(units.printable(text).splitlines())
         if self._quiet:
             return
         if not self._live:
