@@ -18,13 +18,13 @@ from inductor_bench.cli import extract
 from inductor_bench.cli.console import Console
 from inductor_bench.cli.presentation import record_text
 from inductor_bench.records.category import Category
+from inductor_bench.records.extraction import ExtractedKernel
 from inductor_bench.records.run import Failure
 from inductor_bench.records.table import Answer
 from inductor_bench.report.answer import answer_json
 from inductor_bench.report.layout import Word
 from inductor_bench.report.terminal import print_lines
 from inductor_bench.workflows.extract import ExtractOutcome
-from inductor_bench.workflows.kernel_rows import ExtractedKernel
 
 
 def make(**options: bool) -> tuple[Console, io.StringIO, io.StringIO]:

@@ -19,7 +19,7 @@ from dataclasses import asdict
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from ..store.files import own_folder
+from ..store.files import is_private_folder
 
 PIECE_BYTES = 8 << 20
 LOOK_S = 1.0
@@ -110,7 +110,7 @@ def make_scratch() -> tuple[Path, int]:
     Where another user took the name of their folder, the new one has a name that nobody can guess.
     """
     parent = Path(tempfile.gettempdir()) / f"inductor-bench-nodes-{os.getuid()}"
-    if not own_folder(parent, closed=0o077):
+    if not is_private_folder(parent, closed=0o077):
         path = Path(tempfile.mkdtemp(prefix="inductor-bench-node-"))
         return path, _lock(path)
     for lock in parent.glob("*.lock"):

@@ -82,7 +82,7 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
                 os.unlink(temporary)
 
 
-def own_folder(path: Path, closed: int) -> bool:
+def is_private_folder(path: Path, closed: int) -> bool:
     """Whether the folder of that name, in a place that all users share, is this user's; it is made where it is missing.
 
     Args:

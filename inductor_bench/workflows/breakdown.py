@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import os
 import shlex
 import sys
 import uuid
@@ -16,7 +15,7 @@ from .. import __version__
 from ..errors import InductorBenchError
 from ..launch.marks import end_marked, tool_mark
 from ..launch.worker import WorkerPool, default_python
-from ..records.run import Capture, Environment, Failure, Request, Run
+from ..records.run import Capture, Environment, Failure, Run
 from ..report.folder import write_report
 from ..source.labels import ModuleLabel, label_modules
 from ..store.device_turn import DeviceTurn
@@ -26,7 +25,8 @@ from ..store.folder import RunFolder, new_run_folder
 from ..store.lock import locked
 from ..store.redaction import Redaction
 from ..store.schema import FORMAT
-from .capture import DEFAULT_BATCH_SIZE, CapturedProgram, FoundModule, capture_environment, capture_program
+from .breakdown_request import find_secrets, folder_title_of, is_command, request_of, title_of
+from .capture import CapturedProgram, FoundModule, capture_environment, capture_program
 from .extract import extract_run
 from .module_analysis import (
     AttributedModule,
@@ -43,7 +43,7 @@ from .roofs import with_roofs
 from .run_retunes import STAGE as RETUNE
 from .run_retunes import retune_run
 from .survey import take_survey
-from .targets import COMPILED_HERE, MODEL_SOURCES, PROGRAMS, Target, find_listed_modules, resolve_target
+from .targets import COMPILED_HERE, PROGRAMS, Target, find_listed_modules, resolve_target
 
 UNFINISHED = "this run has not come to its end: it is still being measured, or was killed"
 
@@ -71,11 +71,11 @@ def run_breakdown(options: BreakdownOptions, progress: Progress) -> BreakdownOut
         InductorBenchError: the RUN folder cannot be written.
         KeyboardInterrupt: the user stopped it; what was measured until then is in the RUN folder.
     """
-    target, redaction = resolve_target(options), _find_secrets(options)
+    target, redaction = resolve_target(options), find_secrets(options)
     if target.kind == "run":
         return _again(target, options, redaction, progress)
     listed = None if target.kind in PROGRAMS else find_listed_modules(target)
-    title = _folder_title(target, options)
+    title = folder_title_of(target, options)
     with new_run_folder(options.output, title, force=options.force, mark=tool_mark()) as (folder, left):
         end_marked(left)
         breakdown = _Breakdown(options, target, listed, folder, redaction, progress)
@@ -131,7 +131,7 @@ class _Breakdown:
         self._progress = progress
         self._python = options.python or default_python()
         self._stage = "capture"
-        self._request = _request(target, options)  # with its secrets, which the program needs
+        self._request = request_of(target, options)  # with its secrets, which the program needs
         self._redaction = redaction
         options = replace(options, arguments=redaction.words(options.arguments))
         own_folder(folder.work)
@@ -140,10 +140,10 @@ class _Breakdown:
             tool_version=__version__,
             run_id=uuid.uuid4().hex[:16],
             created=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
-            command=shlex.join(["inductor-bench", *redaction.words(sys.argv[1:])]) if _is_command() else CALLED,
+            command=shlex.join(["inductor-bench", *redaction.words(sys.argv[1:])]) if is_command() else CALLED,
             target=target.name,
-            title=_title(target, options),
-            request=_request(target, options),
+            title=title_of(target, options),
+            request=request_of(target, options),
             environment=Environment(),
         )
         self.save()
@@ -151,7 +151,7 @@ class _Breakdown:
     def save(self) -> None:
         """Saves what is known so far. Until the end the record says of itself that it is not whole."""
         self.run = self._redaction.run(self.run)
-        rerun = f"{self.run.command} --force" if _is_command() else ""
+        rerun = f"{self.run.command} --force" if is_command() else ""
         unfinished = Failure(self._stage, "unfinished", UNFINISHED, rerun)
         self._folder.save(replace(self.run, failures=(*self.run.failures, unfinished)))
 
@@ -290,50 +290,3 @@ class _Breakdown:
         failure = self._redaction.failure(failure)
         self._progress.note(f"{failure.subject or failure.stage}: {failure.message}")
         self.run = replace(self.run, failures=(*self.run.failures, failure))
-
-
-def _find_secrets(options: BreakdownOptions) -> Redaction:
-    return Redaction.find([sys.argv[1:] if _is_command() else (), options.arguments], os.environ, options.redact)
-
-
-def _is_command() -> bool:
-    return Path(sys.argv[0]).name in ("inductor-bench", "__main__.py")
-
-
-def _request(target: Target, options: BreakdownOptions) -> Request:
-    return Request(
-        target=target.name,
-        kind=target.kind,
-        arguments=options.arguments,
-        training=options.training,
-        batch_size=options.batch_size,
-        amp=options.amp,
-        mode=options.mode,
-        dynamic=options.dynamic,
-        device=options.device,
-        seed=options.seed,
-        live=options.live,
-        timeout_s=options.timeout_s,
-        python=options.python,
-        repeat=options.repeat,
-    )
-
-
-def _title(target: Target, options: BreakdownOptions) -> str:
-    model = target.kind in MODEL_SOURCES
-    name = target.name.removeprefix(f"{target.kind}:") if model else Path(target.name).name
-    parts = [name, *options.arguments]
-    if target.kind in COMPILED_HERE:
-        if options.training is not None or model:
-            parts.append("training" if options.training else "inference")
-        if model:
-            parts.append(f"batch {options.batch_size or DEFAULT_BATCH_SIZE}")
-        parts += [f"{options.amp} autocast"] if options.amp else []
-        parts += [options.mode] if options.mode else []
-    return " · ".join(parts)
-
-
-def _folder_title(target: Target, options: BreakdownOptions) -> str:
-    name = target.name.removeprefix(f"{target.kind}:")
-    stem = name if target.kind in MODEL_SOURCES else Path(name.partition(":")[0]).stem
-    return stem + ("-training" if options.training else "")

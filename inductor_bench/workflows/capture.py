@@ -22,7 +22,7 @@ from ..records.source import CapturedCode
 from ..source.log import printed_module_paths
 from ..source.structured import StructuredTrace, read_structured_trace
 from ..store.device_turn import TURN
-from ..store.files import own_folder, read_json, write_json
+from ..store.files import is_private_folder, read_json, write_json
 from ..store.folder import RunFolder
 from ..store.redaction import Redaction
 from .progress import Progress
@@ -112,7 +112,7 @@ def _share_precompiled_headers(temporary: Path) -> None:
     with contextlib.suppress(OSError, KeyError):  # KeyError: a user without a name
         name = f"torchinductor_{getpass.getuser()}"
         shared = Path(tempfile.gettempdir()) / name / "precompiled_headers"
-        if not all(own_folder(folder, closed=0o022) for folder in (shared.parent, shared)):
+        if not all(is_private_folder(folder, closed=0o022) for folder in (shared.parent, shared)):
             return
         if any(header.lstat().st_uid != os.getuid() for header in shared.iterdir()):
             return
