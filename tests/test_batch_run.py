@@ -355,7 +355,9 @@ def test_the_gpus_are_those_that_this_process_may_use(monkeypatch: pytest.Monkey
 
 def test_the_time_left_counts_on_models_that_take_longer_than_usual(monkeypatch: pytest.MonkeyPatch) -> None:
     batch = cast(Any, None)
-    state = BatchState(batch, batch, [], words=(), retune=None, retries=0, jobs=None, progress=Listener())
+    state = BatchState(
+        batch, batch, [], words=(), retune=None, retries=0, jobs=None, progress=Listener(), redaction=Redaction()
+    )
     state._slots, state._times = 2, [100.0]
     monkeypatch.setattr(batch_state.time, "monotonic", lambda: 1000.0)
     state._began = {"late": 500.0}
