@@ -18,6 +18,7 @@ from inductor_bench.errors import InductorBenchError, UsageError
 from inductor_bench.launch import jobs
 from inductor_bench.records.batch import Batch, BatchModel
 from inductor_bench.store.batch import BatchFolder
+from inductor_bench.store.redaction import Redaction
 from inductor_bench.workflows import batch_attempt, batch_devices, batch_state
 from inductor_bench.workflows.batch import BatchOptions, default_folder, run_batch
 from inductor_bench.workflows.batch_devices import find_devices, find_jobs_at_once
