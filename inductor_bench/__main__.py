@@ -1,21 +1,27 @@
 """The entry of the command, ``inductor-bench`` and ``python -m inductor_bench`` alike: what comes before any import."""
 
+import _signal  # type: ignore[import-not-found]  # `signal` takes a millisecond to import, in which Ctrl-C may come
 import os
 import sys
 
 
 def main() -> int:
     """Runs the command line of this process and returns the exit code."""
-    import signal
-
-    # Until the command can say what it keeps, Ctrl-C ends it without a word. Who ignores it, as nohup does, goes on.
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    _end_on_interrupt()  # until the command can say what it keeps
     _open_streams()
 
     from .cli.main import main as run
 
-    return run()
+    try:
+        return run()
+    finally:
+        _end_on_interrupt()
+
+
+def _end_on_interrupt() -> None:
+    """Has Ctrl-C end this process without a word. Where it is ignored, as after ``nohup``, it stays so."""
+    if _signal.getsignal(_signal.SIGINT) != _signal.SIG_IGN:
+        _signal.signal(_signal.SIGINT, _signal.SIG_DFL)
 
 
 def _leave_current_folder() -> None:

@@ -97,6 +97,23 @@ def test_drawn_results_fit_a_hundred_columns_where_there_is_no_terminal(monkeypa
     assert "\x1b" not in out.getvalue()
 
 
+@pytest.mark.parametrize("asked", ["0", "-5", "", "abc", "²", "\uff11", "1.5", "10001", "9" * 5000])
+def test_a_width_that_is_none_is_as_if_it_were_not_asked_for(asked: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", asked)
+    monkeypatch.setenv("LINES", asked)
+    console, out, _ = make()
+    console.drawing().print("x" * 150)
+    assert [len(line) for line in out.getvalue().splitlines()] == [100, 50]
+
+
+@pytest.mark.parametrize("asked", [1, 60, 10_000])
+def test_a_width_that_is_asked_for_is_had(asked: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", str(asked))
+    console, out, _ = make()
+    console.drawing().print("x" * 20_000)
+    assert len(out.getvalue().splitlines()[0]) == asked
+
+
 def drain(terminal: int) -> str:
     """What was written to a pseudo-terminal whose other end is closed; a single read may return a part of it."""
     parts = []

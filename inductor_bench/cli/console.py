@@ -21,6 +21,12 @@ from .. import units
 PLAIN_WIDTH = 100
 """Columns of a result that goes to a file or a pipe."""
 
+MOST_COLUMNS = 10_000
+"""A width beyond is none that a person sees."""
+
+PAGE_HEIGHT = 25
+"""Lines of a page, which nothing is fitted to. Where it is not given, ``LINES`` is read, which may hold no number."""
+
 TICK_S = 1.0
 """How often the live line is drawn again. Seldom, because it shares the machine with what is being measured."""
 
@@ -76,8 +82,8 @@ class Console:
         from rich.console import Console as RichConsole
 
         self.finish()
-        known = self._stdout.isatty() or "COLUMNS" in os.environ
-        return RichConsole(file=self._stdout, width=None if known else PLAIN_WIDTH, highlight=False, soft_wrap=False)
+        width = _asked_columns() or _columns(self._stdout)
+        return RichConsole(file=self._stdout, width=width, height=PAGE_HEIGHT, highlight=False, soft_wrap=False)
 
     # Progress
 
@@ -149,6 +155,13 @@ class Console:
         with contextlib.suppress(OSError, ValueError):
             self._stderr.write(text)
             self._stderr.flush()
+
+
+def _asked_columns() -> int | None:
+    """What ``COLUMNS`` asks for; ``None`` where that is no width."""
+    asked = os.environ.get("COLUMNS", "")
+    columns = int(asked) if asked.isascii() and asked.isdigit() and len(asked) <= len(str(MOST_COLUMNS)) else 0
+    return columns if 0 < columns <= MOST_COLUMNS else None
 
 
 def _columns(stream: TextIO) -> int:

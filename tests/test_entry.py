@@ -1,0 +1,205 @@
+"""What comes before the command: Ctrl-C while it starts, closed streams, and files that lie where it is typed."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import random
+import signal
+import struct
+import subprocess
+import sys
+import termios
+import time
+from pathlib import Path
+
+import breakdown_runs as runs
+import pytest
+import run_builder
+from conftest import ROOT
+
+from inductor_bench.store.folder import RunFolder
+
+SCRIPT = "import sys\nfrom inductor_bench.__main__ import main\nsys.exit(main())\n"
+"""The installed command, which lies in a folder of its own."""
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> Path:
+    """A folder with a RUN of an earlier measurement and a program that compiles nothing."""
+    folder = RunFolder(tmp_path / "RUN")
+    folder.path.mkdir()
+    folder.save(run_builder.cpu())
+    (tmp_path / "program.py").write_text("print('hello')\n")
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "inductor-bench").write_text(SCRIPT)
+    return tmp_path
+
+
+def plant(folder: Path, *names: str, text: str = "") -> None:
+    """Modules that say so once they are imported."""
+    for name in names:
+        (folder / f"{name}.py").write_text(text or f"open({str(folder / 'EXECUTED')!r}, 'a').write({name!r} + ' ')\n")
+
+
+# Ctrl-C
+
+
+@pytest.mark.parametrize("words", [["-m", "inductor_bench"], ["bin/inductor-bench"]])
+def test_ctrl_c_among_the_imports_ends_it_without_a_word(words: list[str], here: Path) -> None:
+    (here / "path").mkdir()
+    plant(here / "path", "click", text="import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n")
+    path = os.pathsep.join([str(here / "path"), str(ROOT)])
+    ended = subprocess.run(
+        [sys.executable, *words, "--help"], env={**os.environ, "PYTHONPATH": path}, capture_output=True, cwd=here
+    )
+    assert (ended.returncode, ended.stdout, ended.stderr) == (-signal.SIGINT, b"", b"")
+
+
+def test_ctrl_c_at_any_moment_shows_no_line_of_ours(here: Path) -> None:
+    """Python itself, before it reads the first of our files, prints where in its start it was."""
+    moments = random.Random(13)
+    for _ in range(20):
+        command = [sys.executable, "bin/inductor-bench", "report", "RUN", "--no-plots"]
+        child = subprocess.Popen(command, cwd=here, env=runs.environment(), stdout=-1, stderr=-1, text=True)
+        time.sleep(moments.uniform(0, 0.15))
+        child.send_signal(signal.SIGINT)
+        _, errors = child.communicate(timeout=30)
+        assert "inductor_bench/" not in errors or "Traceback" not in errors, errors
+        assert child.returncode in (0, 1, 130, -signal.SIGINT)
+
+
+def test_ctrl_c_that_is_ignored_stays_so_and_an_import_changes_no_signal() -> None:
+    program = (
+        "import signal, inductor_bench, inductor_bench.__main__ as entry\n"
+        "assert signal.getsignal(signal.SIGINT) is signal.default_int_handler\n"
+        "signal.signal(signal.SIGINT, signal.SIG_IGN)\n"
+        "import sys; sys.argv[1:] = ['--version']; entry.main()\n"
+        "assert signal.getsignal(signal.SIGINT) == signal.SIG_IGN\n"
+    )
+    assert subprocess.run([sys.executable, "-c", program], env=runs.environment(), stdout=-1).returncode == 0
+
+
+# Streams
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-", "2>/dev/full"])
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        ("--help", 0, "Usage"),
+        ("frobnicate", 2, ""),  # says so on the other stream
+        ("report RUN --no-plots", 0, "graph"),
+        ("breakdown program.py --no-plots -o out", 1, "compiled nothing"),
+    ],
+)
+def test_a_closed_stream_changes_no_exit_code(closed: str, words: str, code: int, said: str, here: Path) -> None:
+    command = f"exec {sys.executable} -m inductor_bench {words} {closed}"
+    ended = subprocess.run(["sh", "-c", command], cwd=here, env=runs.environment(), capture_output=True, text=True)
+    assert ended.returncode == code
+    if not closed.startswith(("<&- >", ">")):
+        assert said in ended.stdout
+    if "breakdown" in words:
+        assert RunFolder(here / "out").load().failures[0].kind == "nothing-compiled"
+        assert {path.name for path in (here / "out" / "logs").iterdir()} == {"program.log"}
+        assert (here / "out" / "logs" / "program.log").read_text() == "hello\n"
+
+
+@pytest.mark.parametrize("words", ["--help", "report RUN --no-plots", "report RUN --no-plots 2>/dev/full"])
+def test_an_output_that_takes_nothing_is_an_expected_failure(words: str, here: Path) -> None:
+    command = f"exec {sys.executable} -m inductor_bench {words} >/dev/full"
+    ended = subprocess.run(["sh", "-c", command], cwd=here, env=runs.environment(), capture_output=True, text=True)
+    assert ended.returncode == 1
+    assert "bug" not in ended.stderr and ("the disk is full" in ended.stderr or "2>" in words)
+    assert len(ended.stderr.splitlines()) <= 2
+
+
+@pytest.mark.parametrize("columns", [1, 2, 5, 0])
+def test_a_terminal_of_few_columns(columns: int, here: Path) -> None:
+    parent, child = pty.openpty()
+    fcntl.ioctl(child, termios.TIOCSWINSZ, struct.pack("HHHH", 1, columns, 0, 0))
+    environment = {name: value for name, value in runs.environment(TERM="xterm").items() if name != "COLUMNS"}
+    words = runs.command("report", "RUN", "--no-plots")
+    with subprocess.Popen(words, cwd=here, env=environment, stdout=child, stderr=child) as tool:
+        os.close(child)
+        shown = b""
+        try:
+            while part := os.read(parent, 65536):
+                shown += part
+        except OSError:  # the other end is closed
+            os.close(parent)
+    assert tool.returncode == 0 and len(shown) > 500 and b"Traceback" not in shown
+
+
+# The current folder
+
+NAMES = ("click", "timm", "torch", "json", "psutil", "rich", "torchvision", "numpy", "inductor_bench")
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        ("report RUN --no-plots", 0),
+        ("doctor --peaks none", None),
+        ("kernel kernel.py", 1),
+        ("extract module.py -o out", None),
+        ("breakdown timm:no_such_model -o out --no-plots", 1),
+        ("breakdown programs/factory.py:factory -o out --no-plots", 1),
+        ("breakdown programs/script.py -o out --no-plots", 1),
+        ("batch list.txt -o out --no-plots", 1),
+    ],
+)
+def test_nothing_is_imported_from_the_current_folder(
+    words: str, code: int | None, here: Path, torchvision_shim: str
+) -> None:
+    plant(here, *NAMES)
+    (here / "programs").mkdir()
+    plant(here / "programs", "beside", text="BESIDE = 'it sees its own folder'\n")
+    (here / "programs" / "script.py").write_text("import beside\nprint(beside.BESIDE)\n")
+    (here / "programs" / "factory.py").write_text(
+        "import beside\ndef factory():\n    print(beside.BESIDE)\n    raise ValueError('that is all')\n"
+    )
+    (here / "kernel.py").write_text("RECORDED = {}\nraise ValueError('that is all')\n")
+    (here / "module.py").write_text("# AOT ID: ['0_inference']\n")
+    (here / "list.txt").write_text("timm:no_such_model\nprograms/script.py\n")
+    command = [sys.executable, "bin/inductor-bench", *words.split()]
+    ended = subprocess.run(command, cwd=here, env=runs.environment(), capture_output=True, text=True)
+    assert not (here / "EXECUTED").exists(), (here / "EXECUTED").read_text()
+    assert "bug" not in ended.stderr and (code is None or ended.returncode == code), ended.stderr
+    if "programs" in words:
+        log = (here / "out" / "logs" / "program.log").read_text()
+        assert "it sees its own folder" in log
+    if "timm" in words:
+        assert "no_such_model" in ended.stderr
+
+
+def test_typed_as_a_module_it_imports_nothing_from_there_either(here: Path) -> None:
+    plant(here, *(name for name in NAMES if name != "inductor_bench"), "signal", "pathlib", "contextlib", "__future__")
+    (here / "path").mkdir()
+    (here / "path" / "inductor_bench").symlink_to(ROOT / "inductor_bench")
+    environment = {**os.environ, "PYTHONPATH": str(here / "path")}
+    command = [sys.executable, "-m", "inductor_bench", "report", "RUN", "--no-plots"]
+    ended = subprocess.run(command, cwd=here, env=environment, capture_output=True, text=True)
+    assert ended.returncode == 0, ended.stderr
+    assert not (here / "EXECUTED").exists()
+
+
+def test_where_the_package_lies_it_is_found() -> None:
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    command = [sys.executable, "-S", "-c", "import sys; print(sys.path[0])"]
+    assert subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True).stdout == "\n"
+    words = [sys.executable, "-m", "inductor_bench", "--version"]
+    assert subprocess.run(words, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL).returncode == 0
+
+
+@pytest.mark.parametrize(("given", "wanted"), [(None, "None"), ("1", "1")])
+def test_what_a_script_starts_looks_where_it_ever_did(given: str | None, wanted: str, here: Path) -> None:
+    """In a batch too, whose jobs are processes of ours."""
+    (here / "program.py").write_text("import os\nprint('SAFE', os.environ.get('PYTHONSAFEPATH'))\n")
+    (here / "list.txt").write_text("program.py\n")
+    environment = {name: value for name, value in runs.environment().items() if name != "PYTHONSAFEPATH"}
+    environment |= {"PYTHONSAFEPATH": given} if given else {}
+    words = runs.command("batch", "list.txt", "-o", "out", "--no-plots")
+    subprocess.run(words, cwd=here, env=environment, capture_output=True)
+    assert (here / "out" / "models" / "program" / "logs" / "program.log").read_text() == f"SAFE {wanted}\n"
