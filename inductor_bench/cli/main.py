@@ -26,6 +26,11 @@ from .console import Console
 
 TOGETHER_S = 0.5
 
+FULL = ("the disk is full", "free some space or choose another folder with -o")
+BROKEN = ("a file or the output takes nothing", "see that stdout leads to a file, a pipe or a terminal that is there")
+OF_THE_MACHINE = {errno.ENOSPC: FULL, errno.EDQUOT: FULL, errno.EIO: BROKEN, errno.EBADF: BROKEN}
+"""What no code of ours can prevent."""
+
 VERBS = {
     "breakdown": "Say where the time of a compiled model goes, kernel by kernel.",
     "extract": "Write every kernel as a file of its own, with the arguments that it had.",
@@ -114,8 +119,9 @@ def _run(given: list[str]) -> int:
     except BrokenPipeError:  # whoever read our output has seen enough
         return EXIT_FAILURE
     except Exception as error:
-        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-            Console().error(f"the disk is full: {error}", "free some space or choose another folder with -o")
+        if isinstance(error, OSError) and error.errno in OF_THE_MACHINE:
+            message, hint = OF_THE_MACHINE[error.errno]
+            Console().error(f"{message}: {error}", hint)
             return EXIT_FAILURE
         _report_bug(error, given)
         return EXIT_BUG
