@@ -7,7 +7,6 @@ what the others work on. Only what remains is taken to be one piece of work that
 
 from __future__ import annotations
 
-import ast
 import re
 from collections import defaultdict
 from collections.abc import Sequence
@@ -88,13 +87,13 @@ def _gradients(whole: Part | None, names: Sequence[str]) -> Sequence[Part | None
     shared = [whole] * len(names)
     if whole is None or whole.operator != "aten::convolution_backward" or len(whole.arguments.concrete) <= _MASK:
         return shared
-    mask = ast.literal_eval(whole.arguments.concrete[_MASK] or "[]")
+    mask = [word == "True" for word in re.findall("True|False", whole.arguments.concrete[_MASK])]
     sides = _sides(names) if len(mask) == 3 and mask[0] and mask[1] else None
     if sides is None:
         return shared
     narrow = {
         "input": _asked_for(whole, [True, False, False], "input gradient"),
-        "weight": _asked_for(whole, [False, True, bool(mask[2])], "weight gradient"),
+        "weight": _asked_for(whole, [False, True, mask[2]], "weight gradient"),
     }
     return [narrow[side] for side in sides]
 

@@ -13,6 +13,7 @@ from ..records.trace import DeviceEvent, Iteration, TensorArguments, Trace
 from .alignment import align_calls
 from .hierarchy import children, is_operator
 
+_NUMBER = re.compile(r"\s*-?[0-9]{1,18}\s*")
 LIBRARIES = re.compile(r"mkldnn|onednn|\bmkl|flash_attention|xnnpack|fbgemm")
 """Operators that name the library which does the work, nested in the operator that the module calls."""
 
@@ -184,4 +185,4 @@ class _Attribution:
 
 def _parse_kwargs(text: str | None) -> dict[str, int]:
     pairs = (part.split("=", 1) for part in (text or "").split(",") if "=" in part)
-    return {name.strip(): int(value) for name, value in pairs if value.strip().lstrip("-").isdigit()}
+    return {name.strip(): int(value) for name, value in pairs if _NUMBER.fullmatch(value)}

@@ -9,6 +9,7 @@ from pathlib import Path
 from ..errors import InductorBenchError
 
 CHUNK_BYTES = 1 << 19
+_COMPRESSED_BYTES = 1 << 16  # what follows a gzip member is copied, which is little even where there are thousands
 GZIP_MAGIC = b"\x1f\x8b"
 
 
@@ -28,9 +29,11 @@ class ChunkReader:
     def __iter__(self) -> Iterator[bytes]:
         try:
             with open(self.path, "rb") as file:
-                first = file.read(CHUNK_BYTES)
-                raw = _prepend(first, iter(lambda: file.read(CHUNK_BYTES), b""))
-                yield from self._inflate(raw) if first.startswith(GZIP_MAGIC) else raw
+                first = file.read(_COMPRESSED_BYTES)
+                packed = first.startswith(GZIP_MAGIC)
+                size = _COMPRESSED_BYTES if packed else CHUNK_BYTES
+                raw = _prepend(first, iter(lambda: file.read(size), b""))
+                yield from _gather(self._inflate(raw) if packed else raw)
         except OSError as error:
             reason = error.strerror or str(error)
             raise InductorBenchError(
@@ -66,3 +69,17 @@ def _prepend(first: bytes, rest: Iterator[bytes]) -> Iterator[bytes]:
     if first:
         yield first
     yield from rest
+
+
+def _gather(pieces: Iterator[bytes]) -> Iterator[bytes]:
+    """The pieces joined into chunks, so that a caller that joins chunks does not do so for every few bytes."""
+    held: list[bytes] = []
+    size = 0
+    for piece in pieces:
+        held.append(piece)
+        size += len(piece)
+        if size >= CHUNK_BYTES:
+            yield b"".join(held)
+            held, size = [], 0
+    if held:
+        yield b"".join(held)

@@ -232,7 +232,7 @@ def _closes(tail: bytes) -> bool:
     """Whether what follows the events completes the file: a source cut there does not."""
     try:
         json.loads(b'{"traceEvents": []' + tail)
-    except ValueError:
+    except (ValueError, RecursionError):
         return False
     return True
 

@@ -22,21 +22,21 @@ T = TypeVar("T")
 Fields = dict[str, Any]
 
 # The numbers that differ between events of one shape; everything else is part of the shape.
-NUMBERS = (
-    "ts",
-    "dur",
-    "id",
-    "External id",
-    "Record function id",
-    "Ev Idx",
-    "correlation",
-    "Sequence number",
-    "Fwd thread id",
-    "queued",
-    "memory bandwidth (GB/s)",
-)
+TIMES = ("ts", "dur")
+IDS = ("id", "External id", "Record function id", "Ev Idx", "correlation", "Sequence number", "Fwd thread id", "queued")
+NUMBERS = (*TIMES, *IDS, "memory bandwidth (GB/s)")
+_MOST = 4e15  # ids, and microseconds: of times below it the sum of two fits into 64 bits in nanoseconds
+_WHOLE = rb"-?[0-3]?[0-9]{1,15}"
+
+
+def _numbers(names: tuple[str, ...], fraction: bytes) -> bytes:
+    alternatives = b"|".join(re.escape(name.encode()) for name in names)
+    return rb'"(?:' + alternatives + rb')"\s*:\s*(?=' + _WHOLE + fraction + rb"(?![0-9.eE+-]))"
+
+
+# What is out of range or written in another way stays in the shape, so that each such event is decoded and examined.
 _NUMBER = re.compile(
-    rb'("(?:' + b"|".join(re.escape(name.encode()) for name in NUMBERS) + rb')"\s*:\s*)(-?[0-9][0-9.eE+-]*)'
+    b"(" + _numbers(IDS, b"") + b"|" + _numbers((*TIMES, NUMBERS[-1]), rb"(?:\.[0-9]{1,18})?") + b")(-?[0-9.]+)"
 )
 _START = re.compile(rb'"traceEvents"\s*:\s*\[\s*')
 _BETWEEN = re.compile(rb"\s*,\s*\{")
@@ -45,7 +45,8 @@ _CATEGORY = b'"cat": "'
 _PHASE = b'"ph"'  # every event has one, so that a piece with just one is one event
 _SHAPE_LIMIT = 20_000
 _HEADER_LIMIT = 16 << 20
-_EVENT_LIMIT = 64 << 20
+_EVENT_LIMIT = 16 << 20
+_DEEPEST = 64
 _DECODER = json.JSONDecoder(strict=False)
 
 
@@ -67,7 +68,8 @@ class EventReader(Generic[T]):
 
     Attributes:
         header, tail: the text before and after the events; complete when the iteration is over.
-        truncated: True where the file ends early or an event in it was damaged.
+        truncated: True where the file ends early or an event in it was damaged. After 16 MiB that are no event, all
+            of the rest counts as damaged.
 
     Raises:
         InductorBenchError: while iterating, where the file is no trace at all.
@@ -84,7 +86,8 @@ class EventReader(Generic[T]):
         self._skip = skip
         self._shapes: dict[bytes, Shape[T]] = {}
         self._separator = b"},\n  {"
-        self._pending = b""
+        self._pending: list[bytes] = []  # pieces of what is not yet a whole event
+        self._size = self._tried = 0  # their bytes, now and when they were last decoded in vain
         self._ended = False
 
     def __iter__(self) -> Iterator[tuple[Shape[T], list[bytes], bytes]]:
@@ -96,9 +99,8 @@ class EventReader(Generic[T]):
             yield from self._read(rest, chunks)
         else:
             self.tail = rest
-        if self._ended:
-            for chunk in chunks:
-                self.tail = (self.tail + chunk)[:_HEADER_LIMIT]
+        while self._ended and len(self.tail) < _HEADER_LIMIT and (chunk := next(chunks, b"")):
+            self.tail += chunk
         self.truncated |= source.damaged or not self._ended or not self.tail.rstrip().endswith(b"}")
 
     def _open(self, chunks: Iterator[bytes]) -> bytes:
@@ -132,24 +134,23 @@ class EventReader(Generic[T]):
         )
 
     def _measure(self, rest: bytes, chunks: Iterator[bytes]) -> bytes:
-        """Find what separates the first two events; reads on until both are there."""
+        """Find what separates the first two events; reads on until both are there, or the first is none."""
+        wanted = 0
         while True:
+            chunk = next(chunks, b"") if wanted else b""
+            rest += chunk
+            if len(rest) < wanted and chunk:
+                continue
             try:
                 _, end = _DECODER.raw_decode("{" + rest.decode("latin-1"))
             except (ValueError, RecursionError):
                 end = 0
-            if end:
-                between = _BETWEEN.match(rest, end - 1)
-                if between:
-                    self._separator = b"}" + between.group()
-                if between or _END.match(rest, end - 1):
-                    return rest
-            chunk = next(chunks, b"")
-            if not chunk:
+            between = _BETWEEN.match(rest, end - 1) if end else None
+            if between:
+                self._separator = b"}" + between.group()
+            if between or (end and _END.match(rest, end - 1)) or len(rest) > _EVENT_LIMIT or (wanted and not chunk):
                 return rest
-            rest += chunk
-            if len(rest) > _EVENT_LIMIT:
-                raise self._unreadable("cannot be decoded: its first event has no end")
+            wanted = max(1, 2 * len(rest))
 
     def _read(self, buffer: bytes, chunks: Iterator[bytes]) -> Iterator[tuple[Shape[T], list[bytes], bytes]]:
         separator, skip, shapes, split = self._separator, self._skip, self._shapes, _NUMBER.split
@@ -170,13 +171,15 @@ class EventReader(Generic[T]):
                     values = parts[2::3]
                     del parts[2::3]
                     shape = shapes.get(b"".join(parts))
-                    if shape is not None:
+                    if shape is not None and len(values) == len(shape.order):
                         yield shape, values, piece
                         continue
                 yield from self._resolve(piece, b"}")
                 if self._ended:
                     self.tail += separator[1:] + separator.join([*pieces[number + 1 :], rest])
                     return
+            if max(self._size, len(rest)) > _EVENT_LIMIT:
+                return
             chunk = next(chunks, b"")
             if not chunk:
                 break
@@ -184,23 +187,44 @@ class EventReader(Generic[T]):
         yield from self._resolve(rest, b"")
 
     def _resolve(self, piece: bytes, closing: bytes) -> Iterator[tuple[Shape[T], list[bytes], bytes]]:
-        """Decode the events of a piece of unknown shape, and keep what is not yet whole for the next one."""
-        if self._pending:
-            if len(self._pending) > _EVENT_LIMIT or _is_event(b"{" + piece + closing):
-                self.truncated = True  # what was pending is damaged: a whole event stands after it
-            else:
-                piece = self._pending + self._separator + piece
-            self._pending = b""
-        text = b"{" + piece + closing
+        """Decode the events of a piece of unknown shape, and keep what is not yet whole for the next one.
+
+        What is kept is decoded again when it has doubled, when a whole event follows it and at the end, so that the
+        work grows with the bytes alone.
+        """
+        if self._pending and _is_event(b"{" + piece + closing):
+            yield from self._decode(b"}")
+            if self._ended:
+                self.tail += self._separator[1:] + piece + closing
+                return
+            self.truncated |= bool(self._pending)  # what is left of it is damaged: a whole event stands after it
+            self._keep(b"")
+        self._pending.append(piece)
+        self._size += len(piece) + len(self._separator)
+        if self._size >= 2 * self._tried or not closing:
+            yield from self._decode(closing)
+
+    def _keep(self, rest: bytes) -> None:
+        self._pending = [rest] if rest else []
+        self._size = self._tried = len(rest)
+
+    def _decode(self, closing: bytes) -> Iterator[tuple[Shape[T], list[bytes], bytes]]:
+        """Decode the events of what is pending, and keep the rest."""
+        text = b"{" + self._separator.join(self._pending) + closing
+        self._keep(b"")
         plain = text.decode("latin-1")  # one character per byte; what matters to the structure is ASCII
         position = 0
         while position < len(text):
             try:
                 _, end = _DECODER.raw_decode(plain, position)
             except (ValueError, RecursionError):
-                self._pending = text[position + 1 : len(text) - len(closing)]
+                self._keep(text[position + 1 : len(text) - len(closing)])
                 return
-            yield self._learn(text[position + 1 : end - 1])
+            learnt = self._learn(text[position + 1 : end - 1])
+            if learnt is None:
+                self.truncated = True
+            else:
+                yield learnt
             between = _BETWEEN.match(text, end)
             closed = _END.match(text, end)
             if closed:
@@ -208,26 +232,30 @@ class EventReader(Generic[T]):
                 self.tail = text[closed.end() :]
                 return
             if not between:
-                self._pending = b""
                 self.truncated |= bool(text[end:].strip(b" ,\r\n\t"))
                 return
             position = between.end() - 1
 
-    def _learn(self, body: bytes) -> tuple[Shape[T], list[bytes], bytes]:
-        """The event of a body (its text without the outer braces), its shape remembered where that is safe."""
-        fields = _DECODER.decode("{" + body.decode("utf-8", "replace") + "}")
+    def _learn(self, body: bytes) -> tuple[Shape[T], list[bytes], bytes] | None:
+        """The event of a body (its text without the outer braces), its shape remembered where that is safe.
+
+        ``None`` where it is damaged: nested too deep, or with a time that is none.
+        """
+        try:
+            fields = _DECODER.decode("{" + body.decode("utf-8", "replace") + "}")
+        except RecursionError:
+            return None
+        known = {name: number for name in NUMBERS if (number := _number_in(fields, name)) is not None}
+        if not _is_shallow(fields) or any(name not in known and _stated(fields, name) is not None for name in TIMES):
+            return None
         parts = _NUMBER.split(body)
         names = [name.split(b'"')[1].decode() for name in parts[1::3]]
         values = parts[2::3]
         order = {name: index for index, name in enumerate(names)}
-        known = {name: _number_in(fields, name) for name in NUMBERS}
-        sure = len(order) == len(names) and all(
-            known[name] is not None and json.loads(values[index]) == known[name] for name, index in order.items()
-        )
-        if not sure or any(known[name] is not None and name not in order for name in NUMBERS):
-            present = {name: value for name, value in known.items() if value is not None}
-            order = {name: index for index, name in enumerate(present)}
-            return Shape(self._digest(fields, order), order), [str(value).encode() for value in present.values()], body
+        sure = len(order) == len(names) and order.keys() == known.keys()
+        if not sure or any(json.loads(values[index]) != known[name] for name, index in order.items()):
+            order = {name: index for index, name in enumerate(known)}
+            return Shape(self._digest(fields, order), order), [str(number).encode() for number in known.values()], body
         if len(self._shapes) >= _SHAPE_LIMIT:
             self._shapes.clear()
         del parts[2::3]
@@ -243,17 +271,34 @@ def _is_event(text: bytes) -> bool:
     return isinstance(decoded, dict) and "ph" in decoded
 
 
-def _number_in(fields: Fields, name: str) -> int | float | str | None:
-    """A number of an event, from its top level or its arguments; a numeric text counts as its number."""
+def _is_shallow(fields: Fields) -> bool:
+    """Whether nothing in an event is nested so deep that following it could exhaust the stack."""
+    level: list[Any] = [fields]
+    for _ in range(_DEEPEST):
+        held = (each.values() if isinstance(each, dict) else each for each in level)
+        level = [one for values in held for one in values if isinstance(one, dict | list)]
+        if not level:
+            return True
+    return False
+
+
+def _stated(fields: Fields, name: str) -> object:
+    """What an event says for a number, at its top level or in its arguments."""
     arguments = fields.get("args")
     value = fields.get(name)
-    if value is None and isinstance(arguments, dict):
-        value = arguments.get(name)
-    if isinstance(value, bool):
+    return arguments.get(name) if value is None and isinstance(arguments, dict) else value
+
+
+def _number_in(fields: Fields, name: str) -> int | float | None:
+    """A number of an event, if it is one and in range; ids are whole. A numeric text counts as its number."""
+    value = _stated(fields, name)
+    if isinstance(value, str) and re.fullmatch(r"-?[0-9]{1,16}(\.[0-9]{1,18})?", value):
+        value = float(value) if "." in value else int(value)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < _MOST:
         return None
-    if isinstance(value, str):
-        return value if re.fullmatch(r"-?[0-9]+(\.[0-9]+)?", value) else None
-    return value if isinstance(value, int | float) else None
+    if name in IDS:
+        return int(value) if value == int(value) else None
+    return value
 
 
 def nanoseconds(text: bytes) -> int:

@@ -16,13 +16,9 @@ def find_parents(starts: Sequence[int], ends: Sequence[int], threads: Sequence[o
     parents = []
     for index, (start, end, thread) in enumerate(zip(starts, ends, threads, strict=True)):
         stack = stacks.setdefault(thread, [])
-        while stack and ends[stack[-1]] <= start:
+        # What ends before this one does cannot enclose a later one that this one does not enclose more tightly.
+        while stack and (ends[stack[-1]] <= start or ends[stack[-1]] < end):
             stack.pop()
-        parent = -1
-        for candidate in reversed(stack):  # more than one step only where intervals overlap without nesting
-            if ends[candidate] >= end and ends[candidate] > start:
-                parent = candidate
-                break
-        parents.append(parent)
+        parents.append(stack[-1] if stack else -1)
         stack.append(index)
     return parents

@@ -104,7 +104,7 @@ class _Classifier:
             return template
         arguments = event.get("args")
         arguments = arguments if isinstance(arguments, dict) else {}
-        template.name = self._keep(str(event.get("name", "")))
+        template.name = self._keep(_printable(event.get("name", "")))
         if category == HOST_CATEGORY:
             template.kind = "host"
             template.place = (self._keep(f"{event.get('pid')}/{event.get('tid')}"),)
@@ -138,21 +138,19 @@ class _Classifier:
         )
 
     def _text(self, value: object) -> str | None:
-        return self._keep(value) if isinstance(value, str) else None
+        return self._keep(_printable(value)) if isinstance(value, str) else None
 
     def _triple(self, value: object) -> tuple[int, int, int] | None:
-        if not isinstance(value, list) or len(value) != 3 or not all(isinstance(part, int) for part in value):
-            return None
-        return self._keep((value[0], value[1], value[2]))  # type: ignore[no-any-return]
+        parts = [_whole(part) for part in value] if isinstance(value, list) else []
+        return self._keep(tuple(parts)) if len(parts) == 3 and None not in parts else None
 
     def _tensor_arguments(self, arguments: Fields) -> TensorArguments | None:
         lists = [arguments.get(key) for key in ("Input Dims", "Input Strides", "Input type", "Concrete Inputs")]
         if not isinstance(lists[0], list):
             return None
-        dims, strides, types, concrete = (_frozen(value) if isinstance(value, list) else () for value in lists)
-        return self._keep(  # type: ignore[no-any-return]
-            TensorArguments(dims, strides, tuple(map(str, types)), tuple(map(str, concrete)))
-        )
+        dims, strides, types, concrete = (value if isinstance(value, list) else [] for value in lists)
+        texts = (tuple(map(_printable, value)) for value in (types, concrete))
+        return self._keep(TensorArguments(_lists(dims), _lists(strides), *texts))  # type: ignore[no-any-return]
 
 
 def read_trace(path: Path) -> Trace:
@@ -272,7 +270,7 @@ def _read_devices(*texts: bytes) -> tuple[TraceDevice, ...]:
         if found:
             try:
                 listed, _ = json.JSONDecoder().raw_decode(text[found.end() :].decode("utf-8", "replace"))
-            except ValueError:
+            except (ValueError, RecursionError):
                 continue
             return tuple(_read_device(index, entry) for index, entry in enumerate(listed) if isinstance(entry, dict))
     return ()
@@ -280,11 +278,11 @@ def _read_devices(*texts: bytes) -> tuple[TraceDevice, ...]:
 
 def _read_device(position: int, entry: Fields) -> TraceDevice:
     index = _whole(entry.get("id"))
-    major, minor = entry.get("computeMajor"), entry.get("computeMinor")
+    major, minor = _whole(entry.get("computeMajor")), _whole(entry.get("computeMinor"))
     return TraceDevice(
         index=position if index is None else index,
-        name=str(entry.get("name", "")),
-        compute_capability="" if major is None else f"{major}.{0 if minor is None else minor}",
+        name=_printable(entry.get("name", "")),
+        compute_capability="" if major is None else f"{major}.{minor or 0}",
         multiprocessors=_whole(entry.get("numSms")),
         memory_bytes=_whole(entry.get("totalGlobalMem")),
     )
@@ -299,19 +297,32 @@ def _occupancy(arguments: Fields) -> float | None:
 
 
 def _whole(value: object) -> int | None:
-    if isinstance(value, str) and re.fullmatch(r"-?[0-9]+", value):
+    """A whole number that fits 64 bits, also one written as a text or a real number."""
+    if isinstance(value, str) and re.fullmatch(r"-?[0-9]{1,18}", value):
         return int(value)
-    if isinstance(value, bool) or not isinstance(value, int | float) or value != value or value in (_INF, -_INF):
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < 2**62:
         return None
     return int(value)
 
 
 def _real(value: object) -> float | None:
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < _GREATEST:
+        return None
+    return float(value)
 
 
-_INF = float("inf")
+_GREATEST = 1e30  # of what a trace counts: its squares and sums are finite
 
 
-def _frozen(value: Any) -> Any:
-    return tuple(map(_frozen, value)) if isinstance(value, list) else value
+def _printable(value: object) -> str:
+    """A text that can be written as UTF-8: JSON may hold half of a surrogate pair."""
+    return str(value).encode("utf-8", "replace").decode()
+
+
+def _lists(values: list[Any]) -> tuple[Any, ...]:
+    return tuple(_sizes(value) if isinstance(value, list) else () for value in values)
+
+
+def _sizes(values: list[Any]) -> tuple[Any, ...]:
+    """Nested lists of sizes as tuples; what is no whole number in them counts as nothing."""
+    return tuple(_sizes(value) if isinstance(value, list) else _whole(value) or 0 for value in values)
