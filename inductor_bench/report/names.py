@@ -10,10 +10,13 @@ from ..records.run import Kernel, Run, ShapeGroup
 from ..records.source import SourceLine
 
 ELLIPSIS = "…"
+MOST_CHARACTERS = 4096
+"""What is looked at of a kernel's name: C++ templates reach half of it."""
+MOST_FOLDERS = 64
 
 _ESCAPE = re.compile(r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?|\x1b.?")
 _SEPARATOR = re.compile(r"[/\\]")
-_FUNCTOR = re.compile(r"(\w+)_kernel_cuda\b|(\w*[Ff]unctor\w*)")
+_WORD = re.compile(r"\w+")
 _CUTLASS = re.compile(r"cutlass::Kernel2?<([^<>]+)>")
 _XMMA_TAIL = re.compile(
     r"(?:_(?:warp(?:group)?size|tensor|stage|g)\d[\dx]*|_execute|_segment_k_o(?:n|ff)|_split_k|_kernel|_beta(?:True|False)|_align[a-z]?\d+)*"
@@ -25,6 +28,8 @@ _TORCH = re.compile(r"(?:^|/)torch/|(?:^|/)triton/")
 
 def clean(text: str) -> str:
     """One printable line: terminal escapes go, other control and direction marks become a space or a question mark."""
+    if text.isprintable():
+        return " ".join(text.split())
     text = _ESCAPE.sub("", text)
     return " ".join("".join(_printable(character) for character in text).split())
 
@@ -74,6 +79,8 @@ def pad(text: str, width: int, *, right: bool = False) -> str:
 
 def plain(name: str) -> str:
     """A kernel's name less what compilers add: return type, template arguments, parameters, namespaces, tile codes."""
+    if len(name) > MOST_CHARACTERS:
+        name = name[: MOST_CHARACTERS // 2] + ELLIPSIS + name[-MOST_CHARACTERS // 2 :]
     text = clean(name) or "(no name)"
     if "_xmma_" in text:
         return _XMMA_TAIL.sub("", text) or text
@@ -82,9 +89,9 @@ def plain(name: str) -> str:
     inner = _CUTLASS.search(text)
     if inner is not None:
         return inner.group(1).strip()
-    functor = _FUNCTOR.search(text)
-    if "elementwise_kernel" in text and functor is not None:
-        return f"at::native elementwise: {functor.group(1) or functor.group(2)}"
+    functor = _functor(text) if "elementwise_kernel" in text else ""
+    if functor:
+        return f"at::native elementwise: {functor}"
     spaces = _outside_brackets(text.removeprefix("void ")).strip().removeprefix("at_cuda_detail::").split("::")
     spaces = [space for space in spaces if space]
     return "::".join(spaces if len(spaces) <= 3 else [spaces[0], spaces[-1]]) or text
@@ -108,6 +115,15 @@ def short(name: str, width: int) -> str:
     return f"{kind}{ELLIPSIS}{tail}"
 
 
+def _functor(text: str) -> str:
+    """The first word that names what an elementwise kernel computes."""
+    for word in _WORD.findall(text):
+        kernel = word.removesuffix("_kernel_cuda")
+        if kernel and (kernel != word or "unctor" in word.replace("F", "f").partition("f")[2]):
+            return str(kernel)
+    return ""
+
+
 def _outside_brackets(text: str) -> str:
     kept, depth = [], 0
     for character in text:
@@ -129,23 +145,36 @@ def unique(names: Iterable[str], width: int) -> dict[str, str]:
     """
     shorts: dict[str, str] = {}
     taken: set[str] = set()
+    numbers: dict[str, int] = {}
     for name in dict.fromkeys(names):
         candidates = (short(name, width), middle(plain(name), width))
         chosen = next((text for text in candidates if text and text not in taken), None)
-        number = 2
         while chosen is None or chosen in taken:
-            suffix = f" ~{number}"
-            chosen = short(name, width - len(suffix)) + suffix
-            number += 1
+            chosen = _numbered(name, width, numbers)
         taken.add(chosen)
         shorts[name] = chosen
     return shorts
 
 
+def _numbered(name: str, width: int, numbers: dict[str, int]) -> str:
+    """The name with the next number of those that are as short; ``numbers`` are the next ones."""
+    digits = 1
+    while True:
+        stem = short(name, width - digits - len(" ~"))
+        number = numbers.get(stem, max(2, 10 ** (digits - 1)))
+        if number < 10**digits:
+            numbers[stem] = number + 1
+            return f"{stem} ~{number}"
+        digits += 1
+
+
 def file_names(run: Run) -> dict[str, str]:
     """Each source file's name, with as many of its folders as tell it from the others of the run."""
     files = {line.file for module in run.modules for kernel in module.kernels for line in kernel.source_lines}
-    parts = {file: [clean(part) for part in _SEPARATOR.split(file) if part] or [clean(file)] for file in files}
+    parts = {
+        file: [clean(part) for part in _SEPARATOR.split(file) if part][-MOST_FOLDERS:] or [clean(file)]
+        for file in files
+    }
     names, depth = {}, 1
     while files:
         tails: dict[str, list[str]] = {}
