@@ -107,7 +107,7 @@ class _Reader:
             if target is None:
                 continue
             if target.function is not None:
-                if target.function not in self._open:
+                if target.function not in self._open and len(self._open) < DEEPEST_CALLS:
                     self._enter(self._functions[target.function], conditional)
                 self._read_to = line
             else:
@@ -155,7 +155,7 @@ class _Reader:
         number = function.slice.value if isinstance(function.slice, ast.Constant) else None
         if dotted(function.value) != ("self", "partitions") or not isinstance(number, int):
             return None
-        name = self._partitions[number]
+        name = self._partitions[number] if 0 <= number < len(self._partitions) else ""
         return _Target(name, function=name) if name in self._functions else None
 
 
@@ -181,6 +181,9 @@ def partition_names(tree: ast.Module) -> tuple[str, ...]:
             return tuple(item.id for item in items if isinstance(item, ast.Name))
     return ()
 
+
+DEEPEST_CALLS = 16
+"""How deep functions of a module are followed into each other: partitions and subgraphs are one or two deep."""
 
 _LEAVES = (ast.Name, ast.Constant, ast.expr_context)
 
@@ -209,9 +212,9 @@ def find_operator(path: tuple[str, ...]) -> str | None:
 
 
 def _operator(path: tuple[str, ...]) -> str | None:
-    if path[0] == "extern_kernels":
+    if path[0] == "extern_kernels" and len(path) > 1:
         return _EXTERN.get(path[1], f"aten.{path[1]}")
-    if path[0] in _NAMESPACES:
+    if path[0] in _NAMESPACES and len(path) > 1:
         return f"{_NAMESPACES[path[0]]}.{path[1]}"
     if path[:2] == ("torch", "ops") and len(path) > 3:
         return f"{path[2]}.{path[3]}"

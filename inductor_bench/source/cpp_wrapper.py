@@ -7,10 +7,12 @@ import re
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
+from ..errors import InductorBenchError
 from ..records.source import CallSite
 from .comments import Comment, handle_matches, read_comment
 from .cpp_text import find_cpp_functions
 from .definitions import Definition, read_definitions
+from .syntax import parse
 
 _AUTOTUNING = "Compile-time auto-tuning block"
 _LAZY = re.compile(r'\b(\w+)_source = R"TRITON\(\n(.*?)\n\)TRITON"', re.DOTALL)
@@ -125,8 +127,8 @@ def _parse_block(block: _Text) -> tuple[ast.Module | None, str, int]:
         _, _, code = code.partition("\n")
         lines_before = 2
     try:
-        return ast.parse(code), code, lines_before
-    except SyntaxError:
+        return parse(code), code, lines_before
+    except InductorBenchError:
         return None, code, lines_before
 
 
@@ -137,8 +139,8 @@ def _autotuned(block: _Text) -> tuple[Definition, ...]:
 
 def _lazy(name: str, text: str, line: int) -> Definition:
     try:
-        tree = ast.parse(f"{name} = {text}")
-    except SyntaxError:
+        tree = parse(f"{name} = {text}")
+    except InductorBenchError:
         return Definition(name, "triton", text, line, Comment())
     for kernel in read_definitions(tree, ()):
         return Definition(name, kernel.language, kernel.source, line, Comment())

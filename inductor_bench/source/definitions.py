@@ -32,7 +32,7 @@ _HEURISTICS = {
     "foreach": Category.FOREACH,
 }
 _KIND = re.compile(r"^@triton_heuristics\.(\w+)\(", re.MULTILINE)
-_NUMBER = r"'{}': ([0-9][0-9.e+-]*)"
+_NUMBER = r"'{}': ([0-9]{{1,18}}(?:\.[0-9]{{1,18}})?(?:e-[0-9]{{1,2}})?)"
 _GIGABYTES = re.compile(_NUMBER.format("kernel_num_gb"))
 _FLOP = re.compile(_NUMBER.format("kernel_flop"))
 _REDUCTIONS = re.compile(_NUMBER.format("num_reduction"))

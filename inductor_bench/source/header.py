@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass
 
 # cpp_wrapper modules have no such line; with compile-time autotuning a docstring stands before it.
-_AOT_ID = re.compile(r"^# AOT ID: .*?(\d+)_(forward|backward|inference)\b", re.MULTILINE)
+_AOT_ID = re.compile(r"^# AOT ID: .*?(?<!\d)(\d{1,9})_(forward|backward|inference)\b", re.MULTILINE)
 _SYMBOL = r"^[ \t]+(?:int64_t |auto )?{}\d+ = "
 _BACKED = re.compile(_SYMBOL.format("s"), re.MULTILINE)
 _UNBACKED = re.compile(_SYMBOL.format("z?u"), re.MULTILINE)
@@ -20,7 +20,7 @@ _DEVICE = (
     re.compile(r'^ +device_type="(\w+)"', re.MULTILINE),
     re.compile(r"with torch\.(cuda|xpu)\._DeviceGuard\("),
     re.compile(r"= empty_strided_(cuda|xpu|mtia)\("),
-    re.compile(r"rand_strided\(.*device='(cuda|xpu|mps|mtia)"),
+    re.compile(r"rand_strided\(.{0,2000}device='(cuda|xpu|mps|mtia)"),
 )
 
 

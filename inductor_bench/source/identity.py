@@ -11,7 +11,9 @@ import hashlib
 import re
 from collections.abc import Hashable
 
+from ..errors import InductorBenchError
 from ..records.launch import Launch
+from .syntax import parse
 
 _SIZE = re.compile(r"(?<![\w.])\d+(?:\.0)?L?L?(?![\w.])")
 _HEURISTIC_FIELDS = ("config", "configs", "size_hints", "reduction_hint", "tile_hint", "num_stages", "num_warps")
@@ -22,9 +24,9 @@ _HARNESS = re.compile(r"^(?:def get_args\(|def call\(|if __name__ ==)", re.MULTI
 _DEFINITION = re.compile(r"^@triton_heuristics\.", re.MULTILINE)
 _FUNCTION = re.compile(r"^@triton\.jit\s+def (\w+)\(", re.MULTILINE)
 _RECORD = re.compile(r"^.*(?:RAIIAtenRecordFunctionHandle|\bRECORD_FUNCTION\().*$", re.MULTILINE)
-_INCLUDE = re.compile(r"^\s*#include.*$", re.MULTILINE)
-_CPP_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
-_CPP_NAME = re.compile(r'(extern "C"\s+[\w\s]*?\bvoid\s+)\w+\(')
+_INCLUDE = re.compile(r"^[ \t]*#include.*$", re.MULTILINE)
+_CPP_COMMENT = re.compile(r"//[^\n]*|/\*.*?(?:\*/|\Z)", re.DOTALL)
+_CPP_NAME = re.compile(r'(extern "C"\s[\w\s]*?\bvoid\s+)\w+\(')
 _LENGTH = 16
 
 
@@ -96,9 +98,10 @@ def _anonymous(source: str, name: str) -> str:
 
 def _parse_decorator(text: str) -> ast.Call | None:
     try:
-        expression = ast.parse(text.strip(), mode="eval").body
-    except SyntaxError:
+        statements = parse(text.strip()).body
+    except InductorBenchError:
         return None
+    expression = statements[0].value if len(statements) == 1 and isinstance(statements[0], ast.Expr) else None
     return expression if isinstance(expression, ast.Call) else None
 
 

@@ -78,5 +78,5 @@ def _sizes(node: ast.expr) -> tuple[int, ...]:
 def _literal(node: ast.expr) -> object:
     try:
         return ast.literal_eval(node)
-    except ValueError:
+    except (ValueError, TypeError):
         return None

@@ -7,7 +7,10 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-CPP_SIGNATURE = re.compile(r'extern\s+"C"[^(;]*\bkernel\s*\(([^)]*)\)')
+from ..errors import InductorBenchError
+from .syntax import parse
+
+CPP_SIGNATURE = re.compile(r'extern\s+"C"[^(;"]*\bkernel\s*\(([^)"]*)\)')
 _GENERATED = re.compile(r"(?:(?:in|out|in_out)_ptr\d+|(?:ws|sem)_ptr\d*)")
 _LIBRARIES = {"tl", "triton_helpers", "libdevice", "tl_math", "math", "triton", "range", "min", "max", "print"}
 
@@ -74,8 +77,8 @@ def stored_parameters(source: str, parameters: frozenset[str]) -> frozenset[str]
     counts as stored through.
     """
     try:
-        tree = ast.parse(source)
-    except SyntaxError:
+        tree = parse(source)
+    except InductorBenchError:
         return None
     functions = {node.name: node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
     for function in functions.values():

@@ -15,6 +15,7 @@ from .damage import find_undefined, is_cut_short
 from .definitions import Definition, describe_kernel, is_kernel_file, read_definitions, read_multi_kernels
 from .header import read_header
 from .inputs import read_inputs
+from .syntax import parse
 
 _CAPTURE_HINT = "a compiled module is what a 'Compiled module path:' line names"
 _INDUCTOR = re.compile(r"\bAsyncCompile\(\)|\bCppWrapperCodeCache\b|^ +args\.clear\(\)", re.MULTILINE)
@@ -67,11 +68,10 @@ def parse_module(text: str) -> ast.Module:
         InductorBenchError: the text is something else.
     """
     try:
-        tree = ast.parse(text)
-    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        what = f"line {error.lineno}: {error.msg}" if isinstance(error, SyntaxError) else error
+        tree = parse(text)
+    except InductorBenchError as error:
         raise InductorBenchError(
-            f"not a compiled module: it is not Python ({what})", f"it may be cut short or edited; {_CAPTURE_HINT}"
+            f"not a compiled module: {error.message}", f"it may be cut short or edited; {_CAPTURE_HINT}"
         ) from None
     if is_kernel_file(tree):
         raise InductorBenchError(

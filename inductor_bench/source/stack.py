@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from ..records.source import SourceLine
 
 _FRAME = re.compile(
-    r'^ *File "(?P<file>[^"\n]+)", line (?P<line>\d+), in (?P<function>.+)$\n?(?P<code>.*)', re.MULTILINE
+    r'^ *File "(?P<file>[^"\n]+)", line (?P<line>\d{1,9}), in (?P<function>.+)$\n?(?P<code>.*)', re.MULTILINE
 )
 _TORCH = re.compile(r"(?:^|/)(?:site|dist)-packages/torch/|(?:^|/)torch/(?:_dynamo|_inductor|_functorch|nn|autograd)/")
 _MARKERS = re.compile(r"^[\s^~]*$")

@@ -8,6 +8,7 @@ from typing import Any
 from ..errors import InductorBenchError
 from .standalone import recorded_text
 from .standalone_cpp import quoted
+from .syntax import parse
 
 
 def edit_standalone(text: str, change: dict[str, Any]) -> str:
@@ -34,11 +35,7 @@ def recorded_facts(text: str) -> dict[str, Any]:
 
 
 def _assignment(text: str, name: str) -> ast.Assign:
-    try:
-        body = ast.parse(text).body
-    except SyntaxError as error:
-        raise InductorBenchError(f"it is not Python: line {error.lineno}, {error.msg}") from None
-    for node in body:
+    for node in parse(text).body:
         if isinstance(node, ast.Assign) and any(isinstance(one, ast.Name) and one.id == name for one in node.targets):
             return node
     raise InductorBenchError(f"the file has no {name}", "give a file that inductor-bench extract wrote")
@@ -47,7 +44,7 @@ def _assignment(text: str, name: str) -> ast.Assign:
 def _literal(text: str, name: str) -> dict[str, Any]:
     try:
         value = ast.literal_eval(_assignment(text, name).value)
-    except ValueError:
+    except (ValueError, TypeError):
         value = None
     if not isinstance(value, dict):
         raise InductorBenchError(f"{name} is not a plain literal in this file, so it can be neither read nor changed")

@@ -10,6 +10,7 @@ import ast
 import re
 from typing import Any
 
+from ..errors import InductorBenchError
 from ..records.launch import Launch
 from ..records.source import KernelDefinition
 from .calls import dotted
@@ -22,6 +23,7 @@ from .standalone import (
     recorded_text,
     write_header,
 )
+from .syntax import parse
 
 _DEFINITION = "triton_definition.py"
 _TIMING = ("timing.py", "timing_cuda.py", "launch_gap.py")
@@ -82,9 +84,9 @@ def kernel_source(source: str) -> tuple[str, str, frozenset[str]]:
         UnwritableKernelError: it cannot be parsed or holds no kernel.
     """
     try:
-        tree = ast.parse(source)
-    except (SyntaxError, ValueError) as error:
-        raise UnwritableKernelError(f"the source of the kernel does not parse: {error}") from error
+        tree = parse(source)
+    except InductorBenchError as error:
+        raise UnwritableKernelError(f"the source of the kernel does not parse: {error.message}") from error
     functions = [node for node in tree.body if isinstance(node, ast.FunctionDef)]
     kernel = next((function for function in functions if _is_kernel(function)), None)
     if kernel is None:

@@ -13,11 +13,10 @@ from .kernel_writes import CPP_SIGNATURE, Buffer, cpp_buffers, triton_buffers
 ALIGNMENT = 64
 """What torch's allocators guarantee, at least."""
 
-_SIGNATURE = re.compile(r"'signature': \{([^}]*)\}")
+_SIGNATURE = re.compile(r"'signature': \{([^{}]*)\}")
 _PARAMETER = re.compile(r"'(\w+)': '([^']*)'")
-_MUTATED = re.compile(r"'mutated_arg_names': \[([^\]]*)\]")
-_CPP_POINTER = re.compile(r"([\w:<>]+)\s*\*[^,*]*\b(\w+)\s*(?:,|$)")
-_BITS = re.compile(r"\d+")
+_MUTATED = re.compile(r"'mutated_arg_names': \[([^\[\]]*)\]")
+_BITS = re.compile(r"\d{1,4}")
 _SLACK_BYTES = 1 << 20
 _BLOCK_BYTES = 256
 _TRITON_TYPES = {
@@ -82,8 +81,11 @@ def read_pointers(kernel: KernelDefinition) -> list[Pointer] | None:
     """The pointers of a kernel's signature in order; ``None`` where it has no signature that can be read."""
     if kernel.language == "cpp":
         entry, uses = CPP_SIGNATURE.search(kernel.source), cpp_buffers(kernel.source)
-        kinds = {name: kind for kind, name in _CPP_POINTER.findall(entry.group(1))} if entry else {}
-        return None if uses is None else [Pointer(_cpp_type(kinds.get(use.name, "")), use) for use in uses]
+        if entry is None or uses is None:
+            return None
+        pointers = (parameter for parameter in entry.group(1).split(",") if "*" in parameter)
+        kinds = ((parameter.partition("*")[0].split() or [""])[-1] for parameter in pointers)
+        return [Pointer(_cpp_type(kind), use) for kind, use in zip(kinds, uses, strict=True)]
     found = _SIGNATURE.search(kernel.source)
     if found is None:
         return None

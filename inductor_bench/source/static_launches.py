@@ -15,7 +15,7 @@ from dataclasses import replace
 
 from ..records.launch import Launch
 from ..records.source import KernelDefinition, ModuleSource
-from .calls import dotted, find_entry, partition_names
+from .calls import DEEPEST_CALLS, dotted, find_entry, partition_names
 from .cpp_wrapper import autotuning_blocks
 from .definitions import read_multi_kernels
 from .module import parse_module
@@ -23,6 +23,7 @@ from .static_arguments import Pointer, Value, View, describe_launch, read_pointe
 from .static_operators import call_parts, describe_operator, result_dtypes
 
 _ALLOCATOR = re.compile(r"empty_strided(_cuda|_cpu|_xpu|_cpu_pinned|_mtia|_p2p)?|generate_example_value")
+_MOST = 2**63
 _BLOCKS = ("body", "orelse", "finalbody")
 _ARITHMETIC: Mapping[type, Callable[[int, int], int]] = {
     ast.Add: operator.add,
@@ -117,7 +118,7 @@ class _Reader:
         dtype: str | None = None,
     ) -> View:
         self._sizes.append(0)
-        return self._sized(View(len(self._sizes) - 1, 0, shape, stride, dtype))
+        return self._sized(_shaped(View(len(self._sizes) - 1, 0, dtype=dtype), shape, stride))
 
     def _sized(self, view: View) -> View:
         if view.shape is not None and view.stride is not None and view.dtype is not None:
@@ -163,7 +164,7 @@ class _Reader:
     def _learn_shape(self, name: str, shape: tuple[int, ...] | None, stride: tuple[int, ...] | None) -> None:
         known = self._names.get(name)
         if isinstance(known, View) and shape is not None and stride is not None:
-            self._names[name] = self._sized(replace(known, shape=shape, stride=stride))
+            self._names[name] = self._sized(_shaped(known, shape, stride))
 
     def _evaluate(self, node: ast.expr) -> Value | None:
         if isinstance(node, ast.Name):
@@ -187,7 +188,8 @@ class _Reader:
         if isinstance(node, ast.BinOp) and type(node.op) in _ARITHMETIC:
             left, right = self._evaluate(node.left), self._evaluate(node.right)
             if isinstance(left, int) and isinstance(right, int) and right:
-                return _ARITHMETIC[type(node.op)](left, right)
+                result = _ARITHMETIC[type(node.op)](left, right)
+                return result if abs(result) < _MOST else None
         return None
 
     def _result(self, call: ast.Call) -> Value | None:
@@ -205,18 +207,18 @@ class _Reader:
             offset = self._evaluate(call.args[3]) if len(call.args) > 3 else 0
             if isinstance(base, View) and isinstance(offset, int):
                 shape, stride = self._sizes_of(call.args[1]), self._sizes_of(call.args[2])
-                return replace(base, shape=shape, stride=stride, offset=base.offset + offset)
+                return _shaped(replace(base, offset=base.offset + offset), shape, stride)
         return self._operator(call)
 
     def _partition(self, function: ast.expr) -> str:
         if isinstance(function, ast.Subscript) and dotted(function.value) == ("self", "partitions"):
             number = self._evaluate(function.slice)
-            if isinstance(number, int) and number < len(self._partitions):
+            if isinstance(number, int) and 0 <= number < len(self._partitions):
                 return self._partitions[number]
         return ""
 
     def _enter(self, function: ast.FunctionDef, values: tuple[Value, ...]) -> Value | None:
-        if function.name in self._open:
+        if function.name in self._open or len(self._open) >= DEEPEST_CALLS:
             return None
         outer, returned = self._names, self._returned
         parameters = [parameter.arg for parameter in function.args.args]
@@ -293,5 +295,20 @@ def _read_slices(table: ast.Dict) -> dict[int, list[slice]]:
     for key, value in zip(table.keys, table.values, strict=True):
         if isinstance(key, ast.Constant) and isinstance(value, ast.List):
             calls = [item for item in value.elts if isinstance(item, ast.Call)]
-            parts[key.value] = [slice(*map(ast.literal_eval, call.args)) for call in calls]  # type: ignore[index]
+            found = [_read_slice(call) for call in calls]
+            if isinstance(key.value, int) and None not in found:
+                parts[key.value] = [one for one in found if one is not None]
     return parts
+
+
+def _read_slice(call: ast.Call) -> slice | None:
+    """A slice of two or three whole numbers, as Inductor writes it; ``None`` for any other call."""
+    ends = [argument.value for argument in call.args if isinstance(argument, ast.Constant)]
+    whole = all(end is None or type(end) is int for end in ends) and len(ends) == len(call.args) in (2, 3)
+    return slice(*ends) if whole and 0 not in ends[2:] else None
+
+
+def _shaped(view: View, shape: tuple[int, ...] | None, stride: tuple[int, ...] | None) -> View:
+    """The view with a shape and strides; without either where they have different numbers of dimensions."""
+    agree = shape is None or stride is None or len(shape) == len(stride)
+    return replace(view, shape=shape if agree else None, stride=stride if agree else None)

@@ -9,6 +9,7 @@ import gzip
 import hashlib
 import json
 import re
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -35,6 +36,16 @@ _WANTED = (
     "dynamo_start",
     '"str":',
 )
+_TYPES: dict[str, Any] = {
+    "inductor_output_code": dict,
+    "artifact": dict,
+    "str": list,
+    "dynamo_start": dict,
+    "frame_id": int | None,
+    "frame_compile_id": int | None,
+    "attempt": int | None,
+    "rank": int | None,
+}
 
 
 @dataclass(frozen=True)
@@ -92,14 +103,15 @@ class _Process:
             self.recompiles.append(self._recompile(entry))
         elif entry.artifact == "torch_version":
             version = _json(entry.payload)
-            self.torch_version = version.get("pytorch_version") if isinstance(version, dict) else None
+            self.torch_version = _text(version.get("pytorch_version")) or None if isinstance(version, dict) else None
         elif "aot_forward_graph" in head:
             self._pending_roles[entry.frame] = ["forward", "backward"]
         elif "aot_inference_graph" in head:
             self._pending_roles[entry.frame] = ["inference"]
         elif "str" in head:
-            text, number = head["str"]
-            self._strings[number] = text
+            match head["str"]:
+                case [str(text), int(number)]:
+                    self._strings[number] = text
         elif "dynamo_start" in head:
             self._take_frame(entry)
 
@@ -110,7 +122,7 @@ class _Process:
         said = read_header(entry.payload).role
         code = CapturedCode(
             # Without a path the module could not be written; the text is all there is.
-            path=about.get("file_path") or about.get("filename") or "",
+            path=_text(about.get("file_path")) or _text(about.get("filename")),
             text=entry.payload,
             frame_id=frame_id,
             frame_compile_id=frame_compile_id,
@@ -130,17 +142,20 @@ class _Process:
             if (code.frame_id, code.frame_compile_id) != entry.frame or code.stack_traces:
                 continue
             handles = set(_HANDLES.findall(code.text))
-            found = {key: read_source_lines(value) for key, value in stacks.items() if key in handles}
+            found = {
+                key: read_source_lines(_text(line) for line in value)
+                for key, value in stacks.items()
+                if key in handles and isinstance(value, list)
+            }
             if found:
                 self.codes[place] = replace(code, stack_traces=found)
                 return
 
     def _take_frame(self, entry: _Entry) -> None:
-        stack = entry.head["dynamo_start"].get("stack") or []
-        if stack:
-            frame = stack[-1]
-            file = self._strings.get(frame.get("filename"), "?")
-            self._frames[entry.frame[0]] = f"{file}:{frame.get('line')} {frame.get('name')}"
+        match entry.head["dynamo_start"].get("stack"):
+            case [*_, {"filename": int(number), **frame}]:
+                file = self._strings.get(number, "?")
+                self._frames[entry.frame[0]] = f"{file}:{frame.get('line')} {frame.get('name')}"
 
     def _recompile(self, entry: _Entry) -> str:
         reasons = _json(entry.payload)
@@ -223,7 +238,10 @@ def _parse_header(line: str) -> dict[str, Any] | None:
         return None
     match = _HEADER.match(line)
     parsed = _json(match.group(1)) if match else None
-    return parsed if isinstance(parsed, dict) else None
+    if not isinstance(parsed, dict):
+        return None
+    # What has another type than torch writes is as if it were not there.
+    return {key: value for key, value in parsed.items() if isinstance(value, _TYPES.get(key, object))}
 
 
 def _lines(file: Path) -> Iterator[str]:
@@ -231,14 +249,19 @@ def _lines(file: Path) -> Iterator[str]:
     try:
         with opener(file, "rt", encoding="utf-8", errors="replace", newline="\n") as stream:
             yield from stream
-    except EOFError:
+    except (EOFError, zlib.error, gzip.BadGzipFile):  # damaged from here on
         return
     except OSError as error:
         raise InductorBenchError(f"{file} cannot be read: {error}") from None
 
 
+def _text(value: object) -> str:
+    """A text without what no file system and no encoding takes; of anything else nothing."""
+    return value.replace("\0", "").encode("utf-8", "replace").decode() if isinstance(value, str) else ""
+
+
 def _json(text: str) -> Any:
     try:
         return json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None

@@ -117,15 +117,15 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def read_text(path: Path) -> str:
-    """Reads UTF-8 text. Bytes that are none are replaced.
+    """The text of a file that others wrote. What is not UTF-8 in it becomes U+FFFD: Python itself refuses such a file.
 
     Raises:
         InductorBenchError: it is not there or cannot be read.
     """
     try:
         return path.read_text(encoding="utf-8", errors="replace")
-    except OSError as error:
-        raise InductorBenchError(f"cannot read {path}: {error.strerror or error}") from error
+    except (OSError, ValueError) as error:
+        raise InductorBenchError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from error
 
 
 def read_json(path: Path) -> Any:

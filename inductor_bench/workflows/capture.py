@@ -22,7 +22,7 @@ from ..records.source import CapturedCode
 from ..source.log import printed_module_paths
 from ..source.structured import StructuredTrace, read_structured_trace
 from ..store.device_turn import TURN
-from ..store.files import is_private_folder, read_json, write_json
+from ..store.files import is_private_folder, read_json, read_text, write_json
 from ..store.folder import RunFolder
 from ..store.redaction import Redaction
 from .progress import Progress
@@ -163,7 +163,7 @@ def capture_program(
         on_line=progress.output,
     )
     structured, failures = _read_trace(work / "torch_trace")
-    printed = printed_module_paths(ended.log.read_text(encoding="utf-8", errors="replace"))
+    printed = printed_module_paths(read_text(ended.log))
     modules = _join_modules(printed, structured, _read_observations(work / "observed"))
     capture = Capture(
         printed=len(printed),
@@ -230,8 +230,8 @@ def _join_modules(
 def read_module_text(path: Path) -> str | None:
     """The text of a module, or ``None`` if it cannot be read."""
     try:
-        return path.read_text(encoding="utf-8", errors="replace")
-    except OSError:
+        return read_text(path)
+    except InductorBenchError:
         return None
 
 

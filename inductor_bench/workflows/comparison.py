@@ -19,6 +19,7 @@ from ..records.tuning import Comparison, Config, MeasuredKernel, Pairing
 from ..source.recognition import require_standalone
 from ..source.same_arguments import takes_alike
 from ..source.standalone_edit import recorded_facts
+from ..store.files import read_text
 from .builds import BUILD_S
 from .device_use import DeviceInUseError
 from .kernel_targets import find_files
@@ -176,7 +177,7 @@ def _take_other_arguments(files: Sequence[Path]) -> bool:
     for file in files:
         require_standalone(file)
     try:
-        first, second = (recorded_facts(file.read_text(encoding="utf-8"))["launch"] for file in files)
+        first, second = (recorded_facts(read_text(file))["launch"] for file in files)
     except InductorBenchError:
         return False
     return not takes_alike(first, second)

@@ -15,6 +15,7 @@ from ..launch.process import ProcessResult, run_process
 from ..launch.worker import WorkerPool
 from ..records.run import Environment
 from ..records.tuning import HardwareCounters, MeasuredKernel
+from ..store.files import read_text
 
 COUNT_S = 300.0
 PROFILE = "--profile"
@@ -82,7 +83,7 @@ class NsightCompute:
             NoCountersError: this machine has none.
             InductorBenchError: this kernel was not counted.
         """
-        if f'"{PROFILE}"' not in file.read_text(encoding="utf-8"):
+        if f'"{PROFILE}"' not in read_text(file):
             raise InductorBenchError(f"{file.name} was written before {PROFILE} was: extract it again")
         ncu = self._find()
         asked = ",".join(metrics_for(self.environment.compute_capability))

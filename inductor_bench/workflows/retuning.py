@@ -13,7 +13,7 @@ from ..launch.session import WorkerLostError
 from ..records.run import Failure
 from ..records.tuning import MeasuredKernel, Tuning
 from ..source.standalone_edit import edit_standalone
-from ..store.files import write_text
+from ..store.files import read_text, write_text
 from .builds import SPENT, Builders, Built, Job
 from .candidates import BudgetSpentError
 from .kernel_advice import busy_notes
@@ -112,7 +112,7 @@ def _save(one: _Retune, place: Path, tuning: Tuning) -> str:
         return why
     try:
         change = one.tuner.variants.change(tuning.best_config)
-        write_text(place, edit_standalone(one.file.read_text(encoding="utf-8"), change))
+        write_text(place, edit_standalone(read_text(one.file), change))
     except InductorBenchError as error:
         return error.message
     return ""
