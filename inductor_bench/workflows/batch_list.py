@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
+import itertools
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -11,7 +12,7 @@ from pathlib import Path
 from ..errors import InductorBenchError, UsageError
 from ..records.batch import ModelRequest
 from ..store.batch import BATCH
-from .targets import MODEL_SOURCES
+from .targets import MODEL_SOURCES, find
 
 SOURCES = tuple(MODEL_SOURCES)
 YAML = (".yaml", ".yml")
@@ -113,10 +114,10 @@ def _fits(request: ModelRequest, patterns: Iterable[str]) -> bool:
 
 
 def _read_text(path: Path) -> str:
-    if path.is_dir():
-        if (path / BATCH).is_file():
+    if find(path) == "folder":
+        if find(path / BATCH) == "file":
             raise UsageError(f"{path} is a batch, not a list", f"inductor-bench report {path} shows it")
-        inside = sorted(file for file in path.iterdir() if file.suffix in (".txt", *YAML))
+        inside = sorted(file for end in (".txt", *YAML) for file in path.glob(f"*{end}"))
         hint = f"try: inductor-bench batch {inside[0]}" if inside else "give a file with a model on each line"
         raise UsageError(f"{path} is a folder, not a list", hint)
     try:
@@ -142,7 +143,7 @@ def _read_lines(text: str, complaints: Complaints) -> Iterator[tuple[ModelReques
         target, *rest = [word.strip() for word in content.split(",")] if comma else content.split()
         if not target or len(rest) > 1:
             complaints.add(number, f"{content!r} is not a name and a batch size")
-        elif rest and not (rest[0].isascii() and rest[0].isdigit() and int(rest[0])):
+        elif rest and not (rest[0].isascii() and rest[0].isdigit() and int(rest[0][:10]) and len(rest[0]) < 10):
             complaints.add(number, f"the batch size of {target} is {rest[0]!r}, not a whole number of 1 or more")
         else:
             size = int(rest[0]) if rest else None
@@ -164,7 +165,7 @@ def _resolve(target: str, form: str, folder: Path) -> str:
         target.rpartition(":") if not target.endswith(".py") and _FILE.search(target) else (target, "", "")
     )
     if file.endswith(".py"):
-        path = next((path for path in (folder / file, Path(file)) if path.is_file()), None)
+        path = next((path for path in (folder / file, Path(file)) if find(path) == "file"), None)
         if path is None:
             raise UsageError(f"{file} does not exist")
         return f"{path.resolve()}{colon}{function}"
@@ -186,11 +187,12 @@ def _find_duplicates(requests: Sequence[ModelRequest], complaints: Complaints) -
 def _named(requests: Iterable[ModelRequest]) -> Iterator[ModelRequest]:
     """The requests with names of their own, which are file names too."""
     taken: set[str] = set()
+    numbers: dict[str, Iterator[int]] = {}
     for request in requests:
         stem = plain_name(request.name or request.target)
         candidates = [stem, f"{stem}-batch{request.batch_size}" if request.batch_size else stem]
-        candidates += [f"{stem}-{number}" for number in range(2, len(taken) + 3)]
-        name = next(name for name in candidates if name.lower() not in taken)
+        more = (f"{stem}-{number}" for number in numbers.setdefault(stem.lower(), itertools.count(2)))
+        name = next(name for name in itertools.chain(candidates, more) if name.lower() not in taken)
         taken.add(name.lower())
         yield replace(request, name=name)
 

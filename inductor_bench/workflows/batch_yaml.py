@@ -20,14 +20,19 @@ BARE = "timm"
 """The source of a name without one."""
 
 
+_MOST = 10**9
+_LONGEST = 2_000_000  # characters of a list: PyYAML reads some hundred thousand in a second
+_SIMPLE = frozenset(f"tag:yaml.org,2002:{kind}" for kind in ("int", "float", "bool", "null"))
+
+
 def _whole(value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value < _MOST:
         raise ValueError("a whole number of 1 or more")
     return value
 
 
 def _integer(value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int):
+    if isinstance(value, bool) or not isinstance(value, int) or abs(value) >= 2**63:
         raise ValueError("a whole number")
     return value
 
@@ -39,7 +44,7 @@ def _flag(value: Any) -> bool:
 
 
 def _seconds(value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < _MOST:
         raise ValueError("seconds, above 0")
     return float(value)
 
@@ -60,7 +65,7 @@ def _words(value: Any) -> tuple[str, ...]:
 
 def _one_of(known: Mapping[str, str]) -> Callable[[Any], str]:
     def choose(value: Any) -> str:
-        if value not in known:
+        if not isinstance(value, str) or value not in known:
             raise ValueError(" or ".join(known))
         return known[value]
 
@@ -99,6 +104,8 @@ def read_yaml(text: str, path: Path, complaints: Complaints) -> list[tuple[Model
         raise InductorBenchError(
             f"reading {path} needs PyYAML", "pip install pyyaml, or write the list as text"
         ) from error
+    if len(text) > _LONGEST:
+        raise UsageError(f"{path} has {len(text)} characters, more than the {_LONGEST} of the longest list")
     try:
         root = yaml.compose(text, yaml.SafeLoader)
     except yaml.MarkedYAMLError as error:
@@ -106,10 +113,12 @@ def read_yaml(text: str, path: Path, complaints: Complaints) -> list[tuple[Model
         raise UsageError(f"{path}{line}: {error.problem or 'it is not YAML'}") from error
     except yaml.YAMLError as error:
         raise UsageError(f"{path} is not YAML: {error}") from error
+    except (ValueError, OverflowError, RecursionError) as error:  # a character beyond Unicode; lists in lists in lists
+        raise UsageError(f"{path} cannot be read as YAML: {error}") from error
     if root is not None and root.id == "sequence":
         parts = {"models": root}
     elif root is not None and root.id == "mapping":
-        parts = {key.value: value for key, value in root.value}
+        parts = {_key(key): value for key, value in root.value}
     else:
         raise UsageError(f"{path} is no list of models", "it needs `models:`, a list of targets")
     for key in sorted(parts.keys() - {"defaults", "models"}):
@@ -133,7 +142,7 @@ def _read_model(node: Node, complaints: Complaints) -> ModelRequest | None:
         return None
     values = _read_options(node, _OF_A_MODEL, complaints)
     if "target" not in values:
-        if not any(key.value == "target" for key, _ in node.value):
+        if not any(_key(key) == "target" for key, _ in node.value):
             complaints.add(line, "this model has no `target`")
         return None
     request = replace(ModelRequest("", values["target"], line), **values)
@@ -154,16 +163,18 @@ def _read_options(
     values: dict[str, Any] = {}
     for key, value in _pairs(node):
         line = key.start_mark.line + 1
-        if key.value not in known:
-            complaints.add(line, f"{key.value} is no option; there are {', '.join(known)}")
+        name = _key(key)
+        if name not in known:
+            complaints.add(line, f"{name} is no option; there are {', '.join(known)}")
             continue
-        field, read = known[key.value]
+        field, read = known[name]
         if field in values:
-            complaints.add(line, f"{key.value} is given twice")
+            complaints.add(line, f"{name} is given twice")
+        plain = _plain(value)
         try:
-            values[field] = read(_plain(value))
+            values[field] = read(plain)
         except ValueError as error:
-            complaints.add(line, f"{key.value} should be {error}, and is {_plain(value)!r}")
+            complaints.add(line, f"{name} should be {error}, and is {_shown(plain)}")
     return values
 
 
@@ -172,11 +183,33 @@ def _pairs(node: Node) -> list[tuple[Node, Node]]:
     return list(mapping.value)
 
 
+def _key(node: Node) -> str:
+    return str(node.value) if node.id == "scalar" else f"a {node.id}"
+
+
 def _plain(node: Node) -> Any:
-    """The node's value as Python data."""
+    """The node's value as Python data, one list deep: no option holds more. What else there is becomes its kind."""
+    if node.id == "sequence":
+        return [_scalar(item) for item in node.value]
+    return _scalar(node)
+
+
+def _scalar(node: Node) -> Any:
+    """A value as Python data; the text as it stands where it is not written as YAML writes its kind."""
     import yaml
 
-    return yaml.SafeLoader("").construct_object(node, deep=True)
+    if node.id != "scalar":
+        return {"sequence": [], "mapping": {}}[node.id]
+    loader = yaml.SafeLoader("")
+    implied = loader.resolve(yaml.ScalarNode, node.value, (True, False))
+    if node.tag == implied and node.tag in _SIMPLE and len(node.value) < 100:
+        return loader.construct_object(node)
+    return node.value
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 100 else f"{text[:100]}…"
 
 
 def _is_null(node: Node) -> bool:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Sequence
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 from ..errors import UsageError
+from .targets import find
 
 
 def find_files(targets: Sequence[str]) -> list[Path]:
@@ -18,20 +20,27 @@ def find_files(targets: Sequence[str]) -> list[Path]:
     """
     found: list[Path] = []
     for target in targets:
-        place, _, glob = (target, "", "") if Path(target).exists() else target.partition("#")
+        place, _, glob = (target, "", "") if "#" not in target or find(Path(target)) else target.partition("#")
         path = Path(place)
-        path = path / "kernels" if (path / "kernels").is_dir() else path
-        if not path.exists():
+        path = path / "kernels" if find(path) == "folder" == find(path / "kernels") else path
+        if not find(path):
             raise UsageError(f"there is no {path}", "inductor-bench extract SOURCE -o DIR writes standalone files")
-        if path.is_dir():
+        if find(path) == "folder":
             pattern = glob.removesuffix(".py") or "*"
-            matching = sorted(each for each in path.glob(f"{pattern}.py") if each.is_file())
+            matching = [each for each in _files_in(path) if fnmatchcase(each.name, f"{pattern}.py")]
             if not matching:
                 raise UsageError(f"{path} holds no {pattern}.py", f"ls {path} shows what it holds")
             found += matching
         else:
             found.append(path)
     return list(dict.fromkeys(found))
+
+
+def _files_in(folder: Path) -> list[Path]:
+    try:
+        return sorted(each for each in folder.iterdir() if each.is_file())
+    except OSError as error:
+        raise UsageError(f"{folder} cannot be read: {error.strerror or error}") from error
 
 
 def prepare_to_save(save: Path | None, files: Sequence[Path]) -> None:
@@ -48,12 +57,12 @@ def prepare_to_save(save: Path | None, files: Sequence[Path]) -> None:
     if len(set(places)) < len(places):
         raise UsageError("two of these files have one name, so they cannot be saved side by side", "save one at a time")
     for place in places:
-        if place.exists():
+        if find(place):
             raise UsageError(f"{place} exists", "choose another place with --save")
     folder = places[0].parent
     with contextlib.suppress(OSError):
         folder.mkdir(parents=True, exist_ok=True)
-    if not os.access(folder, os.W_OK) or not folder.is_dir():
+    if find(folder) != "folder" or not os.access(folder, os.W_OK):
         raise UsageError(f"{folder} cannot be written to", "choose another place with --save")
 
 

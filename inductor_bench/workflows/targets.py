@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
+import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +13,7 @@ from pathlib import Path
 from ..errors import InductorBenchError, UsageError
 from ..source.log import printed_module_paths
 from ..source.structured import read_structured_trace
+from ..source.syntax import read_text
 from ..store.folder import RECORD
 from .capture import FoundModule, read_module_text
 from .options import RECORDED, BreakdownOptions
@@ -26,6 +29,7 @@ PROGRAMS = frozenset({"script", "factory", *MODEL_SOURCES})
 COMPILED_HERE = frozenset({"factory", *MODEL_SOURCES})
 """Programs that this tool writes around what is given, and so decides how they run."""
 
+_SHOWN = 100
 ACCEPTED = "give a script, FILE.py:FACTORY, timm:NAME, a compiled module, a log, or a RUN folder"
 STRUCTURED_TRACE_LOGS = "dedicated_log_torch_trace*"
 
@@ -59,12 +63,28 @@ def resolve_target(options: BreakdownOptions, accepted: str = ACCEPTED) -> Targe
             raise UsageError(f"{source}: needs a model name", f"try: inductor-bench breakdown {MODEL_SOURCES[source]}")
         return _checked(Target(source, name), options)
     path = Path(name)
-    if path.exists():
+    if find(path):
         return _checked(Target(_kind_of(path, accepted), name, (path,)), options)
     file, colon, function = name.rpartition(":")
-    if colon and Path(file).is_file() and function.isidentifier():
+    if colon and find(Path(file)) == "file" and function.isidentifier():
         return _checked(Target("factory", name, (Path(file),)), options)
     raise UsageError(f"{name} does not exist", _guess(name, accepted))
+
+
+def find(path: Path) -> str:
+    """What lies at a path: ``file``, ``folder``, ``other`` (a pipe or a device), or nothing, as an empty text.
+
+    Raises:
+        UsageError: the path cannot be looked up; it says why.
+    """
+    try:
+        mode = os.stat(path).st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        return ""
+    except (OSError, ValueError) as error:
+        shown = str(path) if len(str(path)) <= _SHOWN else f"{str(path)[:_SHOWN]}…"
+        raise UsageError(f"{shown!r} cannot be looked up: {getattr(error, 'strerror', None) or error}") from None
+    return "folder" if stat.S_ISDIR(mode) else "file" if stat.S_ISREG(mode) else "other"
 
 
 def find_listed_modules(target: Target) -> tuple[tuple[FoundModule, ...], tuple[str, ...]]:
@@ -88,7 +108,7 @@ def _list_modules(target: Target) -> tuple[tuple[FoundModule, ...], tuple[str, .
         found = [FoundModule(path, read_module_text(path) or "") for path in target.paths]
         return tuple(found), ()
     if target.kind == "log":
-        text = target.paths[0].read_text(encoding="utf-8", errors="replace")
+        text = read_text(target.paths[0])
         found, missing = [], []
         for line in printed_module_paths(text):
             content = read_module_text(Path(line))
@@ -111,8 +131,11 @@ def _list_modules(target: Target) -> tuple[tuple[FoundModule, ...], tuple[str, .
 
 
 def _kind_of(path: Path, accepted: str) -> str:
-    if path.is_dir():
-        if (path / RECORD).is_file():
+    kind = find(path)
+    if kind == "other":
+        raise UsageError(f"{path} is neither a file nor a folder", accepted)
+    if kind == "folder":
+        if find(path / RECORD) == "file":
             return "run"
         if any(path.glob(STRUCTURED_TRACE_LOGS)):
             return "structured-trace"
@@ -144,7 +167,7 @@ def _is_compiled_module(head: str, path: Path) -> bool:
 def _several_modules(options: BreakdownOptions, accepted: str) -> Target:
     paths = tuple(dict.fromkeys(Path(name) for name in options.targets))
     for path in paths:
-        if not path.is_file():
+        if find(path) != "file":
             raise UsageError(f"{path} does not exist")
         if _kind_of(path, accepted) != "module":
             raise UsageError(
@@ -157,7 +180,7 @@ def _checked(target: Target, options: BreakdownOptions) -> Target:
     if options.trace is not None:
         if target.kind != "module" or len(target.paths) != 1:
             raise UsageError("--trace goes with one compiled module", "inductor-bench breakdown c….py --trace FILE")
-        if not options.trace.is_file():
+        if find(options.trace) != "file":
             raise UsageError(f"the trace {options.trace} does not exist")
         target = Target("trace", target.name, target.paths)
     for complaint in _misfits(target, options):
@@ -195,7 +218,7 @@ def _misfits(target: Target, options: BreakdownOptions) -> Iterator[UsageError]:
     if options.python is not None and shutil.which(options.python) is None:
         yield UsageError(f"--python {options.python} is not a program that can be run", "give an interpreter's path")
     kept = [*target.paths, *([options.trace] if options.trace else [])]
-    if options.output is not None and options.force:
+    if options.output is not None and find(options.output) and options.force:
         cleared = options.output.resolve()
         for path in kept:
             if cleared in (path.resolve(), *path.resolve().parents):
