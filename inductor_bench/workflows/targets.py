@@ -13,7 +13,7 @@ from pathlib import Path
 from ..errors import InductorBenchError, UsageError
 from ..source.log import printed_module_paths
 from ..source.structured import read_structured_trace
-from ..source.syntax import read_text
+from ..store.files import read_text
 from ..store.folder import RECORD
 from .capture import FoundModule, read_module_text
 from .options import RECORDED, BreakdownOptions
