@@ -204,6 +204,16 @@ def test_a_lock_of_a_stranger_marks_nothing(text: str, tmp_path: Path) -> None:
         assert lock.left == ""
 
 
+def test_a_folder_that_is_a_link_is_not_written(run: Path, tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(run)
+    before = sorted(run.rglob("*"))
+    with pytest.raises(InductorBenchError, match="symbolic link"), locked(tmp_path / "link"):
+        pass
+    shown, problem = run_report(tmp_path / "link")
+    assert shown == RUN and problem is not None and str(run) in problem.hint
+    assert sorted(run.rglob("*")) == before
+
+
 def test_a_lock_that_is_a_link_is_refused(tmp_path: Path) -> None:
     (tmp_path / "victim").write_text("important")
     (tmp_path / "run").mkdir()

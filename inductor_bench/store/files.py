@@ -162,14 +162,20 @@ def inside(folder: Path, place: str) -> Path:
     return path
 
 
+def refuse_link(path: Path) -> None:
+    """Raises: InductorBenchError: it is a link, which may lead anywhere."""
+    if path.is_symlink():
+        real = os.path.realpath(path)
+        raise InductorBenchError(f"{path} is a symbolic link, and nothing is written through it", f"it leads to {real}")
+
+
 def own_folder(path: Path) -> Path:
     """A folder of ours to write files in, made if it is not there.
 
     Raises:
         InductorBenchError: it is a link, which may lead anywhere, or cannot be made.
     """
-    if path.is_symlink():
-        raise InductorBenchError(f"{path} is a symbolic link, and nothing is written through it", "remove the link")
+    refuse_link(path)
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
