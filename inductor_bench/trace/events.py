@@ -264,11 +264,12 @@ class EventReader(Generic[T]):
 
 
 def _is_event(text: bytes) -> bool:
+    """Whether a text is one event, perhaps the last."""
     try:
-        decoded = _DECODER.decode(text.decode("latin-1"))
+        decoded, end = _DECODER.raw_decode(text.decode("latin-1"))
     except (ValueError, RecursionError):
         return False
-    return isinstance(decoded, dict) and "ph" in decoded
+    return isinstance(decoded, dict) and "ph" in decoded and (end == len(text) or _END.match(text, end) is not None)
 
 
 def _is_shallow(fields: Fields) -> bool:
