@@ -37,6 +37,7 @@ RUNS = {
         "h200_torch2.11/samples/attention/structured",
     ),
 }
+LARGE = "h200_torch2.11/mixnet_l_train/forward.trace.json.gz"
 LIST = "# models\nresnet18 128\nvit_a 8\nBertForMaskedLM,4\ntimm:convnext_tiny 2\nmodel.py:make 4\nscript.py\n"
 YAML = """defaults:
   training: true
@@ -65,7 +66,7 @@ def build_base(folder: Path, data: Path, run: Callable[[Sequence[str], Path], in
         _make_run(folder, name, run)
     _make_retuned(RunFolder(folder / "retuned"))
     _make_batch(BatchFolder(folder / "batch"))
-    _make_large(folder, data / "h200_torch2.11" / "mixnet_l_train")
+    shutil.copyfile(data / LARGE, folder / "large.trace.json.gz")
     (folder / "run.log").write_text("starting\nCompiled module path: cpu.py\nhello\nCompiled module path: gpu.py\n")
     (folder / "list.txt").write_text(LIST)
     (folder / "list.yaml").write_text(YAML)
@@ -102,11 +103,6 @@ def _make_run(folder: Path, name: str, run: Callable[[Sequence[str], Path], int]
     shutil.rmtree(made.path / "tables")
     (loaded,) = made.load().modules
     assert loaded.wall_time_s and loaded.peak_memory_bytes, f"the RUN {name} of the base has no wall time"
-
-
-def _make_large(folder: Path, recorded: Path) -> None:
-    (folder / "large.py").write_bytes(gzip.decompress((recorded / "forward.py.gz").read_bytes()))
-    shutil.copyfile(recorded / "forward.trace.json.gz", folder / "large.trace.json.gz")
 
 
 def _require(code: int, words: Sequence[str]) -> None:

@@ -18,16 +18,19 @@ from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 
+import click
+
 import inductor_bench
 from inductor_bench.cli.main import main
 
 from .base import build_base
-from .findings import Fault, find_faults, lost_in_record, take_state
+from .findings import STARTED, Fault, find_faults, lost_in_record, take_state
 from .inputs import generator, make_input
 from .trial import Command, execute, read_summary
 
 DATA = Path(__file__).resolve().parent.parent.parent / "tests" / "data"
-LEFT_OUT = ("worker", "ray_", "plots", "plot_parts", "corpus_plot", "standalone_harness", "__main__")
+IMPORTED = (inductor_bench, click)
+LEFT_OUT = ("worker", "ray_", "plots", "plot_parts", "corpus_plot", "standalone_harness", "__main__", "_winconsole")
 
 
 @dataclass(frozen=True)
@@ -55,7 +58,7 @@ class Result:
 def prepare() -> None:
     """Imports all that the verbs import late, so that no input pays for it; neither torch nor what draws."""
     os.environ.update(dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"), "1"))
-    for found in pkgutil.walk_packages(inductor_bench.__path__, "inductor_bench."):
+    for found in itertools.chain(*(pkgutil.walk_packages(each.__path__, f"{each.__name__}.") for each in IMPORTED)):
         if not any(part.startswith(LEFT_OUT) for part in found.name.split(".")[1:]):
             importlib.import_module(found.name)
     for name in ("duckdb", "yaml", "jinja2", "rich.console", "rich.table", "concurrent.futures.process"):
@@ -143,6 +146,8 @@ def run_input(campaign: Campaign, scratch: Path, number: int, hold: bool = False
     faults = list(find_faults(place, ended, before, take_state(place), made.allowed, made.kept))
     if known is not None and made.run:
         faults += lost_in_record(known, read_summary_quietly(place, place / made.run))
+    if made.may_start:
+        faults = [fault for fault in faults if fault.what != STARTED]
     if not hold:
         if faults and campaign.keep is not None:
             _keep(campaign.keep, place)

@@ -18,6 +18,7 @@ from .trial import SIGNAL, SLOW, Ended
 OWN = ("tmp", "stdout", "stderr", "stack", "started", "summary", "cache/peaks")
 """What every command may write, in the folder of its input."""
 
+STARTED = "started a process"
 _FRAME = re.compile(r'File "[^"]*/inductor_bench/([^"]+)", line (\d+)')
 State = Mapping[str, tuple[Any, ...]]
 
@@ -88,7 +89,7 @@ def find_faults(
         elif name in after and SECRET.encode() in _bytes(place / name):
             yield Fault("copied victim", f"{Path(name).parent}/*{Path(name).suffix}")
     if started := _text(place / "started"):
-        yield Fault("started a process", started.splitlines()[0][:100])
+        yield Fault(STARTED, started.splitlines()[0][:100])
 
 
 def _says_the_same(name: str, before: State, after: State) -> bool:

@@ -36,6 +36,11 @@ class Input:
     kept: tuple[str, ...] = ()
     run: str | None = None
 
+    @property
+    def may_start(self) -> bool:
+        """Whether the command is one that runs what it is given; it is told that no process can be started."""
+        return self.words[:1] == ("kernel",)
+
 
 class Desk:
     """The folder of one input, with the generator that all is drawn from.
@@ -78,9 +83,9 @@ class Desk:
     def damage_text(self, path: Path) -> None:
         path.write_bytes(damage_text(self.random, path.read_text(), self.hostile))
 
-    def damage_packed(self, path: Path, change: Callable[[Path], None]) -> None:
+    def damage_packed(self, path: Path, change: Callable[[Path], None], outside: float = 0.3) -> None:
         """Damages what a gzipped file holds, or the file itself."""
-        if self.random.random() < 0.3:
+        if self.random.random() < outside:
             self.damage_bytes(path)
             return
         inner = path.with_name(f"{path.name}.inner")
@@ -182,11 +187,12 @@ def _trace(desk: Desk) -> Input:
 
 
 def _large(desk: Desk) -> Input:
-    """One byte, or a few, of a trace of five megabytes."""
-    desk.take("large.py")
-    desk.damage_packed(desk.take("large.trace.json.gz"), desk.damage_bytes)
-    words = ("breakdown", "large.py", "--trace", "large.trace.json.gz", "-o", "out", "--no-plots")
-    return Input(words, ("cwd/out",))
+    """A few bytes of a trace of five megabytes, in a RUN of another module: it is read to its end, then refused."""
+    name = desk.random.choice(RUNS)
+    (path,) = desk.take(name).glob("traces/*.trace.json.gz")
+    shutil.copyfile(desk.base / "large.trace.json.gz", path)
+    desk.damage_packed(path, desk.damage_bytes, outside=0.6)
+    return _of_run(desk, name, ("breakdown", "list"))
 
 
 def _kernels(desk: Desk) -> Input:
@@ -321,7 +327,7 @@ KINDS: dict[str, tuple[int, Callable[[Desk], Input]]] = {
     "provenance": (4, _provenance),
     "module": (12, _module),
     "trace": (12, _trace),
-    "large": (1, _large),
+    "large": (2, _large),
     "kernels": (6, _kernels),
     "values": (5, _values),
     "files": (11, _files),
