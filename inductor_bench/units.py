@@ -53,6 +53,9 @@ def size(value: float | None) -> str:
     return _scaled(value, _SIZES)
 
 
+LARGEST_SIZE = 2.0**63
+
+
 def parse_size(text: str) -> int:
     """The bytes that a person means by ``64MB``, ``1.5 GB``, ``512KiB`` or ``1000``. Raises: ValueError: by others."""
     found = _SIZE.fullmatch(text)
@@ -60,7 +63,10 @@ def parse_size(text: str) -> int:
         raise ValueError(f"{text!r} is not a size such as 64MB, 1GB or 512KiB")
     number, prefix, binary = found.groups()
     power = " kmgt".index(prefix.lower() or " ")
-    return round(float(number) * float((1024 if binary else 1000) ** power))
+    value = float(number) * float((1024 if binary else 1000) ** power)
+    if value > LARGEST_SIZE:
+        raise ValueError(f"{text[:20]}… is more than any memory holds")
+    return round(value)
 
 
 def rate(value: float | None) -> str:

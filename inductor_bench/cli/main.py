@@ -89,7 +89,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Args:
         arguments: without the program's name; those of this process where ``None``.
     """
-    given = list(sys.argv[1:] if arguments is None else arguments)
+    given = [
+        word.replace("\0", "?") for word in (sys.argv[1:] if arguments is None else arguments)
+    ]  # as no shell gives
     for stream in (sys.stdout, sys.stderr):
         # A terminal that knows only ASCII gets question marks for bars, not an error.
         if hasattr(stream, "reconfigure"):

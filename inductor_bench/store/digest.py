@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
@@ -21,6 +20,7 @@ from ..records.failure import Failure
 from ..records.retune import RetuneRow, by_kernel, why_untuned
 from . import schema
 from .batch import BatchFolder
+from .codec import LARGEST, SMALLEST
 from .files import read_json
 
 _READERS = 4
@@ -96,10 +96,10 @@ def _retune(data: dict[str, Any]) -> RetuneRow:
         str(data["name"]),
         str(data["kernel_id"]),
         Category(data["category"]),
-        tuple(data["graphs"]),
+        tuple(map(str, data["graphs"])),
         _finite(data["calls"]),
         _finite(data["time_s"]),
-        data["file"],
+        _text(data["file"]),
         str(data["method"]),
     )
     kernel, failure = data["kernel"], data["failure"]
@@ -137,17 +137,17 @@ def _kernel(data: dict[str, Any]) -> CorpusKernel:
     return CorpusKernel(
         name,
         str(data["kernel_id"]),
-        data.get("family_id") or f"{data['category']} {name.rstrip('0123456789').rstrip('_')}",
+        _text(data.get("family_id")) or f"{data['category']} {name.rstrip('0123456789').rstrip('_')}",
         Category(data["category"]),
         _finite(data["calls"]),
         _finite(data["time_s"]),
         _number(data["peak_share"]),
         str(data["bound"]),
         _number(data["gain_limit_s"]),
-        data["operator"],
+        _text(data["operator"]),
         _number(data["moved_bytes"]),
         _number(data["flops"]),
-        data["dtype"],
+        _text(data["dtype"]),
         _whole(data["registers"]),
         _whole(data["spills"]),
         _number(data["occupancy"]),
@@ -175,9 +175,15 @@ def _number(value: Any) -> float | None:
 
 def _finite(value: Any) -> float:
     number = float(value)
-    if not math.isfinite(number):
-        raise ValueError(f"{value} stands where a finite number should")
+    if number and not SMALLEST <= abs(number) <= LARGEST:
+        raise ValueError(f"{number} stands where a number should that can be measured")
     return number
+
+
+def _text(value: Any) -> str | None:
+    if value is None or isinstance(value, str):
+        return value
+    raise TypeError(f"{type(value).__name__} stands where a text should")
 
 
 def _whole(value: Any) -> int | None:

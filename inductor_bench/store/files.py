@@ -179,7 +179,8 @@ def own_folder(path: Path) -> Path:
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise InductorBenchError(f"cannot write {path}: {error.strerror or error}") from error
+        message = f"cannot write {path}: {error.strerror or error}"
+        raise InductorBenchError(message, "choose another folder with -o") from error
     return path
 
 
