@@ -89,9 +89,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Args:
         arguments: without the program's name; those of this process where ``None``.
     """
-    given = [
-        word.replace("\0", "?") for word in (sys.argv[1:] if arguments is None else arguments)
-    ]  # as no shell gives
+    words = sys.argv[1:] if arguments is None else arguments
+    given = [word.replace("\0", "?") for word in words]  # no shell passes a NUL on
     for stream in (sys.stdout, sys.stderr):
         # A terminal that knows only ASCII gets question marks for bars, not an error.
         if hasattr(stream, "reconfigure"):

@@ -6,7 +6,6 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..errors import InductorBenchError
 from ..records.launch import Argument, Launch, Storage, TensorView, Values
 from ..records.source import KernelDefinition
 from .kernel_writes import CPP_SIGNATURE, Buffer, cpp_buffers, triton_buffers
@@ -56,19 +55,12 @@ class View:
     stride: tuple[int, ...] | None = None
     dtype: str | None = None
 
-    def __post_init__(self) -> None:
-        if self.shape is not None and self.stride is not None and len(self.shape) != len(self.stride):
-            raise InductorBenchError(
-                f"a tensor of the module has {len(self.shape)} sizes and {len(self.stride)} strides"
-            )
-
     @property
     def extent(self) -> tuple[int, int]:
         """The bytes of its storage that it reaches: the first, and the one after the last."""
-        size = item_size(self.dtype or "")
-        shape, stride = (self.shape, self.stride) if self.shape and self.stride else ((), ())
+        size, shape, stride = item_size(self.dtype or ""), self.shape or (), self.stride or ()
         start = self.offset * size
-        if 0 in (self.shape or ()):
+        if 0 in shape:
             return start, start
         return start, start + (1 + sum((n - 1) * step for n, step in zip(shape, stride, strict=True))) * size
 

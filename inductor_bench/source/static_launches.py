@@ -309,6 +309,7 @@ def _read_slice(call: ast.Call) -> slice | None:
 
 
 def _shaped(view: View, shape: tuple[int, ...] | None, stride: tuple[int, ...] | None) -> View:
-    """The view with a shape and strides; without either where they have different numbers of dimensions."""
-    agree = shape is None or stride is None or len(shape) == len(stride)
-    return replace(view, shape=shape if agree else None, stride=stride if agree else None)
+    """The view with a shape and strides; without either where one is not known or they do not go together."""
+    if shape is None or stride is None or len(shape) != len(stride):
+        shape = stride = None
+    return replace(view, shape=shape, stride=stride)
