@@ -175,6 +175,8 @@ class Document:
                 old = parent[path[-1]]
             except (LookupError, TypeError):  # an earlier damage took it away
                 continue
+            if isinstance(parent, str):  # the mark of one
+                continue
             mark = f"\ue000{number}\ue000"
             raw[json.dumps(mark)] = _change(random, parent, path[-1], old, mark, hostile)
         text = json.dumps(data)
