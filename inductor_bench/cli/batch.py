@@ -41,7 +41,7 @@ OVERRIDES = (
 def _read_shard(context: click.Context, parameter: click.Parameter, value: str | None) -> tuple[int, int] | None:
     if value is None:
         return None
-    found = re.fullmatch(r"(\d+)/(\d+)", value)
+    found = re.fullmatch(r"(\d{1,9})/(\d{1,9})", value)
     index, count = (int(found.group(1)), int(found.group(2))) if found else (0, 0)
     if not 1 <= index <= count:
         raise click.BadParameter(f"{value!r} is not I/N, from 1/N to N/N", context, parameter)

@@ -6,9 +6,11 @@ What comes from outside is validated here and nowhere else: types, the range of 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterable
 from dataclasses import MISSING, fields, is_dataclass
 from enum import Enum
 from functools import cache
+from itertools import repeat
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -32,21 +34,26 @@ def encode(value: Any) -> Any:
         TypeError: for a type that the format does not have. Infinite and NaN numbers become ``None``, because JSON
             has no word for them and readers disagree about the unofficial ones.
     """
-    if is_dataclass(value) and not isinstance(value, type):
-        return {f.name: encode(getattr(value, f.name)) for f in fields(value)}
-    if isinstance(value, Enum):
-        return value.value
+    if value is None or (isinstance(value, str | int) and not isinstance(value, Enum)):
+        return value
     if isinstance(value, float):
         return value if math.isfinite(value) else None
-    if value is None or isinstance(value, str | int):
-        return value
-    if isinstance(value, dict):
-        return {str(key): encode(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [encode(item) for item in value]
+    if isinstance(value, dict):
+        return {str(key): encode(item) for key, item in value.items()}
+    if isinstance(value, Enum):
+        return value.value
     if isinstance(value, Path):
         return str(value)
+    if is_dataclass(value) and not isinstance(value, type):
+        return {name: encode(getattr(value, name)) for name in _names(type(value))}
     raise TypeError(f"no JSON form for {type(value).__name__}")
+
+
+@cache
+def _names(kind: Any) -> tuple[str, ...]:
+    return tuple(item.name for item in fields(kind))
 
 
 def decode(kind: type[T], data: Any) -> T:
@@ -55,114 +62,29 @@ def decode(kind: type[T], data: Any) -> T:
     Raises:
         InductorBenchError: the data does not fit ``kind``; the message names the place.
     """
-    result: T = _decode(kind, data, kind.__name__)
+    wanted: Any = kind
+    try:
+        result: T = _decoder(wanted)(data)
+    except _MisfitError as misfit:
+        place = kind.__name__ + "".join(reversed(misfit.place))
+        raise InductorBenchError(f"{place} {misfit.what}") from None
     return result
 
 
-@cache
-def _hints(kind: type) -> dict[str, Any]:
-    return get_type_hints(kind, include_extras=True)
+Decoder = Callable[[Any], Any]
 
 
-def _decode(kind: Any, data: Any, place: str) -> Any:
-    origin = get_origin(kind)
-    if origin in (Union, UnionType):
-        return _decode_optional(kind, data, place)
-    if origin is Annotated:
-        return _decode_form(kind, data, place)
-    if kind is Any:
-        return data
-    if isinstance(kind, type) and is_dataclass(kind):
-        return _decode_dataclass(kind, data, place)
-    if isinstance(kind, type) and issubclass(kind, Enum):
-        try:
-            return kind(data)
-        except ValueError:
-            raise _misfit(place, kind.__name__, data) from None
-    if origin is tuple:
-        return _decode_tuple(kind, data, place)
-    if origin is dict:
-        if not isinstance(data, dict):
-            raise _misfit(place, "an object", data)
-        value_kind = get_args(kind)[1]
-        return {key: _decode(value_kind, item, f"{place}.{key}") for key, item in data.items()}
-    return _decode_scalar(kind, data, place)
+class _MisfitError(Exception):
+    """What does not fit, and where: the steps that lead to it, the last one first."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(what)
+        self.what = what
+        self.place: list[str] = []
 
 
-def _decode_scalar(kind: Any, data: Any, place: str) -> Any:
-    if kind is float and isinstance(data, int | float) and not isinstance(data, bool):
-        if data and not SMALLEST <= abs(data) <= LARGEST:  # nor is NaN within
-            wanted = "a number that can be measured" if abs(data) < math.inf else "a finite number"
-            raise _misfit(place, wanted, data)
-        return float(data)
-    if kind is int and isinstance(data, int | float) and not isinstance(data, bool):
-        if not abs(data) <= LARGEST_INT or data != int(data):
-            raise _misfit(place, "a whole number of 64 bits", data)
-        return int(data)
-    if isinstance(kind, type) and isinstance(data, kind) and (kind is bool or not isinstance(data, bool)):
-        return data
-    raise _misfit(place, getattr(kind, "__name__", str(kind)), data)
-
-
-def _decode_form(kind: Any, data: Any, place: str) -> Any:
-    """What an ``Annotated`` type says beyond its type: a :class:`Form` of its values."""
-    plain, form = get_args(kind)
-    assert isinstance(form, Form), f"{place}: {form} is no form"
-    if plain is float:  # any that is finite
-        if not isinstance(data, int | float) or isinstance(data, bool) or not form.fits(data):
-            raise _misfit(place, form.name, data)
-        return float(data)
-    value = _decode(plain, data, place)
-    if not form.fits(value):
-        raise _misfit(place, form.name, data)
-    return value
-
-
-def _decode_optional(kind: Any, data: Any, place: str) -> Any:
-    options = [option for option in get_args(kind) if option is not NoneType]
-    if data is None and len(options) < len(get_args(kind)):
-        return None
-    if len(options) != 1:
-        raise TypeError(f"{place}: a union of several types has no JSON form")
-    return _decode(options[0], data, place)
-
-
-def _decode_tuple(kind: Any, data: Any, place: str) -> tuple[Any, ...]:
-    if not isinstance(data, list | tuple):
-        raise _misfit(place, "a list", data)
-    items = get_args(kind)
-    if len(items) == 2 and items[1] is Ellipsis:
-        if items[0] is Any:
-            return tuple(_freeze(item, place) for item in data)
-        return tuple(_decode(items[0], item, f"{place}[{index}]") for index, item in enumerate(data))
-    if len(items) != len(data):
-        raise _misfit(place, f"a list of {len(items)}", data)
-    pairs = zip(items, data, strict=True)
-    return tuple(_decode(item_kind, item, f"{place}[{index}]") for index, (item_kind, item) in enumerate(pairs))
-
-
-def _freeze(data: Any, place: str) -> Any:
-    if isinstance(data, dict):
-        raise _misfit(place, "lists of plain values", data)
-    return tuple(_freeze(item, place) for item in data) if isinstance(data, list | tuple) else data
-
-
-def _decode_dataclass(kind: Any, data: Any, place: str) -> Any:
-    if not isinstance(data, dict):
-        raise _misfit(place, f"an object ({kind.__name__})", data)
-    hints = _hints(kind)
-    values = {}
-    for item in fields(kind):
-        if item.name in data:
-            values[item.name] = _decode(hints[item.name], data[item.name], f"{place}.{item.name}")
-        elif item.default is MISSING and item.default_factory is MISSING:
-            raise InductorBenchError(f"{place}.{item.name} is missing")
-    return kind(**values)
-
-
-def _misfit(place: str, wanted: str, data: Any) -> InductorBenchError:
-    shown = _shown(data)
-    return InductorBenchError(f"{place} should be {wanted} but is {shown}")
+def _misfit(wanted: str, data: Any) -> _MisfitError:
+    return _MisfitError(f"should be {wanted} but is {_shown(data)}")
 
 
 def _shown(data: Any) -> str:
@@ -170,3 +92,162 @@ def _shown(data: Any) -> str:
         return f"a number of {data.bit_length()} bits"
     text = repr(data[:60] if isinstance(data, str | list) else data)
     return text if len(text) <= 60 else text[:57] + "..."
+
+
+@cache
+def _decoder(kind: Any) -> Decoder:
+    """What decodes a type, made once for each."""
+    origin = get_origin(kind)
+    if origin in (Union, UnionType):
+        return _optional(kind)
+    if origin is Annotated:
+        return _formed(*get_args(kind))
+    if kind is Any:
+        return lambda data: data
+    if is_dataclass(kind):
+        return _dataclass(kind)
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        return _enum(kind)
+    if origin is tuple:
+        return _tuple(get_args(kind))
+    if origin is dict:
+        return _dict(_decoder(get_args(kind)[1]))
+    return {float: _float, int: _int}.get(kind) or _plain(kind)
+
+
+def _float(data: Any) -> float:
+    if not isinstance(data, int | float) or isinstance(data, bool):
+        raise _misfit("float", data)
+    if data and not SMALLEST <= abs(data) <= LARGEST:  # nor is NaN within
+        raise _misfit("a number that can be measured" if abs(data) < math.inf else "a finite number", data)
+    return float(data)
+
+
+def _int(data: Any) -> int:
+    if not isinstance(data, int | float) or isinstance(data, bool):
+        raise _misfit("int", data)
+    if not abs(data) <= LARGEST_INT or data != int(data):
+        raise _misfit("a whole number of 64 bits", data)
+    return int(data)
+
+
+def _plain(kind: type) -> Decoder:
+    def decode_plain(data: Any) -> Any:
+        if type(data) is kind:
+            return data
+        raise _misfit(kind.__name__, data)
+
+    return decode_plain
+
+
+def _formed(kind: type, form: Form) -> Decoder:
+    """Of a type whose values have a :class:`Form`; a float may then be any."""
+    decode_plain = _decoder(kind)
+
+    def decode_formed(data: Any) -> Any:
+        if kind is float:
+            value = data if isinstance(data, int | float) and not isinstance(data, bool) else math.nan
+        else:
+            value = decode_plain(data)
+        if not form.fits(value):
+            raise _misfit(form.name, data)
+        return kind(value)
+
+    return decode_formed
+
+
+def _enum(kind: type[Enum]) -> Decoder:
+    def decode_enum(data: Any) -> Any:
+        try:
+            return kind(data)
+        except ValueError:
+            raise _misfit(kind.__name__, data) from None
+
+    return decode_enum
+
+
+def _optional(kind: Any) -> Decoder:
+    options = [option for option in get_args(kind) if option is not NoneType]
+    if len(options) != 1 or len(options) == len(get_args(kind)):
+        raise TypeError(f"{kind}: a union of several types has no JSON form")
+    decode_some = _decoder(options[0])
+    return lambda data: None if data is None else decode_some(data)
+
+
+def _tuple(items: tuple[Any, ...]) -> Decoder:
+    if len(items) == 2 and items[1] is Ellipsis:
+        decode_item = _freeze if items[0] is Any else _decoder(items[0])
+        return lambda data: _each(repeat(decode_item), _list(data))
+    decoders = [_decoder(item) for item in items]
+
+    def decode_tuple(data: Any) -> tuple[Any, ...]:
+        if len(_list(data)) != len(decoders):
+            raise _misfit(f"a list of {len(decoders)}", data)
+        return _each(decoders, data)
+
+    return decode_tuple
+
+
+def _list(data: Any) -> list[Any] | tuple[Any, ...]:
+    if not isinstance(data, list | tuple):
+        raise _misfit("a list", data)
+    return data
+
+
+def _each(decoders: Iterable[Decoder], data: Iterable[Any]) -> tuple[Any, ...]:
+    found: list[Any] = []
+    try:
+        for decode_item, item in zip(decoders, data, strict=False):
+            found.append(decode_item(item))
+    except _MisfitError as misfit:
+        misfit.place.append(f"[{len(found)}]")
+        raise
+    return tuple(found)
+
+
+def _freeze(data: Any) -> Any:
+    if isinstance(data, dict):
+        raise _misfit("lists of plain values", data)
+    return tuple(map(_freeze, data)) if isinstance(data, list | tuple) else data
+
+
+def _dict(decode_value: Decoder) -> Decoder:
+    def decode_dict(data: Any) -> dict[Any, Any]:
+        if not isinstance(data, dict):
+            raise _misfit("an object", data)
+        found = {}
+        for key, value in data.items():
+            try:
+                found[key] = decode_value(value)
+            except _MisfitError as misfit:
+                misfit.place.append(f".{key}")
+                raise
+        return found
+
+    return decode_dict
+
+
+def _dataclass(kind: Any) -> Decoder:
+    wanted: list[tuple[str, Decoder, bool]] = []
+
+    def decode_dataclass(data: Any) -> Any:
+        if not isinstance(data, dict):
+            raise _misfit(f"an object ({kind.__name__})", data)
+        if not wanted:  # only now, since the type may hold itself
+            hints = get_type_hints(kind, include_extras=True)
+            for item in fields(kind):
+                needed = item.default is MISSING and item.default_factory is MISSING
+                wanted.append((item.name, _decoder(hints[item.name]), needed))
+        values = {}
+        for name, decode_value, needed in wanted:
+            try:
+                if name in data:
+                    values[name] = decode_value(data[name])
+                elif needed:
+                    raise _MisfitError("is missing")
+            except _MisfitError as misfit:
+                misfit.place.append(f".{name}")
+                raise
+        return kind(**values)
+
+    return decode_dataclass

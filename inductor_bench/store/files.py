@@ -135,6 +135,8 @@ def read_json(path: Path) -> Any:
         InductorBenchError: it is not there, cannot be read, or is not JSON that one of our own files can be.
     """
     try:
+        if path.exists() and not path.is_file():  # a pipe would be waited for
+            raise InductorBenchError(f"{path} is not a file")
         return json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise InductorBenchError(f"cannot read {path}: {error.strerror or error}") from error

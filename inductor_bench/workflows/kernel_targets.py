@@ -31,8 +31,10 @@ def find_files(targets: Sequence[str]) -> list[Path]:
             if not matching:
                 raise UsageError(f"{path} holds no {pattern}.py", f"ls {path} shows what it holds")
             found += matching
-        else:
+        elif find(path) == "file":
             found.append(path)
+        else:
+            raise UsageError(f"{path} is not a file", "give a standalone kernel file, or a folder of them")
     return list(dict.fromkeys(found))
 
 
