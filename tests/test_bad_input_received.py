@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,8 +14,10 @@ import breakdown_runs as runs
 import pytest
 
 from inductor_bench.errors import InductorBenchError
+from inductor_bench.launch.marks import MARK
 from inductor_bench.store.folder import RunFolder
 from inductor_bench.workflows.breakdown import run_breakdown
+from inductor_bench.workflows.extract import ExtractOptions, run_extract
 from inductor_bench.workflows.options import BreakdownOptions
 from inductor_bench.workflows.progress import Silent
 
@@ -113,6 +116,36 @@ def test_a_report_is_not_written_through_a_link(name: str, run: Path, tmp_path: 
     said = tool("report", run, cwd=tmp_path)
     assert said.code == 1 and "symbolic link" in said.stderr and "inference" in said.stdout
     assert [path.name for path in victim.iterdir()] == ["kernels.csv"] and written(victim) == SECRET
+
+
+# What a killed command left
+
+
+@pytest.mark.parametrize("verb", ["analyse", "extract", "measure"])
+def test_the_next_command_ends_what_a_killed_one_left(verb: str, run: Path, tmp_path: Path) -> None:
+    mark = "0123456789abcdef" * 2
+    (tmp_path / "out").mkdir()
+    written = run if verb == "analyse" else tmp_path / "out"
+    (written / ".lock").write_text(f"999999999 {mark}\n")
+    with subprocess.Popen(["sleep", "60"], env={**os.environ, MARK: mark + "f" * 32}) as left:
+        if verb == "analyse":
+            run_breakdown(BreakdownOptions((str(run),), plots=False), Silent())
+        elif verb == "extract":
+            run_extract(ExtractOptions((str(run),), written), Silent())
+        else:
+            (tmp_path / "script.py").write_text("print('hello')\n")
+            run_breakdown(BreakdownOptions((str(tmp_path / "script.py"),), output=written, plots=False), Silent())
+        left.wait(10)  # its status may have been collected by who ended it
+    assert not (written / ".lock").exists()
+
+
+def test_a_run_says_until_its_end_that_it_is_not_whole(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text("import shutil\nshutil.copy('run/record.json', 'meanwhile.json')\n")
+    done = tool("breakdown", script, "-o", "run", "--no-plots", cwd=tmp_path)
+    meanwhile = json.loads((tmp_path / "meanwhile.json").read_text())["failures"]
+    assert [failure["kind"] for failure in meanwhile] == ["unfinished"] and "--force" in meanwhile[0]["hint"]
+    assert done.code == 1 and [one.kind for one in RunFolder(tmp_path / "run").load().failures] == ["nothing-compiled"]
 
 
 # Records that must not get worse

@@ -60,10 +60,11 @@ def write_report(run: Run, folder: Path, *, plots: bool = True) -> list[Path]:
 
 
 def _put_plot(folder: Path, name: str, data: bytes | None) -> list[Path]:
-    path = own_folder(folder) / name
     if data is None:
-        _remove(path)
+        if not folder.is_symlink():
+            _remove(folder / name)
         return []
+    path = own_folder(folder) / name
     write_bytes(path, data)
     return [path]
 
