@@ -17,10 +17,10 @@ import pytest
 from inductor_bench.errors import InductorBenchError, UsageError
 from inductor_bench.records.trace import Trace
 from inductor_bench.report import names
-from inductor_bench.source import syntax
 from inductor_bench.source.module import read_module
 from inductor_bench.source.static_launches import read_static_launches
 from inductor_bench.source.structured import read_structured_trace
+from inductor_bench.store.files import read_text
 from inductor_bench.trace.nesting import find_parents
 from inductor_bench.trace.reader import read_trace
 from inductor_bench.workflows.batch_list import read_list
@@ -172,9 +172,9 @@ def test_arguments_that_do_not_agree_are_left_out(old: str, new: str) -> None:
 def test_a_byte_that_is_not_utf8_is_replaced(tmp_path: Path) -> None:
     path = tmp_path / "m.py"
     path.write_bytes(b"a = '\xff'\n")
-    assert syntax.read_text(path) == "a = '\ufffd'\n"
+    assert read_text(path) == "a = '\ufffd'\n"
     with pytest.raises(InductorBenchError, match="No such file"):
-        syntax.read_text(tmp_path / "absent.py")
+        read_text(tmp_path / "absent.py")
 
 
 @pytest.mark.parametrize("damage", ["cut", "flipped", "no gzip"])

@@ -22,7 +22,7 @@ from ..analysis.corpus import (
 from ..records.corpus import Corpus
 from ..records.table import Table
 from ..store.digest import FEW
-from ..store.files import own_folder, refuse_link, write_bytes, write_text
+from ..store.files import own_folder, write_bytes, write_text
 from ..store.tables import write_parquet
 from .corpus_csvs import groups_csv, models_csv
 from .corpus_markdown import corpus_markdown
@@ -77,7 +77,6 @@ class CorpusView:
         Raises:
             InductorBenchError: a file cannot be written.
         """
-        refuse_link(folder)
         with self._drawing(plots) as picture:
             write_text(folder / "summary.csv", self.csv())
             write_text(folder / "kernels.csv", groups_csv(self.kernels, "kernel_id"))

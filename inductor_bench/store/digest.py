@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
@@ -176,7 +177,8 @@ def _number(value: Any) -> float | None:
 def _finite(value: Any) -> float:
     number = float(value)
     if number and not SMALLEST <= abs(number) <= LARGEST:
-        raise ValueError(f"{number} stands where a number should that can be measured")
+        wanted = "a number that can be measured" if math.isfinite(number) else "a finite number"
+        raise ValueError(f"{number} stands where {wanted} should")
     return number
 
 

@@ -23,7 +23,7 @@ from ..records.batch import FAILED, FINISHED, MEASURED, SKIPPED, WAITING, Batch,
 from ..records.corpus import CorpusModel
 from ..store.batch import FORMAT, BatchFolder
 from ..store.digest import read_digest
-from ..store.files import own_folder
+from ..store.files import own_folder, refuse_link
 from ..store.redaction import OPTION, Redaction
 from ..store.schema import NewerFormatError
 from .batch_attempt import plain_request
@@ -186,6 +186,8 @@ def _check_folder(folder: BatchFolder, options: BatchOptions) -> None:
     path = folder.path
     if path.exists() and not path.is_dir():
         raise UsageError(f"{path} exists and is not a folder", "choose another folder with -o")
+    if folder.exists():
+        refuse_link(path)
     if folder.exists() and not options.resume:
         raise UsageError(f"{path} holds an earlier batch", "leave --no-resume away, or choose another folder with -o")
     if not (folder.exists() or folder.is_new()):

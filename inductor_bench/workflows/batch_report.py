@@ -10,6 +10,7 @@ from ..records.batch import RUNNING, WAITING
 from ..report.corpus import CorpusView
 from ..store.batch import BatchFolder
 from ..store.digest import read_corpus, without_collection
+from ..store.files import refuse_link
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,7 @@ def report_batch(path: Path, *, plots: bool = True) -> BatchReport:
     with without_collection():
         view = read_view(path)
         try:
+            refuse_link(path)
             return BatchReport(view, path, view.write(path, plots=plots))
         except InductorBenchError as error:
             return BatchReport(view, path, problem=error)

@@ -20,7 +20,7 @@ from ..report.folder import write_report
 from ..source.labels import ModuleLabel, label_modules
 from ..store.device_turn import DeviceTurn
 from ..store.evidence import checked, save_costs
-from ..store.files import own_folder
+from ..store.files import own_folder, refuse_link
 from ..store.folder import RunFolder, new_run_folder
 from ..store.lock import locked
 from ..store.redaction import Redaction
@@ -100,6 +100,7 @@ def _report(run: Run, folder: RunFolder, options: BreakdownOptions) -> Breakdown
 
 def _again(target: Target, options: BreakdownOptions, redaction: Redaction, progress: Progress) -> BreakdownOutcome:
     folder = RunFolder(target.paths[0])
+    refuse_link(folder.path)
     with locked(folder.path, tool_mark()) as lock:
         end_marked(lock.left)
         progress.stage(f"analysing {folder.path} again")
