@@ -119,13 +119,52 @@ def test_being_stopped_during_a_profile_keeps_what_was_measured(tmp_path: Path) 
     assert not (tmp_path / "run" / ".work").exists()
 
 
+COMPILED = """
+import os, subprocess, sys, torch
+from torch._inductor import cpp_builder, cpu_vec_isa
+if "child" not in sys.argv:
+    BEFORE
+    cpu_vec_isa.valid_vec_isa_list = WIDTHS
+torch.compile(lambda x: x.sin())(torch.ones(9))
+"""
+WIDTHS = {
+    "a trial compilation tells the vector width": "cpp_builder.get_cpp_compiler",
+    "the vector width is known, and the module is written": "lambda: [cpu_vec_isa.VecAVX2()]",
+}
+"""How a processor's vector width is found: it decides when a compiler that is missing is missed."""
+
+
 @pytest.mark.slow
-def test_without_a_compiler(tmp_path: Path) -> None:
-    text = "import torch\ntorch.compile(lambda x: x.sin())(torch.ones(9))\n"
+@pytest.mark.parametrize("widths", WIDTHS.values(), ids=WIDTHS)
+def test_without_a_compiler(widths: str, tmp_path: Path) -> None:
     empty = tmp_path / "bin"
     empty.mkdir()
-    _, failure = failed(tmp_path, text, PATH=empty)
+    done, failure = failed(tmp_path, COMPILED.replace("BEFORE", "pass").replace("WIDTHS", widths), PATH=empty)
     assert "C++ compiler" in failure["message"] and failure["hint"].startswith("install a C++ compiler (g++)")
+    assert "is measured" not in failure["message"]
+    assert done.record["capture"]["printed"] == done.record["capture"]["structured"] == 0
+    assert done.record["capture"]["disagreement"] == ""
+
+
+UNSEEN_CHILD = """
+    child = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    subprocess.run([sys.executable, __file__, "child"], env=child, stderr=subprocess.DEVNULL, check=True)
+    os.environ["PATH"] = ""
+"""
+
+
+@pytest.mark.slow
+def test_a_module_of_a_process_that_nobody_observed_is_profiled(tmp_path: Path) -> None:
+    """It is known from the structured trace alone; the module that did not compile is written after it."""
+    text = COMPILED.replace("x.sin()", "x.sin() if 'child' in sys.argv else x.cos()")
+    text = text.replace("BEFORE", UNSEEN_CHILD.strip()).replace("WIDTHS", WIDTHS[list(WIDTHS)[1]])
+    done = runs.breakdown(tmp_path / "run", write(tmp_path, text), cwd=tmp_path)
+    (failure,) = done.record["failures"]
+    assert done.code == 1 and "C++ compiler" in failure["message"] and "is measured" in failure["message"]
+    (row,) = done.record["modules"]
+    assert row["kernels"] and row["program_calls"] is None
+    assert "sin" in (done.folder / row["file"]).read_text()
+    assert done.record["capture"]["disagreement"] == "1 only in the structured trace"
 
 
 FACTORIES = """

@@ -21,7 +21,7 @@ from .header import read_header
 from .stack import read_graph_break, read_source_lines
 
 _FILES = "dedicated_log_torch_trace_*.log*"
-_HEADER = re.compile(r"^[A-Z]\d{4} \d\d:\d\d:\d\d\.\d+ .*?\] (\{.*)$")
+_HEADER = re.compile(r"^[A-Z]\d{4} \d\d:\d\d:\d\d\.\d+ (?:(\d{1,18}) )?.*?\] (\{.*)$")
 _RANK = re.compile(r"_rank_(\d+)_")
 _HANDLES = re.compile(r"\[Provenance debug handles\] (\S+:\d+)")
 _STACKS = "inductor_provenance_tracking_kernel_stack_traces"
@@ -54,13 +54,15 @@ class StructuredTrace:
 
     ``graph_breaks`` are ``file:line: reason``, each once; ``recompiles`` are ``file:line function: reason``, one for
     each recompilation, where the reason is that of the most recent entry that no longer fitted. ``torch_version`` is
-    ``None`` where the trace does not say (before torch 2.12).
+    ``None`` where the trace does not say (before torch 2.12). ``writers`` are the path of
+    each module with the id of each process that wrote it.
     """
 
     codes: tuple[CapturedCode, ...] = ()
     graph_breaks: tuple[str, ...] = ()
     recompiles: tuple[str, ...] = ()
     torch_version: str | None = None
+    writers: frozenset[tuple[str, int | None]] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -87,6 +89,7 @@ class _Process:
     graph_breaks: list[str] = field(default_factory=list)
     recompiles: list[str] = field(default_factory=list)
     torch_version: str | None = None
+    writers: list[tuple[str, int | None]] = field(default_factory=list)
     _strings: dict[int, str] = field(default_factory=dict)
     _frames: dict[Any, str] = field(default_factory=dict)
     _pending_roles: dict[tuple[Any, Any], list[str]] = field(default_factory=dict)
@@ -131,6 +134,7 @@ class _Process:
             role=expected if said == "unknown" else said,
         )
         self.codes.append(code)
+        self.writers.append((code.path, entry.head["pid"]))
 
     def _take_stacks(self, entry: _Entry) -> None:
         stacks = _json(entry.payload)
@@ -182,6 +186,7 @@ def read_structured_trace(folder: Path) -> StructuredTrace:
         graph_breaks=tuple(dict.fromkeys(text for process in processes for text in process.graph_breaks)),
         recompiles=tuple(text for process in processes for text in process.recompiles),
         torch_version=versions[0] if versions else None,
+        writers=frozenset(writer for process in processes for writer in process.writers),
     )
 
 
@@ -237,11 +242,12 @@ def _parse_header(line: str) -> dict[str, Any] | None:
     if not any(name in line for name in _WANTED):
         return None
     match = _HEADER.match(line)
-    parsed = _json(match.group(1)) if match else None
-    if not isinstance(parsed, dict):
+    parsed = _json(match.group(2)) if match else None
+    if match is None or not isinstance(parsed, dict):
         return None
     # What has another type than torch writes is as if it were not there.
-    return {key: value for key, value in parsed.items() if isinstance(value, _TYPES.get(key, object))}
+    known = {key: value for key, value in parsed.items() if isinstance(value, _TYPES.get(key, object))}
+    return known | {"pid": int(match.group(1)) if match.group(1) else None}
 
 
 def _lines(file: Path) -> Iterator[str]:

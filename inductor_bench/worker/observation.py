@@ -36,7 +36,10 @@ RECOVERABLE = (
 
 
 def observe(codecache: ModuleType) -> None:
-    """Starts the observation in this process. ``codecache`` is torch's code cache module, just imported."""
+    """Starts the observation in this process. ``codecache`` is torch's code cache module, just imported.
+
+    The file ``<pid>.followed`` says that each module that this process loads from now on is observed.
+    """
     folder = Path(os.environ[CAPTURE_FOLDER])
     forced = os.environ.get(LIVE) == "1"
     repeat = int(os.environ.get(REPEAT) or DEFAULT_REPEAT)
@@ -50,6 +53,7 @@ def observe(codecache: ModuleType) -> None:
 
     upstream.watch_compiled_modules(codecache, on_load)
     owner = os.getpid()
+    _write(folder / f"{owner}.followed", "")
 
     def save_all() -> None:
         if os.getpid() == owner:  # a forked child runs the same exit handlers
@@ -195,13 +199,16 @@ class ObservedModule:
 
     def save(self) -> None:
         """Writes what is known of this module, replacing an earlier state."""
-        text = json.dumps({**self._record, "calls": self._calls})
-        temporary = self._stem.with_suffix(".part")
-        try:
-            temporary.write_text(text, encoding="utf-8")
-            temporary.replace(self._stem.with_suffix(".json"))
-        except OSError:
-            traceback.print_exc()
+        _write(self._stem.with_suffix(".json"), json.dumps({**self._record, "calls": self._calls}))
+
+
+def _write(path: Path, text: str) -> None:
+    temporary = path.with_suffix(".part")
+    try:
+        temporary.write_text(text, encoding="utf-8")
+        temporary.replace(path)
+    except OSError:
+        traceback.print_exc()
 
 
 def _process_state() -> dict[str, Any]:

@@ -7,8 +7,8 @@ import getpass
 import os
 import shlex
 import tempfile
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Set
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -164,7 +164,10 @@ def capture_program(
     )
     structured, failures = _read_trace(work / "torch_trace")
     printed = printed_module_paths(read_text(ended.log))
-    modules = _join_modules(printed, structured, _read_observations(work / "observed"))
+    seen = _read_observations(work / "observed")
+    if not ended.ok:
+        structured = _without_unloaded(structured, {*map(os.path.realpath, printed), *seen}, work / "observed")
+    modules = _join_modules(printed, structured, seen)
     capture = Capture(
         printed=len(printed),
         structured=len(structured.codes),
@@ -212,6 +215,17 @@ def _read_observations(folder: Path) -> dict[str, list[dict[str, Any]]]:
 
 def _observation_order(file: Path) -> tuple[int, ...]:
     return tuple(int(part) for part in file.name.split(".")[0].split("-"))
+
+
+def _without_unloaded(structured: StructuredTrace, loaded: Set[str], folder: Path) -> StructuredTrace:
+    """The trace less the modules that did not compile: every process that wrote one was observed, and none loaded it.
+
+    ``loaded`` are the real paths of the modules that some process loaded, ``folder`` holds the observations.
+    """
+    followed = {int(file.stem) for file in folder.glob("*.followed")}
+    elsewhere = {path for path, pid in structured.writers if pid not in followed}
+    kept = (code for code in structured.codes if code.path in elsewhere or os.path.realpath(code.path) in loaded)
+    return replace(structured, codes=tuple(kept))
 
 
 def _join_modules(
