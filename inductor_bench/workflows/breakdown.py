@@ -6,7 +6,7 @@ import datetime
 import shlex
 import sys
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -40,6 +40,7 @@ from .profiling import DEFAULT_REPEAT, Profiling
 from .progress import Progress
 from .reanalysis import reanalyse_run
 from .roofs import with_roofs
+from .run_kernels import RunInMaking
 from .run_retunes import STAGE as RETUNE
 from .run_retunes import retune_run
 from .survey import take_survey
@@ -263,13 +264,13 @@ class _Breakdown:
         modules = tuple(described.get(module.label, module) for module in self.run.modules)
         self.run = with_roofs(replace(self.run, modules=modules, environment=environment), found.peaks)
         self.save()
-        self._write_kernels()
+        self._write_kernels(attributed)
 
-    def _write_kernels(self) -> None:
+    def _write_kernels(self, attributed: Sequence[AttributedModule]) -> None:
         """Fills ``RUN/kernels`` and names each kernel's file in the record."""
         self._progress.stage("writing the kernels as files")
         try:
-            extracted = extract_run(self._folder, self._options.values, in_making=True)
+            extracted = extract_run(self._folder, self._options.values, RunInMaking(self.run, attributed))
         except InductorBenchError as error:
             self._fail(Failure("extract", "invalid", error.message, error.hint))
             return

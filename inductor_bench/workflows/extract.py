@@ -28,7 +28,7 @@ from .lost_kernels import list_lost_kernels
 from .module_runs import ModuleRuns
 from .options import DRAWN, RECORDED, VALUES_LIMIT_BYTES, BreakdownOptions
 from .progress import Progress
-from .run_kernels import modules_of_run
+from .run_kernels import RunInMaking, modules_of_run
 from .targets import Target, find_listed_modules, resolve_target
 
 SOURCES = "give a RUN folder, a compiled module, a log that lists modules, or a TORCH_TRACE folder"
@@ -194,15 +194,15 @@ class RunExtraction:
         return replace(module, kernels=kernels)
 
 
-def extract_run(folder: RunFolder, values: str = DRAWN, *, in_making: bool = False) -> RunExtraction:
+def extract_run(folder: RunFolder, values: str = DRAWN, making: RunInMaking | None = None) -> RunExtraction:
     """Writes every kernel of a RUN into its ``kernels`` folder, over what is there but for files that were edited.
 
-    ``in_making``: whether this process is measuring the run; see :func:`modules_of_run`.
+    ``making``: the run, where this process is measuring it; see :func:`modules_of_run`.
 
     Raises:
         InductorBenchError: the record cannot be read.
     """
-    modules, failures = modules_of_run(folder, values, in_making=in_making)
+    modules, failures = modules_of_run(folder, values, making)
     chosen = _choose(modules, Selection())
     rows, lost = _write(chosen, own_folder(folder.kernels))
     files: dict[str, str] = {}

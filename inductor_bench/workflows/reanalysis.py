@@ -42,7 +42,7 @@ def reanalyse_run(folder: RunFolder) -> Run:
 
 
 def _reanalyse_module(folder: RunFolder, old: ModuleRecord, costs: Costs) -> ModuleRecord:
-    attributed = attribute_again(folder, old)
+    attributed = attribute_again(folder, old, load_profiled(folder, old)) if old.trace is not None else None
     if attributed is None:
         return old
     found = describe_module(attributed, folder, costs)
@@ -75,23 +75,29 @@ KNOWN: Mapping[str, Callable[[ModuleRecord], int]] = {
 """What a row is worse without: a count of each."""
 
 
-def attribute_again(folder: RunFolder, old: ModuleRecord) -> AttributedModule | None:
-    """What ran in a module of an earlier run, from its kept trace; ``None`` where it was never profiled.
+def load_profiled(folder: RunFolder, old: ModuleRecord) -> ProfiledModule:
+    """A module of an earlier run as it was profiled, without its trace.
 
     Raises:
         InductorBenchError: a file that is needed is gone or damaged.
     """
-    if old.trace is None:
-        return None
-    text, trace = load_module(folder, old.slug), folder.file(old.trace)
-    profiled = ProfiledModule(
+    text = load_module(folder, old.slug)
+    return ProfiledModule(
         module=FoundModule(Path(old.source_path or f"{old.slug}.py"), text, load_code(folder, old.slug, text)),
         label=ModuleLabel(old.label, old.slug),
         source=read_module(text),
         method=old.method,
         reason=old.method_reason,
-        trace=trace,
+        trace=None,
         log=folder.path / old.log if old.log else None,
         details=load_details(folder, old.slug),
     )
-    return attribute_module(profiled)
+
+
+def attribute_again(folder: RunFolder, old: ModuleRecord, profiled: ProfiledModule) -> AttributedModule | None:
+    """What ran in a module of an earlier run, from its kept trace; ``None`` where it was never profiled.
+
+    Raises:
+        InductorBenchError: the trace is gone or damaged.
+    """
+    return attribute_module(replace(profiled, trace=folder.file(old.trace))) if old.trace is not None else None

@@ -4,82 +4,88 @@ from __future__ import annotations
 
 import shlex
 from collections import defaultdict
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from ..errors import InductorBenchError, UsageError
 from ..records.details import Details
 from ..records.run import Failure, ModuleRecord, Run
 from ..records.source import ModuleSource
 from ..source.labels import ModuleLabel
-from ..source.module import read_module
 from ..source.static_launches import read_static_launches
-from ..store.evidence import load_code, load_details, load_module
+from ..store.evidence import load_details
 from ..store.folder import RunFolder
 from ..store.kernel_index import INDEX, read_index
 from .kernel_files import ModuleKernels
+from .module_analysis import AttributedModule
 from .options import RECORDED
-from .reanalysis import attribute_again
+from .profiling import ProfiledModule
+from .reanalysis import attribute_again, load_profiled
 from .recorded_values import ModuleValues, read_values, values_work
 
 DAMAGED = "the RUN is damaged; take it from a copy, or measure again"
 WITHOUT_TIMES = "the files are written; the times of library calls are not known without it"
 
 
+@dataclass(frozen=True)
+class RunInMaking:
+    """A run that this process is measuring: its record, as it was saved, and what is attributed of its modules.
+
+    Its recorded values lie in its scratch folder, and may be moved. What somebody else left there is never touched.
+    """
+
+    run: Run
+    attributed: Sequence[AttributedModule]
+
+
 def modules_of_run(
-    folder: RunFolder, values: str, *, in_making: bool = False
+    folder: RunFolder, values: str, making: RunInMaking | None = None
 ) -> tuple[list[ModuleKernels], tuple[Failure, ...]]:
     """The modules of a RUN with their kernels, and why others cannot be read.
 
     Args:
         folder: of the run.
         values: ``recorded`` for the values that its kernels really read.
-        in_making: whether this process is measuring the run, so that its recorded values lie in its scratch folder and
-            may be moved. What somebody else left there is never touched.
+        making: the run, where this process is measuring it; of what is attributed there no file is read again.
 
     Raises:
         InductorBenchError: the record cannot be read.
     """
-    run = folder.load()
+    run = making.run if making else folder.load()
+    known = {one.profiled.label.label: one for one in making.attributed} if making else {}
     kept = None
     if values == RECORDED:
-        kept = {} if in_making else _kept_values(folder, run)
+        kept = {} if making else _kept_values(folder, run)
     modules, failures = [], []
     for record in run.modules:
+        attributed = known.get(record.label)
         try:
-            module = _module_of_run(folder, run, record, kept, in_making)
+            profiled = attributed.profiled if attributed else load_profiled(folder, record)
+            found = _values_of(folder, record, profiled.details, kept, bool(making)) if kept is not None else None
+            module = replace(_module_of_run(run, record, profiled), values=found)
         except InductorBenchError as error:
             message = f"{record.label}: {error.message}"
             failures.append(Failure("extract", "invalid", message, error.hint or DAMAGED, subject=record.label))
             continue
         try:
-            module = _with_times(module, folder, record)
+            attributed = attributed or attribute_again(folder, record, profiled)
         except InductorBenchError as error:
             failures.append(Failure("extract", "missing", error.message, WITHOUT_TIMES, subject=record.label))
-        modules.append(module)
+        modules.append(_with_times(module, attributed, record) if attributed else module)
     return modules, tuple(failures)
 
 
-def _module_of_run(
-    folder: RunFolder, run: Run, record: ModuleRecord, kept: Mapping[tuple[str, str], str] | None, in_making: bool
-) -> ModuleKernels:
-    text = load_module(folder, record.slug)
-    source = read_module(text)
-    details = load_details(folder, record.slug)
-    code = load_code(folder, record.slug, text)
+def _module_of_run(run: Run, record: ModuleRecord, profiled: ProfiledModule) -> ModuleKernels:
+    code, text = profiled.module.code, profiled.module.text
     return replace(
-        module_kernels(ModuleLabel(record.label, record.slug), run, source, details, text),
+        module_kernels(profiled.label, run, profiled.source, profiled.details, text),
         source_lines=code.stack_traces if code else {},
         measured=record.kernels,
-        values=_values_of(folder, record, details, kept, in_making) if kept is not None else None,
     )
 
 
-def _with_times(module: ModuleKernels, folder: RunFolder, record: ModuleRecord) -> ModuleKernels:
-    """The module with the seconds of its call sites per iteration; none where it was never profiled."""
-    attributed = attribute_again(folder, record)
-    if attributed is None:
-        return module
+def _with_times(module: ModuleKernels, attributed: AttributedModule, record: ModuleRecord) -> ModuleKernels:
+    """The module with the seconds of its call sites, and of the library calls in them, per iteration."""
     ids = {(kernel.name, kernel.operator): kernel.kernel_id for kernel in record.kernels if kernel.line is None}
     times: dict[int, float] = defaultdict(float)
     library_calls: dict[str, dict[int, float]] = defaultdict(lambda: defaultdict(float))
