@@ -264,7 +264,7 @@ def test_a_number_that_cannot_be_is_left_out(batch: Path, capsys: pytest.Capture
 
 def test_names_that_are_no_utf8_and_numbers_beyond_all_types(batch: Path, ask: Ask) -> None:
     stored = BatchFolder(batch).load()
-    odd = replace(stored.models[0].request, target="caf\udce9.py", batch_size=10**25)
+    odd = replace(stored.models[0].request, target="caf\udce9.py", batch_size=10**19)
     BatchFolder(batch).save(replace(stored, models=(replace(stored.models[0], request=odd), *stored.models[1:])))
     (row,) = json.loads(ask("SELECT target, batch_size FROM models WHERE model = 'one'"))
     assert row == {"target": "caf\\udce9.py", "batch_size": None}
