@@ -1,8 +1,10 @@
 """Where the time of a ``torch.compile``'d model goes, kernel by kernel.
 
-Importing the package is cheap: torch is only ever loaded in the processes that measure. Nothing else is imported here,
-because the command's entry comes after this file and has to be quick.
+Importing the package is cheap: torch is only ever loaded in the processes that measure. Only the version is imported
+here, because the command's entry comes after this file and has to be quick.
 """
+
+from .version import __version__
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -14,7 +16,6 @@ if TYPE_CHECKING:
     from .records.run import Run
     from .records.tuning import MeasuredKernel
 
-__version__ = "0.1.0"
 __all__ = ["__version__", "autotune", "bench", "breakdown", "extract"]
 
 

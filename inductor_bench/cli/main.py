@@ -20,8 +20,8 @@ from typing import Any
 
 import click
 
-from .. import __version__
 from ..errors import EXIT_BUG, EXIT_FAILURE, EXIT_INTERRUPTED, InductorBenchError
+from ..version import __version__
 from .console import Console
 
 TOGETHER_S = 0.5

@@ -12,7 +12,7 @@ from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from .. import __version__, units
+from .. import units
 from ..errors import InductorBenchError, UsageError
 from ..launch.cores import usable_cores
 from ..launch.jobs import CPU, Executor
@@ -26,6 +26,7 @@ from ..store.digest import read_digest
 from ..store.files import own_folder, refuse_link
 from ..store.redaction import OPTION, Redaction
 from ..store.schema import NewerFormatError
+from ..version import __version__
 from .batch_attempt import plain_request
 from .batch_devices import find_devices, find_jobs_at_once
 from .batch_list import merge, read_list, select

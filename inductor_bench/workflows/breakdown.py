@@ -11,7 +11,6 @@ from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from .. import __version__
 from ..errors import InductorBenchError
 from ..launch.marks import end_marked, tool_mark
 from ..launch.worker import WorkerPool, default_python
@@ -25,6 +24,7 @@ from ..store.folder import RunFolder, new_run_folder
 from ..store.lock import locked
 from ..store.redaction import Redaction
 from ..store.schema import FORMAT
+from ..version import __version__
 from .breakdown_request import find_secrets, folder_title_of, is_command, request_of, title_of
 from .capture import CapturedProgram, FoundModule, capture_environment, capture_program
 from .extract import extract_run

@@ -8,7 +8,6 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from .. import __version__
 from ..analysis.classification import classify_operator
 from ..analysis.kernel_bytes import touched_bytes
 from ..errors import InductorBenchError
@@ -23,6 +22,7 @@ from ..source.standalone import StandaloneHeader, file_name, file_text
 from ..store import codec
 from ..store.files import sha256_of_text, write_text
 from ..trace.alignment import align_calls
+from ..version import __version__
 from .recorded_values import SUFFIX, ModuleValues, RecordedValues, drawn_note
 
 UNSEEN = "it was not launched in the run that was watched"

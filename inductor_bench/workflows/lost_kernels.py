@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 
-from .. import __version__
 from ..analysis.classification import classify_operator
 from ..records.category import Category
 from ..source.identity import operator_id
 from ..source.standalone import StandaloneHeader
+from ..version import __version__
 from .kernel_files import Candidate, ModuleKernels
 
 NOT_DEFINED = "the module calls it, but does not define it"
