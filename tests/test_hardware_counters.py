@@ -18,10 +18,10 @@ from inductor_bench.records.run import Environment
 from inductor_bench.records.tuning import HardwareCounters, MeasuredKernel
 from inductor_bench.report.counter_words import counter_words
 from inductor_bench.report.kernel_screen import kernel_screen
-from inductor_bench.source.standalone import harness_text
 from inductor_bench.source.standalone_harness import command
 from inductor_bench.source.standalone_harness.operator_main import Operator, run_operator
 from inductor_bench.source.standalone_harness.triton_main import TritonKernel
+from inductor_bench.source.standalone_paste import harness_text
 from inductor_bench.workflows.kernel_advice import advise
 from inductor_bench.workflows.nsight_compute import _OF_PROGRAM, NsightCompute
 

@@ -17,7 +17,6 @@ from inductor_bench.records.launch import Argument, Launch, Storage, TensorView,
 from inductor_bench.records.source import KernelDefinition
 from inductor_bench.source import standalone
 from inductor_bench.source.cpp_text import read_threads
-from inductor_bench.source.standalone import StandaloneHeader, UnwritableKernelError, harness_text
 from inductor_bench.source.standalone_cpp import (
     argument_types,
     cpp_text,
@@ -26,6 +25,8 @@ from inductor_bench.source.standalone_cpp import (
     written_arguments,
 )
 from inductor_bench.source.standalone_harness import cpp_main, timing_cpu
+from inductor_bench.source.standalone_header import StandaloneHeader, UnwritableKernelError
+from inductor_bench.source.standalone_paste import harness_text
 from inductor_bench.store.codec import encode
 
 SOURCE = """

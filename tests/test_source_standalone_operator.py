@@ -15,8 +15,8 @@ import torch
 
 from inductor_bench.records.category import Category
 from inductor_bench.records.launch import Argument, Launch, Storage, TensorView, Values
-from inductor_bench.source.standalone import StandaloneHeader, UnwritableKernelError
 from inductor_bench.source.standalone_harness import operator_main
+from inductor_bench.source.standalone_header import StandaloneHeader, UnwritableKernelError
 from inductor_bench.source.standalone_operator import device_type, operator_text
 from inductor_bench.store.codec import encode
 

@@ -21,10 +21,11 @@ from source_data import GPU, module_of, text_of
 from inductor_bench.records.category import Category
 from inductor_bench.records.launch import Argument, Launch, Storage, TensorView, Values
 from inductor_bench.records.source import KernelDefinition
-from inductor_bench.source.standalone import StandaloneHeader, UnwritableKernelError, file_name, file_text
+from inductor_bench.source.standalone import file_name, file_text
 from inductor_bench.source.standalone_harness import arguments as harness
 from inductor_bench.source.standalone_harness import comparison, triton_definition
 from inductor_bench.source.standalone_harness.triton_main import TritonKernel
+from inductor_bench.source.standalone_header import StandaloneHeader, UnwritableKernelError
 from inductor_bench.source.standalone_triton import kernel_source
 from inductor_bench.source.static_launches import read_static_launches
 from inductor_bench.store import codec

@@ -14,7 +14,8 @@ from typing import Any
 from ..records.launch import Launch
 from ..records.source import KernelDefinition
 from .cpp_text import read_threads, read_vector_lanes
-from .standalone import StandaloneHeader, UnwritableKernelError, harness_text, recorded_text, write_header
+from .standalone_header import StandaloneHeader, UnwritableKernelError, recorded_text, write_header
+from .standalone_paste import harness_text
 
 _ENTRY = re.compile(r'extern "C"[^;{}()]*?\bvoid\s+kernel\s*\(([^()]*)\)\s*\{')
 _RESTRICT = re.compile(r"\b_*restrict(?:__)?\b")

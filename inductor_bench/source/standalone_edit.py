@@ -6,8 +6,8 @@ import ast
 from typing import Any
 
 from ..errors import InductorBenchError
-from .standalone import recorded_text
 from .standalone_cpp import quoted
+from .standalone_header import recorded_text
 from .syntax import parse
 
 

@@ -9,7 +9,8 @@ import re
 from typing import Any
 
 from ..records.launch import Launch
-from .standalone import StandaloneHeader, UnwritableKernelError, harness_text, recorded_text, write_header
+from .standalone_header import StandaloneHeader, UnwritableKernelError, recorded_text, write_header
+from .standalone_paste import harness_text
 
 _OVERLOAD = re.compile(r"\w+\.\w+\.\w+")
 _COLLECTIVES = ("_c10d_functional", "_c10d_functional_autograd", "c10d_functional", "c10d", "symm_mem", "_dtensor")

@@ -14,15 +14,8 @@ from ..errors import InductorBenchError
 from ..records.launch import Launch
 from ..records.source import KernelDefinition
 from .calls import dotted
-from .standalone import (
-    StandaloneHeader,
-    UnwritableKernelError,
-    defined_names,
-    harness_text,
-    names_in,
-    recorded_text,
-    write_header,
-)
+from .standalone_header import StandaloneHeader, UnwritableKernelError, recorded_text, write_header
+from .standalone_paste import defined_names, harness_text, names_in
 from .syntax import parse
 
 _DEFINITION = "triton_definition.py"

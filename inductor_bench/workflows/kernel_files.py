@@ -18,7 +18,8 @@ from ..records.launch import Launch
 from ..records.run import Environment, Kernel
 from ..records.source import CallSite, KernelDefinition, ModuleSource, SourceLine
 from ..source.identity import launch_key, operator_id
-from ..source.standalone import StandaloneHeader, file_name, file_text
+from ..source.standalone import file_name, file_text
+from ..source.standalone_header import StandaloneHeader
 from ..store import codec
 from ..store.files import sha256_of_text, write_text
 from ..trace.alignment import align_calls

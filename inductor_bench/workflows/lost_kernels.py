@@ -7,7 +7,7 @@ from collections import Counter
 from ..analysis.classification import classify_operator
 from ..records.category import Category
 from ..source.identity import operator_id
-from ..source.standalone import StandaloneHeader
+from ..source.standalone_header import StandaloneHeader
 from ..version import __version__
 from .kernel_files import Candidate, ModuleKernels
 
