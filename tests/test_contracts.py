@@ -180,7 +180,7 @@ def test_a_wrong_import_is_seen(name: str, text: str) -> None:
     ("name", "text"),
     [
         ("worker/profile.py", "import torch\nfrom ..store.files import read_json\nfrom .upstream import x"),
-        ("cli/report.py", "import click\nfrom ..report.terminal import print_run\nfrom .. import __version__"),
+        ("cli/report.py", "import click\nfrom ..report.terminal import print_run\nfrom ..version import __version__"),
         ("report/terminal.py", "from rich.table import Table\nfrom ..records.run import Run"),
     ],
 )
