@@ -16,8 +16,8 @@ from types import ModuleType
 from typing import Any
 
 from . import upstream
-from .startup import CAPTURE_FOLDER, LIVE, REPEAT, VALUES_LIMIT
 from .switches import read_switches
+from .variables import CAPTURE_FOLDER, LIVE, REPEAT, VALUES_LIMIT
 
 DEFAULT_REPEAT = 20
 

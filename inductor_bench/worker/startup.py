@@ -10,10 +10,8 @@ from collections.abc import Sequence
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 
-CAPTURE_FOLDER = "INDUCTOR_BENCH_CAPTURE"
-LIVE = "INDUCTOR_BENCH_LIVE"
-REPEAT = "INDUCTOR_BENCH_REPEAT"
-VALUES_LIMIT = "INDUCTOR_BENCH_VALUES_LIMIT"
+from .variables import CAPTURE_FOLDER
+
 WATCHED = "torch._inductor.codecache"
 
 
