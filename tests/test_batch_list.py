@@ -10,7 +10,8 @@ from conftest import ROOT
 from inductor_bench.errors import UsageError
 from inductor_bench.records.batch import BatchModel, ModelRequest
 from inductor_bench.workflows.batch_attempt import breakdown_words
-from inductor_bench.workflows.batch_list import merge, read_list, select
+from inductor_bench.workflows.batch_list import read_list, select
+from inductor_bench.workflows.batch_options import merge
 
 
 def listed(folder: Path, text: str, name: str = "list.txt") -> tuple[ModelRequest, ...]:

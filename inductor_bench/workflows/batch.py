@@ -29,7 +29,8 @@ from ..store.schema import NewerFormatError
 from ..version import __version__
 from .batch_attempt import plain_request
 from .batch_devices import find_devices, find_jobs_at_once
-from .batch_list import merge, read_list, select
+from .batch_list import read_list, select
+from .batch_options import merge
 from .batch_state import BatchState
 from .options import RetuneOptions
 from .progress import Progress

@@ -5,44 +5,22 @@ from __future__ import annotations
 import fnmatch
 import itertools
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from ..errors import InductorBenchError, UsageError
 from ..records.batch import ModelRequest
 from ..store.batch import BATCH
+from .batch_options import FILE, FORMS, YAML, Complaints
+from .batch_yaml import read_yaml
 from .targets import MODEL_SOURCES, find
 
 SOURCES = tuple(MODEL_SOURCES)
-YAML = (".yaml", ".yml")
-MOST_COMPLAINTS = 5
-FORMS = "a line is `NAME`, `NAME BATCH` or `NAME,BATCH`; # begins a comment"
 
-_FILE = re.compile(r"\.py(:\w+)?$")
 _COMMENT = re.compile(r"(?:^|\s)#.*")
 _COMMA, _SPACE = "transformers", "timm"
 """The sources of bare names: PyTorch's suites write the one list with commas, the other with spaces."""
-
-
-class Complaints:
-    """What is wrong with a list, by line; raised all together."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._found: list[tuple[int, str]] = []
-
-    def add(self, line: int, text: str) -> None:
-        self._found.append((line, text))
-
-    def raise_any(self) -> None:
-        """Raises: UsageError: there is something."""
-        if not self._found:
-            return
-        shown = [f"line {line}: {text}" for line, text in sorted(self._found)[:MOST_COMPLAINTS]]
-        more = f"; and {len(self._found) - len(shown)} more" if len(self._found) > len(shown) else ""
-        hint = "each model is a target, or has a `target:` and options" if self._path.suffix in YAML else FORMS
-        raise UsageError(f"{self._path}, {'; '.join(shown)}{more}", hint)
 
 
 def read_list(path: Path, source: str | None = None) -> tuple[ModelRequest, ...]:
@@ -56,12 +34,7 @@ def read_list(path: Path, source: str | None = None) -> tuple[ModelRequest, ...]
         UsageError: it is not there, is a folder, or has lines that cannot be read; all of these are named.
     """
     text, complaints = _read_text(path), Complaints(path)
-    if path.suffix in YAML:
-        from .batch_yaml import read_yaml
-
-        found = read_yaml(text, path, complaints)
-    else:
-        found = list(_read_lines(text, complaints))
+    found = read_yaml(text, path, complaints) if path.suffix in YAML else list(_read_lines(text, complaints))
     requests = []
     for request, form in found:
         try:
@@ -162,7 +135,7 @@ def _resolve(target: str, form: str, folder: Path) -> str:
             raise UsageError(f"{target} needs a model name")
         return target
     file, colon, function = (
-        target.rpartition(":") if not target.endswith(".py") and _FILE.search(target) else (target, "", "")
+        target.rpartition(":") if not target.endswith(".py") and FILE.search(target) else (target, "", "")
     )
     if file.endswith(".py"):
         path = next((path for path in (folder / file, Path(file)) if find(path) == "file"), None)
@@ -204,35 +177,3 @@ def plain_name(target: str) -> str:
         file, colon, function = target.rpartition(":") if ".py:" in target else (target, "", "")
         name = Path(file).name.removesuffix(".py") + (f"-{function}" if function else "")
     return re.sub(r"[^A-Za-z0-9_.+-]+", "-", name).strip("-.")[:80] or "model"
-
-
-def merge(
-    requests: Iterable[ModelRequest], options: Mapping[str, object], defaults: bool = False
-) -> list[ModelRequest]:
-    """The requests with options of the whole batch, each where it fits the target.
-
-    Args:
-        requests: the models.
-        options: by the fields' names; ``None`` is none.
-        defaults: whether a model's own option goes before them.
-    """
-    merged = []
-    for request in requests:
-        fitting = {
-            name: value
-            for name, value in options.items()
-            if value is not None
-            and fits_target(name, request.target)
-            and not (defaults and getattr(request, name) is not None)
-        }
-        merged.append(replace(request, **fitting))  # type: ignore[arg-type]
-    return merged
-
-
-def fits_target(option: str, target: str) -> bool:
-    """Whether an option means something for a target: a script decides most things itself."""
-    if option == "batch_size":
-        return not _FILE.search(target)
-    if option in ("training", "mode", "dynamic", "amp", "device", "seed"):
-        return not target.endswith(".py")
-    return option != "arguments" or target.endswith(".py")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import InductorBenchError, UsageError
 from ..records.batch import ModelRequest
-from .batch_list import Complaints, fits_target, merge
+from .batch_options import Complaints, fits_target, merge
 from .options import AMP, DRAWN, MODES, RECORDED
 
 if TYPE_CHECKING:
