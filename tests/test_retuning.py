@@ -18,12 +18,12 @@ from inductor_bench.launch.worker import WorkerPool
 from inductor_bench.records.run import Environment, Failure
 from inductor_bench.records.tuning import MeasuredKernel, Tuning
 from inductor_bench.workflows import retuning
-from inductor_bench.workflows.builds import GREETING_S, Builders, Job
+from inductor_bench.workflows.builds import GREETING_S, LOAD_S, Builders, Job
 from inductor_bench.workflows.candidates import BudgetSpentError
 from inductor_bench.workflows.config_listing import list_configs
 from inductor_bench.workflows.retuning import retune, tune_in_step
 from inductor_bench.workflows.tuning import Tuner
-from inductor_bench.workflows.workbench import LOAD_S, KernelOptions, Workbench
+from inductor_bench.workflows.workbench import KernelOptions, Workbench
 
 GREETING = {"do": "pretend", "architecture": {}}
 HUNG = WorkerLostError("hung", TOO_LATE)

@@ -13,6 +13,7 @@ from ..launch.session import WorkerLostError, WorkerSession
 
 SPENT = "the budget was spent"
 BUILD_S = 300.0
+LOAD_S = 300.0
 GREETING_S = 300.0
 """At least so long a worker may take over its greeting, before which it starts: no fault of a job."""
 

@@ -20,14 +20,14 @@ from ..source.recognition import require_standalone
 from ..source.same_arguments import takes_alike
 from ..source.standalone_edit import recorded_facts
 from ..store.files import read_text
-from .builds import BUILD_S
+from .builds import BUILD_S, LOAD_S
 from .device_use import DeviceInUseError
 from .kernel_targets import find_files
 from .kernel_timing import MEASURE_S, judged, measure_file
 from .kernel_variants import Variants, find_variants
 from .progress import Progress
 from .retuning import retune
-from .workbench import LOAD_S, KernelOptions, Workbench, failure_of
+from .workbench import KernelOptions, Workbench, failure_of
 
 OF_ANY_VALUE = ("num_stages",)
 """What a kernel can be compiled with whatever its code is; it changes loops around products only."""

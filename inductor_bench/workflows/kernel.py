@@ -16,6 +16,7 @@ from ..launch.worker import WorkerPool, default_python
 from ..records.run import Environment, Failure, Peaks
 from ..records.tuning import MeasuredKernel
 from ..store.device_turn import TURN
+from .builds import LOAD_S
 from .config_listing import list_configs
 from .device_use import DeviceInUseError
 from .kernel_targets import find_files, place_of, prepare_to_save
@@ -23,7 +24,7 @@ from .kernel_timing import measure_file
 from .progress import Progress
 from .retuning import retune
 from .tuning import METHODS
-from .workbench import LOAD_S, KernelOptions, Workbench, failure_of
+from .workbench import KernelOptions, Workbench, failure_of
 
 MANY_FILES = 32
 """From so many on, workers that compile beside each other are started sooner than one worker has compiled."""

@@ -16,10 +16,11 @@ from ..records.run import Environment, Peaks
 from ..records.tuning import MeasuredKernel
 from ..source.recognition import require_standalone
 from ..store.peaks import load_peaks, peaks_key
+from .builds import LOAD_S
 from .kernel_advice import advise
 from .kernel_variants import find_variants
 from .survey import take_survey
-from .workbench import LOAD_S, Workbench
+from .workbench import Workbench
 
 MEASURE_S = 600.0
 COOLING_S = 1.0

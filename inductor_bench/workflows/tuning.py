@@ -18,10 +18,9 @@ from ..analysis.race import RacePlan, RaceResult, race
 from ..errors import InductorBenchError
 from ..launch.session import WorkerLostError, WorkerSession
 from ..records.tuning import Config, Tuning
-from .builds import BUILD_S, SPENT, Built, Job
+from .builds import BUILD_S, LOAD_S, SPENT, Built, Job
 from .candidates import MORE_BUDGET, BudgetSpentError, Candidate, Variants, described, nothing_tried
 from .search import SEARCHES
-from .workbench import LOAD_S
 
 ANSWER_S = 120.0
 METHODS = tuple(SEARCHES)

@@ -20,12 +20,11 @@ from ..records.run import Environment, Failure, Peaks
 from ..source.recognition import holds_triton_kernel
 from ..store import codec
 from ..store.kernel_index import is_edited, rows_in
-from .builds import BUILD_S, Builders, Job
+from .builds import BUILD_S, LOAD_S, Builders, Job
 from .device_use import look_for_others
 from .nsight_compute import NsightCompute
 from .progress import Progress
 
-LOAD_S = 300.0
 MOST_BUILDERS = 16
 
 
