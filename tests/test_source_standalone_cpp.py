@@ -15,7 +15,7 @@ from source_data import CPU, cpu_sample, module_of
 from inductor_bench.records.category import Category
 from inductor_bench.records.launch import Argument, Launch, Storage, TensorView, Values
 from inductor_bench.records.source import KernelDefinition
-from inductor_bench.source import standalone
+from inductor_bench.source import standalone_paste
 from inductor_bench.source.cpp_text import read_threads
 from inductor_bench.source.standalone_cpp import (
     argument_types,
@@ -110,7 +110,7 @@ def test_no_part_of_the_harness_defines_what_another_has_defined(
 ) -> None:
     for name in ("one", "other"):
         (tmp_path / f"{name}.py").write_text("import os\n\nSAMPLES = 5\n")
-    monkeypatch.setattr(standalone, "HARNESS", tmp_path)
+    monkeypatch.setattr(standalone_paste, "HARNESS", tmp_path)
     assert harness_text("one.py")
     with pytest.raises(ValueError, match=r"other.py defines SAMPLES once more"):
         harness_text("one.py", "other.py")
