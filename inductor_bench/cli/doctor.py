@@ -13,8 +13,8 @@ from ..errors import EXIT_FAILURE, EXIT_OK
 from ..records.run import Environment, Peaks
 from ..store.peaks import cache_folder, peaks_key, slug
 from ..version import __version__
-from .console import Console
-from .presentation import record_text
+from .output.console import Console
+from .output.presentation import record_text
 
 if TYPE_CHECKING:
     from ..workflows.doctor import DoctorReport

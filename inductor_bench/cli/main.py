@@ -22,7 +22,7 @@ import click
 
 from ..errors import EXIT_BUG, EXIT_FAILURE, EXIT_INTERRUPTED, InductorBenchError
 from ..version import __version__
-from .console import Console
+from .output.console import Console
 
 TOGETHER_S = 0.5
 

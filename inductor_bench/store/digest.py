@@ -19,10 +19,10 @@ from ..records.category import Category
 from ..records.corpus import DAMAGED, NEWER, Corpus, CorpusGraph, CorpusKernel, CorpusModel
 from ..records.failure import Failure
 from ..records.retune import RetuneRow, by_kernel, why_untuned
-from . import schema
 from .batch import BatchFolder
-from .codec import LARGEST, SMALLEST
 from .files import read_json
+from .formats import schema
+from .formats.codec import LARGEST, SMALLEST
 
 _READERS = 4
 FEW = 16

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from ..errors import InductorBenchError
 from ..records.run import Run
-from ..report.folder import write_report
+from ..report.run.folder import write_report
 from ..store.files import refuse_link
 from ..store.folder import RunFolder
 

@@ -1,0 +1,67 @@
+"""What a finding is, and the words that findings have in common. The rules are in the files named so."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from ...records.run import ModuleRecord
+
+ADVICE, CAUTION, NOTE, FINE = "advice", "caution", "note", "fine"
+
+_PATH = re.compile(r"(?:/[^/\s:]+)+/(?P<tail>[^/\s:]+/[^/\s:]+)(?=:\d)")
+
+
+class KernelPlace(NamedTuple):
+    """A kernel of one graph: the graph's slug and the kernel's full name."""
+
+    slug: str
+    name: str
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that the record says about the program, in plain words.
+
+    ``kind`` is for programs. ``text`` is a whole sentence without a full stop; it names graphs, but not kernels:
+    those are in ``kernels``, the most important first, so that a table can refer to its rows. ``modules`` holds the
+    slugs of the graphs concerned, none where it is about the whole run. ``level`` is ``advice`` (something can be
+    done), ``caution`` (a figure is less certain than it looks), ``note`` (for completeness) or ``fine``.
+    ``gain_s`` is what could be won at most in the program that was captured, in seconds: the order of advice.
+    """
+
+    kind: str
+    text: str
+    modules: tuple[str, ...] = ()
+    kernels: tuple[KernelPlace, ...] = ()
+    level: str = ADVICE
+    gain_s: float = 0.0
+
+
+def listed(words: list[str], most: int = 4) -> str:
+    """``a``, ``a and b``, ``a, b and c``, or ``a, b, c, d and 7 more``."""
+    if len(words) > most:
+        words = [*words[:most], f"{len(words) - most} more"]
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}" if words else ""
+
+
+def plural(number: float, noun: str) -> str:
+    """``1 kernel``, ``2 kernels``, ``1 graph break``."""
+    return f"{number:,.0f} {noun}{'' if number == 1 else 's'}"
+
+
+def labels(modules: Iterable[ModuleRecord]) -> str:
+    """The graphs' names in one phrase."""
+    return listed([module.label for module in modules])
+
+
+def slugs(modules: Iterable[ModuleRecord]) -> tuple[str, ...]:
+    """The graphs' slugs, each once."""
+    return tuple(dict.fromkeys(module.slug for module in modules))
+
+
+def short_paths(text: str) -> str:
+    """``text`` with each ``/long/path/to/file.py:12`` cut to its folder and file: ``to/file.py:12``."""
+    return _PATH.sub(lambda match: match.group("tail"), text)
