@@ -12,7 +12,7 @@ from typing import Any, cast
 
 import psutil
 import pytest
-from batch_runs import Listener, begun, rows, run, statuses
+from batch_runs import Listener, begun, quick, rows, run, statuses
 
 from inductor_bench.errors import InductorBenchError, UsageError
 from inductor_bench.records.batch import BatchModel
@@ -25,6 +25,8 @@ from inductor_bench.workflows.batch.run import BatchOptions, default_folder, run
 from inductor_bench.workflows.batch.state import BatchState
 from inductor_bench.workflows.devices import find_devices, find_jobs_at_once
 from inductor_bench.workflows.progress import Silent
+
+__all__ = ["quick"]
 
 
 def test_every_model_has_a_row_whatever_becomes_of_it(tmp_path: Path) -> None:
