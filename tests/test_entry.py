@@ -6,6 +6,7 @@ import fcntl
 import os
 import pty
 import random
+import shutil
 import signal
 import struct
 import subprocess
@@ -211,3 +212,18 @@ def test_what_a_script_starts_looks_where_it_ever_did(given: str | None, wanted:
     words = runs.command("batch", "list.txt", "-o", "out", "--no-plots")
     subprocess.run(words, cwd=here, env=environment, capture_output=True)
     assert (here / "out" / "models" / "program" / "logs" / "program.log").read_text() == f"SAFE {wanted}\n"
+
+
+def test_an_installed_package_holds_every_file(tmp_path: Path) -> None:
+    pytest.importorskip("setuptools")
+    package = ROOT / "inductor_bench"
+    kept = shutil.copytree(package, tmp_path / "from" / package.name, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("setup.py", "setup.cfg", "pyproject.toml", "README.md"):
+        shutil.copy(ROOT / name, kept.parent)
+    build = [sys.executable, "setup.py", "-q", "build_py", "--build-lib", str(tmp_path / "to")]
+    subprocess.run(build, cwd=kept.parent, check=True, capture_output=True)
+
+    def files(folder: Path) -> set[Path]:
+        return {path.relative_to(folder) for path in folder.rglob("*") if path.is_file()}
+
+    assert files(tmp_path / "to" / package.name) == files(kept)
