@@ -1,4 +1,4 @@
-"""Jobs on the machines of an existing Ray cluster. Ray is imported by a process of its own, :mod:`.ray_cluster`."""
+"""Jobs on the machines of an existing Ray cluster. Ray is imported by a process of its own, :mod:`.cluster`."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class RayExecutor:
         self.gpus = 0
         folder = Path(self._scratch.name)
         self._child = PipedProcess(
-            [sys.executable, *module_words(f"{__package__}.ray_cluster"), self._address, str(folder)],
+            [sys.executable, *module_words(f"{__package__}.cluster"), self._address, str(folder)],
             environment=worker_environment(folder, {**os.environ, "RAY_gcs_rpc_server_reconnect_timeout_s": "20"}),
             log=folder / "ray.log",
             guarded=False,  # it has jobs on other machines to end, and does once its pipes break
