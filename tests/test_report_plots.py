@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import itertools
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,7 +14,7 @@ from matplotlib import image
 from inductor_bench.records.category import Category
 from inductor_bench.report import palette, plot_parts, plots
 from inductor_bench.report.geometry import Box, Point, around, beside, best_place, neighbours, segments, spread
-from inductor_bench.report.plots import draw_plots, write_plots
+from inductor_bench.report.plots import draw_plots
 
 
 @pytest.mark.parametrize(
@@ -51,17 +50,6 @@ def test_a_category_has_its_colour_in_the_picture() -> None:
     for category in (Category.EXTERN_CONV, Category.POINTWISE, Category.REDUCTION):
         colour = palette.COLOURS[category]
         assert tuple(int(colour[i : i + 2], 16) for i in (1, 3, 5)) in seen
-
-
-def test_files_are_written(tmp_path: Path) -> None:
-    paths = write_plots(build.cpu(), tmp_path)
-    assert [path.relative_to(tmp_path).as_posix() for path in paths] == [
-        "plots/categories.png",
-        "plots/bandwidth.png",
-        "plots/headroom.png",
-    ]
-    assert all(path.read_bytes().startswith(b"\x89PNG") for path in paths)
-    assert write_plots(build.empty(), tmp_path / "none") == []
 
 
 def test_many_graphs_and_unknown_times_are_drawn() -> None:

@@ -71,7 +71,6 @@ def command(**values: Any) -> int:
     inductor-bench kernel original.py --compare edited.py
     inductor-bench kernel triton_red_fused_mean_3.py --configs
     inductor-bench kernel 'runs/train-1#triton_red_*' --target sm_90 --autotune
-    inductor-bench kernel 'runs/train-1#triton_*' --target sm_90 --autotune
 
     Exit code: 0, 1 where a kernel could not be measured or retuned (the others are) or computes something else than
     its reference or than the other, 2 for a request that cannot be carried out as typed, 130 where it was interrupted

@@ -7,7 +7,6 @@ import io
 import textwrap
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import matplotlib
@@ -20,7 +19,6 @@ from PIL import Image  # what matplotlib itself writes PNG files with
 from .. import units
 from ..analysis.kernel_rules import LIBRARY
 from ..records.run import Run
-from ..store.files import write_bytes
 from . import names, palette
 from .geometry import segments
 from .plot_parts import figure_columns, gain_lines, mark_point, name_points, name_segments
@@ -47,20 +45,6 @@ STYLE: Any = {
     "axes.axisbelow": True,
     "hatch.linewidth": 1.6,
 }
-
-
-def write_plots(run: Run, folder: Path) -> list[Path]:
-    """Writes the plots that the record has figures for as ``plots/*.png`` below ``folder``, each atomically.
-
-    Raises:
-        InductorBenchError: a file cannot be written (full disk, no permission).
-    """
-    paths = []
-    for name, data in draw_plots(run).items():
-        path = folder / "plots" / f"{name}.png"
-        write_bytes(path, data)
-        paths.append(path)
-    return paths
 
 
 @contextlib.contextmanager

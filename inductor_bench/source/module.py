@@ -21,7 +21,6 @@ _CAPTURE_HINT = "a compiled module is what a 'Compiled module path:' line names"
 _INDUCTOR = re.compile(r"\bAsyncCompile\(\)|\bCppWrapperCodeCache\b|^ +args\.clear\(\)", re.MULTILINE)
 
 
-@functools.lru_cache(maxsize=2)
 @functools.lru_cache(maxsize=4)  # of a module of hundreds of kernels this takes a second
 def read_module(text: str) -> ModuleSource:
     """Reads a compiled module; of a text that was read just before, what was found then.
