@@ -222,6 +222,7 @@ def test_no_two_library_kernels_of_a_graph_share_an_id(name: str) -> None:
 def described(tmp_path: Path, wall_s: float) -> Any:
     from h200 import iterations_of, trace_of
 
+    from inductor_bench.records.details import Details
     from inductor_bench.source.labels import ModuleLabel
     from inductor_bench.store.folder import RunFolder
     from inductor_bench.workflows.capture import FoundModule
@@ -229,7 +230,7 @@ def described(tmp_path: Path, wall_s: float) -> Any:
     from inductor_bench.workflows.profiling import ProfiledModule
 
     name = "gpu_kinds/0_forward"
-    details = {"wall_samples_s": [wall_s] * 3}
+    details = Details(wall_samples_s=(wall_s,) * 3)
     found = FoundModule(Path("m.py"), "")
     profiled = ProfiledModule(found, ModuleLabel("m", "m"), source_of(name), "-p", "", None, None, details)
     iterations = iterations_of(name)
