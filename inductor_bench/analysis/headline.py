@@ -10,6 +10,7 @@ from ..records.run import ModuleRecord, Run
 from .finding import Finding, plural
 from .graph_rules import pace, waiting
 from .kernel_rules import LIBRARY, UNTUNABLE
+from .machine_rules import disturbed
 from .times import module_time_s, weight_s, whole_time_s
 
 LEAST = 0.01
@@ -21,12 +22,14 @@ _DATA = (Category.COPY, Category.MEMSET, Category.COLLECTIVE)
 def headline(run: Run) -> Finding | None:
     """What to know before anything else, or ``None`` where nothing was measured.
 
-    Where waiting for the host decides the time of most of the program this is that very finding, which then need not
-    be said again.
+    Where the figures of most of the program do not count, this says so and why. Where waiting for the host decides the
+    time of most of the program this is that very finding, which then need not be said again.
     """
     measured = [module for module in run.modules if module_time_s(module)]
     if not measured:
         return None
+    if (busy := disturbed(run)) is not None:
+        return busy
     whole = sum(weight_s(module) for module in measured)
     for finding in waiting(run):
         if finding.kind in ("launch-bound", "host-bound"):
