@@ -1,22 +1,25 @@
 """The rule about the machine: whether other processes disturbed a measurement so much that its figures do not count.
 
-What was seen: three graphs (0.06, 0.65 and 0.75 ms on 2 threads) on 2 cores beside 0, 1, 2 and 4 spinning processes
-of the same weight, 32 trials, and 65 trials more beside a load of 5 to 11. Compared with the best median of each graph:
+Thresholds come from 102 trials with three graphs (0.06, 0.65 and 0.75 ms on 2 threads) on 2 cores. 30 ran beside 0, 1,
+2 and 4 spinning processes of equal scheduling weight, 72 beside other jobs at a load of 5 to 11. Of the first 30, with
+times as multiples of each graph's best:
 
-=========  =============  ===================  ==================  ===============  ==============
-processes  delayed share  switches in one run  spread of the wall  wall (median)    profiled run
-=========  =============  ===================  ==================  ===============  ==============
-0          0.00 to 0.08   0.0 to 0.3           0.06 to 0.16        1.00 to 1.03     1.0 to 1.5
-1          0.31 to 0.48   0.0 to 1.0           0.05 to 6.6         1.05 to 1.63     2.1 to 6
-2          0.50 to 0.54   0.6 to 1.5           0.45 to 5.2         1.07 to 147      4.4 to 102
-4          0.64 to 0.68   0.1 to 3.6           0.04 to 13          1.07 to 22       1.8 to 66
-=========  =============  ===================  ==================  ===============  ==============
+=========  =============  ===================  ==================  =============  ============
+processes  delayed share  switches in one run  spread of the wall  wall (median)  profiled run
+=========  =============  ===================  ==================  =============  ============
+0          0.00 to 0.08   0.0 to 0.3           0.06 to 0.16        1.00 to 1.03   1.0 to 1.5
+1          0.31 to 0.48   0.0 to 1.0           0.05 to 6.6         1.05 to 1.63   2.1 to 6
+2          0.51 to 0.54   0.6 to 1.5           0.45 to 5.2         1.07 to 147    4.4 to 102
+4          0.65 to 0.68   0.1 to 3.6           0.04 to 13          1.07 to 22     1.8 to 66
+=========  =============  ===================  ==================  =============  ============
 
-- The load average decides nothing: it was 8 in the trials beside 0 processes too, where all other processes gave way.
-- A median withstands delays as long as most runs have none: up to 0.7 switches in a run it was right within 12%.
-  With 5 to 12 in each run it was wrong by a factor of 200 although the samples agreed within 10%.
-- A profile is a mean over few runs, and is off much sooner than the median of the wall time.
-- Long runs are switched a few times each on an idle machine, at no cost worth a word, so switches alone do not count.
+- The rule for wall times spoke where the median was off by more than 10%, and only there, in 97 of the 102 trials. In
+  the other 5 it was off by 6% to 12%.
+- The load average decides nothing: it was 8 in the trials beside 0 processes, since the jobs behind it gave way.
+- A median withstands delays while most runs have none: up to 0.7 switches in a run it was right within 12%. With 5 to
+  12 switches in a run it was wrong by a factor of 200, although the samples agreed within 10%.
+- A profile is a mean over few runs, and is disturbed by less than the median of the wall time.
+- Long runs are switched a few times on an idle machine too, at a negligible cost, so switches need a delay to count.
 """
 
 from __future__ import annotations
@@ -41,7 +44,8 @@ LEAST_S = 0.5e-3  # this much more
 
 
 def disturbed(run: Run) -> Finding | None:
-    """Why the figures of most of the program do not count, or ``None``.
+    """Which figures do not count, why, and the command to measure them again; ``None`` where less than half of the
+    program's time is concerned.
 
     On a CPU a busy machine disturbs wall times and kernels. On a GPU it disturbs wall times, and only where the GPU is
     not busy all the time.
