@@ -1,4 +1,4 @@
-"""What a finding is, and the words that findings have in common. The rules are in the files named so."""
+"""A finding, and the phrases that findings share. The rules are in ``*_rules.py``."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class KernelPlace(NamedTuple):
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that the record says about the program, in plain words.
+    """One statement about the program, derived from the record.
 
     ``kind`` is for programs. ``text`` is a whole sentence without a full stop; it names graphs, but not kernels:
     those are in ``kernels``, the most important first, so that a table can refer to its rows. ``modules`` holds the
@@ -69,7 +69,7 @@ def short_paths(text: str) -> str:
 
 
 def command_again(run: Run, option: str = "", replaces: str = "", *, elsewhere: bool = False) -> str:
-    """The command of this run, with an option more if one is given; empty where its parts cannot be told apart.
+    """The command of this run, with another option if one is given; empty where the command cannot be parsed.
 
     ``elsewhere`` lets the new run have a folder of its own; otherwise it replaces this one.
     """

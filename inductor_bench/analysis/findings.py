@@ -1,4 +1,4 @@
-"""What a record says in plain words, and what to type next. Pure: it reads the record and nothing else."""
+"""All findings about a record, and the commands to type next. Pure functions of the record."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ _IN_THE_PROGRAM = ("exit", "program", "nothing-compiled")
 
 @dataclass(frozen=True)
 class NextCommand:
-    """A command as it can be pasted into a shell, and what it is good for."""
+    """A command as it can be pasted into a shell, and its purpose."""
 
     command: str
     why: str
 
 
 def findings(run: Run) -> tuple[Finding, ...]:
-    """All findings: advice by what it could win at most, then cautions, notes, and what is fine. None is fine too."""
+    """All findings: advice by its largest possible gain, then cautions, notes, and checks without a problem."""
     return tuple(sorted(_all(run), key=lambda finding: (_ORDER.index(finding.level), -finding.gain_s)))
 
 
@@ -46,7 +46,7 @@ def _all(run: Run) -> Iterator[Finding]:
 
 
 def next_commands(run: Run, folder: Path | str, sort: str = "time") -> tuple[NextCommand, ...]:
-    """Commands worth typing after this run, the most useful first.
+    """Commands to type after this run, the most useful first.
 
     Args:
         run: the record.
@@ -97,15 +97,15 @@ def _single_kernels(run: Run, place: str) -> Iterator[NextCommand]:
         yield from _compiled_here(run, [kernel for kernel in written if kernel.name.startswith("triton_")], place)
         return
     if written:
-        dearest = max(written, key=_worth)
-        yield NextCommand(f"python {place}/{dearest.file}", "times that kernel by itself; --check compares its outputs")
+        best = max(written, key=_worth)
+        yield NextCommand(f"python {place}/{best.file}", "times that kernel by itself; --check compares its outputs")
     if written and not run.retunes:
         why = "retunes the kernels that take most time; nothing else is measured again"
         yield NextCommand(f"inductor-bench breakdown {place} --autotune --top 20", why)
 
 
 def _compiled_here(run: Run, kernels: Sequence[Kernel], place: str) -> Iterator[NextCommand]:
-    """What can be done with a GPU's kernels where there is none."""
+    """Commands for a GPU's kernels on a machine without a GPU."""
     target = f"sm_{(run.environment.compute_capability or '').replace('.', '')}"
     if kernels and target in ARCHITECTURES:
         command = f"inductor-bench kernel {place}/{max(kernels, key=_worth).file} --target {target} --autotune"
@@ -117,7 +117,7 @@ def _worth(kernel: Kernel) -> tuple[float, float]:
 
 
 def _repairs(run: Run) -> Iterator[NextCommand]:
-    """What can be done about failures by running the same thing in another way."""
+    """Commands that run the same target in another way, after a failure."""
     kinds = {failure.kind for failure in run.failures}
     if "timeout" in kinds:
         limit = int(2 * run.request.timeout_s) if run.request.timeout_s else 1200
