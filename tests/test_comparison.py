@@ -19,7 +19,7 @@ from inductor_bench.records.tuning import Comparison, Config, MeasuredKernel, Pa
 from inductor_bench.report.comparison_screen import comparison_screen, where_from
 from inductor_bench.source.same_arguments import takes_alike
 from inductor_bench.workflows import comparison
-from inductor_bench.workflows.comparison import why_unfit
+from inductor_bench.workflows.comparison import refusal_of_config
 from inductor_bench.workflows.kernel_variants import TritonVariants
 from inductor_bench.workflows.workbench import KernelOptions
 
@@ -171,7 +171,7 @@ BLOCKS = TritonVariants(
     ],
 )
 def test_what_config_fits(config: Config, why: str) -> None:
-    assert why_unfit(config, BLOCKS) == why
+    assert refusal_of_config(config, BLOCKS) == why
 
 
 def test_launches_with_the_same_tensors_take_alike() -> None:
