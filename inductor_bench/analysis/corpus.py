@@ -50,8 +50,8 @@ class KernelGroup(NamedTuple):
 
     ``launches``, ``time_s`` and ``gain_limit_s`` are sums of one iteration of every model; ``share`` is of the suite's
     time. ``peak_share`` is the mean by time over what is known, ``ids`` how many different kernels these are, and
-    ``name`` and ``kernel_id`` those of the most expensive one, which ``model`` has. ``speedup`` is that of the best retune
-    of one of them, 1 where none was surely faster, ``saving_s`` what all retunes would save.
+    ``name`` and ``kernel_id`` those of the most expensive one, which ``model`` has. ``speedup`` is that of the best
+    retune of one of them, 1 where none was surely faster, ``saving_s`` what all retunes would save.
     """
 
     key: str
