@@ -1,8 +1,10 @@
 """Where the time of a ``torch.compile``'d model goes, kernel by kernel.
 
-Importing the package is cheap: torch is only ever loaded in the processes that measure. Nothing else is imported here,
-because the command's entry comes after this file and has to be quick.
+Importing the package is cheap: torch is only ever loaded in the processes that measure. Only the version is imported
+here, because the command's entry comes after this file and has to be quick.
 """
+
+from .version import __version__
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -10,11 +12,10 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import Any
 
-    from .records.extraction import KernelFile
+    from .records.code.extraction import KernelFile
     from .records.run import Run
     from .records.tuning import MeasuredKernel
 
-__version__ = "0.1.0"
 __all__ = ["__version__", "autotune", "bench", "breakdown", "extract"]
 
 
@@ -34,7 +35,7 @@ def breakdown(target: "str | Path | Sequence[str | Path]", **options: "Any") -> 
     """
     from pathlib import Path
 
-    from .workflows.breakdown import run_breakdown
+    from .workflows.breakdown.run import run_breakdown
     from .workflows.options import BreakdownOptions
     from .workflows.progress import Silent
 
@@ -66,7 +67,8 @@ def extract(
         kernel: only kernels whose name fits this glob, for example ``"triton_red_*"``.
         category: only this category, for example ``"pointwise"`` or ``"extern_gemm"`` (``records.category.Category``).
         top: only as many, those that take most time in the model. Without times, which only a RUN has, the first ones.
-        options: the other fields of ``workflows.extract.ExtractOptions``: ``values="recorded"`` (tensors as the kernels
+        options: the other fields of ``workflows.extract.run.ExtractOptions``: ``values="recorded"`` (tensors as the
+        kernels
             really read them, in safetensors files beside, instead of random numbers) and ``values_limit_bytes`` (the
             most that is recorded for one kernel; 64 MB), ``static=True`` (read the arguments from the text and run
             nothing), ``python`` (the interpreter to run modules under) and ``timeout_s`` (seconds, of each process).
@@ -86,9 +88,9 @@ def extract(
     from pathlib import Path
 
     from .records.category import Category
-    from .records.extraction import locate_file
-    from .workflows.extract import ExtractOptions, run_extract
-    from .workflows.kernel_files import Selection
+    from .records.code.extraction import locate_file
+    from .workflows.extract.files import Selection
+    from .workflows.extract.run import ExtractOptions, run_extract
     from .workflows.progress import Silent
 
     sources = (source,) if isinstance(source, str | Path) else tuple(source)
@@ -109,7 +111,8 @@ def bench(path: "str | Path", **options: "Any") -> "MeasuredKernel":
 
     Args:
         path: a file that ``extract`` or ``breakdown`` wrote, or ``RUN#NAME``.
-        options: the other fields of ``workflows.workbench.KernelOptions``: ``check=False`` (do not compare its outputs
+        options: the other fields of ``workflows.kernel.session.KernelOptions``: ``check=False`` (do not compare its
+        outputs
             with the reference in the file), ``ncu=True`` (what Nsight Compute counts, too), ``force=True`` (on a GPU
             that another job uses, too), ``python`` and ``timeout_s`` (seconds).
 
@@ -120,9 +123,9 @@ def bench(path: "str | Path", **options: "Any") -> "MeasuredKernel":
         TypeError: an option that does not exist.
         InductorBenchError: there is no such file, it is no standalone kernel file, or it cannot be measured here.
     """
-    from .workflows.kernel import measure_one
+    from .workflows.kernel.run import measure_one
+    from .workflows.kernel.session import KernelOptions
     from .workflows.progress import Silent
-    from .workflows.workbench import KernelOptions
 
     return measure_one(KernelOptions(targets=(str(path),), **options), Silent())
 
@@ -133,7 +136,8 @@ def autotune(path: "str | Path", method: str = "max", **options: "Any") -> "Meas
     Args:
         path: as for :func:`bench`.
         method: ``max``, ``coordesc`` or ``exhaustive``.
-        options: the other fields of ``workflows.workbench.KernelOptions``: ``state`` (``cold`` or ``warm`` times are
+        options: the other fields of ``workflows.kernel.session.KernelOptions``: ``state`` (``cold`` or ``warm`` times
+        are
             compared), ``budget_s`` (seconds), ``save`` (where the winner is written) and those of :func:`bench`.
 
     Returns:

@@ -27,7 +27,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 sys.path.insert(0, str(ROOT / "scripts"))
-sys.path.insert(0, str(ROOT / "tests"))
+sys.path.insert(0, str(ROOT / "tests" / "support"))
 
 START_LIMIT_S = 0.3
 EXTRACT_LIMIT_S = 5.0
@@ -94,10 +94,10 @@ def measure_extract() -> list[Row]:
 
     from h200 import text_of
 
-    from inductor_bench.records.extraction import ExtractedKernel
-    from inductor_bench.source.module import parse_module, read_module
-    from inductor_bench.source.static_launches import read_static_launches
-    from inductor_bench.workflows.kernel_files import ModuleKernels, list_candidates, write_kernels
+    from inductor_bench.records.code.extraction import ExtractedKernel
+    from inductor_bench.source.module.reader import parse_module, read_module
+    from inductor_bench.source.static.launches import read_static_launches
+    from inductor_bench.workflows.extract.files import ModuleKernels, list_candidates, write_kernels
 
     texts = {role: text_of(f"mixnet_l_p10/{role}.py") for role in ("forward", "backward")}
     begin = time.process_time()
@@ -207,7 +207,7 @@ def _by_hand(request: dict[str, object], folder: Path) -> tuple[float, float]:
         "TORCHINDUCTOR_BENCHMARK_KERNEL": "1",
     }
     log = folder / "program.log"
-    command = f"{sys.executable} -m inductor_bench.worker.programs {job} 2> {log}"
+    command = f"{sys.executable} -m inductor_bench.worker.capture.programs {job} 2> {log}"
     program = run(["sh", "-c", command], **variables)
     paths = re.findall(r"^Compiled module path: (\S+)$", log.read_text(), re.M)
     tabulate = folder / "tabulate.py"  # -p imports it; torch does not depend on it

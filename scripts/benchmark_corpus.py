@@ -20,7 +20,7 @@ import psutil
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
-sys.path.insert(0, str(ROOT / "tests"))
+sys.path.insert(0, str(ROOT / "tests" / "support"))
 
 LIMIT_S = 5.0
 LIMIT_BYTES = 500e6
@@ -32,8 +32,8 @@ OWN = "@"
 def make_batch(path: Path, models: int, kernels: int) -> None:
     """Writes a batch folder of ``models`` records with ``kernels`` kernels each."""
     from inductor_bench.records.batch import DONE, Batch, BatchModel, ModelRequest
-    from inductor_bench.store import codec
     from inductor_bench.store.batch import BatchFolder
+    from inductor_bench.store.formats import codec
 
     folder = BatchFolder(path)
     text = json.dumps(codec.encode(_make_run(kernels)), indent=2) + "\n"
@@ -50,7 +50,7 @@ def make_batch(path: Path, models: int, kernels: int) -> None:
 def _make_run(kernels: int) -> object:
     import run_builder
 
-    from inductor_bench.records.source import SourceLine
+    from inductor_bench.records.code.source import SourceLine
 
     mixnet = run_builder.mixnet()
     recorded = [kernel for module in mixnet.modules for kernel in module.kernels]

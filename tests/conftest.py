@@ -21,6 +21,8 @@ if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:
 
 ROOT = Path(__file__).resolve().parent.parent
 SHIM = ROOT / "tests" / "torchvision_shim"
+# The builders and fakes of all rooms; pytest itself puts only each test file's own folder there.
+sys.path.insert(0, str(ROOT / "tests" / "support"))
 
 SHARERS = {
     **dict.fromkeys(("bad_input_program", "breakdown_capture", "breakdown_record", "breakdown_targets"), "captures"),

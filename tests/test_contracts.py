@@ -12,7 +12,8 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -21,34 +22,63 @@ ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "inductor_bench"
 FILES = sorted(PACKAGE.rglob("*.py"))
 
-LEAVES = {"errors", "units"}
+LEAVES = {"errors", "units", "version"}
 ROOMS: dict[str, set[str]] = {
     "errors": set(),
     "units": set(),
+    "version": set(),
     "records": LEAVES,
     "store": {"records"} | LEAVES,
     "source": {"records"} | LEAVES,
     "trace": {"records"} | LEAVES,
     "analysis": {"records"} | LEAVES,
+    "autotune": {"records", "source", "analysis", "launch", "store"} | LEAVES,
     "worker": {"records", "store", "source"} | LEAVES,
     "launch": {"records", "store"} | LEAVES,
     "report": {"records", "analysis", "store"} | LEAVES,
-    "workflows": {"records", "store", "source", "trace", "analysis", "launch", ""} | LEAVES,
-    "cli": {"records", "store", "report", "workflows", "analysis", "launch", ""} | LEAVES,
+    "workflows": {"records", "store", "source", "trace", "analysis", "autotune", "launch"} | LEAVES,
+    "cli": {"records", "store", "report", "workflows", "analysis", "launch"} | LEAVES,
     "__main__": {"cli"},
-    "": {"workflows", "records"},
+    "": {"workflows", "records", "version"},
 }
 """Each room and the rooms that it may import. The empty name is the package's own ``__init__``."""
 
-DOORS = {("workflows", "inductor_bench.report.folder"), ("workflows", "inductor_bench.report.corpus")}
+INNER: dict[str, set[str]] = {
+    "records/code": set(),
+    "records/traced": {"code"},
+    "source/module": set(),
+    "source/capture": {"module"},
+    "source/static": {"module"},
+    "source/standalone": {"module"},
+    "worker/upstream": set(),
+    "worker/launches": {"upstream"},
+    "worker/device": {"upstream"},
+    "worker/profile": {"upstream", "launches", "device"},
+    "worker/capture": {"upstream", "launches", "device", "profile"},
+    "worker/costs": set(),
+    "worker/peaks": {"device"},
+    "worker/bench": {"upstream", "device"},
+    "workflows/modules": set(),
+    "workflows/extract": {"modules"},
+    "workflows/kernel": {"modules"},
+    "workflows/breakdown": {"modules", "extract", "kernel"},
+    "workflows/batch": {"modules", "breakdown"},
+    "report/text": set(),
+    "report/kernel": {"text"},
+    "report/run": {"text"},
+    "report/batch": {"text", "run"},
+}
+"""Rooms within rooms, and the ones beside them that each may import. The files above them are open to all."""
+
+DOORS = {("workflows", "inductor_bench.report.run.folder"), ("workflows", "inductor_bench.report.batch.files")}
 """Single files that a room may import although the rest of their room is closed to it."""
 
 HOMES: dict[str, re.Pattern[str]] = {
     # The harness is text that is pasted into standalone files; it is imported by workers only.
-    "torch": re.compile(r"worker/.*|source/standalone_harness/.*"),
-    "triton": re.compile(r"worker/.*|source/standalone_harness/.*"),
+    "torch": re.compile(r"worker/.*|source/standalone/harness/.*"),
+    "triton": re.compile(r"worker/.*|source/standalone/harness/.*"),
     "click": re.compile(r"cli/.*"),
-    "rich": re.compile(r"report/terminal\w*\.py|cli/console\.py"),
+    "rich": re.compile(r"report/terminal\w*\.py|cli/output/console\.py"),
 }
 """Packages that only some files may import."""
 
@@ -58,6 +88,9 @@ ONE_FILE = ("matplotlib", "jinja2", "ray", "duckdb")
 BROAD_EXCEPT = {"worker/__main__.py", "cli/main.py"}
 MOST_LINES = 330
 MOST_FUNCTION_LINES = 60
+
+MOST_FILES = 12
+"""Source files in one folder, beside its ``__init__.py``."""
 
 
 def name_of(path: Path) -> str:
@@ -157,17 +190,19 @@ def test_a_package_has_one_home(package: str) -> None:
     ("name", "text"),
     [
         ("records/run.py", "from ..store import codec"),
-        ("source/calls.py", "from ..trace.reading import read"),
+        ("source/module/calls.py", "from ...trace.reading import read"),
         ("trace/reading.py", "def f():\n    from inductor_bench.analysis import census"),
         ("analysis/census.py", "import torch.utils"),
-        ("report/csvs.py", "import inductor_bench.workflows.report"),
-        ("report/html.py", "from rich import box"),
-        ("workflows/breakdown.py", "import click"),
-        ("workflows/breakdown.py", "from ..report import terminal"),
-        ("workflows/breakdown.py", "from ..worker.upstream import version"),
+        ("report/run/csvs.py", "import inductor_bench.workflows.report"),
+        ("report/run/html.py", "from rich import box"),
+        ("workflows/breakdown/run.py", "import click"),
+        ("workflows/breakdown/run.py", "from ... import __version__"),
+        ("workflows/breakdown/run.py", "from ...report import terminal"),
+        ("workflows/breakdown/run.py", "from ...worker.upstream import version"),
         ("cli/main.py", "from .. import worker"),
         ("launch/worker.py", "from ..workflows import breakdown"),
-        ("worker/profile.py", "from ..analysis import census"),
+        ("worker/profile/profile.py", "from ...analysis import census"),
+        ("autotune/tuner.py", "from ..workflows.kernel import session"),
     ],
 )
 def test_a_wrong_import_is_seen(name: str, text: str) -> None:
@@ -177,8 +212,8 @@ def test_a_wrong_import_is_seen(name: str, text: str) -> None:
 @pytest.mark.parametrize(
     ("name", "text"),
     [
-        ("worker/profile.py", "import torch\nfrom ..store.files import read_json\nfrom .upstream import x"),
-        ("cli/report.py", "import click\nfrom ..report.terminal import print_run\nfrom .. import __version__"),
+        ("worker/profile/profile.py", "import torch\nfrom ...store.files import read_json\nfrom .upstream import x"),
+        ("cli/report.py", "import click\nfrom ..report.terminal import print_run\nfrom ..version import __version__"),
         ("report/terminal.py", "from rich.table import Table\nfrom ..records.run import Run"),
     ],
 )
@@ -195,6 +230,122 @@ def test_broad_excepts_and_long_functions_are_seen() -> None:
     assert broad_excepts("x.py", handler.format("BaseException", "raise")) == []
     body = "    pass\n" * MOST_FUNCTION_LINES
     assert long_functions("x.py", "def f():\n" + body) and not long_functions("x.py", "def f():\n" + body[9:])
+
+
+def crowded_folders(names: Iterable[str]) -> list[str]:
+    """The folders with more files than one can survey."""
+    counts = Counter(name.rpartition("/")[0] for name in names if not name.endswith("__init__.py"))
+    return [f"{folder or 'the package'} has {count} files" for folder, count in counts.items() if count > MOST_FILES]
+
+
+def is_for_types_only(node: ast.AST) -> bool:
+    return isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING")
+
+
+def at_run_time(node: ast.AST) -> Iterator[ast.AST]:
+    """The nodes that run: all but those under ``if TYPE_CHECKING``."""
+    for child in ast.iter_child_nodes(node):
+        if not is_for_types_only(child):
+            yield child
+            yield from at_run_time(child)
+
+
+def arrows(texts: Mapping[str, str]) -> dict[str, set[str]]:
+    """Which files each file imports, wherever in it the import stands."""
+    modules = {"/".join(["inductor_bench", name]).removesuffix(".py").removesuffix("/__init__"): name for name in texts}
+    found: dict[str, set[str]] = {name: set() for name in texts}
+    for name, text in texts.items():
+        package = ["inductor_bench", *name.split("/")[:-1]]
+        for node in at_run_time(ast.parse(text)):
+            if isinstance(node, ast.ImportFrom):
+                base = [*package[: len(package) - node.level + 1]] if node.level else []
+                base += node.module.split(".") if node.module else []
+                whole = ["/".join([*base, alias.name]) for alias in node.names]
+                seen = {one if one in modules else "/".join(base) for one in whole}
+            elif isinstance(node, ast.Import):
+                seen = {alias.name.replace(".", "/") for alias in node.names}
+            else:
+                continue
+            found[name] |= {modules[one] for one in seen if one in modules} - {name}
+    return found
+
+
+def folder_arrows(files: Mapping[str, set[str]]) -> dict[str, set[str]]:
+    """The same between folders. A folder and the folders within it are one room here."""
+    found: dict[str, set[str]] = {}
+    for name, others in files.items():
+        here = name.rpartition("/")[0]
+        for there in (other.rpartition("/")[0] for other in others):
+            found.setdefault(here, set())
+            found.setdefault(there, set())
+            if not f"{here}/".startswith(f"{there}/") and not f"{there}/".startswith(f"{here}/") and here and there:
+                found[here].add(there)
+    return found
+
+
+def circles(graph: Mapping[str, set[str]]) -> list[list[str]]:
+    """The groups of nodes that reach each other."""
+
+    def reached(start: str) -> set[str]:
+        found: set[str] = set()
+        waiting = [start]
+        while waiting:
+            fresh = graph[waiting.pop()] - found
+            found |= fresh
+            waiting += fresh
+        return found
+
+    reach = {node: reached(node) for node in graph}
+    groups = {tuple(sorted(other for other in reach[node] if node in reach[other])) for node in graph}
+    return [list(group) for group in sorted(groups) if group]
+
+
+def test_no_folder_is_crowded() -> None:
+    assert crowded_folders(map(name_of, FILES)) == []
+    planted = [f"report/{number}.py" for number in range(MOST_FILES)]
+    assert crowded_folders([*planted, "report/__init__.py"]) == []
+    assert crowded_folders([*planted, "report/more.py"]) == [f"report has {MOST_FILES + 1} files"]
+
+
+def test_no_files_and_no_rooms_import_each_other_in_a_circle() -> None:
+    files = arrows({name_of(path): path.read_text() for path in FILES})
+    assert circles(files) == []
+    assert circles(folder_arrows(files)) == []
+
+
+def test_circles_are_seen() -> None:
+    late = "def f():\n    from . import b"
+    assert circles(arrows({"x/a.py": late, "x/b.py": "from .a import f"})) == [["x/a.py", "x/b.py"]]
+    types = "if TYPE_CHECKING:\n    from . import b"
+    assert circles(arrows({"x/a.py": types, "x/b.py": "from .a import f"})) == []
+    rooms = {"x/a.py": "from ..y import c", "y/c.py": "", "y/d.py": "from inductor_bench.x.b import g", "x/b.py": ""}
+    assert circles(arrows(rooms)) == [] and circles(folder_arrows(arrows(rooms))) == [["x", "y"]]
+
+
+def test_each_room_says_what_it_is_for() -> None:
+    rooms = [path for path in FILES if path.name == "__init__.py"]
+    assert [name_of(path) for path in rooms if not ast.get_docstring(ast.parse(path.read_text()))] == []
+
+
+def wrong_arrows(files: Mapping[str, set[str]]) -> list[str]:
+    """The imports from one inner room into another that is closed to it."""
+    wrong = []
+    for name, others in files.items():
+        outer, inner = [*name.split("/"), ""][:2]
+        for other in sorted(others):
+            beside = other.split("/")
+            closed = (
+                len(beside) > 2 and beside[0] == outer and beside[1] not in {inner, *INNER.get(f"{outer}/{inner}", ())}
+            )
+            if f"{outer}/{inner}" in INNER and closed:
+                wrong.append(f"{name} may not import {other}")
+    return wrong
+
+
+def test_inner_rooms_keep_to_their_arrows() -> None:
+    assert wrong_arrows(arrows({name_of(path): path.read_text() for path in FILES})) == []
+    planted = {"report/text/names.py": "from ..run import csvs", "report/run/csvs.py": "from ..text.names import x"}
+    assert wrong_arrows(arrows(planted)) == ["report/text/names.py may not import report/run/csvs.py"]
 
 
 def own_files() -> list[str]:

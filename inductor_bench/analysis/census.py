@@ -9,13 +9,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from ..records.activity import Activity
 from ..records.category import Category
-from ..records.details import CompiledKernel
-from ..records.operators import OperatorCost
+from ..records.code.details import CompiledKernel
+from ..records.code.source import KernelDefinition, SourceLine
 from ..records.run import CategoryTotal, Kernel, ShapeGroup
-from ..records.source import KernelDefinition, SourceLine
-from ..records.trace import DeviceEvent, TensorArguments
+from ..records.traced.activity import Activity
+from ..records.traced.operators import OperatorCost
+from ..records.traced.trace import DeviceEvent, TensorArguments
 from .classification import classify
 from .parts import Part, find_parts
 from .shapes import describe_arguments, dtype_of

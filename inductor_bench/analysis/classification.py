@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import re
 
-from ..records.activity import Activity
 from ..records.category import Category
+from ..records.traced.activity import Activity
 
 GEMM_OPERATORS = frozenset(
     {

@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 from ..records.category import Category
 from ..records.corpus import Corpus, CorpusGraph, CorpusKernel, CorpusModel
-from .graph_rules import LAUNCH_BOUND
-from .kernel_rules import UNTUNABLE
+from .findings.graph_rules import LAUNCH_BOUND
+from .findings.kernel_rules import UNTUNABLE
 from .retunes import RetuneSummary, summarize_retunes
 
 _Member = tuple[str, CorpusKernel, bool]

@@ -12,8 +12,8 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from ..records.activity import Activity
-from ..records.trace import TensorArguments
+from ..records.traced.activity import Activity
+from ..records.traced.trace import TensorArguments
 
 MOVES = frozenset({"aten::copy_", "aten::fill_", "aten::zero_"})
 """Operators that only move data, and that others call for it."""

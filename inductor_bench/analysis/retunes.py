@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ..records.retune import FASTER, RetuneRow, best_of_each
 from ..records.run import Run
-from .graph_rules import bottleneck
+from .findings.graph_rules import bottleneck
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..records.trace import TensorArguments
+from ..records.traced.trace import TensorArguments
 
 DTYPES = {
     "float": ("f32", "float32"),

@@ -13,14 +13,14 @@ from ..errors import EXIT_FAILURE, EXIT_OK, UsageError
 from ..records.batch import FAILED, MEASURED, PARTIAL, RUNNING, WAITING, Batch, ModelRequest
 from ..workflows.options import AMP, MODES
 from .autotune import RetuningCommand, autotune_options, take_autotune
-from .console import Console
-from .corpus import corpus_options, show_corpus, take_corpus
-from .presentation import redact_option
+from .output.batch import corpus_options, show_corpus, take_corpus
+from .output.console import Console
+from .output.presentation import redact_option
 from .values import take_values, values_options
 
 if TYPE_CHECKING:
     from ..store.redaction import Redaction
-    from ..workflows.batch import BatchOptions
+    from ..workflows.batch.run import BatchOptions
 
 OVERRIDES = (
     "training",
@@ -115,8 +115,8 @@ def command(listing: bool, plots: bool, **values: Any) -> int:
     with Console(quiet=values.pop("quiet"), verbose=values.pop("verbose")) as console:
         retune = take_autotune(values, how.top)
         options = _make_options({**values, "retune": retune}, plots)
-        from ..workflows.batch import find_secrets, plan_batch, run_batch
-        from ..workflows.batch_report import report_batch
+        from ..workflows.batch.run import find_secrets, plan_batch, run_batch
+        from ..workflows.batch.view import report_batch
 
         if listing:
             requests = plan_batch(options)
@@ -137,7 +137,7 @@ def exit_code(batch: Batch) -> int:
 
 
 def _make_options(values: dict[str, Any], plots: bool) -> BatchOptions:
-    from ..workflows.batch import BatchOptions
+    from ..workflows.batch.run import BatchOptions
     from ..workflows.options import DRAWN
 
     given = take_values(values)
@@ -156,6 +156,6 @@ def _make_options(values: dict[str, Any], plots: bool) -> BatchOptions:
 
 def _line(request: ModelRequest, hidden: Redaction) -> str:
     from ..records.batch import BatchModel
-    from ..workflows.batch_attempt import breakdown_words
+    from ..workflows.batch.attempt import breakdown_words
 
     return f"{request.name:<40}  {' '.join([*breakdown_words(BatchModel(request)), *hidden.words(request.arguments)])}"

@@ -11,8 +11,8 @@ from ..errors import EXIT_FAILURE, EXIT_INTERRUPTED, EXIT_OK
 from ..records.run import Run
 from ..workflows.options import AMP, MODES, BreakdownOptions
 from .autotune import RetuningCommand, autotune_options, take_autotune
-from .console import Console
-from .presentation import presentation_options, redact_option, show_run, take_presentation
+from .output.console import Console
+from .output.presentation import presentation_options, redact_option, show_run, take_presentation
 from .values import take_values, values_options
 
 ARGUMENTS = f"{__name__}.arguments"
@@ -91,7 +91,7 @@ def command(context: click.Context, /, **values: Any) -> int:
     with Console(quiet=values.pop("quiet"), verbose=values.pop("verbose")) as console:
         retune = take_autotune(values, how.top)
         options = make_options({**values, "retune": retune}, context.meta.get(ARGUMENTS, ()))
-        from ..workflows.breakdown import run_breakdown
+        from ..workflows.breakdown.run import run_breakdown
 
         outcome = run_breakdown(options, console)
         show_run(outcome.run, outcome.folder, console, how)

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from .. import __version__, units
+from .. import units
 from ..errors import EXIT_FAILURE, EXIT_OK
 from ..records.run import Environment, Peaks
 from ..store.peaks import cache_folder, peaks_key, slug
-from .console import Console
-from .presentation import record_text
+from ..version import __version__
+from .output.console import Console
+from .output.presentation import record_text
 
 if TYPE_CHECKING:
     from ..workflows.doctor import DoctorReport

@@ -14,14 +14,14 @@ import click
 from .. import units
 from ..errors import EXIT_FAILURE, EXIT_OK, UsageError
 from ..records.category import Category
-from ..report import names
-from .console import PLAIN_WIDTH, Console
-from .presentation import record_text
+from ..report.text import names
+from .output.console import PLAIN_WIDTH, Console
+from .output.presentation import record_text
 from .values import take_values, values_options
 
 if TYPE_CHECKING:
-    from ..records.extraction import ExtractedKernel
-    from ..workflows.extract import ExtractOutcome
+    from ..records.code.extraction import ExtractedKernel
+    from ..workflows.extract.run import ExtractOutcome
 
 NAME_WIDTH = 56
 SHOWN_NAMES = 4
@@ -53,8 +53,8 @@ def command(glob: str | None, category: str | None, top: int | None, listing: bo
     Exit code: 0, 1 where a kernel has no file (its row says why; the others are written), 2 for a request that cannot
     be carried out as typed.
     """
-    from ..workflows.extract import ExtractOptions, run_extract
-    from ..workflows.kernel_files import Selection
+    from ..workflows.extract.files import Selection
+    from ..workflows.extract.run import ExtractOptions, run_extract
 
     form, verbose, quiet = values.pop("format"), values.pop("verbose"), values.pop("quiet")
     output = values.pop("output")
@@ -96,7 +96,7 @@ def _table(kernels: Sequence[ExtractedKernel]) -> Iterator[str]:
 
 
 def _totals(outcome: ExtractOutcome) -> Iterator[str]:
-    from ..workflows.extract import count_by_category
+    from ..workflows.extract.run import count_by_category
 
     for category, (total, written) in count_by_category(outcome.kernels).items():
         made = f"{total:5d}" if outcome.folder is None else f"{written:5d} of {total}"
@@ -123,7 +123,7 @@ def _list_reasons(title: str, reasons: Sequence[tuple[str, str]]) -> Iterator[st
 
 
 def _written(folder: Path, kernels: Sequence[ExtractedKernel]) -> Iterator[str]:
-    from ..workflows.recorded_values import SUFFIX
+    from ..workflows.modules.values import SUFFIX
 
     values = {folder / kernel.values for kernel in kernels if kernel.values}
     files = {kernel.file: kernel.time_s or 0.0 for kernel in kernels if kernel.file}

@@ -11,12 +11,12 @@ from click.core import ParameterSource
 from ..errors import EXIT_FAILURE, EXIT_OK, UsageError
 from ..workflows.options import METHODS
 from .autotune import OPTION, RetuningCommand
-from .console import Console
-from .presentation import record_text
+from .output.console import Console
+from .output.presentation import record_text
 
 if TYPE_CHECKING:
-    from ..workflows.kernel import KernelOutcome
-    from ..workflows.workbench import KernelOptions
+    from ..workflows.kernel.run import KernelOutcome
+    from ..workflows.kernel.session import KernelOptions
 
 BESIDE_TARGET = {
     *("targets", "target", "autotune", "budget_s", "timeout_s", "python"),
@@ -76,8 +76,8 @@ def command(**values: Any) -> int:
     its reference or than the other, 2 for a request that cannot be carried out as typed, 130 where it was interrupted
     (what was measured until then is shown).
     """
-    from ..workflows.kernel import KernelsInterrupted, run_kernel
-    from ..workflows.workbench import KernelOptions
+    from ..workflows.kernel.run import KernelsInterrupted, run_kernel
+    from ..workflows.kernel.session import KernelOptions
 
     form, verbose, quiet = values.pop("format"), values.pop("verbose"), values.pop("quiet")
     if values["target"]:
@@ -112,9 +112,9 @@ def _refuse_beside_target(context: click.Context) -> None:
 
 
 def _compile(values: dict[str, Any], console: Console, form: str) -> int:
-    from ..report.compiled_screen import compiled_screen
+    from ..report.kernel.compiled import compiled_screen
     from ..report.terminal import print_lines, width_of
-    from ..workflows.target_compilation import TargetOptions, compile_for_target, compiles
+    from ..workflows.kernel.cross_compile import TargetOptions, compile_for_target, compiles
 
     options = TargetOptions(**{name: value for name, value in values.items() if name in BESIDE_TARGET})
     with console:
@@ -130,9 +130,9 @@ def _compile(values: dict[str, Any], console: Console, form: str) -> int:
 
 
 def _compare(options: KernelOptions, other: str, python: str | None, console: Console, form: str) -> int:
-    from ..report.comparison_screen import comparison_screen
+    from ..report.kernel.comparison import comparison_screen
     from ..report.terminal import print_lines, width_of
-    from ..workflows.comparison import run_comparison
+    from ..workflows.kernel.compare import run_comparison
 
     comparison = run_comparison(options, other, console, python)
     if form == "json":
@@ -145,7 +145,7 @@ def _compare(options: KernelOptions, other: str, python: str | None, console: Co
 
 
 def _show(outcome: KernelOutcome, console: Console, form: str) -> None:
-    from ..report.kernel_screen import kernel_screen
+    from ..report.kernel.screen import kernel_screen
     from ..report.terminal import print_lines, width_of
 
     if form == "json":

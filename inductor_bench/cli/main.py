@@ -20,9 +20,9 @@ from typing import Any
 
 import click
 
-from .. import __version__
 from ..errors import EXIT_BUG, EXIT_FAILURE, EXIT_INTERRUPTED, InductorBenchError
-from .console import Console
+from ..version import __version__
+from .output.console import Console
 
 TOGETHER_S = 0.5
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ..errors import EXIT_OK
-from .console import Console
+from .output.console import Console
 
 if TYPE_CHECKING:
     from ..records.table import Answer

@@ -9,8 +9,8 @@ import click
 
 from ..errors import EXIT_OK, UsageError
 from ..store.batch import BATCH
-from .console import Console
-from .presentation import Presentation, presentation_options, show_run, take_presentation
+from .output.console import Console
+from .output.presentation import Presentation, presentation_options, show_run, take_presentation
 
 
 @click.command("report", no_args_is_help=True)
@@ -32,8 +32,8 @@ def command(folder: Path, plots: bool, **values: Any) -> int:
 
 
 def _report_batch(folder: Path, plots: bool, how: Presentation) -> int:
-    from ..workflows.batch_report import report_batch
-    from .corpus import show_corpus
+    from ..workflows.batch.view import report_batch
+    from .output.batch import show_corpus
 
     if how.sort != "time":
         raise UsageError(f"--sort {how.sort} is for a run, and {folder} is a batch", "kernels.csv has every column")

@@ -1,6 +1,7 @@
 """Forms of values beyond their types: texts that name files, and numbers without a physical bound.
 
-``store.codec`` holds what it reads to them, so that nothing in a record leads out of the folder that it lies in.
+``store.formats.codec`` holds what it reads to them, so that nothing in a record leads out of the folder that it lies
+in.
 """
 
 from __future__ import annotations

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from .category import Category
-from .details import MachineLoad
+from .code.details import MachineLoad
+from .code.source import SourceLine
 from .failure import Failure as Failure
 from .forms import Place, Slug
 from .retune import Retune
-from .source import SourceLine
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ class ShapeGroup:
 class Kernel:
     """A kernel of one module. ``calls``, ``time_s``, ``moved_bytes`` and ``flops`` are per iteration, all calls.
 
-    ``family_id`` is the same for kernels of the same structure and other sizes (see ``source.identity``).
+    ``family_id`` is the same for kernels of the same structure and other sizes (see ``source.module.identity``).
     ``file`` is its standalone file, ``line`` the place of its definition in the module's ``file``.
     ``time_s`` is the mean over the module's steady iterations, ``samples_s`` every iteration's total in order.
     ``share`` is of the module's device (or CPU kernel) time, ``wall_share`` of its wall time (of its busy time where
@@ -234,7 +234,7 @@ class Capture:
 
 @dataclass(frozen=True)
 class Run:
-    """A whole run; ``record.json`` is exactly this. ``format`` is the schema number (see ``store.schema``).
+    """A whole run; ``record.json`` is exactly this. ``format`` is the schema number (see ``store.formats.schema``).
 
     ``retunes`` are of its dearest kernels, where that was asked for.
     """

@@ -10,12 +10,12 @@ from decimal import Decimal
 from pathlib import Path
 
 from .. import units
-from ..analysis.finding import plural
+from ..analysis.findings.finding import plural
 from ..records.table import NUMBER, TEXT, WHOLE, YES_NO, Answer, Table
-from . import names
-from .csvs import table_text
-from .layout import Column, Line, Word, header, row, wrapped
-from .markdown import table as markdown_table
+from .run.csvs import table_text
+from .run.markdown import table as markdown_table
+from .text import names
+from .text.layout import Column, Line, Word, header, row, wrapped
 
 MOST_ROWS = 100
 """On a terminal; files get all of them."""

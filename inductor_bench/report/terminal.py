@@ -10,8 +10,8 @@ from rich.text import Text
 
 from .. import units
 from ..records.run import Run
-from .layout import Line
-from .screen import screen
+from .run.screen import screen
+from .text.layout import Line
 
 NARROWEST = 60
 WIDEST = 120

@@ -9,9 +9,9 @@ from pathlib import Path
 
 from ..errors import InductorBenchError
 from ..records.batch import Batch
-from . import codec
 from .files import read_json, unfinished, write_json
 from .folder import RunFolder
+from .formats import codec
 from .lock import LOCK, FolderLock, is_locked, locked
 
 BATCH = "batch.json"

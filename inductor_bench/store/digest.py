@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
@@ -18,10 +19,10 @@ from ..records.category import Category
 from ..records.corpus import DAMAGED, NEWER, Corpus, CorpusGraph, CorpusKernel, CorpusModel
 from ..records.failure import Failure
 from ..records.retune import RetuneRow, by_kernel, why_untuned
-from . import schema
 from .batch import BatchFolder
-from .codec import LARGEST, SMALLEST
 from .files import read_json
+from .formats import schema
+from .formats.codec import LARGEST, SMALLEST
 
 _READERS = 4
 FEW = 16
@@ -176,7 +177,8 @@ def _number(value: Any) -> float | None:
 def _finite(value: Any) -> float:
     number = float(value)
     if number and not SMALLEST <= abs(number) <= LARGEST:
-        raise ValueError(f"{number} stands where a number should that can be measured")
+        wanted = "a number that can be measured" if math.isfinite(number) else "a finite number"
+        raise ValueError(f"{number} stands where {wanted} should")
     return number
 
 

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from ..errors import InductorBenchError
-from ..records.details import Details
-from ..records.operators import OperatorCall, OperatorCost
+from ..records.code.details import Details
+from ..records.code.source import CapturedCode, SourceLine
 from ..records.run import ModuleRecord
-from ..records.source import CapturedCode, SourceLine
-from . import codec
+from ..records.traced.operators import OperatorCall, OperatorCost
 from .files import read_json, read_text, write_json, write_text
 from .folder import RunFolder
+from .formats import codec
 
 T = TypeVar("T")
 

@@ -168,7 +168,9 @@ def refuse_link(path: Path) -> None:
     """Raises: InductorBenchError: it is a link, which may lead anywhere."""
     if path.is_symlink():
         real = os.path.realpath(path)
-        raise InductorBenchError(f"{path} is a symbolic link, and nothing is written through it", f"it leads to {real}")
+        raise InductorBenchError(
+            f"{path} is a symbolic link, and nothing is written through it", f"name the folder itself: {real}"
+        )
 
 
 def own_folder(path: Path) -> Path:

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from ..errors import InductorBenchError, UsageError
 from ..records.run import Run
-from . import codec, schema
 from .files import inside, read_json, write_json
+from .formats import codec, schema
 from .kernel_index import INDEX, is_edited, rows_in
 from .lock import LOCK, locked
 

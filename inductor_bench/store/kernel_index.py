@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from ..errors import InductorBenchError
-from ..records.extraction import ExtractedKernel
-from . import codec
+from ..records.code.extraction import ExtractedKernel
 from .files import read_json, sha256_of_file
+from .formats import codec
 
 INDEX = "kernels.json"
 

@@ -19,7 +19,6 @@ from pathlib import Path
 import psutil
 
 from ..errors import InductorBenchError, UsageError
-from .files import refuse_link
 
 LOCK = ".lock"
 PATIENCE_S = 20.0
@@ -53,9 +52,8 @@ def locked(folder: Path, mark: str = "") -> Iterator[FolderLock]:
 
     Raises:
         UsageError: another command writes it; the message names its process.
-        InductorBenchError: the folder cannot be written, is a link, or its file system has no locks.
+        InductorBenchError: the folder cannot be written, or its file system has no locks.
     """
-    refuse_link(folder)
     path = folder / LOCK
     descriptor = _take(path)
     try:

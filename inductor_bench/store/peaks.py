@@ -12,8 +12,8 @@ from pathlib import Path
 
 from ..errors import InductorBenchError
 from ..records.run import Environment, Peaks
-from . import codec
 from .files import read_json, write_json
+from .formats import codec
 
 FORMAT = 2
 """The version of the cached file, and of how its peaks are measured. What has another is measured again, never

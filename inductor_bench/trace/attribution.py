@@ -7,9 +7,9 @@ import re
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 
-from ..records.activity import Activity
-from ..records.source import CallSite, KernelDefinition, ModuleSource
-from ..records.trace import DeviceEvent, Iteration, TensorArguments, Trace
+from ..records.code.source import CallSite, KernelDefinition, ModuleSource
+from ..records.traced.activity import Activity
+from ..records.traced.trace import DeviceEvent, Iteration, TensorArguments, Trace
 from .alignment import align_calls
 from .hierarchy import children, is_operator
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import IO
 
 from ..errors import InductorBenchError
-from ..records.trace import Trace
+from ..records.traced.trace import Trace
 from .chunks import ChunkReader
 from .events import EventReader, Fields, nanoseconds
 from .iterations import split_iterations

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-from ..records.trace import HostOp, Trace
+from ..records.traced.trace import HostOp, Trace
 
 _OPERATOR = re.compile(r"\w+::[\w.]+")
 _COMPILED = re.compile(r"(graph_\d+_)?cpp_|triton_")

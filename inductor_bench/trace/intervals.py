@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterable, Iterator
 from statistics import median
 
-from ..records.trace import DeviceEvent, Gaps
+from ..records.traced.trace import DeviceEvent, Gaps
 
 # A trace counts whole nanoseconds. Half of one is the rounding of a float, not idle time.
 _RESOLUTION_S = 0.5e-9

@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..records.trace import Iteration, Trace
+from ..records.traced.trace import Iteration, Trace
 from .hierarchy import is_compiled_kernel, top_of_each
 from .periods import Repetition, find_repetition
 

@@ -28,10 +28,10 @@ from inductor_bench.store.files import read_json, write_json
 Verb = Callable[[dict[str, Any], Callable[[dict[str, Any]], None]], dict[str, Any]]
 
 VERBS = {
-    "profile": "inductor_bench.worker.profile:profile_module",
-    "references": "inductor_bench.worker.references:compute_references",
-    "launches": "inductor_bench.worker.profile:list_launches",
-    "values": "inductor_bench.worker.profile:list_values",
+    "profile": "inductor_bench.worker.profile.profile:profile_module",
+    "references": "inductor_bench.worker.profile.references:compute_references",
+    "launches": "inductor_bench.worker.profile.profile:list_launches",
+    "values": "inductor_bench.worker.profile.profile:list_values",
     "survey": "inductor_bench.worker.survey:survey",
 }
 
@@ -66,7 +66,7 @@ def main(arguments: list[str]) -> int:
 
 def get_ready(readiness: int) -> None:
     """Imports what takes most of the start of a worker, and says so."""
-    from inductor_bench.worker.upstream import import_generated_codes_imports
+    from inductor_bench.worker.upstream.inductor import import_generated_codes_imports
 
     for verb in VERBS.values():
         _find(verb)
@@ -76,7 +76,7 @@ def get_ready(readiness: int) -> None:
 
 def serve(requests: TextIO, answers: TextIO) -> int:
     """Answers requests until there are no more, or until nothing can be asked of this process any more."""
-    from inductor_bench.worker.bench import Bench
+    from inductor_bench.worker.bench.session import Bench
 
     def say(line: dict[str, Any]) -> None:
         answers.write(json.dumps(line) + "\n")

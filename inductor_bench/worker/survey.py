@@ -6,14 +6,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from inductor_bench.records.operators import OperatorCall
-from inductor_bench.store import codec
+from inductor_bench.records.traced.operators import OperatorCall
+from inductor_bench.store.formats import codec
 from inductor_bench.store.peaks import load_peaks, peaks_key, save_peaks
 
-from .device_sharing import SharedDevice
-from .environment import describe_environment
-from .operators import count_operator_costs
-from .peaks import measure_peaks
+from .costs.operators import count_operator_costs
+from .device.environment import describe_environment
+from .device.sharing import SharedDevice
+from .peaks.measure import measure_peaks
 
 Save = Callable[[dict[str, Any]], None]
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from ..launch.worker import WorkerPool, default_python
 from ..records.run import Environment, Failure, Peaks
+from .modules.survey import take_survey
 from .progress import Progress
-from .survey import take_survey
 
 LEAST_FREE_BYTES = 2_000_000_000
 

@@ -20,7 +20,7 @@ AMP = {
 MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
 
 METHODS = ("max", "coordesc", "exhaustive")
-"""The ways to retune kernels; see ``workflows.search``."""
+"""The ways to retune kernels; see ``autotune.search``."""
 
 
 @dataclass(frozen=True)

@@ -10,12 +10,12 @@ from ..errors import InductorBenchError
 from ..records.batch import DONE, PARTIAL, Batch, BatchModel, ModelRequest
 from ..records.corpus import Corpus
 from ..records.table import Answer, Table
-from ..report.corpus import CorpusView
+from ..report.batch.files import CorpusView
 from ..store.batch import BATCH
 from ..store.digest import read_digest, without_collection
 from ..store.folder import RECORD, RunFolder
-from ..store.tables import ask
-from .batch_report import read_view
+from ..store.formats.tables import ask
+from .batch.view import read_view
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,8 @@ from pathlib import Path
 
 from ..errors import InductorBenchError
 from ..records.run import Run
-from ..report.folder import write_report
+from ..report.run.folder import write_report
+from ..store.files import refuse_link
 from ..store.folder import RunFolder
 
 
@@ -21,6 +22,7 @@ def run_report(folder: Path, *, plots: bool = True) -> tuple[Run, InductorBenchE
     """
     run = RunFolder(folder).load()
     try:
+        refuse_link(folder)
         write_report(run, folder, plots=plots)
     except InductorBenchError as error:
         return run, error

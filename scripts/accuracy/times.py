@@ -12,9 +12,9 @@ from typing import Any
 import torch
 from benchmark_kernels import Outcome as RunFile
 
-from inductor_bench.source.standalone_harness.launch_gap import device_durations
-from inductor_bench.worker.bench import import_file
-from inductor_bench.worker.bench_kernels import Kernel, TritonBenchKernel, open_kernel
+from inductor_bench.source.standalone.harness.launch_gap import device_durations
+from inductor_bench.worker.bench.kernels import Kernel, TritonBenchKernel, open_kernel
+from inductor_bench.worker.bench.session import import_file
 
 from .outcomes import Outcome
 

@@ -16,20 +16,20 @@ from typing import Any
 
 import torch
 
-from inductor_bench.analysis.race import RaceResult, race
+from inductor_bench.autotune.compile_pool import Builders, Job
+from inductor_bench.autotune.race import RaceResult, race
+from inductor_bench.autotune.tuner import FINAL
+from inductor_bench.autotune.variants import triton_variants
 from inductor_bench.launch.session import WorkerSession
 from inductor_bench.launch.worker import default_python
 from inductor_bench.records.architectures import ARCHITECTURES
-from inductor_bench.worker.bench import import_file
-from inductor_bench.worker.bench_kernels import Kernel, TritonBenchKernel, open_kernel
-from inductor_bench.worker.bench_outputs import tensors_differ
-from inductor_bench.worker.upstream_triton import pretend_gpu
-from inductor_bench.workflows.builds import Builders, Job
-from inductor_bench.workflows.kernel import run_kernel
-from inductor_bench.workflows.kernel_variants import triton_variants
+from inductor_bench.worker.bench.kernels import Kernel, TritonBenchKernel, open_kernel
+from inductor_bench.worker.bench.outputs import tensors_differ
+from inductor_bench.worker.bench.session import import_file
+from inductor_bench.worker.upstream.triton import pretend_gpu
+from inductor_bench.workflows.kernel.run import run_kernel
+from inductor_bench.workflows.kernel.session import KernelOptions
 from inductor_bench.workflows.progress import Silent
-from inductor_bench.workflows.tuning import FINAL
-from inductor_bench.workflows.workbench import KernelOptions
 
 from .outcomes import Outcome
 from .times import PROFILED_CALLS, SAMPLES, Profile, open_file

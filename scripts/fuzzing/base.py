@@ -14,16 +14,16 @@ import retune_fakes
 import run_builder
 
 from inductor_bench.records.batch import Batch, BatchModel, ModelRequest
-from inductor_bench.records.launch import Launch, Values
+from inductor_bench.records.code.launch import Launch, Values
 from inductor_bench.records.retune import Retune
 from inductor_bench.records.run import Environment, Failure
-from inductor_bench.source.module import read_module
-from inductor_bench.source.static_launches import read_static_launches
-from inductor_bench.source.structured import read_structured_trace
-from inductor_bench.store import codec
+from inductor_bench.source.capture.structured import read_structured_trace
+from inductor_bench.source.module.reader import read_module
+from inductor_bench.source.static.launches import read_static_launches
 from inductor_bench.store.batch import BatchFolder
 from inductor_bench.store.evidence import save_code, save_details
 from inductor_bench.store.folder import RunFolder
+from inductor_bench.store.formats import codec
 from inductor_bench.store.peaks import peaks_key
 
 SECRET = "what only the victim knows 7c1f2ab9"

@@ -30,7 +30,7 @@ from .trial import Command, execute, read_summary
 
 DATA = Path(__file__).resolve().parent.parent.parent / "tests" / "data"
 IMPORTED = (inductor_bench, click)
-LEFT_OUT = ("worker", "ray_", "plots", "plot_parts", "corpus_plot", "standalone_harness", "__main__", "_winconsole")
+LEFT_OUT = ("worker", "ray", "plot", "harness", "__main__", "_winconsole")
 
 
 @dataclass(frozen=True)

@@ -22,10 +22,10 @@ from typing import Any
 
 from inductor_bench.cli.main import main
 from inductor_bench.launch.worker import WorkerAnswer, WorkerPool
-from inductor_bench.records.operators import OperatorCost
 from inductor_bench.records.run import Failure
-from inductor_bench.store import codec
+from inductor_bench.records.traced.operators import OperatorCost
 from inductor_bench.store.folder import RunFolder
+from inductor_bench.store.formats import codec
 from inductor_bench.store.peaks import load_peaks, peaks_key
 
 from .base import ENVIRONMENT

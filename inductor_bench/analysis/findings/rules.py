@@ -1,0 +1,134 @@
+"""All findings about a record, and the commands to type next. Pure functions of the record."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ...records.architectures import ARCHITECTURES
+from ...records.failure import ELSEWHERE
+from ...records.run import Failure, Kernel, Run
+from . import graph_rules, trust_rules
+from .finding import ADVICE, CAUTION, FINE, NOTE, Finding, command_again
+from .headline import headline
+from .kernel_rules import kernel_findings
+
+__all__ = ["Finding", "NextCommand", "findings", "headline", "next_commands"]
+
+_ORDER = (ADVICE, CAUTION, NOTE, FINE)
+_TUNED = "max-autotune-no-cudagraphs"
+_IN_THE_PROGRAM = ("exit", "program", "nothing-compiled")
+
+
+@dataclass(frozen=True)
+class NextCommand:
+    """A command as it can be pasted into a shell, and its purpose."""
+
+    command: str
+    why: str
+
+
+def findings(run: Run) -> tuple[Finding, ...]:
+    """All findings: advice by its largest possible gain, then cautions, notes, and checks without a problem."""
+    return tuple(sorted(_all(run), key=lambda finding: (_ORDER.index(finding.level), -finding.gain_s)))
+
+
+def _all(run: Run) -> Iterator[Finding]:
+    yield from graph_rules.waiting(run)
+    yield from kernel_findings(run)
+    yield from graph_rules.compilation(run)
+    yield from graph_rules.threads(run)
+    yield from trust_rules.trust(run)
+    yield from trust_rules.method(run)
+    yield from trust_rules.in_order(run)
+
+
+def next_commands(run: Run, folder: Path | str, sort: str = "time") -> tuple[NextCommand, ...]:
+    """Commands to type after this run, the most useful first.
+
+    Args:
+        run: the record.
+        folder: the RUN folder, as the user would type it.
+        sort: the order in which its kernels were just shown, which need not be suggested again.
+    """
+    place = shlex.quote(str(folder))
+    commands = list(_repairs(run))
+    if any(failure.stage == "report" for failure in run.failures):
+        again = f"inductor-bench report {place}"
+        commands.append(NextCommand(again, "draws tables, plots and report.html again from the record"))
+    if run.modules:
+        commands += _closer_looks(run, place, sort)
+    elif not commands:
+        kinds = {failure.kind for failure in run.failures}
+        same = command_again(run) if kinds & {*_IN_THE_PROGRAM, "interrupted"} else ""
+        if same:
+            why = "once the program runs and compiles something" if kinds & {*_IN_THE_PROGRAM} else "starts it again"
+            commands.append(NextCommand(same, why))
+        else:
+            commands.append(NextCommand("inductor-bench doctor", "says what is installed and what is missing"))
+    return tuple(dict.fromkeys(commands))
+
+
+def _closer_looks(run: Run, place: str, sort: str) -> Iterator[NextCommand]:
+    lead = headline(run)
+    if run.peaks is None and any(module.method != "trace" for module in run.modules):
+        why = "measures the device's peaks; the next breakdown then tells percent of peak and gain limits"
+        yield NextCommand("inductor-bench doctor", why)
+    elif lead is not None and lead.kind == "launch-bound" and sort != "calls":
+        yield NextCommand(f"inductor-bench report {place} --sort calls", "the kernels that are launched most often")
+    elif sort != "gain" and any(kernel.gain_limit_s for module in run.modules for kernel in module.kernels):
+        yield NextCommand(f"inductor-bench report {place} --sort gain", "the kernels that could win most")
+    else:
+        yield NextCommand(f"inductor-bench report {place} --sort {sort} --top 30", "more of the kernels")
+    yield from _single_kernels(run, place)
+    tunable = any(finding.kind.startswith("below-") and _TUNED in finding.text for finding in findings(run))
+    if tunable and not run.failures and run.request.kind in ("timm", "torchvision", "transformers", "factory"):
+        again = command_again(run, f"--mode {_TUNED}", "--mode", elsewhere=True)
+        if again:
+            yield NextCommand(again, "the same with every generated kernel tuned, as another run to compare with")
+
+
+def _single_kernels(run: Run, place: str) -> Iterator[NextCommand]:
+    every = [kernel for module in run.modules for kernel in module.kernels]
+    written = [kernel for kernel in every if (kernel.file or "").startswith("kernels/")]
+    if any(failure.kind == ELSEWHERE for failure in run.failures):
+        yield from _compiled_here(run, [kernel for kernel in written if kernel.name.startswith("triton_")], place)
+        return
+    if written:
+        best = max(written, key=_worth)
+        yield NextCommand(f"python {place}/{best.file}", "times that kernel by itself; --check compares its outputs")
+    if written and not run.retunes:
+        why = "retunes the kernels that take most time; nothing else is measured again"
+        yield NextCommand(f"inductor-bench breakdown {place} --autotune --top 20", why)
+
+
+def _compiled_here(run: Run, kernels: Sequence[Kernel], place: str) -> Iterator[NextCommand]:
+    """Commands for a GPU's kernels on a machine without a GPU."""
+    target = f"sm_{(run.environment.compute_capability or '').replace('.', '')}"
+    if kernels and target in ARCHITECTURES:
+        command = f"inductor-bench kernel {place}/{max(kernels, key=_worth).file} --target {target} --autotune"
+        yield NextCommand(command, "compiles what a retune would try, which needs no GPU")
+
+
+def _worth(kernel: Kernel) -> tuple[float, float]:
+    return kernel.gain_limit_s or 0.0, kernel.time_s
+
+
+def _repairs(run: Run) -> Iterator[NextCommand]:
+    """Commands that run the same target in another way, after a failure."""
+    kinds = {failure.kind for failure in run.failures}
+    if "timeout" in kinds:
+        limit = int(2 * run.request.timeout_s) if run.request.timeout_s else 1200
+        again = command_again(run, f"--timeout {limit}", "--timeout")
+        if again:
+            yield NextCommand(again, "gives it more time")
+    if any(_curable_live(failure) for failure in run.failures) and not run.request.live:
+        again = command_again(run, "--live")
+        if again:
+            yield NextCommand(again, "profiles inside the program, with its own inputs")
+
+
+def _curable_live(failure: Failure) -> bool:
+    return failure.stage == "profile" and failure.kind not in ("timeout", "interrupted", "memory")

@@ -1,0 +1,145 @@
+"""Other ways to build and run one C++ kernel: threads, how loops are shared among them, compiler flags, vector width.
+
+All of it is text: a variant is the kernel's source with the change written into it, and what it is compiled with. A
+variant may be wrong where the source is of a form that was never seen; whoever uses one compares its outputs first.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ..errors import InductorBenchError
+from ..source.module.cpp_text import read_threads
+
+Config = dict[str, Any]
+Axes = dict[str, tuple[Any, ...]]
+
+SCHEDULES = ("static", "static,1", "dynamic,1", "guided")
+"""Of OpenMP; the first is what compilers do without a word of it."""
+
+FLAGS: dict[str, dict[str, Any]] = {
+    "default": {},
+    "contract": {"cpp.enable_floating_point_contract_flag": "fast"},
+    "unsafe-math": {"cpp.enable_unsafe_math_opt_flag": True},
+    "unroll": {},
+}
+"""Compiler flags by name: the switches of ``torch._inductor.config`` that set them. (2.11, 2.13)"""
+
+_UNROLL = '#pragma GCC optimize("unroll-loops")\n'
+_SHARED_LOOP = re.compile(r"#pragma omp for(?P<clauses>[^\n]*)")
+_PARALLEL = re.compile(r"#pragma omp parallel(?! for)(?P<clauses>[^\n]*)")
+_NUMBER = r"(?:static_cast<int64_t>\()?{}L?L?\)?"
+_TILED = re.compile(r"transpose_mxn|std::array<[^>]*>|Welford|CascadeSumHelper|alignas")
+
+
+class UnfitVariantError(InductorBenchError):
+    """The source cannot be changed in this way; the message says why."""
+
+
+def default_config(source: str, recorded: Mapping[str, Any]) -> Config:
+    """What a standalone file of this source does as it stands; ``recorded`` is its ``RECORDED["cpp"]``."""
+    config: Config = {"threads": recorded.get("literal_threads") or recorded.get("threads") or 1}
+    if recorded.get("vector_bits"):
+        config["vector_bits"] = recorded["vector_bits"]
+    if _SHARED_LOOP.search(source):
+        found = re.search(r"#pragma omp for[^\n]*schedule\(([^)]*)\)", source)
+        config["schedule"] = found.group(1).replace(" ", "") if found else SCHEDULES[0]
+    config["flags"] = recorded.get("flags") or "default"
+    return config
+
+
+def variant_axes(source: str, recorded: Mapping[str, Any], processors: int, widths: Sequence[int]) -> Axes:
+    """What can be varied, by name, the present value first.
+
+    Args:
+        source: the C++ text.
+        recorded: the file's ``RECORDED["cpp"]``.
+        processors: how many CPUs may be used.
+        widths: the widths in bits of the vectors that the processor has.
+    """
+    now = default_config(source, recorded)
+    axes: Axes = {}
+    if _PARALLEL.search(source):
+        powers = [2**exponent for exponent in range(processors.bit_length()) if 2**exponent <= processors]
+        axes["threads"] = _first(now["threads"], [*powers, processors])
+    if "schedule" in now and now["threads"] > 1:
+        axes["schedule"] = _first(now["schedule"], SCHEDULES)
+    axes["flags"] = _first(now["flags"], FLAGS)
+    if "vector_bits" in now and not _TILED.search(source):
+        axes["vector_bits"] = _first(now["vector_bits"], [bits for bits in widths if bits < now["vector_bits"]])
+    return {name: values for name, values in axes.items() if len(values) > 1}
+
+
+def _first(value: Any, others: Sequence[Any] | Mapping[str, Any]) -> tuple[Any, ...]:
+    return tuple(dict.fromkeys([value, *others]))
+
+
+def vary(source: str, recorded: Mapping[str, Any], config: Config) -> tuple[str, dict[str, Any]]:
+    """The source and the ``RECORDED["cpp"]`` of a configuration.
+
+    Raises:
+        UnfitVariantError: this source cannot be changed so.
+    """
+    now, changed = default_config(source, recorded), dict(recorded)
+    if config["threads"] != now["threads"]:
+        source = _with_threads(source, recorded, config["threads"])
+        changed["threads"] = config["threads"]
+        changed["literal_threads"] = config["threads"] if recorded.get("literal_threads") else None
+    if config.get("schedule") != now.get("schedule"):
+        source = _with_schedule(source, config["schedule"])
+    if config.get("vector_bits") != now.get("vector_bits"):
+        source = _with_lanes(source, now["vector_bits"] // 32, config["vector_bits"] // 32)
+        changed["vector_bits"] = config["vector_bits"]
+    if config["flags"] != now["flags"]:
+        source = source.replace(_UNROLL, "")
+        source = (_UNROLL if config["flags"] == "unroll" else "") + source
+        changed["flags"], changed["options"] = config["flags"], FLAGS[config["flags"]]
+    return source, changed
+
+
+def _with_threads(source: str, recorded: Mapping[str, Any], threads: int) -> str:
+    """The source for another number of threads: what it holds per thread is resized."""
+    literal = recorded.get("literal_threads")
+    if not literal:
+        return source
+    per_thread = set(re.findall(r"\b(\w+_arr)\[tid\]", source))
+    source = re.sub(
+        rf"\b(\w+_arr)\[{literal}\]",
+        lambda match: f"{match[1]}[{threads}]" if match[1] in per_thread else match[0],
+        source,
+    )
+    lines = source.split("\n")
+    for number, line in enumerate(lines):
+        if re.search(rf"\bint i = 0; i < {literal}; i\+\+", line):
+            body = "\n".join(lines[number + 1 : number + 4])
+            if any(f"{name}[i]" in body for name in per_thread):
+                lines[number] = line.replace(f"i < {literal}", f"i < {threads}")
+    source = re.sub(rf"\btid < {literal}\b", f"tid < {threads}", "\n".join(lines))
+    source = re.sub(rf"\bnum_threads\({literal}\)", f"num_threads({threads})", source)
+    source = re.sub(rf"\b(int num_threads? = ){literal};", rf"\g<1>{threads};", source)
+    left = read_threads([source])
+    if left not in (None, threads):
+        raise UnfitVariantError(f"it is written for {left} threads in a way that cannot be changed")
+    return source
+
+
+def _with_schedule(source: str, schedule: str) -> str:
+    def write(match: re.Match[str]) -> str:
+        clauses = re.sub(r"\s*schedule\([^)]*\)", "", match["clauses"])
+        return f"#pragma omp for{clauses}" + (f" schedule({schedule})" if schedule != SCHEDULES[0] else "")
+
+    return _SHARED_LOOP.sub(write, source)
+
+
+def _with_lanes(source: str, lanes: int, fewer: int) -> str:
+    """The source with narrower vectors; its whole vectors must all be of ``lanes`` floats."""
+    if _TILED.search(source):
+        raise UnfitVariantError("it works on tiles of whole vectors")
+    number = _NUMBER.format(lanes)
+    source, steps = re.subn(rf"(\+=\s*){number}(\))", rf"\g<1>static_cast<int64_t>({fewer}L)\g<2>", source)
+    source = re.sub(rf"(,\s*)static_cast<int64_t>\({lanes}\)(\))", rf"\g<1>static_cast<int64_t>({fewer})\g<2>", source)
+    if not steps:
+        raise UnfitVariantError(f"it has no loop in steps of {lanes}")
+    return source

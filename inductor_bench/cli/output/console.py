@@ -1,0 +1,171 @@
+"""All printing of the tool: results go to stdout, everything else to stderr. Measures nothing, decides nothing.
+
+Names in a trace, messages and paths were made by others, so what is printed holds no control characters.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import threading
+import time
+from types import TracebackType
+from typing import TYPE_CHECKING, TextIO
+
+if TYPE_CHECKING:
+    from rich.console import Console as RichConsole
+
+from ... import units
+
+PLAIN_WIDTH = 100
+"""Columns of a result that goes to a file or a pipe."""
+
+MOST_COLUMNS = 10_000
+"""A width beyond is none that a person sees."""
+
+PAGE_HEIGHT = 25
+"""Lines of a page, which nothing is fitted to. Where it is not given, ``LINES`` is read, which may hold no number."""
+
+TICK_S = 1.0
+"""How often the live line is drawn again. Seldom, because it shares the machine with what is being measured."""
+
+
+class Console:
+    """Prints results, and is the ``Progress`` that workflows talk to.
+
+    On a terminal a live line says what is happening and for how long; elsewhere each stage is one plain line. As a
+    context manager it takes the live line away at the end, whatever happened.
+
+    Args:
+        quiet: print no stages and no notes.
+        verbose: print what the user's program prints.
+    """
+
+    def __init__(
+        self,
+        *,
+        quiet: bool = False,
+        verbose: bool = False,
+        stdout: TextIO | None = None,
+        stderr: TextIO | None = None,
+    ) -> None:
+        self._quiet = quiet
+        self._verbose = verbose
+        self._stdout = stdout if stdout is not None else sys.stdout
+        self._stderr = stderr if stderr is not None else sys.stderr
+        self._live = not quiet and self._stderr.isatty() and os.environ.get("TERM") != "dumb"
+        self._lock = threading.RLock()
+        self._text = ""
+        self._began = 0.0
+        self._ended = threading.Event()
+        self._ticker: threading.Thread | None = None
+
+    def __enter__(self) -> Console:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.finish()
+
+    # Results
+
+    def result(self, text: str) -> None:
+        """Prints a result to stdout, with one line end at its end."""
+        self.finish()
+        text = units.printable(text)
+        self._stdout.write(text if text.endswith("\n") else text + "\n")
+
+    def drawing(self) -> RichConsole:
+        """A rich console on stdout, for results that are drawn. Ends the live line."""
+        from rich.console import Console as RichConsole
+
+        self.finish()
+        width = _asked_columns() or _columns(self._stdout)
+        return RichConsole(file=self._stdout, width=width, height=PAGE_HEIGHT, highlight=False, soft_wrap=False)
+
+    # Progress
+
+    def stage(self, text: str) -> None:
+        """Says what is happening from now on, on one line."""
+        text = " ".join(units.printable(text).splitlines())
+        if self._quiet:
+            return
+        if not self._live:
+            self._say(text)
+            return
+        with self._lock:
+            self._text, self._began = text, time.monotonic()
+            self._draw()
+            if self._ticker is None:
+                self._ended.clear()
+                self._ticker = threading.Thread(target=self._tick, daemon=True)
+                self._ticker.start()
+
+    def note(self, text: str) -> None:
+        """Says something that stays on the screen."""
+        if not self._quiet:
+            self._say(units.printable(text))
+
+    def output(self, line: str) -> None:
+        """Shows a line of the user's program, where that was asked for, as it is."""
+        if self._verbose:
+            self._say(line)
+
+    def error(self, message: str, hint: str = "") -> None:
+        """Says what went wrong and, on a line of its own, what to do."""
+        self.finish()
+        self._say(units.printable(f"Error: {message}"))
+        if hint:
+            self._say(units.printable(f"Hint: {hint}"))
+
+    def finish(self) -> None:
+        """Takes the live line away. Another stage may follow."""
+        ticker, self._ticker = self._ticker, None
+        if ticker is not None:
+            self._ended.set()
+            ticker.join()
+        with self._lock:
+            if self._text:
+                self._text = ""
+                self._write("\r\x1b[2K")
+
+    # The live line
+
+    def _tick(self) -> None:
+        while not self._ended.wait(TICK_S):
+            with self._lock:
+                self._draw()
+
+    def _draw(self) -> None:
+        seconds = f"{time.monotonic() - self._began:.0f} s"
+        room = _columns(self._stderr) - len(seconds) - 4
+        text = self._text if len(self._text) <= room else self._text[: max(room - 1, 0)] + "…"
+        self._write(f"\r\x1b[2K{text} · {seconds}")
+
+    def _say(self, line: str) -> None:
+        with self._lock:
+            self._write(f"\r\x1b[2K{line}\n" if self._text else f"{line}\n")
+            if self._text:
+                self._draw()
+
+    def _write(self, text: str) -> None:
+        # A closed stderr must not end a measurement.
+        with contextlib.suppress(OSError, ValueError):
+            self._stderr.write(text)
+            self._stderr.flush()
+
+
+def _asked_columns() -> int | None:
+    """What ``COLUMNS`` asks for; ``None`` where that is no width."""
+    asked = os.environ.get("COLUMNS", "")
+    columns = int(asked) if asked.isascii() and asked.isdigit() and len(asked) <= len(str(MOST_COLUMNS)) else 0
+    return columns if 0 < columns <= MOST_COLUMNS else None
+
+
+def _columns(stream: TextIO) -> int:
+    try:
+        return os.get_terminal_size(stream.fileno()).columns or PLAIN_WIDTH
+    except (OSError, ValueError):
+        return PLAIN_WIDTH

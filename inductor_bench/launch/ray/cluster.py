@@ -1,0 +1,208 @@
+"""The one file that imports Ray: a process between a batch and a cluster, ``… REQUESTS ANSWERS ADDRESS SCRATCH``.
+
+Ray's own process may hang or be ended by Ray where a cluster cannot be reached or dies; the batch's must not. Requests
+are lines of JSON on a file descriptor, each a job, and so are the answers; see :mod:`.ray_executor`. Once the requests
+end, so does all that runs on the cluster, and the scratch folder goes, which a batch that was killed cannot remove.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import select
+import shutil
+import sys
+import time
+from collections.abc import Generator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import ray
+from ray.exceptions import RayError, RayTaskError
+
+from ...store.folder import RunFolder, remove_run
+from ..worker import PACKAGE
+from .node import NodeJob, read_pieces, read_program, write_piece
+
+LOOK_S = 0.2
+NODES_S = 2.0
+"""Seconds between two counts of the machines."""
+
+PATIENCE_S = 60.0
+"""Seconds that a cluster may be without a machine that a job fits on."""
+
+CLOSE_S = 10.0
+INSTALL = "every machine of the cluster needs what inductor-bench needs: pip install inductor-bench"
+
+Steps = Generator[Any, Any, None]
+"""Gives references to wait for, and is sent what they refer to."""
+
+
+@dataclass
+class _Attempt:
+    job: dict[str, Any]
+    actor: Any
+    cpus: float
+    steps: Steps = field(init=False)
+    began: bool = False
+    over: bool = False
+
+
+@dataclass
+class Cluster:
+    """Runs jobs on the machines of a Ray cluster, which schedules them: one GPU each, or one machine each."""
+
+    answers: Any
+    _attempts: dict[Any, _Attempt] = field(default_factory=dict)
+    _gpus: float = 0
+    _machines: tuple[float, ...] = ()
+    _counted: float = 0.0
+    _fitting: float = 0.0
+
+    def connect(self, address: str) -> None:
+        """Raises: ConnectionError, ValueError, RuntimeError: what Ray says of an address."""
+        os.chdir("/")  # Ray has its workers import from the current folder of who connects
+        ray.init(
+            address=address,
+            log_to_driver=False,
+            logging_level=logging.ERROR,
+            runtime_env={"py_modules": [str(PACKAGE)], "excludes": ["__pycache__"]},
+        )
+        self._count_machines()
+        self._fitting = self._counted
+
+    def start(self, job: dict[str, Any]) -> None:
+        """Asks for a place for a job."""
+        # On a CPU the whole of a machine, and of the largest only: times of different ones could not be compared.
+        cpus = 1.0 if job["gpu"] else max(self._machines, default=1.0)
+        options = {"num_gpus": int(job["gpu"]), "num_cpus": cpus, "max_restarts": 0, "scheduling_strategy": "SPREAD"}
+        actor = ray.remote(NodeJob).options(**options).remote()
+        attempt = _Attempt(job, actor, cpus)
+        attempt.steps = self._follow(attempt)
+        self._attempts[next(attempt.steps)] = attempt
+
+    def look(self) -> None:
+        """Goes on with every job that has something to say."""
+        references = list(self._attempts)
+        if not references:
+            return
+        for reference in ray.wait(references, num_returns=len(references), timeout=0)[0]:
+            attempt = self._attempts.pop(reference)
+            try:
+                with contextlib.suppress(StopIteration):
+                    self._attempts[attempt.steps.send(ray.get(reference))] = attempt
+            except RayError as error:
+                cause = error.cause if isinstance(error, RayTaskError) else None
+                if isinstance(cause, ImportError):
+                    self._say("broken", message=f"a machine of the Ray cluster runs no model: {cause}", hint=INSTALL)
+                elif not attempt.over:
+                    ray.kill(attempt.actor)  # a machine that is only out of reach must not go on with it
+                    self._say("lost", name=attempt.job["name"], reason=_first_line(cause or error))
+
+    def tend(self) -> None:
+        """Takes note of machines that came and went."""
+        if time.monotonic() - self._counted < NODES_S:
+            return
+        self._count_machines()
+        for reference, attempt in list(self._attempts.items()):
+            if not attempt.began and attempt.cpus > max(self._machines, default=attempt.cpus):
+                del self._attempts[reference]  # the largest machines are gone: on the largest of the others
+                ray.kill(attempt.actor)
+                self.start(attempt.job)
+        if all(self._gpus if attempt.job["gpu"] else self._machines for attempt in self._attempts.values()):
+            self._fitting = self._counted
+        elif self._counted - self._fitting > PATIENCE_S:
+            what = "GPU" if self._machines else "machine"
+            self._say("broken", message=f"the Ray cluster has no {what} any more", hint="start it again")
+
+    def close(self) -> None:
+        """Ends all jobs."""
+        closing = [attempt.actor.close.remote() for attempt in self._attempts.values() if attempt.began]
+        if closing:
+            ray.wait(closing, num_returns=len(closing), timeout=CLOSE_S)
+        ray.shutdown()
+
+    def _follow(self, attempt: _Attempt) -> Steps:
+        job, actor = attempt.job, attempt.actor
+        for piece in read_pieces(Path(job["run"])) if job["goes_on"] else ():
+            yield actor.put.remote(piece)
+        program = read_program(Path(job["program"])) if job["program"] else {}
+        device = yield actor.begin.remote({**job["order"], "gpu": job["gpu"], "program": program})
+        attempt.began = True
+        self._say("began", name=job["name"], device=device)
+        ended, log = None, Path(job["log"])
+        log.parent.mkdir(parents=True, exist_ok=True)
+        while ended is None:
+            printed, ended = yield actor.look.remote()
+            if printed:
+                with log.open("ab") as stream:
+                    stream.write(printed)
+                self._say("output", lines=printed.decode(errors="replace").splitlines())
+        arriving, run = Path(job["arriving"]), Path(job["run"])
+        shutil.rmtree(arriving, ignore_errors=True)
+        while piece := (yield actor.piece.remote()):
+            write_piece(arriving, piece)
+        remove_run(RunFolder(run))
+        if arriving.is_dir():
+            shutil.copytree(arriving, run, dirs_exist_ok=True)
+            shutil.rmtree(arriving)
+        attempt.over = True
+        self._say("ended", name=job["name"], result=ended)
+        yield actor.close.remote()
+        ray.kill(actor)
+
+    def _count_machines(self) -> None:
+        self._counted = time.monotonic()
+        alive = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+        before = (self._gpus, self._machines)
+        self._machines = tuple(there["CPU"] for there in alive if there.get("CPU"))
+        self._gpus = sum(there.get("GPU", 0.0) for there in alive)
+        if (self._gpus, self._machines) != before:
+            whole = self._machines.count(max(self._machines, default=0.0))
+            self._say("machines", gpus=int(self._gpus), slots=int(self._gpus) or whole or 1)
+
+    def _say(self, what: str, **more: Any) -> None:
+        self.answers.write(json.dumps({"what": what, **more}) + "\n")
+        self.answers.flush()
+
+
+def _first_line(error: BaseException) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[0] if lines else type(error).__name__
+
+
+def main(arguments: list[str]) -> int:
+    address, folder, requests, answers = arguments
+    with contextlib.suppress(BrokenPipeError), os.fdopen(int(answers), "w") as stream:
+        cluster = Cluster(stream)
+        try:
+            cluster.connect(address)
+        except (ConnectionError, ValueError, RuntimeError, RayError) as error:
+            stream.write(json.dumps({"what": "refused", "message": str(error).strip()}) + "\n")
+            return 1
+        with contextlib.suppress(BrokenPipeError):  # the batch was killed
+            _serve(cluster, int(requests))
+        cluster.close()
+        shutil.rmtree(folder, ignore_errors=True)
+    return 0
+
+
+def _serve(cluster: Cluster, requests: int) -> None:
+    pending = b""
+    while True:
+        if select.select([requests], [], [], LOOK_S)[0]:
+            data = os.read(requests, 1 << 20)
+            if not data:
+                return
+            *lines, pending = (pending + data).split(b"\n")
+            for line in lines:
+                cluster.start(json.loads(line))
+        cluster.look()
+        cluster.tend()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

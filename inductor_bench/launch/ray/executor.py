@@ -1,0 +1,167 @@
+"""Jobs on the machines of an existing Ray cluster. Ray is imported by a process of its own, :mod:`.ray_cluster`."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import json
+import os
+import re
+import select
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from ...errors import InductorBenchError, UsageError
+from .. import jobs
+from ..diagnosis import last_error
+from ..interpreter import module_words
+from ..jobs import CPU, Began, Ended, Event, Job, Lost
+from ..piped_process import PipedProcess
+from ..process import ProcessResult
+from ..worker import worker_environment
+
+CONNECT_S = 20.0
+CLOSE_S = 15.0
+LAST_LINES = 200
+ANY = "auto"
+START = "start one with `ray start --head`, or name it with --address HOST:PORT"
+
+_SETTING = re.compile(r"(TORCHINDUCTOR|TORCHDYNAMO|TRITON|PYTORCH)_")
+
+
+class RayExecutor:
+    """One job on each GPU of the cluster, or on each machine where all are for the CPU.
+
+    Args:
+        address: of the cluster; empty for the one that Ray finds.
+        on_line: is given each line that a job prints.
+
+    Raises:
+        UsageError: Ray is not installed, there is no such cluster, or it is of another version.
+    """
+
+    def __init__(self, address: str, on_line: Callable[[str], None]) -> None:
+        if importlib.util.find_spec("ray") is None:
+            raise UsageError("--executor ray needs Ray, which is not installed", "pip install 'inductor-bench[ray]'")
+        self._address, self._on_line = address or os.environ.get("RAY_ADDRESS") or ANY, on_line
+        self._scratch = tempfile.TemporaryDirectory(prefix="inductor-bench-")
+        self._work = Path()
+        self._logs: dict[str, Path] = {}
+        self._buffer = b""
+        self._connected = False
+        self.slots = 1
+        self.gpus = 0
+        folder = Path(self._scratch.name)
+        self._child = PipedProcess(
+            [sys.executable, *module_words(f"{__package__}.ray_cluster"), self._address, str(folder)],
+            environment=worker_environment(folder, {**os.environ, "RAY_gcs_rpc_server_reconnect_timeout_s": "20"}),
+            log=folder / "ray.log",
+            guarded=False,  # it has jobs on other machines to end, and does once its pipes break
+        )
+        try:
+            self._connect()
+        except BaseException:
+            self.close()
+            raise
+
+    def settle(self, work: Path, inherited: Sequence[int]) -> None:
+        self._work = work
+
+    def takes(self, job: Job) -> bool:
+        return True  # Ray has them wait
+
+    def start(self, job: Job) -> None:
+        file, _, function = job.target.rpartition(":") if ".py:" in job.target else (job.target, "", "")
+        program = Path(file) if file.endswith(".py") else None
+        target = "{run}" if job.goes_on else job.target
+        if program is not None:
+            target = f"{program.name}{f':{function}' if function else ''}"
+        order = {
+            "entry": jobs.ENTRY,
+            "words": job.words(target, Path("{run}")),
+            "variables": _settings(),
+            "timeout_s": job.timeout_s,
+        }
+        message = {
+            "name": job.name,
+            "gpu": job.device != CPU and self.gpus > 0,
+            "program": str(program.absolute()) if program else None,
+            "goes_on": job.goes_on,
+            "order": order,
+            "log": str(job.log.resolve()),
+            "run": str(job.run.resolve()),
+            "arriving": str((self._work / job.name).resolve()),
+        }
+        self._logs[job.name] = job.log
+        requests = os.dup(self._child.requests.fileno())
+        with contextlib.suppress(BrokenPipeError), os.fdopen(requests, "wb") as stream:
+            stream.write(json.dumps(message).encode() + b"\n")  # where it breaks, the next look finds why
+
+    def events(self) -> list[Event]:
+        return [event for answer in self._read(0.0) if (event := self._understand(answer)) is not None]
+
+    def close(self) -> None:
+        try:
+            self._child.hang_up()  # which ends all jobs
+            if self._connected:
+                self._child.wait(CLOSE_S)
+        finally:
+            self._child.end()
+            self._scratch.cleanup()
+
+    def _connect(self) -> None:
+        deadline = time.monotonic() + CONNECT_S
+        while time.monotonic() < deadline:
+            for answer in self._read(deadline - time.monotonic()):
+                if answer["what"] == "refused":
+                    message = " ".join(answer["message"].split())
+                    raise UsageError(f"Ray finds no cluster at {self._called}: {message}", START)
+                self._understand(answer)
+                self._connected = True
+            if self._connected:
+                return
+        raise UsageError(f"no Ray cluster answers at {self._called} within {CONNECT_S:.0f} s", START)
+
+    @property
+    def _called(self) -> str:
+        return "any address" if self._address == ANY else self._address
+
+    def _read(self, patience_s: float) -> list[dict[str, Any]]:
+        """The answers that have come. Raises: InductorBenchError: there will be no more."""
+        if not select.select([self._child.answers], [], [], max(patience_s, 0.0))[0]:
+            return []
+        data = self._child.answers.read(1 << 20)
+        if not data:
+            self._child.wait(CLOSE_S)
+            ended = self._child.end()
+            why = last_error(ended.tail(LAST_LINES)) or f"Ray's process {ended.outcome}"
+            message = f"the Ray cluster does not answer any more: {why}"
+            raise InductorBenchError(message, "the same command continues once it is there")
+        *lines, self._buffer = (self._buffer + data).split(b"\n")
+        return [json.loads(line) for line in lines]
+
+    def _understand(self, answer: dict[str, Any]) -> Event | None:
+        what = answer["what"]
+        if what == "broken":
+            raise InductorBenchError(answer["message"], answer["hint"])
+        if what == "machines":
+            self.slots, self.gpus = answer["slots"], max(self.gpus, answer["gpus"])
+        elif what == "output":
+            for line in answer["lines"]:
+                self._on_line(line)
+        elif what == "began":
+            return Began(answer["name"], answer["device"])
+        elif what == "lost":
+            return Lost(answer["name"], answer["reason"])
+        elif what == "ended":
+            return Ended(answer["name"], ProcessResult(**answer["result"], log=self._logs[answer["name"]]))
+        return None
+
+
+def _settings() -> dict[str, str]:
+    """What this shell sets for torch's compiler, which the machines of a cluster do not know; no paths."""
+    return {name: value for name, value in os.environ.items() if _SETTING.match(name) and os.sep not in value}

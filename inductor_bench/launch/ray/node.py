@@ -1,0 +1,195 @@
+"""A job on a machine of a cluster: it runs in a scratch folder there, and what it leaves is handed over piece by piece.
+
+Nothing of this needs Ray, which makes an actor of :class:`NodeJob`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shutil
+import socket
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from ...store.files import is_private_folder
+
+PIECE_BYTES = 8 << 20
+LOOK_S = 1.0
+"""Seconds that one poll waits for the end of the job. More frequent polls would disturb the measurement."""
+
+Piece = list[tuple[str, bytes]]
+"""Files, or parts of files that follow each other, by their paths in the RUN."""
+
+
+class NodeJob:
+    """One job, from its begin to its last file."""
+
+    def __init__(self) -> None:
+        self._scratch, self._lock = make_scratch()
+        self._read = 0
+        self._pieces: Iterator[Piece] = iter(())
+
+    def put(self, piece: Piece) -> None:
+        """Takes a piece of the RUN that the job goes on with, before it begins."""
+        write_piece(self._scratch / "run", piece)
+
+    def begin(self, order: Mapping[str, Any]) -> str:
+        """Starts the job and names its device, ``HOST:GPU`` or ``HOST:cpu``.
+
+        Args:
+            order: ``entry``, ``program`` (its files, by their paths), ``words`` (of the command line, with ``{run}`` in
+                the place of the RUN's path), ``variables``, ``gpu`` (whether it has one) and ``timeout_s``.
+        """
+        from ..process import ChildProcess  # a machine that lacks a package says so when it is asked to begin
+
+        for name, data in order["program"].items():
+            path = _place(self._scratch / "program", name)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(data)
+        (self._scratch / "program").mkdir(exist_ok=True)
+        os.chdir(self._scratch / "program")
+        self._timeout_s, self._began = order["timeout_s"], time.monotonic()
+        words = [word.replace("{run}", str(self._scratch / "run")) for word in order["words"]]
+        self._child = ChildProcess(
+            [sys.executable, *order["entry"], *words],
+            environment=self._environment(order["variables"]),
+            log=self._scratch / "log",
+            inherited=(self._lock,),
+        )
+        return f"{socket.gethostname()}:{os.environ.get('CUDA_VISIBLE_DEVICES') if order['gpu'] else 'cpu'}"
+
+    def look(self) -> tuple[bytes, dict[str, Any] | None]:
+        """What it has printed since the last look, and how it ended once it has."""
+        over = self._child.wait(LOOK_S)
+        ended = None
+        if over or (self._timeout_s is not None and time.monotonic() - self._began > self._timeout_s):
+            result = asdict(self._child.end(timed_out=not over))
+            ended = {name: value for name, value in result.items() if name != "log"}
+            self._pieces = read_pieces(self._scratch / "run")
+        with (self._scratch / "log").open("rb") as stream:
+            stream.seek(self._read)
+            printed = stream.read()
+        self._read += len(printed)
+        return printed, ended
+
+    def piece(self) -> Piece:
+        """The next of the RUN's files; an empty list once there are no more."""
+        return next(self._pieces, [])
+
+    def close(self) -> None:
+        """Ends what still runs, and leaves nothing on this machine."""
+        if hasattr(self, "_child"):
+            self._child.end()
+        os.chdir("/")
+        remove_scratch(self._scratch)
+
+    def _environment(self, variables: Mapping[str, str]) -> dict[str, str]:
+        from ..jobs import OFFLINE
+        from ..worker import expose_package, join_paths
+
+        inherited = {name: value for name, value in os.environ.items() if name not in RAYS}
+        path = join_paths(expose_package(self._scratch), inherited.get("PYTHONPATH"))
+        return {**inherited, **OFFLINE, **variables, "PYTHONPATH": path, "PYTHONUNBUFFERED": "1"}
+
+
+RAYS = frozenset({"OMP_NUM_THREADS"})
+"""Variables that Ray sets for its actors, and that would change what is measured."""
+
+
+def make_scratch() -> tuple[Path, int]:
+    """A new scratch folder, and a descriptor that says that it is in use. Those that nobody uses are removed.
+
+    Where another user took the name of their folder, the new one has a name that nobody can guess.
+    """
+    parent = Path(tempfile.gettempdir()) / f"inductor-bench-nodes-{os.getuid()}"
+    if not is_private_folder(parent, closed=0o077):
+        path = Path(tempfile.mkdtemp(prefix="inductor-bench-node-"))
+        return path, _lock(path)
+    for lock in parent.glob("*.lock"):
+        with contextlib.suppress(OSError), lock.open() as stream:
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)  # whoever made it was killed
+            remove_scratch(lock.with_suffix(""))
+    while True:
+        path = parent / uuid.uuid4().hex
+        with contextlib.suppress(BlockingIOError):  # another is just removing what nobody uses
+            descriptor = _lock(path)
+            path.mkdir()
+            return path, descriptor
+
+
+def _lock(path: Path) -> int:
+    """The lock of a scratch folder, which this process holds. Raises: BlockingIOError: another has it already."""
+    descriptor = os.open(path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def remove_scratch(path: Path) -> None:
+    """Removes a scratch folder that no process uses any more."""
+    shutil.rmtree(path, ignore_errors=True)
+    path.with_suffix(".lock").unlink(missing_ok=True)
+
+
+def read_program(file: Path) -> dict[str, bytes]:
+    """What a program can import from beside its file: the Python files there, and those of the packages there."""
+    files = sorted(file.parent.glob("*.py"))
+    packages = [path.parent for path in sorted(file.parent.glob("*/__init__.py"))]
+    files += [path for package in packages for path in sorted(package.rglob("*.py"))]
+    return {path.relative_to(file.parent).as_posix(): path.read_bytes() for path in files if path.is_file()}
+
+
+def read_pieces(folder: Path) -> Iterator[Piece]:
+    """All files of a folder, in pieces of about :data:`PIECE_BYTES`; without scratch that was left there."""
+    piece: Piece = []
+    size = 0
+    for path in sorted(folder.rglob("*")):
+        name = path.relative_to(folder)
+        if not path.is_file() or name.parts[0] == ".work":
+            continue
+        for data in _parts(path):
+            piece.append((name.as_posix(), data))
+            size += len(data)
+            if size >= PIECE_BYTES:
+                yield piece
+                piece, size = [], 0
+    if piece:
+        yield piece
+
+
+def _parts(path: Path) -> Iterator[bytes]:
+    with path.open("rb") as stream:
+        yield stream.read(PIECE_BYTES)  # of an empty file too
+        yield from iter(lambda: stream.read(PIECE_BYTES), b"")
+
+
+def write_piece(folder: Path, piece: Piece) -> None:
+    """Adds a piece to the copy of a folder.
+
+    Raises:
+        ValueError: a name of it leads out of the folder; it comes from another machine.
+    """
+    for name, data in piece:
+        path = _place(folder, name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("ab") as stream:
+            stream.write(data)
+
+
+def _place(folder: Path, name: str) -> Path:
+    """Where a file of that name lies in a folder. Raises: ValueError: not in it."""
+    path = PurePosixPath(name)
+    if not path.parts or path.is_absolute() or ".." in path.parts:
+        raise ValueError(f"{name!r} is no name of a file in a folder")
+    return folder / path

@@ -1,0 +1,1 @@
+"""Compiled code: modules, kernels, launches, extracted files. It may import records only."""

@@ -1,0 +1,1 @@
+"""What a trace holds: events, activities, operators. It may import records only."""

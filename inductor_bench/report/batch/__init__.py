@@ -1,0 +1,1 @@
+"""The report of a batch. Of ``report`` it may import ``text`` and ``run``."""

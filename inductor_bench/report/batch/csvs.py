@@ -1,0 +1,39 @@
+"""The tables of a batch as CSV, with SI base units in their headers and full names in their cells."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from ...analysis.corpus import KernelGroup, ModelSummary
+from ...records.category import Category
+from ..run.csvs import table_text
+from .tables import MODELS
+
+_NAMES = KernelGroup._fields.index("models")
+_TITLES = {"ids": "kernels", "model": "dearest_in", "kernel_id": "dearest_kernel_id"}
+
+
+def models_csv(summaries: Sequence[ModelSummary]) -> str:
+    """A row for each model that was asked for, measured or not; what is not known is left empty."""
+    present = {part for summary in summaries for part, _ in summary.parts}
+    shares = [*(category for category in Category if category in present), *([None] if None in present else [])]
+    titles = [f"{part.value if part else 'idle'}_share" for part in shares]
+    getters = [field.getter(name) for name, field in MODELS.items()]
+
+    def cells(row: ModelSummary) -> list[object]:
+        parts = dict(row.parts)
+        wall_times = "; ".join(f"{graph.label}={graph.wall_time_s}" for graph in row.model.graphs)
+        return [
+            *(get(row) for get in getters),
+            wall_times,
+            *(parts.get(part, 0.0 if parts else None) for part in shares),
+        ]
+
+    return table_text((*MODELS, "wall_times_s", *titles), map(cells, summaries))
+
+
+def groups_csv(groups: Iterable[KernelGroup], key: str) -> str:
+    """A row for each group, its key under the title ``key``."""
+    rows = ((*group[:_NAMES], len(group.models), *group[_NAMES + 1 :], "; ".join(group.models)) for group in groups)
+    titles = [_TITLES.get(name, name) for name in KernelGroup._fields]
+    return table_text((key, *titles[1:], "model_names"), rows)

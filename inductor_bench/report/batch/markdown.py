@@ -1,0 +1,135 @@
+"""A batch as Markdown, for an issue or a wiki. Derived from the records alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from ... import units
+from ...analysis.corpus import KernelGroup, ModelSummary, suite_time_s
+from ...records.corpus import Corpus
+from ..run.markdown import escaped, table
+from ..text import names
+from .words import (
+    batch_size,
+    best_retune,
+    family_name,
+    gain_share,
+    heading,
+    lead_words,
+    model_notes,
+    of_peak,
+    part_title,
+    problem_of,
+    progress_words,
+    retune_saving,
+    retune_words,
+    suite_machine,
+    wall_words,
+)
+
+NAME_WIDTH = 70
+
+
+def corpus_markdown(
+    corpus: Corpus,
+    summaries: Sequence[ModelSummary],
+    families: Sequence[KernelGroup],
+    kernels: Sequence[KernelGroup],
+    top: int,
+) -> str:
+    """The whole summary: models, families, kernels, failures."""
+    lead = lead_words(families, suite_time_s(corpus))
+    failed = [summary for summary in summaries if problem_of(summary) is not None]
+    parts = [
+        [f"# {escaped(heading(corpus))}", "", escaped(suite_machine(corpus))],
+        [f"**{escaped(progress_words(corpus))}.**", *(["", escaped(lead)] if lead else []), *_retuned(summaries)],
+        ["## Models", "", *_models(summaries), *_notes(summaries)],
+        *([["## Failed or skipped", "", *_failures(failed)]] if failed else []),
+        *(
+            [[f"## The top {len(families[:top])} families", "", *_groups(families[:top], family=True)]]
+            if families
+            else []
+        ),
+        *([[f"## The top {len(kernels[:top])} kernels", "", *_groups(kernels[:top], family=False)]] if kernels else []),
+    ]
+    return "\n\n".join("\n".join(part) for part in parts) + "\n"
+
+
+def _retuned(summaries: Sequence[ModelSummary]) -> Iterator[str]:
+    words = retune_words(summaries)
+    yield from ["", escaped(words)] if words else []
+
+
+def _notes(summaries: Sequence[ModelSummary]) -> Iterator[str]:
+    notes = [f"- {escaped(note)}" for note in model_notes(summaries)]
+    yield from ["", *notes] if notes else []
+
+
+def _models(summaries: Sequence[ModelSummary]) -> Iterator[str]:
+    saves = ["retune saves"] if any(summary.retunes is not None for summary in summaries) else []
+    return table(
+        ("model", "status", "batch", "wall", "busy", "gain limit", *saves, "where the time goes", "top kernel"),
+        "llrrrr" + "r" * len(saves) + "ll",
+        (
+            (
+                summary.name,
+                summary.status,
+                batch_size(summary),
+                wall_words(summary),
+                units.percent(summary.busy_share),
+                gain_share(summary),
+                *([retune_saving(summary)] if saves else []),
+                ", ".join(
+                    f"{part_title(part, summary)} {units.whole_percent(share)}"
+                    for part, share in summary.parts
+                    if share >= 0.005
+                ),
+                f"{names.short(summary.top.name, NAME_WIDTH)} {units.percent(summary.top.time_s / summary.time_s)}"
+                if summary.top is not None and summary.time_s
+                else "",
+            )
+            for summary in summaries
+        ),
+    )
+
+
+def _failures(failed: Sequence[ModelSummary]) -> Iterator[str]:
+    for summary in failed:
+        failure = problem_of(summary)
+        assert failure is not None
+        text = f"{summary.name}: {failure.stage}, {failure.kind}: {failure.message}"
+        yield f"- {escaped(text)} {escaped(failure.hint)}".rstrip()
+
+
+def _groups(groups: Sequence[KernelGroup], *, family: bool) -> Iterator[str]:
+    retuned = ["best retune"] if any(group.speedup is not None for group in groups) else []
+    return table(
+        (
+            "",
+            "family" if family else "kernel",
+            "kernels",
+            "models",
+            "launches",
+            "time",
+            "share",
+            "of peak",
+            "gain limit",
+            *retuned,
+        ),
+        "rlrrrrrrr" + "r" * len(retuned),
+        (
+            (
+                str(number),
+                names.short(family_name(group) if family else group.name, NAME_WIDTH),
+                units.count(group.ids),
+                units.count(len(group.models)),
+                units.count(group.launches),
+                units.seconds(group.time_s),
+                units.percent(group.share),
+                of_peak(group),
+                units.seconds(group.gain_limit_s),
+                *([best_retune(group)] if retuned else []),
+            )
+            for number, group in enumerate(groups, 1)
+        ),
+    )

@@ -1,0 +1,222 @@
+"""The tables of a batch as people query them: one row for each thing, with its type and meaning for each column."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from operator import attrgetter
+from typing import Any, NamedTuple
+
+from ...analysis.corpus import KernelGroup, ModelSummary, waits_for_host
+from ...records.corpus import CorpusGraph
+from ...records.table import NUMBER, TEXT, WHOLE, YES_NO, Column, Table
+from .words import problem_of
+
+
+class Field(NamedTuple):
+    """A column before its rows are known. ``get`` takes it from a row; without, it is the row's field of that name."""
+
+    type: str
+    about: str
+    get: Callable[[Any], object] | None = None
+
+    def getter(self, name: str) -> Callable[[Any], object]:
+        return self.get or attrgetter(name)
+
+
+class _Part(NamedTuple):
+    """A category of a graph, or its idle time."""
+
+    category: str
+    time_s: float
+
+
+_Row = tuple[str, CorpusGraph, Any]
+"""The model's name, the graph, and what stands in it."""
+
+_Columns = tuple[Column, ...]
+
+_SUITE = "of the suite's time, each graph of each model once"
+
+MODELS: Mapping[str, Field] = {
+    "model": Field(TEXT, "its name, unique in the batch", lambda row: row.name),
+    "target": Field(TEXT, "what was asked for", lambda row: row.model.model.request.target),
+    "status": Field(
+        TEXT,
+        "done, partial, failed, skipped, waiting, running, damaged or newer (than this version reads)",
+    ),
+    "training": Field(YES_NO, "with a backward pass, if said", lambda row: row.model.model.request.training),
+    "amp": Field(TEXT, "the type of autocast", lambda row: row.model.model.request.amp),
+    "mode": Field(TEXT, "the mode of torch.compile", lambda row: row.model.model.request.mode),
+    "batch_size_asked": Field(WHOLE, "as in the list", lambda row: row.model.model.request.batch_size),
+    "batch_size": Field(
+        WHOLE,
+        "that it was measured with",
+        lambda row: row.model.model.batch_size or row.model.model.request.batch_size,
+    ),
+    "attempts": Field(WHOLE, "how often it was tried", lambda row: row.model.model.attempts),
+    "device": Field(TEXT, "which of the machine's devices", lambda row: row.model.model.device),
+    "machine": Field(TEXT, "device and versions", lambda row: row.model.machine),
+    "took_s": Field(NUMBER, "how long measuring it took", lambda row: row.model.model.time_s),
+    "graphs": Field(WHOLE, "how many", lambda row: len(row.model.graphs)),
+    "time_s": Field(NUMBER, "one iteration, each graph once", lambda row: row.time_s or None),
+    "busy_share": Field(NUMBER, "of its time, in which the device worked"),
+    "launches": Field(NUMBER, "of one iteration", lambda row: row.launches if row.parts else None),
+    "kernels": Field(WHOLE, "how many different ones", lambda row: row.kernels if row.parts else None),
+    "top_kernel": Field(TEXT, "the one that takes most time", lambda row: row.top.name if row.top else None),
+    "top_kernel_id": Field(TEXT, "its kernel_id", lambda row: row.top.kernel_id if row.top else None),
+    "top_kernel_share": Field(
+        NUMBER, "of the model's time", lambda row: row.top.time_s / row.time_s if row.top and row.time_s else None
+    ),
+    "gain_limit_s": Field(NUMBER, "what its generated kernels could save, an upper bound"),
+    "retuned": Field(WHOLE, "kernels, where asked for", lambda row: len(row.retunes.rows) if row.retunes else None),
+    "retuned_faster": Field(WHOLE, "of those", lambda row: row.retunes.faster if row.retunes else None),
+    "saving_s": Field(
+        NUMBER, "what they would save, a projection", lambda row: row.retunes.saving_s if row.retunes else None
+    ),
+    "stage": Field(TEXT, "where it failed", lambda row: getattr(problem_of(row), "stage", None)),
+    "kind": Field(TEXT, "how it failed", lambda row: getattr(problem_of(row), "kind", None)),
+    "message": Field(TEXT, "what failed", lambda row: getattr(problem_of(row), "message", None)),
+    "notes": Field(TEXT, "what was changed to measure it", lambda row: "; ".join(row.model.model.notes)),
+    "run": Field(TEXT, "its RUN folder, from the batch's", lambda row: row.model.model.run),
+    "log": Field(TEXT, "its log, from the batch's folder", lambda row: row.model.model.log),
+}
+"""Of a :class:`ModelSummary`; ``summary.csv`` has them too."""
+
+_GRAPHS: Mapping[str, Field] = {
+    "device": Field(TEXT, "cuda or cpu"),
+    "time_s": Field(NUMBER, "one iteration: wall time, or busy time if longer"),
+    "wall_time_s": Field(NUMBER, "unprofiled, the median"),
+    "idle_time_s": Field(NUMBER, "wall time outside kernels", attrgetter("idle_s")),
+    "busy_share": Field(NUMBER, "of its time, in which the device worked"),
+    "launches": Field(NUMBER, "of one iteration"),
+    "kernels": Field(WHOLE, "how many different ones", lambda graph: len(graph.kernels)),
+    "waits_for_host": Field(YES_NO, "the GPU mostly waits, so faster kernels win nothing", waits_for_host),
+}
+_CATEGORIES: Mapping[str, Field] = {
+    "category": Field(TEXT, "as in kernels; idle is the time outside them"),
+    "time_s": Field(NUMBER, "one iteration, all kernels"),
+}
+_KERNELS: Mapping[str, Field] = {
+    "name": Field(TEXT, "in the module, or the library's"),
+    "kernel_id": Field(TEXT, "the same for the same kernel in any model"),
+    "family_id": Field(TEXT, "the same for one structure in other sizes"),
+    "category": Field(TEXT, "pointwise, reduction, extern_gemm, …", lambda kernel: kernel.category.value),
+    "operator": Field(TEXT, "the ATen call of a library kernel"),
+    "calls": Field(NUMBER, "launches of one iteration"),
+    "time_s": Field(NUMBER, "device time of one iteration, all calls"),
+    "bound": Field(TEXT, "the roof: memory, cache, compute, latency or unknown"),
+    "peak_share": Field(NUMBER, "of that roof"),
+    "gain_limit_s": Field(NUMBER, "what it would save at that roof, an upper bound"),
+    "moved_bytes": Field(NUMBER, "one iteration, all calls, each buffer once"),
+    "flops": Field(NUMBER, "one iteration, all calls"),
+    "dtype": Field(TEXT, "that it computes in"),
+    "registers": Field(WHOLE, "of a thread"),
+    "spills": Field(WHOLE, "registers that are kept in memory"),
+    "occupancy": Field(NUMBER, "the profiler's estimate, of 1"),
+    "tuned_default_s": Field(NUMBER, "retuned: one cold call as it stands"),
+    "tuned_best_s": Field(NUMBER, "retuned: one cold call of the best"),
+    "speedup": Field(NUMBER, "retuned: of the best over the default"),
+    "verdict": Field(TEXT, "retuned: faster, or why it stays as it is"),
+    "saving_s": Field(NUMBER, "retuned: of one iteration, a projection"),
+}
+_FAMILIES: Mapping[str, Field] = {
+    "family_id": Field(TEXT, "as in kernels", attrgetter("key")),
+    "name": Field(TEXT, "of its dearest kernel"),
+    "dearest_kernel_id": Field(TEXT, "of its dearest kernel", attrgetter("kernel_id")),
+    "dearest_in": Field(TEXT, "the model that has it", attrgetter("model")),
+    "category": Field(TEXT, "of its dearest kernel"),
+    "operator": Field(TEXT, "of its dearest kernel"),
+    "bound": Field(TEXT, "of its dearest kernel"),
+    "kernels": Field(WHOLE, "how many different ones", attrgetter("ids")),
+    "models": Field(WHOLE, "how many have one", lambda row: len(row.models)),
+    "launches": Field(NUMBER, "of one iteration of every model"),
+    "time_s": Field(NUMBER, "one iteration of every model"),
+    "share": Field(NUMBER, _SUITE),
+    "peak_share": Field(NUMBER, "of their roofs, the mean by time"),
+    "gain_limit_s": Field(NUMBER, "less graphs that wait for their host; an upper bound"),
+    "speedup": Field(NUMBER, "retuned: of the best of them, 1 where none was faster"),
+    "saving_s": Field(NUMBER, "retuned: of one iteration of every model, a projection"),
+}
+_RETUNES: Mapping[str, Field] = {
+    "name": Field(TEXT, "as in kernels, or a library call's"),
+    "kernel_id": Field(TEXT, "as in kernels, or the call's own"),
+    "category": Field(TEXT, "as in kernels", lambda retune: retune.category.value),
+    "graphs": Field(TEXT, "that launch it", lambda retune: "; ".join(retune.graphs)),
+    "calls": Field(NUMBER, "launches of one iteration"),
+    "time_s": Field(NUMBER, "device time of one iteration, all calls"),
+    "file": Field(TEXT, "its standalone file, from the RUN folder"),
+    "method": Field(TEXT, "max, coordesc or exhaustive"),
+    "tuned_default_s": Field(NUMBER, "one cold call as it stands"),
+    "tuned_best_s": Field(NUMBER, "one cold call of the best"),
+    "speedup": Field(NUMBER, "of the best over the default"),
+    "verdict": Field(TEXT, "faster, or why it stays as it is"),
+    "saving_s": Field(NUMBER, "of one iteration, a projection"),
+    "problem": Field(TEXT, "why nothing came of it"),
+    "caution": Field(TEXT, "what is wrong with the measurement"),
+}
+
+
+def corpus_tables(
+    summaries: Sequence[ModelSummary], families: Sequence[KernelGroup], suite_s: float
+) -> tuple[Table, ...]:
+    """All tables; shares of the suite refer to ``suite_s``."""
+    graphs = [(row.name, graph, graph) for row in summaries for graph in row.model.graphs]
+    parts = [(model, graph, part) for model, graph, _ in graphs for part in _parts(graph)]
+    kernels = [(model, graph, kernel) for model, graph, _ in graphs for kernel in graph.kernels]
+    retunes = [(row.name, retune) for row in summaries for retune in row.model.retunes]
+    of_suite = partial(_of_suite, suite_s=suite_s)
+    return (
+        Table("models", "for each model that was asked for", _columns(MODELS, summaries)),
+        Table("graphs", "for each graph of a model", _placed(_GRAPHS, graphs, of_suite)),
+        Table(
+            "categories",
+            "for each category of a graph, and its idle time",
+            _placed(_CATEGORIES, parts, of_suite, _of_graph),
+        ),
+        Table("kernels", "for each kernel of a graph of a model", _placed(_KERNELS, kernels, of_suite, _of_graph)),
+        Table("families", "for kernels of one structure, all models together", _columns(_FAMILIES, families)),
+        Table(
+            "retunes",
+            "for each kernel that `--autotune` retuned",
+            (_model(retunes), *_columns(_RETUNES, [retune for _, retune in retunes])),
+        ),
+    )
+
+
+def _parts(graph: CorpusGraph) -> Iterator[_Part]:
+    for category, time_s in graph.categories:
+        yield _Part(category.value, time_s)
+    if graph.idle_s is not None:
+        yield _Part("idle", graph.idle_s)
+
+
+def _placed(fields: Mapping[str, Field], rows: Sequence[_Row], *shares: Callable[[Sequence[_Row]], Column]) -> _Columns:
+    """The columns of what stands in a graph: where, and its own fields, with its shares beside its time."""
+    own = _columns(fields, [thing for _, _, thing in rows])
+    labels = Column("graph", TEXT, "its label, unique in the model", [graph.label for _, graph, _ in rows])
+    beside = list(fields).index("time_s") + 1
+    return (_model(rows), labels, *own[:beside], *(share(rows) for share in shares), *own[beside:])
+
+
+def _of_graph(rows: Sequence[_Row]) -> Column:
+    values = [thing.time_s / graph.time_s if graph.time_s else None for _, graph, thing in rows]
+    return Column("graph_share", NUMBER, "of its graph's time", values)
+
+
+def _of_suite(rows: Sequence[_Row], suite_s: float) -> Column:
+    values = [thing.time_s / suite_s if suite_s else None for _, _, thing in rows]
+    return Column("share", NUMBER, _SUITE, values)
+
+
+def _model(rows: Sequence[tuple[Any, ...]]) -> Column:
+    return Column("model", TEXT, "as in models", [row[0] for row in rows])
+
+
+def _columns(fields: Mapping[str, Field], rows: Sequence[Any]) -> _Columns:
+    columns = []
+    for name, field in fields.items():
+        values = map(field.getter(name), rows)
+        column = [value or None for value in values] if field.type == TEXT else list(values)
+        columns.append(Column(name, field.type, field.about, column))
+    return tuple(columns)

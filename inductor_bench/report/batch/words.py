@@ -1,0 +1,184 @@
+"""Words about a batch that the terminal, Markdown and the plot have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from ... import units
+from ...analysis.corpus import KernelGroup, ModelSummary, suite_time_s
+from ...analysis.findings.finding import plural
+from ...analysis.findings.kernel_rules import UNTUNABLE
+from ...records.batch import DONE, FAILED, MEASURED, PARTIAL, RUNNING, SKIPPED, WAITING
+from ...records.category import Category
+from ...records.corpus import DAMAGED, NEWER, Corpus
+from ...records.run import Failure
+from ..run.retunes import caution_words, speedup_words
+from ..text import names, palette
+from ..text.wording import bound_name
+
+IN_WORDS = (
+    (MEASURED, "still to be retuned"),
+    (PARTIAL, "measured in part"),
+    (FAILED, "failed"),
+    (SKIPPED, "skipped"),
+    (RUNNING, "running"),
+)
+UNREADABLE = ((DAMAGED, "damaged"), (NEWER, "of a newer format"))
+WORTH_A_WORD = 0.005
+LEAD_NAME = 60  # characters
+STRETCHED = 1.0005
+"""So much longer than its wall time is a graph in which the profiler shows."""
+
+
+def heading(corpus: Corpus) -> str:
+    """``timm · inference · 18 models``."""
+    requests = [model.request for model in corpus.batch.models]
+    parts = [Path(corpus.batch.source).stem]
+    for field, words in (("training", {True: "training", False: "inference"}), ("amp", None), ("mode", None)):
+        values = {getattr(request, field) for request in requests}
+        if len(values) == 1 and (value := values.pop()) is not None:
+            parts.append(words[value] if words else f"{value} autocast" if field == "amp" else f"mode {value}")
+    return " · ".join([*parts, plural(len(requests), "model")])
+
+
+def suite_machine(corpus: Corpus) -> str:
+    """Where it was measured; several machines are all named."""
+    return ", ".join(dict.fromkeys(names.clean(model.machine) for model in corpus.models if model.machine))
+
+
+def progress_words(corpus: Corpus) -> str:
+    """``16 of 18 models measured, 1 failed, 1 waiting; 123 ms in all, each model once``."""
+    batch = corpus.batch
+    problems = [model.problem.kind for model in corpus.models if model.problem is not None]
+    measured = batch.count(MEASURED, DONE, PARTIAL) - len(problems)
+    parts = [f"{measured} of {plural(len(batch.models), 'model')} measured"]
+    parts += [f"{batch.count(status)} {words}" for status, words in IN_WORDS if batch.count(status)]
+    parts += [f"{count} {words}" for kind, words in UNREADABLE if (count := problems.count(kind))]
+    parts += [f"{batch.count(WAITING)} still to be measured"] if batch.count(WAITING) else []
+    total = suite_time_s(corpus)
+    return ", ".join(parts) + (f"; {units.seconds(total)} in all, each model once" if total else "")
+
+
+def lead_words(families: Sequence[KernelGroup], suite_s: float) -> str:
+    """The family that a better kernel would win most in, in a sentence; empty where nothing would."""
+    tunable = [family for family in families if Category(family.category) not in UNTUNABLE and family.gain_limit_s]
+    if not tunable or not suite_s:
+        return ""
+    best = max(tunable, key=lambda family: family.gain_limit_s or 0.0)
+    gain = (best.gain_limit_s or 0.0) / suite_s
+    if gain < WORTH_A_WORD:
+        return ""
+    peak = f", {of_peak(best)}" if best.peak_share is not None else ""
+    return (
+        f"Of the generated kernels worth most: the family of {names.short(family_name(best), LEAD_NAME)}: "
+        f"{units.count(best.launches)} launch{'es' if best.launches != 1 else ''} in "
+        f"{plural(len(best.models), 'model')}, {units.percent(best.share)} of suite time{peak}; at its peak the suite "
+        f"would take {units.percent(gain)} less, an upper bound."
+    )
+
+
+def family_name(group: KernelGroup) -> str:
+    """A family's name: a generated kernel's without its number, a library call's operator."""
+    if group.operator:
+        return names.clean(group.operator)
+    name = names.plain(group.name)
+    stem = name.rstrip("0123456789").rstrip("_")
+    return stem if name.startswith(("triton_", "cpp_", "graph_")) and stem else name
+
+
+def of_peak(group: KernelGroup) -> str:
+    """``38% DRAM``: the mean over the group's time; the roof alone, or a dash, where no share is known."""
+    on_cpu = group.category == Category.CPP.value or group.name.startswith("aten::")
+    name = bound_name(group.bound, on_cpu=on_cpu)
+    if group.peak_share is None:
+        return name
+    return f"{units.whole_percent(group.peak_share)} {name.removesuffix(units.MISSING)}".rstrip()
+
+
+def place_words(group: KernelGroup) -> str:
+    """``resnet50 and 3 more models · aten.convolution``: the model that it is dearest in first."""
+    others = len(group.models) - 1
+    more = f" and {plural(others, 'more model')}" if others else ""
+    return " · ".join([f"{names.clean(group.model)}{more}", *([names.clean(group.operator)] if group.operator else [])])
+
+
+def part_title(part: Category | None, summary: ModelSummary) -> str:
+    """A category in one word or two; the time outside kernels is idle, or the host's on a CPU."""
+    if part is not None:
+        return palette.short_title(part)
+    graphs = summary.model.graphs
+    return "host" if graphs and all(graph.device == "cpu" for graph in graphs) else "idle"
+
+
+def batch_size(summary: ModelSummary) -> str:
+    """The batch size; ``64*`` where it is not the one that was asked for."""
+    row = summary.model.model
+    if row.batch_size is not None:
+        return f"{row.batch_size}*"
+    return str(row.request.batch_size) if row.request.batch_size is not None else units.MISSING
+
+
+def wall_words(summary: ModelSummary) -> str:
+    """The wall time of each graph: ``16.2 ms + 46.6 ms``; of many, their sum."""
+    graphs = summary.model.graphs
+    if not graphs:
+        return units.MISSING
+    if len(graphs) > 2:
+        return f"{units.seconds(summary.time_s)} ({len(graphs)} graphs)"
+    return " + ".join(units.seconds(graph.wall_time_s or graph.time_s) for graph in graphs)
+
+
+def model_notes(summaries: Sequence[ModelSummary]) -> Iterator[str]:
+    """What to know of the models' rows: what was changed to measure them, then what their shares are of."""
+    for summary in summaries:
+        yield from (f"{summary.name}: {note}" for note in summary.model.model.notes)
+    for summary in summaries:
+        if any(graph.time_s > (graph.wall_time_s or graph.time_s) * STRETCHED for graph in summary.model.graphs):
+            longer = f"{units.seconds(summary.time_s)} under the profiler, more than its wall time"
+            yield f"{summary.name}: shares are of {longer}"
+        if summary.retunes is not None and (caution := caution_words(summary.retunes)):
+            yield f"{summary.name}: of the retuned kernels {caution}"
+        if summary.retunes is not None and summary.retunes.waiting:
+            waiting = plural(summary.retunes.waiting, "retuned kernel")
+            yield f"{summary.name}: nothing is won by {waiting}, in graphs that wait for their host"
+
+
+def retune_saving(summary: ModelSummary) -> str:
+    """What the retuned kernels would save, as a share of the model; a projection."""
+    if summary.retunes is None or not summary.time_s:
+        return units.MISSING
+    return units.percent(summary.retunes.saving_s / summary.time_s)
+
+
+def retune_words(summaries: Sequence[ModelSummary]) -> str:
+    """``60 kernels of 3 models retuned: 31 faster, which would save 2.30 ms (1.2%); 4 without a result``."""
+    retuned = [summary.retunes for summary in summaries if summary.retunes is not None]
+    if not retuned:
+        return ""
+    kernels, faster = sum(len(each.rows) for each in retuned), sum(each.faster for each in retuned)
+    saved, whole = sum(each.saving_s for each in retuned), sum(s.time_s for s in summaries if s.retunes is not None)
+    share = f" ({units.percent(saved / whole)} of these models)" if whole else ""
+    saves = f", which would save {units.seconds(saved)}{share}, a projection" if saved else ""
+    without = sum(each.without for each in retuned)
+    rest = f"; {without} without a result" if without else ""
+    return f"Retuned: {plural(kernels, 'kernel')} of {plural(len(retuned), 'model')}: {faster} faster{saves}{rest}."
+
+
+def best_retune(group: KernelGroup) -> str:
+    """``1.34x``; ``stays`` where no retune was surely faster, a dash where there was none."""
+    if group.speedup is None:
+        return units.MISSING
+    return speedup_words(group.speedup) if group.speedup > 1 else "stays"
+
+
+def problem_of(summary: ModelSummary) -> Failure | None:
+    """Why a model has no row, or not a whole one."""
+    return summary.model.problem or summary.model.model.failure
+
+
+def gain_share(summary: ModelSummary) -> str:
+    """What the generated kernels could win, as a share of the model."""
+    if summary.gain_limit_s is None or not summary.time_s:
+        return units.MISSING
+    return units.percent(summary.gain_limit_s / summary.time_s)

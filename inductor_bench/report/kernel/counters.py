@@ -1,0 +1,53 @@
+"""What the hardware counted in a kernel, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ... import units
+from ...records.tuning import HardwareCounters, MeasuredKernel
+
+MOST_STALLS = 3
+LEAST_STALL = 0.03
+WAITS = {
+    "barrier": "other warps at a barrier",
+    "branch_resolving": "branches",
+    "drain": "writes at the end",
+    "gmma": "other warps of a matrix product",
+    "imc_miss": "constants",
+    "lg_throttle": "the queue to global memory",
+    "long_scoreboard": "global memory",
+    "math_pipe_throttle": "arithmetic units",
+    "membar": "memory fences",
+    "mio_throttle": "the queue to shared memory",
+    "no_instruction": "instructions",
+    "short_scoreboard": "shared memory",
+    "tex_throttle": "the texture queue",
+    "wait": "fixed latencies",
+}
+"""What warps wait for, by NVIDIA's names of the stalls; others are said as they are."""
+
+
+def counter_words(kernel: MeasuredKernel) -> Iterator[str]:
+    """The parts of one line about a kernel that was counted."""
+    counters = kernel.counters
+    if counters is None:
+        return
+    if counters.dram_bytes is not None:
+        estimate = f" ({counters.dram_bytes / kernel.moved_bytes:.2f} of the estimate)" if kernel.moved_bytes else ""
+        yield f"{units.size(counters.dram_bytes)} DRAM{estimate}"
+    if counters.dram_share is not None:
+        yield f"{units.whole_percent(counters.dram_share)} of DRAM throughput"
+    if counters.occupancy is not None:
+        yield f"{units.whole_percent(counters.occupancy)} achieved occupancy"
+    stalls = ", ".join(_stalls(counters))
+    if stalls:
+        yield f"warps wait for {stalls}"
+    if counters.device_kernels > 1:
+        yield f"{counters.device_kernels} device kernels"
+
+
+def _stalls(counters: HardwareCounters) -> Iterator[str]:
+    for reason, share in list(counters.stalls.items())[:MOST_STALLS]:
+        if share >= LEAST_STALL:
+            yield f"{WAITS.get(reason, reason.replace('_', ' '))} {units.whole_percent(share)}"

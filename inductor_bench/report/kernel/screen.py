@@ -1,0 +1,172 @@
+"""Timed and retuned kernels as lines of styled words: the times, what they reach, what was tried, what to type next."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from ... import units
+from ...records.category import Category
+from ...records.run import Environment, Failure
+from ...records.tuning import MeasuredKernel, Timing
+from ..text import names
+from ..text.layout import Column, Line, Word, bullet, columns, header, row, wrapped
+from .counters import counter_words
+from .tuning import MOST_CANDIDATES, MOST_OF_MANY, config_words, summary_line, tuning_lines
+
+_ROOFS = {"memory": "DRAM", "cache": "cache", "compute": "FLOP/s"}
+
+
+def kernel_screen(
+    kernels: Sequence[MeasuredKernel],
+    failures: Sequence[Failure],
+    environment: Environment,
+    width: int,
+    saved: Sequence[Path] = (),
+    retune_s: float = 0.0,
+) -> Iterator[Line]:
+    """The whole screen.
+
+    Args:
+        kernels: those that were measured.
+        failures: why others were not.
+        environment: of the process that measured.
+        width: columns; 80 at least for a table that does not wrap.
+        saved: the files that winners were written to.
+        retune_s: what the retune of all of them took.
+    """
+    if kernels:
+        yield from _title(kernels, environment, width)
+        yield from kernel_table(kernels, width)
+    tuned = [(kernel, kernel.tuning) for kernel in kernels if kernel.tuning is not None]
+    for kernel, tuning in tuned:
+        among_many = len(tuned) > 1 and tuning.verdict
+        yield from tuning_lines(kernel, tuning, width, MOST_OF_MANY if among_many else MOST_CANDIDATES)
+    yield from failure_lines(failures, width)
+    yield from summary_line(kernels, retune_s)
+    for number, path in enumerate(saved):
+        yield [Word("Written   " if number == 0 else "          ", "title"), Word(str(path))]
+    yield from _next(kernels, saved)
+
+
+def failure_lines(failures: Sequence[Failure], width: int) -> Iterator[Line]:
+    """What went wrong with which file, and what to do about it."""
+    for failure in failures:
+        yield [Word(f"Failed  {names.clean(failure.subject)}", "bad")]
+        for line in columns(names.clean(failure.message), width - 8):
+            yield [Word(f"        {line}")]
+        if failure.hint:
+            for line in columns(f"Hint: {names.clean(failure.hint)}", width - 8):
+                yield [Word(f"        {line}", "dim")]
+    if failures:
+        yield []
+
+
+def _title(kernels: Sequence[MeasuredKernel], environment: Environment, width: int) -> Iterator[Line]:
+    left = f"{len(kernels)} kernel{'s' * (len(kernels) != 1)}"
+    devices = dict.fromkeys(kernel.device for kernel in kernels)
+    right = " · ".join([*devices, f"torch {environment.torch}"])
+    room = max(width - names.cells(left) - names.cells(right), 2)
+    yield [Word(left, "title"), Word(" " * room), Word(right, "dim")]
+    yield []
+
+
+def kernel_table(kernels: Sequence[MeasuredKernel], width: int) -> Iterator[Line]:
+    """A row for each kernel, what is known of it under it, and how to read the columns."""
+    titles = [
+        Column("kernel", min(34, max(20, width - 66)), False),
+        *(Column(title, size) for title, size in (("cold", 8), ("±", 5), ("warm", 8), ("±", 5), ("moved", 7))),
+        *(Column(title, size) for title, size in (("bandwidth", 9), ("of peak", 11))),
+    ]
+    yield header(titles, 1)
+    for kernel in kernels:
+        cells = [
+            names.middle(names.clean(kernel.name), titles[0].width),
+            *(units.seconds(kernel.cold.median_s), _spread(kernel.cold)),
+            *(units.seconds(kernel.warm.median_s), _spread(kernel.warm)),
+            *(units.size(kernel.moved_bytes), units.rate(kernel.bandwidth), of_peak(kernel)),
+        ]
+        yield [Word(row(titles, cells, 1))]
+        yield from wrapped(" · ".join(_facts(kernel)), width, "    ", "dim")
+        counted = " · ".join(counter_words(kernel))
+        if counted:
+            yield from wrapped(f"counted: {counted}", width, "    ", "dim")
+        for advice in kernel.advice:
+            yield from bullet(advice, width, "warn")
+    yield from wrapped(
+        "±: half the 95% interval of the median. Bandwidth: by the cold time. Of peak: DRAM and FLOP/s by the cold "
+        "time, cache by the warm time.",
+        width,
+        "",
+        "dim",
+    )
+    yield []
+
+
+def of_peak(kernel: MeasuredKernel) -> str:
+    """``45% DRAM``, ``latency``, or a dash where no roof is known."""
+    if kernel.bound == "latency":
+        return "latency"
+    if kernel.bound not in _ROOFS:
+        return units.MISSING
+    share = f"{units.whole_percent(kernel.peak_share)} " if kernel.peak_share is not None else ""
+    return share + _ROOFS[kernel.bound]
+
+
+def _spread(timing: Timing) -> str:
+    if not timing.median_s:
+        return units.MISSING
+    half = (timing.high_s - timing.low_s) / 2 / timing.median_s
+    return units.percent(half) if half < 1 else ">99%"
+
+
+def _facts(kernel: MeasuredKernel) -> Iterator[str]:
+    yield Category(kernel.category).title
+    if kernel.config:
+        yield config_words(kernel.config)
+    if kernel.flop_rate:
+        yield units.flop_rate(kernel.flop_rate)
+    if kernel.registers is not None:
+        spills = f", {kernel.spills} spills" if kernel.spills else ""
+        yield f"{kernel.registers} registers{spills}"
+    if kernel.shared_memory_bytes:
+        yield f"{units.size(kernel.shared_memory_bytes)} shared"
+    if kernel.occupancy is not None:
+        yield f"{units.whole_percent(kernel.occupancy)} occupancy"
+    if kernel.clock_mhz is not None:
+        yield f"{kernel.clock_mhz:,.0f} MHz"
+    if kernel.edited:
+        yield "edited since it was written"
+    if kernel.in_model_s:
+        yield f"{units.seconds(kernel.in_model_s)} in the model{' before that' if kernel.edited else ''}"
+    if kernel.with_zeros:
+        zeros = " and ".join(f"{units.seconds(timing.median_s)} {state}" for state, timing in kernel.with_zeros.items())
+        yield f"{zeros} with zeros for indices"
+    if kernel.checked is not None:
+        yield "outputs agree" if kernel.checked else "OUTPUTS DIFFER"
+
+
+def _next(kernels: Sequence[MeasuredKernel], saved: Sequence[Path]) -> Iterator[Line]:
+    """What to type next, on one line however long it is, so that it can be copied."""
+    won = [kernel for kernel in kernels if kernel.tuning is not None and kernel.tuning.verdict == "faster"]
+    if saved:
+        command, why = f"python {shlex.quote(str(saved[0]))} --check", "runs the winner by itself"
+    elif won and won[0].tuning is not None and any("idle" in note for note in won[0].tuning.notes):
+        command, why = _retune(won[0]), "the same again, on an idle machine"
+    elif won:
+        command, why = f"{_retune(won[0])} --save tuned.py", "writes the winner as a file to run and to diff"
+    elif kernels and all(kernel.tuning is None or not kernel.tuning.verdict for kernel in kernels):
+        slowest = max(kernels, key=lambda kernel: kernel.cold.median_s)
+        command, why = _retune(slowest), "tries other configurations, each checked and timed against this one"
+    else:
+        return
+    yield [Word("Next", "title"), Word(f"      {command}")]
+    yield [Word(f"          {why}", "dim")]
+
+
+def _retune(kernel: MeasuredKernel) -> str:
+    tuning = kernel.tuning
+    method = f" {tuning.method}" if tuning is not None and tuning.verdict and tuning.method != "max" else ""
+    state = f" --state {tuning.state}" if tuning is not None and tuning.state != "cold" else ""
+    return f"inductor-bench kernel {shlex.quote(kernel.file)} --autotune{method}{state}"

@@ -1,0 +1,187 @@
+"""CSV tables with SI base units in their headers and full names in their cells. Derived from the record alone."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+from ...records.retune import RetuneRow
+from ...records.run import Kernel, ModuleRecord, Run
+from ...store.files import own_folder, write_text
+from ..text.ranking import idle_name, module_time_s, rank
+
+_MODULES: Mapping[str, Callable[[ModuleRecord], object]] = {
+    "graph": lambda module: module.label,
+    "slug": lambda module: module.slug,
+    "role": lambda module: module.role,
+    "device": lambda module: module.device,
+    "method": lambda module: module.method,
+    "method_reason": lambda module: module.method_reason,
+    "dynamic": lambda module: module.dynamic,
+    "file": lambda module: module.file,
+    "wall_time_s": lambda module: module.wall_time_s,
+    "busy_time_s": lambda module: module.busy_time_s,
+    "busy_share": lambda module: module.busy_share,
+    "idle_time_s": lambda module: module.idle.time_s if module.idle else None,
+    "profiled_time_s": lambda module: module.profiled_time_s,
+    "graph_time_s": lambda module: module.graph_time_s,
+    "launches": lambda module: module.launches,
+    "peak_memory_bytes": lambda module: module.peak_memory_bytes,
+    "program_calls": lambda module: module.program_calls,
+    "iterations": lambda module: module.iterations,
+    "outlier_iterations": lambda module: module.outlier_iterations,
+    "threads": lambda module: module.threads,
+    "kernels": lambda module: len(module.kernels),
+    "trace": lambda module: module.trace,
+}
+_KERNELS: Mapping[str, Callable[[Kernel], object]] = {
+    "name": lambda kernel: kernel.name,
+    "kernel_id": lambda kernel: kernel.kernel_id,
+    "category": lambda kernel: kernel.category.value,
+    "calls": lambda kernel: kernel.calls,
+    "time_s": lambda kernel: kernel.time_s,
+    "share": lambda kernel: kernel.share,
+    "wall_share": lambda kernel: kernel.wall_share,
+    "moved_bytes": lambda kernel: kernel.moved_bytes,
+    "bandwidth_bytes_per_s": lambda kernel: kernel.bandwidth,
+    "flops": lambda kernel: kernel.flops,
+    "flop_rate_per_s": lambda kernel: kernel.flop_rate,
+    "dtype": lambda kernel: kernel.dtype,
+    "peak_share": lambda kernel: kernel.peak_share,
+    "bound": lambda kernel: kernel.bound,
+    "gain_limit_s": lambda kernel: kernel.gain_limit_s,
+    "unjudged": lambda kernel: kernel.unjudged,
+    "operator": lambda kernel: kernel.operator,
+    "aten_ops": lambda kernel: "; ".join(kernel.aten_ops),
+    "source_nodes": lambda kernel: "; ".join(kernel.source_nodes),
+    "source_lines": lambda kernel: "; ".join(
+        f"{line.file}:{line.line} {line.function}" for line in kernel.source_lines
+    ),
+    "registers": lambda kernel: kernel.registers,
+    "spills": lambda kernel: kernel.spills,
+    "shared_memory_bytes": lambda kernel: kernel.shared_memory_bytes,
+    "occupancy": lambda kernel: kernel.occupancy,
+    "grid": lambda kernel: _sizes(kernel.grid),
+    "block": lambda kernel: _sizes(kernel.block),
+    "config": lambda kernel: " ".join(f"{key}={value}" for key, value in kernel.config.items()),
+    "file": lambda kernel: kernel.file,
+    "line": lambda kernel: kernel.line,
+    "kernel_hash": lambda kernel: kernel.kernel_hash,
+}
+_LINE_END = "\r\n"
+_FORMULA = ("=", "@", "+", "-", "\t", "\r")
+_CATEGORIES = ("graph", "slug", "category", "time_s", "share", "wall_share", "calls", "kernels")
+_SHAPES = (
+    "graph",
+    "slug",
+    "name",
+    "kernel_id",
+    "operator",
+    "shapes",
+    "calls",
+    "operator_calls",
+    "time_s",
+    "flops",
+    "moved_bytes",
+)
+
+
+def write_tables(run: Run, folder: Path) -> list[Path]:
+    """Writes ``tables/{modules,categories,kernels,shapes}.csv`` and, where there are any, ``retunes.csv``.
+
+    Raises:
+        InductorBenchError: a file cannot be written (full disk, no permission, a link in the place of the folder).
+    """
+    tables = {
+        "modules": table_text(tuple(_MODULES), ([get(module) for get in _MODULES.values()] for module in run.modules)),
+        "categories": table_text(_CATEGORIES, _category_rows(run)),
+        "kernels": csv_text(run),
+        "shapes": table_text(_SHAPES, _shape_rows(run)),
+    }
+    if run.retunes:
+        tables["retunes"] = table_text(RetuneRow._fields, _retune_rows(run))
+    paths = []
+    for name, text in tables.items():
+        path = own_folder(folder / "tables") / f"{name}.csv"
+        write_text(path, text)
+        paths.append(path)
+    return paths
+
+
+def csv_text(run: Run, sort: str = "time") -> str:
+    """The kernels of all graphs as CSV, one row each, what is not known left empty.
+
+    Raises:
+        UsageError: an unknown ``sort``.
+    """
+    rows = (
+        (entry.module.label, entry.module.slug, *(get(entry.kernel) for get in _KERNELS.values()))
+        for entry in rank(run, sort)
+    )
+    return table_text(("graph", "slug", *_KERNELS), rows)
+
+
+def table_text(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """A table as CSV, in which a spreadsheet reads no text as a formula: such text begins with an apostrophe."""
+    lines = _Lines()
+    writer = csv.writer(lines, lineterminator=_LINE_END)
+    writer.writerow(map(_inert, header))
+    writer.writerows(map(_inert, row) for row in rows)
+    return "".join(lines)
+
+
+class _Lines(list[str]):
+    """Rows that end in a line feed although the writer ends them otherwise: it quotes only what ends its own rows."""
+
+    def write(self, row: str) -> None:
+        self.append(row.removesuffix(_LINE_END) + "\n")
+
+
+def _inert(cell: object) -> object:
+    return f"'{cell}" if isinstance(cell, str) and cell.startswith(_FORMULA) else cell
+
+
+def _category_rows(run: Run) -> Iterator[Sequence[object]]:
+    """Categories, and the wall time outside kernels as a row of its own, so that the rows sum to the wall time."""
+    for module in run.modules:
+        place = (module.label, module.slug)
+        for total in module.categories:
+            yield (
+                *place,
+                total.name.value,
+                total.time_s,
+                total.share,
+                total.wall_share,
+                total.calls,
+                total.kernels,
+            )
+        if module.idle is not None and module.wall_time_s:
+            idle = module.idle.time_s
+            yield (*place, idle_name(module), idle, None, idle / module_time_s(module), None, None)
+
+
+def _shape_rows(run: Run) -> Iterator[Sequence[object]]:
+    for entry in rank(run):
+        kernel = entry.kernel
+        place = (entry.module.label, entry.module.slug, kernel.name, kernel.kernel_id, kernel.operator)
+        for group in kernel.shapes:
+            yield (
+                *place,
+                group.shapes,
+                group.calls,
+                group.operator_calls,
+                group.time_s,
+                group.flops,
+                group.moved_bytes,
+            )
+
+
+def _retune_rows(run: Run) -> Iterator[Sequence[object]]:
+    for retune in run.retunes:
+        row = retune.row
+        yield row._replace(category=row.category.value, graphs="; ".join(row.graphs))  # type: ignore[arg-type]
+
+
+def _sizes(numbers: tuple[int, ...]) -> str:
+    return "x".join(str(number) for number in numbers)

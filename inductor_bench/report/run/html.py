@@ -1,0 +1,252 @@
+"""The whole run as one self-contained HTML page. The only file that imports jinja2; every value is escaped."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import jinja2
+
+from ... import units
+from ...analysis.findings.rules import Finding, findings, headline
+from ...analysis.retunes import retunes_of
+from ...analysis.times import calls_differ
+from ...records.run import Kernel, ModuleRecord, Peaks, Run, ShapeGroup
+from ..text import names, palette
+from ..text.ranking import Entry, idle_name, module_time_s, rank, wall_known, whole_time_s
+from ..text.wording import bar_parts, failure_text, heading, kernel_caption, machine, of_peak, sentence, whole_words
+from .retunes import PROJECTION, TITLES, caution_words, retune_cells, saving_words
+
+_PLOT_TITLES = {
+    "categories": "Time of each graph by category",
+    "bandwidth": "Achieved against peak bandwidth of the kernels that take most time",
+    "headroom": "Each kernel's share of the time against its share of the peak that bounds it",
+}
+NAME_WIDTH = 64
+MOST_SHAPES = 40
+
+
+def render_html(run: Run, plots: Mapping[str, bytes]) -> str:
+    """The page, with the plots (PNG files by name) inside it. It loads nothing from anywhere."""
+    loader = jinja2.FileSystemLoader(Path(__file__).parent / "templates")
+    environment = jinja2.Environment(
+        loader=loader, autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    environment.filters["clean"] = names.clean
+    return environment.get_template("report.html.j2").render(_view(run, plots))
+
+
+def _view(run: Run, plots: Mapping[str, bytes]) -> dict[str, Any]:
+    entries = rank(run)
+    shorts = names.unique((entry.kernel.name for entry in entries), NAME_WIDTH)
+    files = names.file_names(run)
+    lead = headline(run)
+    found = [_finding(finding, entries, run) for finding in findings(run) if finding != lead]
+    return {
+        "run": run,
+        "heading": heading(run),
+        "machine": machine(run),
+        "lead": sentence(lead.text, run) if lead is not None else "",
+        "where": "where the wall time goes" if wall_known(run) else "where the device time goes",
+        "modules": [_module(module) for module in run.modules],
+        "whole": whole_words(run),
+        "findings": [finding for finding in found if finding["level"] != "note"],
+        "notes": [finding for finding in found if finding["level"] == "note"],
+        "failures": [(failure_text(failure), failure.hint, _lines(failure.log_tail)) for failure in run.failures],
+        "plots": [
+            (_PLOT_TITLES.get(name, name), base64.b64encode(data).decode("ascii")) for name, data in plots.items()
+        ],
+        "kernels": [_kernel(entry, shorts[entry.kernel.name], files) for entry in entries],
+        "caption": kernel_caption(run, entries),
+        "retunes": _retunes(run),
+        "graphs_known": any(module.graph_time_s for module in run.modules),
+        "runs_known": calls_differ(run),
+        "several": len(run.modules) > 1,
+        "facts": _facts(run),
+    }
+
+
+def _retunes(run: Run) -> dict[str, Any] | None:
+    summary = retunes_of(run)
+    if summary is None:
+        return None
+    return {
+        "title": saving_words(summary, whole_time_s(run)),
+        "captions": [line for line in (PROJECTION, caution_words(summary)) if line],
+        "columns": TITLES,
+        "rows": [(names.short(found.name, NAME_WIDTH), retune_cells(found), found.problem) for found in summary.rows],
+    }
+
+
+def _finding(finding: Finding, entries: Sequence[Entry], run: Run) -> dict[str, Any]:
+    numbers = {(entry.module.slug, entry.kernel.name): entry.number for entry in entries}
+    shown = [f"{numbers.get(place, '')} {names.short(place.name, NAME_WIDTH)}".strip() for place in finding.kernels[:6]]
+    return {
+        "text": sentence(finding.text, run),
+        "level": finding.level,
+        "kernels": shown,
+        "more": len(finding.kernels) - len(shown),
+    }
+
+
+def _module(module: ModuleRecord) -> dict[str, Any]:
+    whole = module_time_s(module)
+    parts = [
+        {
+            "title": total.name.title,
+            "time": units.seconds(total.time_s),
+            "share": units.percent(total.share),
+            "of_wall": units.percent(total.wall_share),
+            "calls": units.count(total.calls),
+            "kernels": units.count(total.kernels),
+            "width": f"{100 * min(1.0, total.time_s / whole):.3f}" if whole else "0",
+            "colour": palette.COLOURS[total.name],
+        }
+        for total in module.categories
+    ]
+    if module.idle is not None and module.wall_time_s:
+        share = module.idle.time_s / whole
+        parts.append(
+            {
+                "title": idle_name(module),
+                "time": units.seconds(module.idle.time_s),
+                "share": units.MISSING,
+                "of_wall": units.percent(share),
+                "calls": "",
+                "kernels": "",
+                "width": f"{100 * min(1.0, max(0.0, share)):.3f}",
+                "colour": "var(--idle)",
+            }
+        )
+    how = {"-p": "own harness, fresh process", "live": "live, in the program", "trace": "a trace recorded elsewhere"}
+    return {
+        "label": module.label,
+        "runs": units.count(module.program_calls),
+        "said": ", ".join(
+            f"{title} {units.whole_percent(part)}" for title, part, _ in bar_parts(module) if part >= 0.005
+        ),
+        "wall": units.seconds(module.wall_time_s),
+        "graph": units.seconds(module.graph_time_s),
+        "busy": units.percent(module.busy_share),
+        "launches": units.count(module.launches),
+        "memory": units.size(module.peak_memory_bytes),
+        "samples": len(module.wall_samples_s),
+        "method": how.get(module.method, module.method),
+        "reason": module.method_reason,
+        "files": [path for path in (module.file, module.trace, module.log) if path],
+        "parts": parts,
+    }
+
+
+def _kernel(entry: Entry, short: str, files: Mapping[str, str]) -> dict[str, Any]:
+    kernel = entry.kernel
+    return {
+        "number": entry.number,
+        "short": short,
+        "colour": palette.COLOURS[kernel.category],
+        "graph": entry.module.label,
+        "category": kernel.category.title,
+        "cells": [
+            (units.count(kernel.calls), kernel.calls),
+            (units.seconds(kernel.time_s), kernel.time_s),
+            (units.percent(entry.share), entry.share),
+            (units.rate(kernel.bandwidth), kernel.bandwidth),
+            (units.flop_rate(kernel.flop_rate), kernel.flop_rate),
+            (of_peak(entry), kernel.peak_share),
+            (units.seconds(kernel.gain_limit_s), kernel.gain_limit_s),
+        ],
+        "source": names.source(kernel, files),
+        "operation": names.operation(kernel),
+        "details": [(title, _lines(text)) for title, text in _details(kernel) if text],
+    }
+
+
+def _details(kernel: Kernel) -> list[tuple[str, str]]:
+    place = f"{kernel.file}:{kernel.line}" if kernel.file and kernel.line else kernel.file or ""
+    shapes = [_shape(group) for group in kernel.shapes[:MOST_SHAPES]]
+    more = len(kernel.shapes) - len(shapes)
+    return [
+        ("name", kernel.name),
+        ("kernel id", kernel.kernel_id),
+        ("file", place),
+        ("config", ", ".join(f"{key}={value}" for key, value in kernel.config.items())),
+        ("launch", _launch(kernel)),
+        ("bytes", f"{units.size(kernel.moved_bytes)} per iteration" if kernel.moved_bytes else ""),
+        (
+            "operations",
+            f"{units.flops(kernel.flops)} per iteration, {kernel.dtype or 'unknown dtype'}" if kernel.flops else "",
+        ),
+        (
+            "source lines",
+            "\n".join(f"{line.file}:{line.line} {line.function}: {line.code}" for line in kernel.source_lines),
+        ),
+        ("no roof", kernel.unjudged),
+        ("operators", ", ".join(kernel.aten_ops) or kernel.operator or ""),
+        ("graph nodes", ", ".join(kernel.source_nodes)),
+        ("shapes", "\n".join(shapes) + (f"\nand {more} more" if more else "")),
+    ]
+
+
+def _shape(group: ShapeGroup) -> str:
+    launches = f"{units.count(group.calls)} launch{'es' * (group.calls != 1)}, {units.seconds(group.time_s)}"
+    return f"[{group.shapes}] {launches}" + (f", {units.flops(group.flops)}" if group.flops else "")
+
+
+def _lines(text: str) -> str:
+    return "\n".join(names.clean(line) for line in text.splitlines())
+
+
+def _launch(kernel: Kernel) -> str:
+    parts = []
+    if kernel.grid:
+        parts.append(f"grid {'x'.join(map(str, kernel.grid))}")
+    if kernel.block:
+        parts.append(f"block {'x'.join(map(str, kernel.block))}")
+    if kernel.registers is not None:
+        parts.append(f"{kernel.registers} registers")
+    if kernel.spills is not None:
+        parts.append(f"{kernel.spills} spilled")
+    if kernel.shared_memory_bytes is not None:
+        parts.append(f"{units.size(kernel.shared_memory_bytes)} shared memory")
+    if kernel.occupancy is not None:
+        parts.append(f"occupancy {units.whole_percent(kernel.occupancy)}")
+    return ", ".join(parts)
+
+
+def _facts(run: Run) -> list[tuple[str, str]]:
+    """What was run where, for the foot of the page."""
+    environment, peaks = run.environment, run.peaks
+    facts = [
+        ("command", run.command),
+        ("target", run.target),
+        ("recorded", f"{run.created}, inductor-bench {run.tool_version}, run {run.run_id}"),
+    ]
+    versions = [
+        ("Python", environment.python),
+        ("torch", environment.torch),
+        ("triton", environment.triton),
+        ("CUDA", environment.cuda),
+    ]
+    facts.append(("versions", ", ".join(f"{name} {value}" for name, value in versions if value)))
+    facts.append(
+        (
+            "machine",
+            ", ".join(part for part in (environment.platform, environment.cpu, environment.accelerator) if part),
+        )
+    )
+    if peaks is not None:
+        facts.append(("measured peaks", _peaks(peaks)))
+    facts.append(("variables", ", ".join(f"{name}={value}" for name, value in environment.variables.items())))
+    return [(name, value) for name, value in facts if value]
+
+
+def _peaks(peaks: Peaks) -> str:
+    parts = [f"memory {units.rate(peaks.memory_bandwidth)}"]
+    if peaks.cache_bandwidth is not None:
+        parts.append(f"cache {units.rate(peaks.cache_bandwidth)} ({units.size(peaks.cache_bytes)})")
+    parts += [f"{dtype} matrix multiply {units.flop_rate(rate)}" for dtype, rate in peaks.matmul_flops.items()]
+    if peaks.launch_floor_s is not None:
+        parts.append(f"empty kernel {units.seconds(peaks.launch_floor_s)}")
+    return ", ".join(parts) + (f"; measured {peaks.measured_at}" if peaks.measured_at else "")

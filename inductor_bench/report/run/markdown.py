@@ -1,0 +1,169 @@
+"""The summary as Markdown, for an issue or a pull request. Derived from the record alone."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+
+from ... import units
+from ...analysis.findings.kernel_rules import LIBRARY
+from ...analysis.findings.rules import Finding, findings, headline
+from ...analysis.retunes import retunes_of
+from ...records.run import ModuleRecord, Run
+from ..text import names
+from ..text.ranking import Entry, idle_name, module_time_s, rank, wall_known, whole_time_s
+from ..text.wording import (
+    bar_parts,
+    failure_text,
+    heading,
+    kernel_caption,
+    machine,
+    of_peak,
+    rows_of,
+    sentence,
+    whole_words,
+)
+from .retunes import PROJECTION, TITLES, caution_words, retune_cells, saving_words
+
+_SPECIAL = re.compile(r"([\\`*_\[\]{}<>#|~$!&@])")
+NAME_WIDTH = 70
+
+
+def markdown(run: Run, sort: str = "time", top: int = 10) -> str:
+    """The whole summary: graphs, categories, the top kernels, failures, findings.
+
+    Raises:
+        UsageError: an unknown ``sort``.
+    """
+    entries = rank(run, sort)[:top]
+    lead = headline(run)
+    blocks = [[f"# {escaped(heading(run))}", "", escaped(machine(run))]]
+    if run.failures:
+        blocks.append(["## Failed", "", *_failures(run)])
+    if lead is not None:
+        blocks.append([f"**{escaped(sentence(lead.text, run))}**"])
+    if run.modules:
+        blocks.append(list(_graphs(run)))
+        blocks += [list(_categories(module)) for module in run.modules if module.categories]
+        blocks.append(list(_kernels(run, entries, sort)))
+    blocks.append(list(_retunes(run)))
+    found = [finding for finding in findings(run) if finding != lead]
+    if found:
+        shares = f"Shares are of {escaped(whole_words(run))}."
+        blocks.append(["## Findings", "", shares, "", *(_finding(finding, entries, run) for finding in found)])
+    return "\n\n".join("\n".join(block) for block in blocks if block) + "\n"
+
+
+def _failures(run: Run) -> Iterator[str]:
+    for failure in run.failures:
+        hint = f" {escaped(sentence(failure.hint, run))}" if failure.hint else ""
+        yield f"- {escaped(sentence(failure_text(failure), run))}{hint}"
+
+
+def _finding(finding: Finding, entries: Sequence[Entry], run: Run) -> str:
+    rows = rows_of(finding, entries)
+    return f"- {escaped(sentence(finding.text + (f' ({rows})' if rows else ''), run))}"
+
+
+def _graphs(run: Run) -> Iterator[str]:
+    where = "where the wall time goes" if wall_known(run) else "where the device time goes"
+    yield from table(
+        ("graph", "wall", "busy", "launches", "peak memory", where, "profiled"),
+        "lrrrrll",
+        (
+            (
+                module.label,
+                units.seconds(module.wall_time_s),
+                units.percent(module.busy_share),
+                units.count(module.launches),
+                units.size(module.peak_memory_bytes),
+                ", ".join(
+                    f"{title} {units.whole_percent(share)}" for title, share, _ in bar_parts(module) if share >= 0.005
+                ),
+                module.method + (f": {module.method_reason}" if module.method_reason else ""),
+            )
+            for module in run.modules
+        ),
+    )
+
+
+def _categories(module: ModuleRecord) -> Iterator[str]:
+    yield f"## {escaped(module.label)}"
+    yield ""
+    rows: list[tuple[str, ...]] = [
+        (
+            total.name.title,
+            units.seconds(total.time_s),
+            units.percent(total.share),
+            units.percent(total.wall_share),
+            units.count(total.calls),
+            units.count(total.kernels),
+        )
+        for total in module.categories
+    ]
+    if module.idle is not None and module.wall_time_s:
+        share = units.percent(module.idle.time_s / module_time_s(module))
+        rows.append((idle_name(module), units.seconds(module.idle.time_s), units.MISSING, share, "", ""))
+    yield from table(("category", "time", "of kernel time", "of wall", "calls", "kernels"), "lrrrrr", rows)
+
+
+def _kernels(run: Run, entries: Sequence[Entry], sort: str) -> Iterator[str]:
+    if not entries:
+        return
+    yield f"## The top {len(entries)} kernels by {sort}"
+    yield ""
+    yield "  \n".join(escaped(line) for line in kernel_caption(run, entries))
+    yield ""
+    shorts = names.unique((entry.kernel.name for entry in entries), NAME_WIDTH)
+    files = names.file_names(run)
+    yield from table(
+        ("", "kernel", "graph", "calls", "time", "share", "of peak", "gain limit", "source", "operation"),
+        "rllrrrrrll",
+        (
+            (
+                str(entry.number),
+                shorts[entry.kernel.name],
+                entry.module.label,
+                units.count(entry.kernel.calls),
+                units.seconds(entry.kernel.time_s),
+                units.percent(entry.share),
+                of_peak(entry),
+                units.seconds(entry.kernel.gain_limit_s),
+                names.place(entry.kernel, files)
+                if entry.kernel.category in LIBRARY
+                else names.source(entry.kernel, files),
+                names.end(names.operation(entry.kernel), NAME_WIDTH),
+            )
+            for entry in entries
+        ),
+    )
+
+
+def _retunes(run: Run) -> Iterator[str]:
+    summary = retunes_of(run)
+    if summary is None:
+        return
+    yield f"## {escaped(saving_words(summary, whole_time_s(run)))}"
+    yield ""
+    yield "  \n".join(f"{escaped(line)}." for line in (PROJECTION, caution_words(summary)) if line)
+    yield ""
+    shorts = names.unique((found.name for found in summary.rows), NAME_WIDTH)
+    rows = ((shorts[found.name], *retune_cells(found), found.problem) for found in summary.rows)
+    yield from table((*TITLES, "why not"), "lrrrrrrl", rows)
+
+
+def table(header: Sequence[str], alignment: str, rows: Iterable[Sequence[str]]) -> Iterator[str]:
+    """The lines of a table; ``alignment`` has an l or r for each column."""
+    yield _line(header)
+    yield _line(["---:" if side == "r" else ":---" for side in alignment], escape=False)
+    for row in rows:
+        yield _line(row)
+
+
+def _line(cells: Iterable[str], *, escape: bool = True) -> str:
+    return "| " + " | ".join(escaped(cell) if escape else cell for cell in cells) + " |"
+
+
+def escaped(text: str) -> str:
+    """One line in which nothing is read as Markdown or HTML."""
+    return _SPECIAL.sub(r"\\\1", names.clean(text))

@@ -1,0 +1,182 @@
+"""Pieces of the plots: names, columns and curves on axes that are given. Imports no drawing library itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+from ... import units
+from ...analysis.findings.kernel_rules import LIBRARY
+from ..text import names, palette
+from ..text.ranking import Entry
+from ..text.wording import of_peak
+from .geometry import Box, Point, Segment, around, beside, best_place, neighbours, spread
+
+Axes = Any
+"""matplotlib's; only ``plots`` may import it."""
+
+MOST_GENERATED, MOST_LIBRARY = 6, 4  # kernels that the headroom plot names
+LEAST_SHARE = 0.004  # of a bar: narrower segments are drawn but not named
+
+
+def name_segments(axes: Axes, row: int, bar: list[Segment]) -> None:
+    """Names each segment inside where that fits, else below with a thin line; the smallest are not named."""
+    outside = []
+    for segment in bar:
+        if segment.share < LEAST_SHARE:
+            continue
+        room = axes.transData.transform((segment.share, 0))[0] - axes.transData.transform((0, 0))[0]
+        percent = units.percent(segment.share)
+        for second in (f"{percent} · {units.seconds(segment.time_s)}", percent):
+            inside = axes.text(
+                segment.start + segment.share / 2,
+                row,
+                f"{segment.title}\n{second}",
+                ha="center",
+                va="center",
+                fontsize=8.5,
+                color=palette.ink_on(segment.colour),
+            )
+            if inside.get_window_extent().width <= room - 8:
+                break
+            inside.remove()
+        else:
+            outside.append(segment)
+    _label_below(axes, row, outside)
+
+
+def _label_below(axes: Axes, row: int, outside: list[Segment]) -> None:
+    low, high = (float(axes.transAxes.transform((x, 0))[0]) for x in (0, 1))
+    low, high, gap = low - 20, high + 20, 14.0
+    texts = {
+        segment: axes.text(
+            0, row + 0.47, f"{segment.title} {units.percent(segment.share)}", fontsize=8.5, ha="center", va="center"
+        )
+        for segment in outside
+    }
+    width = {segment: float(text.get_window_extent().width) for segment, text in texts.items()}
+    while outside and sum(width[segment] + gap for segment in outside) > high - low:
+        smallest = min(outside, key=lambda segment: segment.share)
+        outside.remove(smallest)
+        texts[smallest].remove()
+    centres = [segment.start + segment.share / 2 for segment in outside]
+    pixels = [float(axes.transData.transform((centre, 0))[0]) for centre in centres]
+    for segment, centre, pixel in zip(
+        outside, centres, spread(pixels, [width[segment] for segment in outside], low, high, gap), strict=True
+    ):
+        middle = float(axes.transData.inverted().transform((pixel, 0))[0])
+        texts[segment].set_x(middle)
+        axes.plot([centre, middle], [row + 0.29, row + 0.38], color=palette.MUTED, linewidth=0.7, clip_on=False)
+
+
+def figure_columns(axes: Axes, entries: list[Entry], *, several: bool) -> None:
+    """Columns of figures at the right of the bars; their right edges are in inches from the axes."""
+    columns = [
+        (0.78, "achieved", [units.rate(e.kernel.bandwidth) for e in entries]),
+        (1.72, "of peak", [of_peak(e) for e in entries]),
+        (2.2, "time", [units.percent(e.share) for e in entries]),
+    ]
+    if several:
+        columns.append((3.02, "graph", [names.middle(names.clean(e.module.label), 12) for e in entries]))
+    width = axes.get_position().width * axes.get_figure().get_figwidth()
+    style: dict[str, Any] = {"transform": axes.get_yaxis_transform(), "fontsize": 8.5, "ha": "right"}
+    for inches, header, cells in columns:
+        x = 1 + inches / width
+        axes.text(x, -0.72, header, color=palette.MUTED, va="bottom", **style)
+        for row, cell in enumerate(cells):
+            axes.text(x, row, cell, va="center", **style)
+
+
+def mark_point(axes: Axes, entry: Entry) -> Box:
+    """Draws a kernel, the larger the more it could win, and returns where."""
+    kernel, library = entry.kernel, entry.kernel.category in LIBRARY
+    gain = (kernel.gain_limit_s or 0.0) / kernel.time_s * (entry.share or 0.0)
+    colour, size = palette.COLOURS[kernel.category], 18 + 3200 * min(gain, 0.1)
+    point = (entry.share or 0.0, kernel.peak_share or 0.0)
+    axes.scatter(
+        *point,
+        s=size,
+        marker={"memory": "o", "compute": "s"}.get(kernel.bound, "D"),
+        facecolors="none" if library else colour,
+        edgecolors=colour if library else "white",
+        linewidths=1.3 if library else 0.7,
+        zorder=3,
+    )
+    x, y = axes.transData.transform(point)
+    half = (size**0.5 / 2 + 1) * axes.get_figure().dpi / 72  # in points, with its edge
+    return Box(x - half, y - half, x + half, y + half)
+
+
+def _place(
+    axes: Axes, words: str, places: Callable[[float, float], Sequence[Box]], taken: Sequence[Box], **style: Any
+) -> Box:
+    """Writes words at the best of the places that there are for their width and height, and returns it.
+
+    Neither what is taken nor the line of the peak is written on, where that can be.
+    """
+    text = axes.annotate(words, (0, 0), xycoords="figure pixels", ha="left", va="bottom", zorder=4, **style)
+    extent, room = text.get_window_extent(), Box(*axes.get_window_extent().extents)
+    _, peak = axes.transData.transform((axes.get_xlim()[0], 1.0))
+    line = room._replace(bottom=peak - 1, top=peak + 1)
+    place = best_place(places(extent.width, extent.height), room, [*taken, line])
+    text.set_position((place.left, place.bottom))
+    return place
+
+
+def gain_lines(axes: Axes, taken: Sequence[Box]) -> None:
+    """Curves on which all kernels have the same gain limit, as a share of the whole time; they are named beside them,
+    where nothing is taken."""
+    taken = list(taken)
+    low, high = axes.get_xlim()
+    for gain in (0.0001, 0.001, 0.01, 0.1):
+        xs = [low * (high / low) ** (step / 200) for step in range(201)]
+        points = [(x, 1 - gain / x) for x in xs if 1 - gain / x >= axes.get_ylim()[0]]
+        if len(points) < 8 or points[0][1] > 0.93:
+            continue
+        axes.plot(*zip(*points, strict=True), color="#b6c2d1", linewidth=0.9, linestyle=(0, (4, 3)), zorder=1)
+        curve = axes.transData.transform([point for point in points if point[1] <= 0.93])
+        words = f"gain {gain * 100:g}%"
+        taken.append(_place(axes, words, partial(beside, curve), taken, fontsize=8, color=palette.MUTED))
+
+
+def name_points(axes: Axes, entries: list[Entry], marks: Sequence[Box]) -> list[Box]:
+    """Lists the kernels with the largest gain limits at the right, and numbers them as the kernel table does.
+
+    Args:
+        axes: of the plot.
+        entries: its kernels.
+        marks: where each is drawn.
+
+    Returns:
+        Where the numbers are.
+    """
+    by_gain = sorted((e for e in entries if e.kernel.gain_limit_s), key=lambda e: -(e.kernel.gain_limit_s or 0.0))
+    generated = [entry for entry in by_gain if entry.kernel.category not in LIBRARY][:MOST_GENERATED]
+    library = [entry for entry in by_gain if entry.kernel.category in LIBRARY][:MOST_LIBRARY]
+    shorts = names.unique((entry.kernel.name for entry in (*generated, *library)), 33)
+    style: dict[str, Any] = {"transform": axes.transAxes, "va": "top"}
+    top = 1.0
+    for title, group in (("Generated: most to win", generated), ("Library: an upper bound", library)):
+        if not group:
+            continue
+        axes.text(1.03, top, title, fontsize=9, color=palette.MUTED, **style)
+        top -= 0.055
+        for entry in group:
+            kernel = entry.kernel
+            gain = f"{units.seconds(kernel.gain_limit_s)} of {units.seconds(kernel.time_s)} · {of_peak(entry)}"
+            axes.text(1.03, top, str(entry.number), fontsize=8.5, fontweight="bold", **style)
+            axes.text(1.085, top, shorts[kernel.name], fontsize=8, **style)
+            axes.text(1.085, top - 0.038, gain, fontsize=8, color=palette.MUTED, **style)
+            top -= 0.091
+        top -= 0.02
+    mark_of = {entry.number: mark for entry, mark in zip(entries, marks, strict=True)}
+    centres = {number: ((box.left + box.right) / 2, (box.bottom + box.top) / 2) for number, box in mark_of.items()}
+    points = [Point(*centres[entry.number], entry.number) for entry in (*generated, *library)]
+    labels: list[Box] = []
+    for near in neighbours(points, 34, 26):
+        numbers = sorted(point.number for point in near)
+        places = partial(around, [mark_of[number] for number in numbers])
+        words = ", ".join(map(str, numbers))
+        labels.append(_place(axes, words, places, [*marks, *labels], fontsize=8.5, fontweight="bold"))
+    return labels

@@ -1,0 +1,255 @@
+"""The pictures of a run. The only file that imports matplotlib; it draws without a display and without global state."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import textwrap
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import matplotlib
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from PIL import Image  # what matplotlib itself writes PNG files with
+
+from ... import units
+from ...analysis.findings.kernel_rules import LIBRARY
+from ...records.run import Run
+from ..text import names, palette
+from ..text.ranking import Entry, main_modules, rank, wall_known
+from ..text.wording import folded, heading, machine, whole_words
+from .geometry import segments
+from .plot_parts import figure_columns, gain_lines, mark_point, name_points, name_segments
+
+PLOTS = ("categories", "bandwidth", "headroom")
+DPI = 160
+WIDTH = 9.0  # inches
+MOST_GRAPHS = 10
+MOST_KERNELS = 16
+NOTE_WIDTH = 138  # characters below a plot
+STYLE: Any = {
+    "font.family": "DejaVu Sans",
+    "font.size": 9.5,
+    "text.parse_math": False,  # a kernel's name may hold dollars
+    "text.color": palette.INK,
+    "axes.labelcolor": palette.INK,
+    "axes.edgecolor": palette.MUTED,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "xtick.color": palette.MUTED,
+    "ytick.color": palette.INK,
+    "axes.axisbelow": True,
+    "hatch.linewidth": 1.6,
+}
+
+
+@contextlib.contextmanager
+def drawing() -> Iterator[None]:
+    """The style of all plots, for the block."""
+    with matplotlib.rc_context(STYLE), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph .* missing from", category=UserWarning)
+        yield
+
+
+def draw_plots(run: Run) -> dict[str, bytes]:
+    """The plots as PNG files in memory, by name; empty where there is nothing to draw.
+
+    ``categories``: the time of each graph by category. ``bandwidth``: the top kernels, achieved against peak.
+    ``headroom``: each kernel's share of the time against its share of the peak.
+    """
+    drawings: tuple[Callable[[Run], Figure | None], ...] = (_draw_categories, _draw_bandwidth, _draw_headroom)
+    pictures = {}
+    with drawing():
+        for name, draw in zip(PLOTS, drawings, strict=True):
+            figure = draw(run)
+            if figure is not None:
+                pictures[name] = png(figure)
+    return pictures
+
+
+def png(figure: Figure) -> bytes:
+    """The picture with a palette of 256 colours, which halves its size and which nobody sees."""
+    canvas: Any = FigureCanvasAgg(figure)
+    small = io.BytesIO()
+    canvas.draw()
+    picture = Image.frombuffer("RGBA", canvas.get_width_height(), canvas.buffer_rgba()).convert("RGB")
+    few = picture.quantize(256, Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE)
+    few.save(small, format="png", optimize=True, dpi=(DPI, DPI))
+    return small.getvalue()
+
+
+def _figure(
+    run: Run, height: float, title: str, left: float, right: float, bottom: float, top: float = 0.85
+) -> tuple[Figure, Axes]:
+    return new_figure(f"{heading(run)}   ({machine(run)})", height, title, left, right, bottom, top)
+
+
+def new_figure(
+    about: str, height: float, title: str, left: float, right: float, bottom: float, top: float = 0.85
+) -> tuple[Figure, Axes]:
+    """A figure with one pair of axes; the margins are in inches, so that they fit whatever the height."""
+    figure = Figure(figsize=(WIDTH, height), dpi=DPI)
+    FigureCanvasAgg(figure)
+    axes = figure.add_axes((left / WIDTH, bottom / height, 1 - (left + right) / WIDTH, 1 - (bottom + top) / height))
+    figure.text(0.02, 1 - 0.18 / height, title, fontsize=12, fontweight="bold", va="top")
+    below = names.end(names.clean(about), 118)
+    figure.text(0.02, 1 - 0.46 / height, below, fontsize=9, color=palette.MUTED, va="top")
+    return figure, axes
+
+
+def _legend(figure: Figure, entries: Sequence[Entry]) -> None:
+    categories = list(dict.fromkeys(entry.kernel.category for entry in entries))
+    handles = [
+        Line2D([], [], marker="s", linestyle="", markersize=7, color=palette.COLOURS[c], label=c.title)
+        for c in categories
+    ]
+    figure.legend(
+        handles=handles,
+        loc="upper left",
+        bbox_to_anchor=(0.012, 1 - 0.62 / figure.get_figheight()),
+        ncols=5,
+        frameon=False,
+        fontsize=8.5,
+        handletextpad=0.4,
+        columnspacing=1.2,
+    )
+
+
+# --- time by category ------------------------------------------------------------------------------------------------
+
+
+def _draw_categories(run: Run) -> Figure | None:
+    modules = [module for module in main_modules(run, MOST_GRAPHS) if module.categories]
+    if not modules:
+        return None
+    what = "wall time" if wall_known(run) else "device time"
+    rest = folded(run, modules)
+    title = f"Where the {what} of each graph goes"
+    figure, axes = _figure(
+        run, 1.05 + 0.92 * len(modules) + 0.2 * bool(rest), title, 1.75, 0.35, 0.42 + 0.2 * bool(rest), 0.62
+    )
+    bars = [segments(module) for module in modules]
+    for row, bar in enumerate(bars):
+        for segment in bar:
+            hatch = "///" if segment.colour == palette.IDLE else None
+            axes.barh(
+                row,
+                segment.share,
+                left=segment.start,
+                height=0.56,
+                color=segment.colour,
+                edgecolor="white",
+                linewidth=0.8,
+                hatch=hatch,
+            )
+    labels = [
+        f"{names.middle(names.clean(m.label), 22)}\n{units.seconds(m.wall_time_s or m.busy_time_s)}" for m in modules
+    ]
+    axes.set_yticks(range(len(modules)), labels)
+    axes.tick_params(axis="y", length=0)
+    axes.set_ylim(len(modules) - 0.35, -0.5)
+    axes.set_xlim(0, max(1.0, *(bar[-1].start + bar[-1].share for bar in bars if bar)))
+    ticks = [0, 0.2, 0.4, 0.6, 0.8, 1.0]
+    axes.set_xticks(ticks, [f"{tick:.0%}" for tick in ticks])
+    axes.spines["left"].set_visible(False)
+    for row, bar in enumerate(bars):
+        name_segments(axes, row, bar)
+    if rest:
+        figure.text(
+            1 - 0.35 / WIDTH,
+            0.12 / figure.get_figheight(),
+            names.end(rest, 110),
+            fontsize=8.5,
+            color=palette.MUTED,
+            ha="right",
+        )
+    return figure
+
+
+# --- achieved against peak bandwidth ---------------------------------------------------------------------------------
+
+
+def _draw_bandwidth(run: Run) -> Figure | None:
+    entries = [entry for entry in rank(run) if entry.kernel.bandwidth][:MOST_KERNELS]
+    if not entries:
+        return None
+    peak = run.peaks.memory_bandwidth if run.peaks else None
+    fastest = max([peak or 0.0, *(entry.kernel.bandwidth or 0.0 for entry in entries)])
+    scale, unit = (1e12, "TB/s") if fastest >= 1e12 else (1e9, "GB/s")
+    title = f"Achieved{' against peak' if peak else ''} bandwidth"
+    several = len(run.modules) > 1
+    notes = _bandwidth_notes(entries)
+    bottom = 0.6 + 0.2 * len(notes)
+    figure, axes = _figure(run, 1.15 + bottom + 0.29 * len(entries), title, 3.3, 3.12 if several else 2.3, bottom, 1.1)
+    rows = range(len(entries))
+    bars = axes.barh(rows, [(entry.kernel.bandwidth or 0.0) / scale for entry in entries], height=0.62)
+    for bar, entry in zip(bars, entries, strict=True):
+        bar.set_facecolor(palette.COLOURS[entry.kernel.category])
+        if entry.kernel.bound == "cache":
+            bar.set(hatch="////", edgecolor="white", linewidth=0)
+    axes.set_ylim(len(entries) - 0.4, -0.6)
+    axes.set_xlim(0, fastest / scale * 1.04)
+    axes.set_xlabel(unit)
+    shorts = names.unique((entry.kernel.name for entry in entries), 36)
+    axes.set_yticks(rows, [f"{shorts[entry.kernel.name]}  {entry.number:>2}" for entry in entries], fontsize=8.5)
+    axes.tick_params(axis="y", length=0)
+    axes.grid(axis="x", color="#e5e7eb", linewidth=0.8)
+    if peak:
+        name = "DRAM" if any(entry.module.device != "cpu" for entry in entries) else "memory"
+        axes.axvline(peak / scale, color=palette.PEAK, linewidth=1.4)
+        label = f"{name} peak, measured: {units.rate(peak)}"
+        axes.text(peak / scale, -0.72, label, color=palette.PEAK, fontsize=8.5, ha="right", va="bottom")
+    figure_columns(axes, entries, several=several)
+    _legend(figure, entries)
+    for line, text in enumerate(reversed(notes)):
+        figure.text(0.02, (0.14 + 0.2 * line) / figure.get_figheight(), text, fontsize=8.5, color=palette.MUTED)
+    return figure
+
+
+def _bandwidth_notes(entries: list[Entry]) -> list[str]:
+    known = ", of those whose bytes are known" if entries[-1].number > len(entries) else ""
+    notes = [f"The kernels that take most time{known}; numbers as in the kernel table."]
+    cache = "the last-level cache" if all(entry.module.device == "cpu" for entry in entries) else "L2"
+    if any(entry.kernel.bound == "cache" for entry in entries):
+        notes[0] += f" Hatched: fits in {cache}, so DRAM is not its limit."
+    library = any(entry.kernel.category in LIBRARY for entry in entries)
+    bytes_of_calls = ", of library kernels those of their part of the ATen call" if library else ""
+    notes.append(f"Bytes: each buffer once{bytes_of_calls}; a kernel that reads twice moves more.")
+    return textwrap.wrap(" ".join(notes), NOTE_WIDTH)
+
+
+# --- share of time against share of peak -----------------------------------------------------------------------------
+
+
+def _draw_headroom(run: Run) -> Figure | None:
+    entries = [e for e in rank(run) if e.kernel.peak_share is not None and e.share and e.share >= 1e-4]
+    if not entries:
+        return None
+    figure, axes = _figure(run, 6.1, "What a better kernel could win at most", 0.85, 3.05, 1.0, 1.1)
+    shares = [entry.share or 0.0 for entry in entries]
+    axes.set_xscale("log")
+    axes.set_xlim(min(shares) / 1.6, max(min(1.0, max(shares) * 3), max(shares) * 1.2))
+    axes.set_ylim(-0.06, max(1.06, max(entry.kernel.peak_share or 0.0 for entry in entries) + 0.06))
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value * 100:g}%")
+    axes.xaxis.set_minor_formatter(lambda value, _: "")
+    axes.yaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
+    axes.set_xlabel(f"share of {whole_words(run)} (log scale)")
+    axes.set_ylabel("of the measured peak that bounds the kernel")
+    axes.axhline(1.0, color=palette.PEAK, linewidth=1.2)
+    marks = [mark_point(axes, entry) for entry in entries]
+    numbers = name_points(axes, entries, marks)
+    gain_lines(axes, [*marks, *numbers])
+    _legend(figure, entries)
+    caches = "cache" if all(entry.module.device == "cpu" for entry in entries) else "L2"
+    for line, text in enumerate(
+        (
+            "Filled: generated kernels, which can be tuned. Hollow: library kernels, whose limit may be out of reach.",
+            f"Bound by ● DRAM  ■ compute  ◆ {caches}.  Dashed lines: the same gain limit, as a share of all time.",
+        )
+    ):
+        figure.text(0.02, (0.34 - 0.2 * line) / 6.1, text, fontsize=8.5, color=palette.MUTED)
+    return figure

@@ -1,0 +1,146 @@
+"""The first screen as lines of styled words: the answer, the evidence, the next command. Knows no terminal library.
+
+A line is a list of :class:`~.layout.Word`; ``terminal`` paints it. Nothing here relies on colour.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from ...analysis.findings.rules import Finding, findings, headline, next_commands
+from ...records.run import Failure, Run
+from ..text import names
+from ..text.layout import Line, Word, bullet, command_lines, labelled, wrapped
+from ..text.ranking import Entry, rank
+from ..text.wording import failure_text, heading, machine, rows_of, sentence, whole_words
+from .retunes import retune_lines
+from .screen_tables import category_lines, graph_lines, kernel_lines
+
+MOST_FINDINGS = 6
+MOST_FAILURES = 8
+MOST_LOG_LINES = 8
+_STYLES = {"advice": "warn", "caution": "warn", "note": "dim", "fine": "good"}
+
+
+def screen(run: Run, folder: Path | None, width: int, sort: str = "time", top: int = 10) -> Iterator[Line]:
+    """The whole screen.
+
+    Args:
+        run: the record.
+        folder: the RUN folder, ``None`` where nothing was written.
+        width: columns; 80 at least for a table that does not wrap.
+        sort: ``time``, ``gain`` or ``calls``.
+        top: how many kernels.
+    """
+    entries = rank(run, sort)[:top]
+    yield from _title(run, width)
+    yield from _failures(run, folder, width)
+    lead = headline(run)
+    if lead is not None:
+        yield from wrapped(sentence(lead.text, run), width, "", "title")
+        yield []
+    if run.modules:
+        yield from graph_lines(run, width)
+        yield from category_lines(run, width)
+        yield from kernel_lines(run, entries, width, sort)
+    yield from retune_lines(run, width, top)
+    yield from _findings(run, lead, entries, width)
+    yield from _next(run, folder, width, sort)
+    yield from _written(folder, width)
+
+
+def _title(run: Run, width: int) -> Iterator[Line]:
+    left, right = names.clean(heading(run)), names.clean(machine(run))
+    room = width - names.cells(left) - names.cells(right)
+    if room >= 2:
+        yield [Word(left, "title"), Word(" " * room), Word(right, "dim")]
+    else:
+        yield [Word(names.end(left, width), "title")]
+        yield [Word(names.end(right, width), "dim")]
+    yield []
+
+
+def _failures(run: Run, folder: Path | None, width: int) -> Iterator[Line]:
+    """What failed, why, what to do, and where the log lies; ahead of everything, for it may explain what is missing."""
+    if not run.failures:
+        return
+    left = f"; {len(run.modules)} graph{'s' * (len(run.modules) != 1)} measured" if run.modules else ""
+    yield [Word(f"Failed{left}", "bad")]
+    for failure in run.failures[:MOST_FAILURES]:
+        yield from bullet(sentence(failure_text(failure), run), width, "bad")
+        if failure.hint:
+            yield from wrapped(f"Hint: {names.clean(failure.hint)}", width, "    ")
+        log = _log_of(failure, folder)
+        if log and log not in failure.hint:
+            yield [Word(f"    Log:  {names.clean(log)}")]
+    if len(run.failures) > MOST_FAILURES:
+        yield [Word(f"  and {len(run.failures) - MOST_FAILURES} more in record.json", "dim")]
+    tail = next((failure.log_tail for failure in run.failures if failure.log_tail.strip()), "")
+    for line in [line for line in tail.splitlines() if line.strip()][-MOST_LOG_LINES:]:
+        indent = " " * min(len(line) - len(line.lstrip()), 12)
+        yield [Word(names.end(f"    | {indent}{names.clean(line)}", width), "dim")]
+    yield []
+
+
+def _log_of(failure: Failure, folder: Path | None) -> str:
+    """The log of what failed, as the user would type it; empty where there is none."""
+    if folder is None or "/" in failure.subject:
+        stems = ["program"]
+    else:
+        stems = {"capture": ["program"], "peaks": ["survey"], "survey": ["survey"]}.get(
+            failure.stage, [failure.subject]
+        )
+    for stem in stems:
+        path = (folder or Path()) / "logs" / f"{stem}.log"
+        if folder is not None and stem and path.is_file():
+            return str(path)
+    return ""
+
+
+def _findings(run: Run, lead: Finding | None, entries: tuple[Entry, ...], width: int) -> Iterator[Line]:
+    """The findings worth a reader's time: what could win most, what limits the figures, what is fine in one line."""
+    # The headline has been said, and how a graph was profiled is said below the graphs.
+    found = [finding for finding in findings(run) if finding != lead and finding.kind != "method"]
+    if not found:
+        return
+    fine = [finding for finding in found if finding.level == "fine"]
+    advice = [finding for finding in found if finding.level == "advice"]
+    cautions = [finding for finding in found if finding.level == "caution"]
+    room = MOST_FINDINGS - len(fine)
+    # Cautions have room for two at least: a figure that is off misleads more than a gain that is not named.
+    shown = advice[: room - min(2, len(cautions))]
+    shown = [*shown, *cautions[: room - len(shown)], *fine]
+    if not shown:
+        return
+    several = len(run.modules) > 1
+    yield [Word("Findings", "title"), Word(f"   shares are of {whole_words(run)}" if several else "", "dim")]
+    for finding in shown:
+        rows = rows_of(finding, entries)
+        text = sentence(finding.text + (f" ({rows})" if rows else ""), run)
+        yield from bullet(text, width, _STYLES[finding.level])
+    others = len(advice) + len(cautions) + len(fine) - len(shown)
+    if others:
+        yield [Word(f"  and {others} more in report.html", "dim")]
+    yield []
+
+
+def _next(run: Run, folder: Path | None, width: int, sort: str) -> Iterator[Line]:
+    if folder is None:
+        return
+    for index, command in enumerate(next_commands(run, folder, sort)):
+        yield from command_lines("Next" if index == 0 else "", names.clean(command.command), command.why, width)
+
+
+def _written(folder: Path | None, width: int) -> Iterator[Line]:
+    if folder is None:
+        return
+    things = [name for name in ("record.json", "report.html") if (folder / name).is_file()]
+    kinds = (
+        *(("kernels", "*.py"), ("tables", "*.csv"), ("plots", "*.png")),
+        *(("modules", "*.py"), ("traces", "*.trace.json*"), ("logs", "*")),
+    )
+    for name, pattern in kinds:
+        number = sum(1 for path in (folder / name).glob(pattern) if path.is_file())
+        things += [f"{number} {name if number > 1 else name[:-1]}"] if number else []
+    yield from labelled("Written", f"{names.clean(str(folder))}/   {' · '.join(things)}", width)

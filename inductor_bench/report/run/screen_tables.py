@@ -1,0 +1,163 @@
+"""The three tables of the first screen: graphs, categories, kernels. Nothing here relies on colour."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from ... import units
+from ...analysis.findings.kernel_rules import LIBRARY
+from ...analysis.times import calls_differ
+from ...records.category import Category
+from ...records.run import ModuleRecord, Run
+from ..text import names
+from ..text.layout import WIDE, Column, Line, Word, bars, fitting, gap_of, header, row, titled_row, wrapped
+from ..text.ranking import Entry, idle_name, main_modules, module_time_s, wall_known
+from ..text.wording import bar_parts, folded, kernel_caption, method_notes, of_peak, rate
+from .retunes import retune_of, retune_word, retunes_of_kernels
+
+MOST_GRAPHS = 12
+NARROWEST_NAME = 16
+SPARE = ("calls", "of peak", "rate")
+"""The columns of the kernel table that a narrow terminal has no room for, the least important first."""
+
+_TITLES = {  # of several kernels, of one
+    "time": ("take most time", "takes most time"),
+    "gain": ("could win most at the limit of the hardware", "could win most at the limit of the hardware"),
+    "calls": ("are called most often", "is called most often"),
+}
+
+
+def graph_lines(run: Run, width: int) -> Iterator[Line]:
+    """One line for each graph that matters, one for the others, and how they were profiled."""
+    shown = main_modules(run, MOST_GRAPHS)
+    gap = gap_of(width)
+    label = min(24 if width >= WIDE else 21, max(5, *(names.cells(names.clean(module.label)) for module in shown)))
+    runs = [Column("runs", 4)] if calls_differ(run) else []
+    launches = "calls" if all(module.device == "cpu" for module in shown) else "launches"
+    columns = [
+        Column("graph", label, False),
+        *runs,
+        Column("wall", 8),
+        Column("busy", 5),
+        Column(launches, 8),
+        Column("peak mem", 8),
+    ]
+    left = sum(column.width + gap for column in columns)
+    what = "where the wall time goes" if wall_known(run) else "where the device time goes"
+    yield [*header(columns, gap), Word(" " * gap + names.end(what, width - left), "dim")]
+    for module in shown:
+        cells = [
+            names.middle(names.clean(module.label), label),
+            *([units.count(module.program_calls)] if runs else []),
+            units.seconds(module.wall_time_s),
+            units.percent(module.busy_share),
+            units.count(module.launches),
+            units.size(module.peak_memory_bytes),
+        ]
+        yield [Word(row(columns, cells, gap) + " " * gap), *bars(bar_parts(module), width - left)]
+    for note in (folded(run, shown), *method_notes(run)):
+        yield from wrapped(note, width, "", "dim")
+    yield []
+
+
+def category_lines(run: Run, width: int) -> Iterator[Line]:
+    """One table for the graphs that matter, as many side by side as fit: three columns for each."""
+    measured = [module for module in run.modules if module.categories]
+    if not measured:
+        return
+    first, group = 21, 24
+    fit = max(1, (width - first) // (group + 2))
+    slugs = {module.slug for module in main_modules(run, fit)}
+    shown = [module for module in measured if module.slug in slugs][:fit]
+    titles = "".join(
+        "  " + names.pad(names.end(names.clean(module.label), group), group, right=True) for module in shown
+    )
+    of = "of wall" if all(module.wall_time_s for module in shown) else "of busy"
+    yield [Word(names.pad("category", first), "dim"), Word(titles, "dim")]
+    yield [Word(" " * first + f"  {'time':>9} {of:>7} {'calls':>6}" * len(shown), "dim")]
+    for category in _by_time(shown):
+        yield [Word(names.pad(category.title, first)), *(Word(_category_cell(module, category)) for module in shown)]
+    if any(module.idle is not None and module.wall_time_s for module in shown):
+        title = idle_name(shown[0]) if len({idle_name(m) for m in shown}) == 1 else "idle or host"
+        yield [Word(names.pad(title, first)), *(Word(_idle_cell(module)) for module in shown)]
+    if len(shown) < len(measured):
+        yield [Word(f"{len(shown)} of {len(measured)} graphs; all are in report.html, tables/categories.csv", "dim")]
+    yield []
+
+
+def _by_time(modules: Sequence[ModuleRecord]) -> list[Category]:
+    times: dict[Category, float] = {}
+    for module in modules:
+        for total in module.categories:
+            times[total.name] = times.get(total.name, 0.0) + total.time_s
+    return sorted(times, key=lambda category: -times[category])
+
+
+def _category_cell(module: ModuleRecord, category: Category) -> str:
+    total = next((total for total in module.categories if total.name is category), None)
+    if total is None:
+        return f"  {units.MISSING:>9} {'':>7} {'':>6}"
+    share = total.share if total.wall_share is None else total.wall_share
+    return f"  {units.seconds(total.time_s):>9} {units.percent(share):>7} {units.count(total.calls):>6}"
+
+
+def _idle_cell(module: ModuleRecord) -> str:
+    if module.idle is None or not module.wall_time_s:
+        return f"  {units.MISSING:>9} {'':>7} {'':>6}"
+    share = module.idle.time_s / module_time_s(module)
+    return f"  {units.seconds(module.idle.time_s):>9} {units.percent(share):>7} {'':>6}"
+
+
+def kernel_lines(run: Run, entries: tuple[Entry, ...], width: int, sort: str) -> Iterator[Line]:
+    """The kernels, two lines each: what it took, and where it comes from."""
+    if not entries:
+        return
+    yield [Word(_kernel_title(run, len(entries), sort), "title")]
+    for line in kernel_caption(run, entries):
+        yield from wrapped(line, width, "", "dim")
+    gap = gap_of(width)
+    roofs = any(entry.kernel.bound != "unknown" for entry in entries)
+    last = [Column("of peak", 11), Column("gain limit", 10)] if roofs else [Column("rate", 12)]
+    known = retunes_of_kernels(run)
+    last += [Column("retune", 6)] if known else []
+    fixed = [Column("calls", 6), Column("time", 8), Column("share", 6), *last]
+    every = [Column("#", 3), Column("kernel", NARROWEST_NAME, False), *fixed]
+    columns = fitting(every, width, gap, SPARE, "kernel")
+    yield header(columns, gap)
+    shorts = names.unique((entry.kernel.name for entry in entries), columns[1].width)
+    files = names.file_names(run)
+    for entry in entries:
+        kernel = entry.kernel
+        cells = {
+            "#": str(entry.number),
+            "kernel": shorts[kernel.name],
+            "calls": units.count(kernel.calls),
+            "time": units.seconds(kernel.time_s),
+            "share": units.percent(entry.share),
+            "of peak": of_peak(entry),
+            "gain limit": units.seconds(kernel.gain_limit_s),
+            "rate": rate(kernel),
+            "retune": retune_word(retune_of(entry, known)),
+        }
+        yield [Word(titled_row(columns, cells, gap))]
+        label = names.clean(entry.module.label) if len(run.modules) > 1 else ""
+        origin = " · ".join(part for part in (label, _origin(entry, files)) if part)
+        if origin:
+            yield [Word(names.end(" " * (3 + gap) + origin, width), "dim")]
+    yield []
+
+
+def _kernel_title(run: Run, shown: int, sort: str) -> str:
+    every = sum(len(module.kernels) for module in run.modules)
+    if every == 1:
+        return "The kernel that ran"
+    number = "kernel" if shown == 1 else f"{shown} kernels"
+    return f"The {number}{f' of {every:,}' if every > shown else ''} that {_TITLES[sort][shown == 1]}"
+
+
+def _origin(entry: Entry, files: dict[str, str]) -> str:
+    """The user's line, and what the name does not tell: of a library kernel the ATen call, of others the code."""
+    kernel = entry.kernel
+    if kernel.category in LIBRARY and kernel.operator:
+        return " · ".join(part for part in (names.place(kernel, files), names.operation(kernel)) if part)
+    return names.source(kernel, files) or names.operation(kernel)

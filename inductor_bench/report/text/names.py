@@ -1,0 +1,243 @@
+"""Names as tables show them: one line, no control characters, and short without two of them looking alike."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterable, Mapping
+
+from ...records.code.source import SourceLine
+from ...records.run import Kernel, Run, ShapeGroup
+
+ELLIPSIS = "…"
+MOST_CHARACTERS = 4096
+"""What is looked at of a kernel's name: C++ templates reach half of it."""
+MOST_FOLDERS = 64
+
+_ESCAPE = re.compile(r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?|\x1b.?")
+_SEPARATOR = re.compile(r"[/\\]")
+_WORD = re.compile(r"\w+")
+_CUTLASS = re.compile(r"cutlass::Kernel2?<([^<>]+)>")
+_XMMA_TAIL = re.compile(
+    r"(?:_(?:warp(?:group)?size|tensor|stage|g)\d[\dx]*|_execute|_segment_k_o(?:n|ff)|_split_k|_kernel|_beta(?:True|False)|_align[a-z]?\d+)*"
+    r"(?:_+\dx_cu(?:dnn|blas))?$"
+)
+_GENERATED = re.compile(r"((?:triton_[a-z]{3}|cpp|triton)_(?:fused_+)?)(.+)")
+_TORCH = re.compile(r"(?:^|/)torch/|(?:^|/)triton/")
+
+
+def clean(text: str) -> str:
+    """One printable line: terminal escapes go, other control and direction marks become a space or a question mark."""
+    if text.isprintable():
+        return " ".join(text.split())
+    text = _ESCAPE.sub("", text)
+    return " ".join("".join(_printable(character) for character in text).split())
+
+
+def _printable(character: str) -> str:
+    if character.isspace():
+        return " "
+    return "?" if unicodedata.category(character) in ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp") else character
+
+
+def cells(text: str) -> int:
+    """How many columns of a terminal ``text`` takes: wide characters take two, combining marks none."""
+    if text.isascii():
+        return len(text)
+    return sum(0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text)
+
+
+def end(text: str, width: int) -> str:
+    """``text`` in at most ``width`` columns, cut at its end."""
+    if cells(text) <= width:
+        return text
+    kept = text[: max(0, width - 1)]
+    while kept and cells(kept) > width - 1:
+        kept = kept[:-1]
+    return kept + ELLIPSIS[: max(0, width)]
+
+
+def middle(text: str, width: int) -> str:
+    """``text`` in at most ``width`` columns, cut in the middle: both ends of a kernel's name tell it apart."""
+    if cells(text) <= width:
+        return text
+    if width <= 2:
+        return end(text, width)
+    tail = (width - 1) // 2
+    back = text[len(text) - tail :]
+    while cells(back) > tail:
+        back = back[1:]
+    front = end(text, width - cells(back))
+    return front + back
+
+
+def pad(text: str, width: int, *, right: bool = False) -> str:
+    """``text`` filled with spaces up to ``width`` columns, on its left where ``right`` is asked for."""
+    fill = " " * max(0, width - cells(text))
+    return fill + text if right else text + fill
+
+
+def plain(name: str) -> str:
+    """A kernel's name less what compilers add: return type, template arguments, parameters, namespaces, tile codes."""
+    if len(name) > MOST_CHARACTERS:
+        name = name[: MOST_CHARACTERS // 2] + ELLIPSIS + name[-MOST_CHARACTERS // 2 :]
+    text = clean(name) or "(no name)"
+    if "_xmma_" in text:
+        return _XMMA_TAIL.sub("", text) or text
+    if not text.startswith("void ") and not ("::" in text and text.endswith(")")):
+        return text
+    inner = _CUTLASS.search(text)
+    if inner is not None:
+        return inner.group(1).strip()
+    functor = _functor(text) if "elementwise_kernel" in text else ""
+    if functor:
+        return f"at::native elementwise: {functor}"
+    spaces = _outside_brackets(text.removeprefix("void ")).strip().removeprefix("at_cuda_detail::").split("::")
+    spaces = [space for space in spaces if space]
+    return "::".join(spaces if len(spaces) <= 3 else [spaces[0], spaces[-1]]) or text
+
+
+def short(name: str, width: int) -> str:
+    """A kernel's name in at most ``width`` columns. Of a generated one the kind, the last operators and the number
+    are kept, which find it in the module; of any other both ends."""
+    text = plain(name)
+    generated = _GENERATED.fullmatch(text)
+    if cells(text) <= width or generated is None:
+        return middle(text, width)
+    kind, rest = generated.group(1).split("fused")[0], generated.group(2)
+    room = width - len(kind) - 1
+    if room < 8:
+        return middle(text, width)
+    tail = rest[len(rest) - room :]
+    at_word = tail.find("_")
+    if 0 <= at_word < len(tail) // 2 and tail[at_word:].strip("_"):
+        tail = tail[at_word:].lstrip("_")
+    return f"{kind}{ELLIPSIS}{tail}"
+
+
+def _functor(text: str) -> str:
+    """The first word that names what an elementwise kernel computes."""
+    for word in _WORD.findall(text):
+        kernel = word.removesuffix("_kernel_cuda")
+        if kernel and (kernel != word or "unctor" in word.replace("F", "f").partition("f")[2]):
+            return str(kernel)
+    return ""
+
+
+def _outside_brackets(text: str) -> str:
+    kept, depth = [], 0
+    for character in text:
+        if character in "<({":
+            depth += 1
+        elif character in ">)}":
+            depth = max(0, depth - 1)
+        elif depth == 0:
+            kept.append(character)
+    return "".join(kept)
+
+
+def unique(names: Iterable[str], width: int) -> dict[str, str]:
+    """Short forms of kernel names, at most ``width`` characters, no two alike.
+
+    Args:
+        names: full names; repeated ones count once.
+        width: characters, at least 8.
+    """
+    shorts: dict[str, str] = {}
+    taken: set[str] = set()
+    numbers: dict[str, int] = {}
+    for name in dict.fromkeys(names):
+        candidates = (short(name, width), middle(plain(name), width))
+        chosen = next((text for text in candidates if text and text not in taken), None)
+        while chosen is None or chosen in taken:
+            chosen = _numbered(name, width, numbers)
+        taken.add(chosen)
+        shorts[name] = chosen
+    return shorts
+
+
+def _numbered(name: str, width: int, numbers: dict[str, int]) -> str:
+    """The name with the next number of those that are as short; ``numbers`` are the next ones."""
+    digits = 1
+    while True:
+        stem = short(name, width - digits - len(" ~"))
+        number = numbers.get(stem, max(2, 10 ** (digits - 1)))
+        if number < 10**digits:
+            numbers[stem] = number + 1
+            return f"{stem} ~{number}"
+        digits += 1
+
+
+def file_names(run: Run) -> dict[str, str]:
+    """Each source file's name, with as many of its folders as tell it from the others of the run."""
+    files = {line.file for module in run.modules for kernel in module.kernels for line in kernel.source_lines}
+    parts = {
+        file: [clean(part) for part in _SEPARATOR.split(file) if part][-MOST_FOLDERS:] or [clean(file)]
+        for file in files
+    }
+    names, depth = {}, 1
+    while files:
+        tails: dict[str, list[str]] = {}
+        for file in files:
+            tails.setdefault("/".join(parts[file][-depth:]), []).append(file)
+        for tail, alike in tails.items():
+            if len(alike) == 1 or all(depth >= len(parts[file]) for file in alike):
+                names.update(dict.fromkeys(alike, tail))
+        files = files - names.keys()
+        depth += 1
+    return names
+
+
+def main_line(kernel: Kernel) -> SourceLine | None:
+    """The line that says most about where a kernel comes from: the user's own code before a library's and torch's."""
+    return min(kernel.source_lines, key=_distance, default=None)
+
+
+def _distance(line: SourceLine) -> int:
+    file = line.file.replace("\\", "/")
+    installed = "site-packages/" in file or "dist-packages/" in file
+    return 2 if installed and _TORCH.search(file) else int(installed)
+
+
+def place(kernel: Kernel, files: Mapping[str, str]) -> str:
+    """The user's line that a kernel came from: ``model.py:41 stem (+2 lines)``, or an empty string.
+
+    ``forward`` is not said: nearly every line of a model is in one.
+    """
+    line = main_line(kernel)
+    if line is None:
+        return ""
+    function = clean(line.function)
+    more = len(kernel.source_lines) - 1
+    return " ".join(
+        part
+        for part in (
+            f"{files.get(line.file) or clean(_SEPARATOR.split(line.file)[-1])}:{line.line}",
+            function if function != "forward" else "",
+            f"(+{more} line{'s' * (more > 1)})" if more else "",
+        )
+        if part
+    )
+
+
+def source(kernel: Kernel, files: Mapping[str, str]) -> str:
+    """The user's line with its code: ``model.py:41 stem: x = self.conv(x)``, or an empty string."""
+    line, where = main_line(kernel), place(kernel, files)
+    code = clean(line.code) if line is not None else ""
+    return f"{where}: {code}" if code else where
+
+
+def operation(kernel: Kernel) -> str:
+    """What a kernel computes: the ATen call with its largest shapes, or the operators fused into it."""
+    if kernel.operator:
+        return f"{clean(kernel.operator)} {shapes(kernel.shapes)}".strip()
+    return ", ".join(clean(op) for op in kernel.aten_ops)
+
+
+def shapes(groups: tuple[ShapeGroup, ...]) -> str:
+    """The most expensive shapes, and how many others there are."""
+    if not groups:
+        return ""
+    largest = max(groups, key=lambda group: group.time_s)
+    more = len(groups) - 1
+    return f"[{clean(largest.shapes)}]" + (f" +{more} shape{'s' * (more > 1)}" if more else "")

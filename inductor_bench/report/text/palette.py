@@ -1,0 +1,57 @@
+"""One fixed colour per category, for the terminal, the plots and the HTML alike.
+
+The hues are those of Okabe and Ito and of Paul Tol, which people who see few colours can tell apart; every use of
+a colour also carries the category's name.
+"""
+
+from __future__ import annotations
+
+from ...records.category import Category
+
+IDLE = "#d9d9d9"
+INK = "#1f2328"
+MUTED = "#6b7280"
+PEAK = "#b3261e"
+
+COLOURS: dict[Category, str] = {
+    Category.POINTWISE: "#0072b2",
+    Category.REDUCTION: "#e69f00",
+    Category.PERSISTENT_REDUCTION: "#d55e00",
+    Category.COOPERATIVE_REDUCTION: "#f4c27a",
+    Category.SPLIT_SCAN: "#aa4499",
+    Category.FOREACH: "#44aa99",
+    Category.COMBO: "#117733",
+    Category.TEMPLATE: "#332288",
+    Category.USER_TRITON: "#882255",
+    Category.EXTERN_GEMM: "#56b4e9",
+    Category.EXTERN_CONV: "#009e73",
+    Category.EXTERN_ATTENTION: "#cc79a7",
+    Category.EXTERN_ATEN: "#b8a13a",
+    Category.COPY: "#7b8d3c",
+    Category.MEMSET: "#a6b1a0",
+    Category.COLLECTIVE: "#661100",
+    Category.CPP: "#5e4fa2",
+    Category.OTHER: "#555555",
+}
+
+SHORT_TITLES: dict[Category, str] = {
+    Category.PERSISTENT_REDUCTION: "persistent",
+    Category.COOPERATIVE_REDUCTION: "cooperative",
+    Category.EXTERN_GEMM: "gemm",
+    Category.EXTERN_CONV: "conv",
+    Category.EXTERN_ATTENTION: "attention",
+    Category.EXTERN_ATEN: "ATen",
+    Category.TEMPLATE: "template",
+    Category.CPP: "C++",
+}
+
+
+def short_title(category: Category) -> str:
+    """The category in one word or two, for bars."""
+    return SHORT_TITLES.get(category, category.title)
+
+
+def ink_on(colour: str) -> str:
+    """Black or white, whichever can be read on ``colour`` (``#rrggbb``)."""
+    red, green, blue = (int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5))
+    return "#ffffff" if 0.299 * red + 0.587 * green + 0.114 * blue < 0.56 else "#000000"

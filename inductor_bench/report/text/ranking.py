@@ -1,0 +1,81 @@
+"""The kernels of all graphs in one order, and the graphs that matter. Pure functions over a record."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ...analysis.times import module_time_s, weight_s, whole_time_s
+from ...errors import UsageError
+from ...records.run import Kernel, ModuleRecord, Run
+
+__all__ = ["SORTS", "Entry", "idle_name", "main_modules", "module_time_s", "rank", "wall_known", "whole_time_s"]
+
+SORTS = ("time", "gain", "calls")
+FEW_GRAPHS = 6
+"""So many graphs are all shown, whatever they weigh."""
+
+LEAST_WEIGHT = 0.02
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A kernel and where it belongs. ``share`` is of the time that all graphs take once (see :func:`whole_time_s`)."""
+
+    number: int
+    module: ModuleRecord
+    kernel: Kernel
+    share: float | None
+
+
+def rank(run: Run, sort: str = "time") -> tuple[Entry, ...]:
+    """All kernels of all graphs, numbered from 1.
+
+    Args:
+        run: the record.
+        sort: ``time`` and ``calls`` (per iteration) or ``gain`` (what is unknown comes last), the largest first.
+
+    Raises:
+        UsageError: another word for ``sort``.
+    """
+    if sort not in SORTS:
+        raise UsageError(f"cannot sort by {sort!r}", f"choose one of {', '.join(SORTS)}")
+    pairs = [(module, kernel) for module in run.modules for kernel in module.kernels]
+    pairs.sort(key=lambda pair: _key(pair[1], sort), reverse=True)
+    whole = whole_time_s(run)
+    return tuple(
+        Entry(number, module, kernel, kernel.time_s / whole if whole else None)
+        for number, (module, kernel) in enumerate(pairs, 1)
+    )
+
+
+def _key(kernel: Kernel, sort: str) -> tuple[float, float]:
+    if sort == "gain":
+        return (-1.0 if kernel.gain_limit_s is None else kernel.gain_limit_s, kernel.time_s)
+    return (kernel.calls, kernel.time_s) if sort == "calls" else (kernel.time_s, kernel.calls)
+
+
+def main_modules(run: Run, most: int) -> tuple[ModuleRecord, ...]:
+    """The graphs worth a row of their own, in the record's order.
+
+    All where there are few; otherwise those that weigh something (time of an iteration times calls in the program),
+    ``most`` at most, and never all but one.
+    """
+    if len(run.modules) <= min(FEW_GRAPHS, most):
+        return run.modules
+    heaviest = sorted(run.modules, key=weight_s, reverse=True)[:most]
+    whole = sum(weight_s(module) for module in run.modules)
+    chosen = [module for place, module in enumerate(heaviest) if place < 2 or weight_s(module) >= LEAST_WEIGHT * whole]
+    if len(chosen) + 1 >= len(run.modules) <= most:
+        return run.modules
+    slugs = {module.slug for module in chosen}
+    return tuple(module for module in run.modules if module.slug in slugs)
+
+
+def wall_known(run: Run) -> bool:
+    """Whether every graph's wall time is known, so that shares are of wall time."""
+    return all(module.wall_time_s for module in run.modules)
+
+
+def idle_name(module: ModuleRecord) -> str:
+    """What wall time outside every kernel is: the host's work on a CPU, an idle device elsewhere."""
+    return "host" if module.device == "cpu" else "idle"

@@ -1,0 +1,195 @@
+"""Words that the terminal, Markdown, HTML and the plots have in common, so that all of them say the same."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from ... import units
+from ...analysis.findings.finding import Finding
+from ...analysis.findings.kernel_rules import LIBRARY
+from ...analysis.findings.trust_rules import methods
+from ...analysis.roofline import matrix_roof
+from ...records.run import Failure, Kernel, ModuleRecord, Run
+from . import names, palette
+from .ranking import Entry, idle_name, module_time_s, wall_known, whole_time_s
+
+_BOUNDS = {"memory": 0, "cache": 1, "compute": 2}
+
+
+def heading(run: Run) -> str:
+    """The run in one line: ``mixnet_l · training · batch 128 · float16 autocast``."""
+    request = run.request
+    parts = [run.title]
+    if request.training is not None:
+        parts.append("training" if request.training else "inference")
+    if request.batch_size is not None:
+        parts.append(f"batch {request.batch_size}")
+    if request.amp:
+        parts.append(f"{request.amp} autocast")
+    if request.mode and request.mode != "default":
+        parts.append(f"mode {request.mode}")
+    if request.dynamic:
+        parts.append("dynamic shapes")
+    known = run.title.lower()
+    return " · ".join([parts[0], *(part for part in parts[1:] if part.lower() not in known)])
+
+
+def machine(run: Run) -> str:
+    """Where it was measured in one line: ``NVIDIA H200 · torch 2.11.0 · triton 3.6.0``."""
+    environment = run.environment
+    on_cpu = run.modules and all(module.device == "cpu" for module in run.modules)
+    parts = [environment.cpu if on_cpu or not environment.accelerator else environment.accelerator]
+    if on_cpu and environment.threads:
+        parts.append(f"{environment.threads} thread{'s' * (environment.threads > 1)}")
+    if environment.torch:
+        parts.append(f"torch {environment.torch}")
+    if environment.triton and not on_cpu:
+        parts.append(f"triton {environment.triton}")
+    return " · ".join(part for part in parts if part)
+
+
+def sentence(text: str, run: Run) -> str:
+    """``text`` with a full stop and a capital, unless it begins with the name of a graph or an operator."""
+    text = names.clean(text)
+    named = "." in text.split(" ")[0] or any(text.startswith(names.clean(m.label) or " ") for m in run.modules)
+    if text and not named:
+        text = text[0].upper() + text[1:]
+    return text if text.endswith((".", "…")) else text + "."
+
+
+def bar_parts(module: ModuleRecord) -> list[tuple[str, float, str]]:
+    """Categories and idle time as ``(short title, share of wall or else of device time, colour)``, largest first."""
+    parts = [
+        (
+            palette.short_title(total.name),
+            total.share if total.wall_share is None else total.wall_share,
+            palette.COLOURS[total.name],
+        )
+        for total in module.categories
+    ]
+    if module.wall_time_s and module.idle is not None:
+        parts.append((idle_name(module), module.idle.time_s / module_time_s(module), palette.IDLE))
+    return sorted(parts, key=lambda part: -part[1])
+
+
+def method_notes(run: Run) -> list[str]:
+    """How graphs were profiled that were not simply run by their own harness, in one sentence for each reason."""
+    notes = []
+    for name, reason, modules in methods(run):
+        how = {"live": "profiled live", "trace": "read from a trace recorded elsewhere", "-p": "profiled with -p"}
+        who = "all graphs" if len(modules) == len(run.modules) > 1 else ", ".join(module.label for module in modules)
+        notes.append(names.clean(f"{how.get(name, name)}: {who}" + (f" ({reason})" if reason else "")))
+    return notes
+
+
+def folded(run: Run, shown: Sequence[ModuleRecord]) -> str:
+    """The graphs that have no row of their own, in one sentence; empty where all have."""
+    slugs = {module.slug for module in shown}
+    others = [module for module in run.modules if module.slug not in slugs]
+    if not others:
+        return ""
+    time_s = sum(module_time_s(module) for module in others)
+    labels = ", ".join(names.clean(module.label) for module in others[:6]) + (", …" if len(others) > 6 else "")
+    more = f"{len(others)} more graph{'s' * (len(others) > 1)}"
+    return f"{more}, {units.seconds(time_s)} in all: {labels}"
+
+
+def whole_words(run: Run) -> str:
+    """What shares of the whole refer to: ``62.3 ms wall, each graph once``."""
+    stretched = any((module.busy_time_s or 0.0) > (module.wall_time_s or 0.0) * 1.0005 for module in run.modules)
+    what = " device time" if not wall_known(run) else "" if stretched else " wall"
+    return f"{units.seconds(whole_time_s(run))}{what}" + (", each graph once" if len(run.modules) > 1 else "")
+
+
+def kernel_caption(run: Run, entries: Iterable[Entry]) -> list[str]:
+    """What the columns of the kernel table refer to, in a line or two."""
+    shown = list(entries)
+    lines = [f"time per iteration · share of {whole_words(run)}"]
+    if run.peaks is None:
+        return lines
+    lines[0] += " · gain limit: upper bound, at that peak"
+    bounds = {entry.kernel.bound for entry in shown}
+    roofs = _roofs(run, shown)
+    notes = [f"of peak: of {', '.join(roofs)}"] if roofs else []
+    if "latency" in bounds and run.peaks.launch_floor_s is not None:
+        notes.append(f"latency: nearest limit is an empty kernel's {units.seconds(run.peaks.launch_floor_s)}")
+    if any(entry.kernel.category in LIBRARY and entry.kernel.peak_share is not None for entry in shown):
+        notes.append("library kernels: of their part of the ATen call")
+    return [*lines, " · ".join(notes)] if notes else lines
+
+
+def _roofs(run: Run, entries: Sequence[Entry]) -> list[str]:
+    """The measured roofs that the shown kernels are held against."""
+    peaks = run.peaks
+    if peaks is None:
+        return []
+    bounds = {(entry.kernel.bound, entry.module.device == "cpu") for entry in entries}
+    roofs = []
+    for bound, on_cpu in sorted(bounds, key=lambda item: (_BOUNDS.get(item[0], len(_BOUNDS)), item)):
+        name = bound_name(bound, on_cpu=on_cpu)
+        if bound == "memory":
+            roofs.append(f"{name} {units.rate(peaks.memory_bandwidth)}")
+        elif bound == "cache":
+            known = f" {units.rate(peaks.cache_bandwidth)}" if peaks.cache_bandwidth else ""
+            roofs.append(f"{name}{known}")
+        elif bound == "compute":
+            roofs.append(_matrix_roofs(run, entries))
+    return roofs
+
+
+def _matrix_roofs(run: Run, entries: Sequence[Entry]) -> str:
+    """``compute 686 TFLOP/s (float16)`` for the element types of the kernels that are bound by it."""
+    peaks = run.peaks
+    rates: dict[str, float] = {}
+    for entry in entries:
+        roof = matrix_roof(entry.kernel.dtype, peaks, tf32=entry.module.tf32) if peaks else None
+        if entry.kernel.bound == "compute" and roof is not None:
+            tf32 = entry.module.tf32 and entry.kernel.dtype == "float32"
+            rates["tf32" if tf32 else entry.kernel.dtype or ""] = roof
+    if not rates:
+        return "compute"
+    return "compute " + ", ".join(f"{units.flop_rate(roof)} ({dtype})" for dtype, roof in list(rates.items())[:2])
+
+
+def bound_name(bound: str, *, on_cpu: bool) -> str:
+    """The roof in a word: ``DRAM``, ``L2`` (``cache`` on a CPU), ``compute``, ``latency``."""
+    return {"memory": "DRAM", "cache": "cache" if on_cpu else "L2", "unknown": units.MISSING}.get(bound, bound)
+
+
+def of_peak(entry: Entry) -> str:
+    """``18% DRAM``, ``12% compute``, ``<1% L2``, ``latency`` (no roof is near), ``L2`` (no share known), or a dash."""
+    name = bound_name(entry.kernel.bound, on_cpu=entry.module.device == "cpu")
+    if entry.kernel.peak_share is None:
+        return name
+    return f"{units.whole_percent(entry.kernel.peak_share)} {name}"
+
+
+def rate(kernel: Kernel) -> str:
+    """What a kernel achieves: ``812 GB/s``, else ``18.6 TFLOP/s``, or a dash."""
+    return units.rate(kernel.bandwidth) if kernel.bandwidth is not None else units.flop_rate(kernel.flop_rate)
+
+
+def rows_of(finding: Finding, entries: Iterable[Entry]) -> str:
+    """Which rows of the kernel table a finding is about, and how many others: ``no. 1-3, 8 and 4 more``."""
+    numbers = {(entry.module.slug, entry.kernel.name): entry.number for entry in entries}
+    found = sorted({numbers[place] for place in finding.kernels if place in numbers})
+    if not found:
+        return ""
+    others = len(finding.kernels) - len(found)
+    return f"no. {', '.join(_ranges(found))}" + (f" and {others} more" if others > 0 else "")
+
+
+def _ranges(numbers: Sequence[int]) -> list[str]:
+    spans: list[list[int]] = []
+    for number in numbers:
+        if spans and number == spans[-1][-1] + 1:
+            spans[-1].append(number)
+        else:
+            spans.append([number])
+    return [f"{s[0]}-{s[-1]}" if len(s) > 2 else ", ".join(map(str, s)) for s in spans]
+
+
+def failure_text(failure: Failure) -> str:
+    """``profile of forward: the process was killed by signal 9``."""
+    subject = f" of {names.clean(failure.subject)}" if failure.subject else ""
+    return f"{names.clean(failure.stage)}{subject}: {names.clean(failure.message)}"

@@ -1,0 +1,57 @@
+"""Changing the recorded facts and the source in the text of a standalone file, and nothing else in it."""
+
+from __future__ import annotations
+
+import ast
+from typing import Any
+
+from ...errors import InductorBenchError
+from ..module.syntax import parse
+from .cpp import quoted
+from .header import recorded_text
+
+
+def edit_standalone(text: str, change: dict[str, Any]) -> str:
+    """The text of the file with ``change`` made in it.
+
+    Args:
+        text: a standalone file.
+        change: new values of ``RECORDED`` by key; ``source`` stands for the C++ text.
+
+    Raises:
+        InductorBenchError: it has no such parts as plain literals, so somebody rewrote it.
+    """
+    facts = {key: value for key, value in change.items() if key != "source"}
+    recorded = recorded_facts(text)
+    text = _replaced(text, "RECORDED", recorded_text({**recorded, **facts}).rstrip("\n"))
+    if "source" in change:
+        text = _replaced(text, "SOURCE", f"SOURCE = {quoted(change['source'])}")
+    return text
+
+
+def recorded_facts(text: str) -> dict[str, Any]:
+    """The ``RECORDED`` of a standalone file. Raises: InductorBenchError: it has none that is a plain literal."""
+    return _literal(text, "RECORDED")
+
+
+def _assignment(text: str, name: str) -> ast.Assign:
+    for node in parse(text).body:
+        if isinstance(node, ast.Assign) and any(isinstance(one, ast.Name) and one.id == name for one in node.targets):
+            return node
+    raise InductorBenchError(f"the file has no {name}", "give a file that inductor-bench extract wrote")
+
+
+def _literal(text: str, name: str) -> dict[str, Any]:
+    try:
+        value = ast.literal_eval(_assignment(text, name).value)
+    except (ValueError, TypeError):
+        value = None
+    if not isinstance(value, dict):
+        raise InductorBenchError(f"{name} is not a plain literal in this file, so it can be neither read nor changed")
+    return value
+
+
+def _replaced(text: str, name: str, statement: str) -> str:
+    node = _assignment(text, name)
+    lines = text.split("\n")
+    return "\n".join([*lines[: node.lineno - 1], *statement.split("\n"), *lines[node.end_lineno :]])

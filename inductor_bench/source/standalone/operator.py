@@ -1,0 +1,93 @@
+"""The standalone file of a library call: the operator with its exact arguments.
+
+Writes text only: it calls nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from ...records.code.launch import Launch
+from .header import StandaloneHeader, UnwritableKernelError, recorded_text, write_header
+from .paste import harness_text
+
+_OVERLOAD = re.compile(r"\w+\.\w+\.\w+")
+_COLLECTIVES = ("_c10d_functional", "_c10d_functional_autograd", "c10d_functional", "c10d", "symm_mem", "_dtensor")
+_TAIL = '''
+FOLDER = os.path.dirname(os.path.abspath(__file__))
+OPERATOR = Operator(RECORDED, FOLDER)
+
+
+def make_arguments(seed: int = 0) -> Arguments:
+    """The recorded arguments; random values from ``seed``."""
+    return OPERATOR.make_arguments(seed)
+
+
+def call(arguments: Arguments) -> Any:
+    """Calls the operator once."""
+    return OPERATOR.call(arguments)
+
+
+def outputs(arguments: Arguments) -> list[torch.Tensor]:
+    """The tensors that the last call with these arguments wrote and returned."""
+    return OPERATOR.outputs(arguments)
+
+
+def check(seed: int = 0) -> tuple[bool | None, str]:
+    """Whether the outputs are right, ``None`` if there is nothing to compare them with; and why."""
+    return check_operator(OPERATOR, seed)
+
+
+if __name__ == "__main__":
+    sys.exit(run_operator(OPERATOR, {measure}, __doc__.splitlines()[0]))
+'''
+
+
+def operator_text(header: StandaloneHeader, launch: Launch, facts: dict[str, Any]) -> str:
+    """The whole text of the standalone file of a library call.
+
+    Args:
+        header: what it says of itself.
+        launch: the call that it makes.
+        facts: ``RECORDED`` so far, with the encoded launch. ``threads`` is the number of CPU threads of the capture,
+            ``flops`` what the call was counted to do, where that is known; on a GPU the ``SWITCHES`` of its harness are
+            those of the program.
+
+    Raises:
+        UnwritableKernelError: the call needs what a file cannot carry, such as a process group.
+    """
+    name = launch.operator or ""
+    namespace = name.partition(".")[0]
+    if namespace in _COLLECTIVES:
+        raise UnwritableKernelError("a collective needs the processes of its group")
+    if namespace == "higher_order":
+        raise UnwritableKernelError("a higher-order operator takes graphs as arguments")
+    if not _OVERLOAD.fullmatch(name):
+        raise UnwritableKernelError(f"{name or 'the call'} is no overload of an operator")
+    device = device_type(launch)
+    timing = ("timing_cpu.py",) if device == "cpu" else ("timing_cuda.py", "launch_gap.py")
+    harness = ("arguments.py", "comparison.py", "command.py", "timing.py", *timing, "switches.py", "operator_main.py")
+    return "\n".join(
+        [
+            write_header(header, launch),
+            "from __future__ import annotations\n",
+            recorded_text({**facts, "device_type": device}),
+            harness_text(*harness),
+            _TAIL.replace("{measure}", "measure_cpu" if device == "cpu" else "measure_cuda"),
+        ]
+    )
+
+
+def device_type(launch: Launch) -> str:
+    """``cpu`` or ``cuda``: where a call runs, from its tensors and from the devices that it names.
+
+    Raises:
+        UnwritableKernelError: for any other device.
+    """
+    named = (item.text or "" for item in (*launch.arguments, *launch.keywords.values()) if item.kind == "device")
+    devices = {name.partition(":")[0] for name in (*(storage.device for storage in launch.storages), *named)}
+    others = devices - {"cpu", "cuda"}
+    if others:
+        raise UnwritableKernelError(f"calls on {min(others)} have no standalone form")
+    return "cuda" if "cuda" in devices else "cpu"

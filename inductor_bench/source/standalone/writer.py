@@ -1,0 +1,76 @@
+"""The standalone file of a kernel: its name, and its text as the kernel's language needs it.
+
+Writes text only: it creates no file and imports neither torch nor triton.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from typing import Any
+
+from ...records.code.launch import Argument, Launch
+from ...records.code.source import KernelDefinition
+from .cpp import cpp_text
+from .header import StandaloneHeader, UnwritableKernelError, described_facts, plain
+from .operator import operator_text
+from .triton import triton_text
+
+_LONGEST_NAME = 150
+_NUMBERED = re.compile(r"[A-Za-z]\w*_\d+", re.ASCII)
+
+
+def file_text(
+    header: StandaloneHeader,
+    launch: Launch,
+    recorded: dict[str, Any],
+    kernel: KernelDefinition | None = None,
+) -> str:
+    """The whole text of one standalone file.
+
+    Args:
+        header: what it says of itself.
+        launch: the call that it makes.
+        recorded: the encoded ``launch`` under that name, and what else the harness of the language takes:
+            ``config`` (a flat dictionary of block sizes, ``num_warps`` and ``num_stages``), ``reference`` (a
+            fingerprint) and ``tolerance``.
+        kernel: the definition; ``None`` for a library call.
+
+    Raises:
+        UnwritableKernelError: there can be no such file.
+    """
+    facts = {**described_facts(header), **recorded}
+    for argument in (*launch.arguments, *launch.keywords.values()):
+        refuse_opaque(argument)
+    if kernel is None:
+        return operator_text(header, launch, facts)
+    if kernel.language == "triton":
+        return triton_text(header, kernel, launch, facts)
+    if kernel.language == "cpp":
+        return cpp_text(header, kernel, launch, facts)
+    raise UnwritableKernelError(f"kernels in {kernel.language} have no standalone form")
+
+
+def refuse_opaque(argument: Argument) -> None:
+    """Raises ``UnwritableKernelError`` for an argument that cannot be made again."""
+    if argument.kind == "opaque":
+        raise UnwritableKernelError(f"an argument cannot be made again: {plain(argument.text or 'unknown')[:80]}")
+    for item in argument.items:
+        refuse_opaque(item)
+
+
+def file_name(name: str, kernel_id: str, taken: Collection[str] = ()) -> str:
+    """A file name for a kernel of any name: letters, digits, ``_`` and ``-``, no longer than 160 bytes, ends in .py.
+
+    Names as Inductor gives them, which end in a number, are kept. Any other (``json.py`` would be imported by its
+    neighbours in place of the library), or one that is ``taken`` (compared without case), gets the first digits of the
+    id.
+    """
+    safe = re.sub(r"[^A-Za-z0-9_-]", "_", name).lstrip("-")[:_LONGEST_NAME] or "kernel"
+    used = {each.lower() for each in taken}
+    if safe != name or not _NUMBERED.fullmatch(safe) or f"{safe}.py".lower() in used:
+        safe = f"{safe[: _LONGEST_NAME - 9]}_{re.sub(r'[^0-9a-zA-Z]', '', kernel_id)[:8]}"
+    candidate, number = f"{safe}.py", 2
+    while candidate.lower() in used:
+        candidate, number = f"{safe}_{number}.py", number + 1
+    return candidate

@@ -1,0 +1,158 @@
+"""Which buffers a generated kernel writes, from its signature and its text. Nothing here imports torch."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ...errors import InductorBenchError
+from ..module.syntax import parse
+
+CPP_SIGNATURE = re.compile(r'extern\s+"C"[^(;"]*\bkernel\s*\(([^)"]*)\)')
+_GENERATED = re.compile(r"(?:(?:in|out|in_out)_ptr\d+|(?:ws|sem)_ptr\d*)")
+_LIBRARIES = {"tl", "triton_helpers", "libdevice", "tl_math", "math", "triton", "range", "min", "max", "print"}
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """A pointer in a kernel's signature.
+
+    ``output_only`` buffers are written without having been read; ``cleared`` ones (workspaces, semaphores) hold zeros
+    before each launch.
+    """
+
+    name: str
+    written: bool
+    output_only: bool = False
+    cleared: bool = False
+
+
+def cpp_buffers(source: str) -> tuple[Buffer, ...] | None:
+    """The pointers of a C++ kernel in order; ``None`` where its entry cannot be found."""
+    match = CPP_SIGNATURE.search(source)
+    if match is None:
+        return None
+    adds = "atomic_add" in source
+    buffers = []
+    for parameter in match.group(1).split(","):
+        if "*" in parameter:
+            name = re.split(r"[\s*&]+", parameter.strip())[-1]
+            written = "const" not in parameter.split("*")[0].split()
+            buffers.append(Buffer(name, written, written and name.startswith("out_ptr") and not adds))
+    return tuple(buffers)
+
+
+def triton_buffers(signature: Mapping[str, str], mutated: frozenset[str], source: str | None) -> tuple[Buffer, ...]:
+    """The pointers of a Triton kernel in order.
+
+    Args:
+        signature: each parameter's type as Triton writes it (``*fp32``).
+        mutated: the names that Inductor says are updated in place.
+        source: the text of the kernel and its helper functions. Only templates and user-defined kernels, whose
+            parameters may have any name, need it; without it all of their buffers count as written.
+    """
+    names = [name for name, kind in signature.items() if kind.startswith("*")]
+    generated = {name for name in names if _GENERATED.fullmatch(name)}
+    stored: frozenset[str] = frozenset()
+    if len(generated) < len(names):
+        found = stored_parameters(source, frozenset(signature)) if source else None
+        stored = frozenset(names) if found is None else found
+    return tuple(
+        Buffer(
+            name,
+            written=not name.startswith("in_ptr") if name in generated else name in mutated or name in stored,
+            output_only=name in generated and name.startswith("out_ptr") and name not in mutated,
+            cleared=name in generated and name.startswith(("ws_ptr", "sem_ptr")),
+        )
+        for name in names
+    )
+
+
+def stored_parameters(source: str, parameters: frozenset[str]) -> frozenset[str] | None:
+    """The parameters of the kernel in a Triton source that it may store through; ``None`` where it cannot be read.
+
+    The kernel is the function that has all of ``parameters``. A pointer handed to a function that is not in the text
+    counts as stored through.
+    """
+    try:
+        tree = parse(source)
+    except InductorBenchError:
+        return None
+    functions = {node.name: node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
+    for function in functions.values():
+        if parameters <= set(_parameters(function)):
+            return _Stores(functions).of(function)
+    return None
+
+
+def _parameters(function: ast.FunctionDef) -> list[str]:
+    return [argument.arg for argument in (*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs)]
+
+
+class _Stores:
+    """Follows pointers through assignments and helper functions to the stores."""
+
+    def __init__(self, functions: Mapping[str, ast.FunctionDef]) -> None:
+        self._functions = functions
+        self._known: dict[str, frozenset[str]] = {}
+
+    def of(self, function: ast.FunctionDef) -> frozenset[str]:
+        if function.name in self._known:
+            return self._known[function.name]
+        self._known[function.name] = frozenset()  # a function that calls itself
+        origins: dict[str, frozenset[str]] = {name: frozenset({name}) for name in _parameters(function)}
+        assignments = [
+            node for node in ast.walk(function) if isinstance(node, ast.Assign | ast.AugAssign | ast.AnnAssign)
+        ]
+        size = -1
+        while size != sum(map(len, origins.values())):  # a loop may carry a pointer back to an earlier line
+            size = sum(map(len, origins.values()))
+            for node in assignments:
+                found = _origins(node.value, origins) if node.value is not None else frozenset()
+                for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
+                    for name in (part.id for part in ast.walk(target) if isinstance(part, ast.Name)):
+                        origins[name] = origins.get(name, frozenset()) | found
+        calls = [node for node in ast.walk(function) if isinstance(node, ast.Call)]
+        stored = frozenset().union(*(self._stored_by(call, origins) for call in calls))
+        self._known[function.name] = frozenset(stored & set(_parameters(function)))
+        return self._known[function.name]
+
+    def _stored_by(self, call: ast.Call, origins: Mapping[str, frozenset[str]]) -> frozenset[str]:
+        function = call.func
+        arguments = [*call.args, *(keyword.value for keyword in call.keywords)]
+        if isinstance(function, ast.Attribute):
+            owner = _root(function)
+            is_method = owner is None or owner in origins
+            if "store" in function.attr or function.attr.startswith("atomic_"):
+                return _origins(function.value if is_method else arguments[0], origins) if arguments else frozenset()
+            return frozenset() if is_method or owner in _LIBRARIES else _all(arguments, origins)
+        if not isinstance(function, ast.Name) or function.id in _LIBRARIES:
+            return frozenset()
+        helper = self._functions.get(function.id)
+        if helper is None:
+            return _all(arguments, origins)
+        names = _parameters(helper)
+        given = {**dict(zip(names, call.args, strict=False)), **{k.arg: k.value for k in call.keywords if k.arg}}
+        return _all([given[name] for name in self.of(helper) if name in given], origins)
+
+
+def _root(node: ast.expr) -> str | None:
+    """The name that a dotted expression begins with."""
+    while isinstance(node, ast.Attribute):
+        node = node.value
+    return node.id if isinstance(node, ast.Name) else None
+
+
+def _all(nodes: list[ast.expr], origins: Mapping[str, frozenset[str]]) -> frozenset[str]:
+    return frozenset().union(*(_origins(node, origins) for node in nodes))
+
+
+def _origins(node: ast.AST, origins: Mapping[str, frozenset[str]]) -> frozenset[str]:
+    """The parameters that an expression is computed from, except through what was loaded from memory."""
+    if isinstance(node, ast.Name):
+        return origins.get(node.id, frozenset())
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and "load" in node.func.attr:
+        return frozenset()
+    return frozenset().union(*(_origins(child, origins) for child in ast.iter_child_nodes(node)))

@@ -1,0 +1,176 @@
+"""Library calls as a module's text tells of them: the overload, and arguments of which everything is known."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from ...records.code.launch import Argument, Launch, Storage, TensorView, Values
+from ..module.calls import dotted, find_operator
+from .arguments import ALIGNMENT, Value, View, is_drawn, lay_out
+
+Evaluate = Callable[[ast.expr], Value | None]
+
+_RESULTS_OF_ARGUMENT_TYPE = {
+    **dict.fromkeys(("aten.convolution", "aten.mm", "aten.addmm", "aten.bmm", "aten.baddbmm", "aten.sort"), 1),
+    "aten.convolution_backward": 3,
+}
+"""How many of what an operator returns, counted from the first, have the element type of its first tensor."""
+
+_METHODS = {"copy_": "default", "zero_": "default", "fill_": "Scalar"}
+"""Methods of tensors that launch something, and their overloads."""
+
+_PARAMETERS = {
+    "aten.convolution.default": (
+        *("input", "weight", "bias", "stride", "padding", "dilation", "transposed", "output_padding", "groups"),
+    )
+}
+"""Of operators whose calls name what is passed on by place: a running module's call has it there."""
+
+_UNITS = ("alpha", "beta")
+"""Of products and sums: 1 where nothing is said, and then not passed on."""
+
+_ATTENTION = "aten._scaled_dot_product_"
+
+
+class UnknownArgumentError(Exception):
+    """The text does not tell an argument."""
+
+
+def call_parts(call: ast.Call) -> tuple[str, Sequence[ast.expr]] | None:
+    """The full name of the overload that a call names, for example ``aten.mm.out``, and its positional arguments."""
+    path = dotted(call.func)
+    if not path:
+        return None
+    if path[-1] in _METHODS and isinstance(call.func, ast.Attribute) and find_operator(path) is None:
+        return f"aten.{path[-1]}.{_METHODS[path[-1]]}", (call.func.value, *call.args)
+    overload = _overload(path, [keyword.arg for keyword in call.keywords])
+    return None if overload is None else (overload, call.args)
+
+
+def _overload(path: Sequence[str], keywords: Sequence[str | None]) -> str | None:
+    if find_operator(tuple(path)) is None:
+        return None
+    if path[0] == "extern_kernels" and len(path) == 2:
+        own_name = find_operator(tuple(path)) == f"aten.{path[1]}"  # others are made of several operators
+        return f"aten.{path[1]}.{'out' if 'out' in keywords else 'default'}" if own_name else None
+    if tuple(path[:2]) == ("torch", "ops") and len(path) in (4, 5):
+        return ".".join([*path[2:], *(["default"] if len(path) == 4 else [])])
+    return ".".join(path) if path[0] == "aten" and len(path) == 3 else None
+
+
+def describe_operator(
+    overload: str,
+    arguments: Sequence[ast.expr],
+    keywords: Sequence[ast.keyword],
+    evaluate: Evaluate,
+    device: str,
+    sizes: Sequence[int],
+) -> Launch | None:
+    """The launch that a call makes; ``None`` where the text does not tell all of its arguments.
+
+    Args:
+        overload: its full name.
+        arguments, keywords: as they are written.
+        evaluate: what is known of an expression: tensors, numbers, tuples of them.
+        device: where the module's tensors lie.
+        sizes: the bytes of each storage.
+    """
+    named = {keyword.arg: keyword.value for keyword in keywords if keyword.arg is not None}
+    if len(named) != len(keywords):
+        return None
+    named = {name: value for name, value in named.items() if name not in _UNITS or ast.unparse(value) != "1"}
+    rest = _PARAMETERS.get(overload, ())[len(arguments) :]
+    if named.keys() >= set(rest):
+        arguments = [*arguments, *(named.pop(name) for name in rest)]
+    count = len(arguments)
+    written = [count + index for index, name in enumerate(named) if name == "out"]
+    written += [0] if overload.split(".")[1].endswith("_") else []
+    views: list[View] = []
+    outputs: set[int] = set()
+    given = []
+    try:
+        for place, node in enumerate((*arguments, *named.values())):
+            before = len(views)
+            given.append(_read(node, evaluate, views))
+            if place >= count and place in written:
+                outputs.update(range(before, len(views)))
+    except UnknownArgumentError:
+        return None
+    tensors, regions = lay_out(views, sizes)
+    storages = []
+    for size, members in regions:
+        dtype = tensors[members[0]].dtype
+        drawn = is_drawn(dtype) and not outputs.issuperset(members)
+        storages.append(Storage(size, dtype, device, ALIGNMENT, Values("normal" if drawn else "zeros")))
+    places = iter(tensors)
+    described = [_argument(value, places) for value in given]
+    by_name = dict(zip(named, described[count:], strict=True))
+    return Launch("", overload, 1, (), tuple(storages), tuple(described[:count]), by_name, tuple(sorted(written)))
+
+
+def result_dtypes(launch: Launch) -> tuple[str, ...]:
+    """The element types of what a call returns, as far as they are sure; further results may follow."""
+    operator = (launch.operator or "").rpartition(".")[0]
+    count = _RESULTS_OF_ARGUMENT_TYPE.get(operator, 0)
+    if operator.startswith(_ATTENTION):
+        count = 3 if operator.endswith("_backward") else 1
+    first = next(_tensors_in(launch.arguments), None)
+    return (first.dtype,) * count if first is not None else ()
+
+
+def _tensors_in(arguments: Sequence[Argument]) -> Iterator[TensorView]:
+    for argument in arguments:
+        if argument.tensor is not None:
+            yield argument.tensor
+        yield from _tensors_in(argument.items)
+
+
+_Given = View | Argument | list["_Given"]
+
+
+def _read(node: ast.expr, evaluate: Evaluate, views: list[View]) -> _Given:
+    if isinstance(node, ast.Tuple | ast.List):
+        return [_read(item, evaluate, views) for item in node.elts]
+    if isinstance(node, ast.Constant):
+        return _constant(node.value)
+    path = dotted(node)
+    if path[:1] == ("torch",) and len(path) == 2:
+        return Argument(_TORCH_KINDS.get(path[1], "dtype"), text=path[1])
+    if isinstance(node, ast.Call) and dotted(node.func)[-1:] == ("device",):
+        kind = next(iter((*node.args, *(each.value for each in node.keywords))), None)
+        if isinstance(kind, ast.Constant) and isinstance(kind.value, str):
+            return Argument("device", text=kind.value.partition(":")[0])
+    value = evaluate(node)
+    if isinstance(value, View) and value.shape is not None and value.stride is not None and value.dtype is not None:
+        views.append(value)
+        return value
+    if isinstance(value, int | float):
+        return _constant(value)
+    raise UnknownArgumentError
+
+
+_TORCH_KINDS: Mapping[str, str] = {
+    **dict.fromkeys(("strided", "sparse_coo", "jagged"), "layout"),
+    **dict.fromkeys(("contiguous_format", "channels_last", "channels_last_3d", "preserve_format"), "memory_format"),
+}
+
+
+def _constant(value: object) -> Argument:
+    if value is None:
+        return Argument("none")
+    if isinstance(value, bool):
+        return Argument("bool", integer=int(value))
+    if isinstance(value, int):
+        return Argument("int", integer=value)
+    if isinstance(value, float):
+        return Argument("float", number=value)
+    if isinstance(value, str):
+        return Argument("text", text=value)
+    raise UnknownArgumentError
+
+
+def _argument(value: _Given, places: Iterator[TensorView]) -> Argument:
+    if isinstance(value, list):
+        return Argument("list", items=tuple(_argument(item, places) for item in value))
+    return Argument("tensor", tensor=next(places)) if isinstance(value, View) else value

@@ -1,0 +1,253 @@
+"""Frozen dataclasses to JSON and back, by their type hints. Knows nothing of files or of any one record.
+
+What comes from outside is validated here and nowhere else: types, the range of numbers, and texts that name files.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import MISSING, fields, is_dataclass
+from enum import Enum
+from functools import cache
+from itertools import repeat
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from ...errors import InductorBenchError
+from ...records.forms import Form
+
+T = TypeVar("T")
+
+LARGEST, SMALLEST = 1e100, 1e-100
+"""The range of a float's magnitude beside 0. Sums, products and ratios of two stay finite within it."""
+
+LARGEST_INT = 1 << 64
+"""Above every count, size and address."""
+
+
+def encode(value: Any) -> Any:
+    """Turns a dataclass, or a container of them, into what ``json.dumps`` takes.
+
+    Raises:
+        TypeError: for a type that the format does not have. Infinite and NaN numbers become ``None``, because JSON
+            has no word for them and readers disagree about the unofficial ones.
+    """
+    if value is None or (isinstance(value, str | int) and not isinstance(value, Enum)):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, list | tuple):
+        return [encode(item) for item in value]
+    if isinstance(value, dict):
+        return {str(key): encode(item) for key, item in value.items()}
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, Path):
+        return str(value)
+    if is_dataclass(value) and not isinstance(value, type):
+        return {name: encode(getattr(value, name)) for name in _names(type(value))}
+    raise TypeError(f"no JSON form for {type(value).__name__}")
+
+
+@cache
+def _names(kind: Any) -> tuple[str, ...]:
+    return tuple(item.name for item in fields(kind))
+
+
+def decode(kind: type[T], data: Any) -> T:
+    """Builds a ``kind`` from decoded JSON. Unknown keys are ignored; keys with a default may be missing.
+
+    Raises:
+        InductorBenchError: the data does not fit ``kind``; the message names the place.
+    """
+    wanted: Any = kind
+    try:
+        result: T = _decoder(wanted)(data)
+    except _MisfitError as misfit:
+        place = kind.__name__ + "".join(reversed(misfit.place))
+        raise InductorBenchError(f"{place} {misfit.what}") from None
+    return result
+
+
+Decoder = Callable[[Any], Any]
+
+
+class _MisfitError(Exception):
+    """What does not fit, and where: the steps that lead to it, the last one first."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(what)
+        self.what = what
+        self.place: list[str] = []
+
+
+def _misfit(wanted: str, data: Any) -> _MisfitError:
+    return _MisfitError(f"should be {wanted} but is {_shown(data)}")
+
+
+def _shown(data: Any) -> str:
+    if isinstance(data, int) and abs(data) > LARGEST_INT:  # its digits may be more than Python writes out
+        return f"a number of {data.bit_length()} bits"
+    text = repr(data[:60] if isinstance(data, str | list) else data)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+@cache
+def _decoder(kind: Any) -> Decoder:
+    """What decodes a type, made once for each."""
+    origin = get_origin(kind)
+    if origin in (Union, UnionType):
+        return _optional(kind)
+    if origin is Annotated:
+        return _formed(*get_args(kind))
+    if kind is Any:
+        return lambda data: data
+    if is_dataclass(kind):
+        return _dataclass(kind)
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        return _enum(kind)
+    if origin is tuple:
+        return _tuple(get_args(kind))
+    if origin is dict:
+        return _dict(_decoder(get_args(kind)[1]))
+    return {float: _float, int: _int}.get(kind) or _plain(kind)
+
+
+def _float(data: Any) -> float:
+    if not isinstance(data, int | float) or isinstance(data, bool):
+        raise _misfit("float", data)
+    if data and not SMALLEST <= abs(data) <= LARGEST:  # nor is NaN within
+        raise _misfit("a number that can be measured" if abs(data) < math.inf else "a finite number", data)
+    return float(data)
+
+
+def _int(data: Any) -> int:
+    if not isinstance(data, int | float) or isinstance(data, bool):
+        raise _misfit("int", data)
+    if not abs(data) <= LARGEST_INT or data != int(data):
+        raise _misfit("a whole number of 64 bits", data)
+    return int(data)
+
+
+def _plain(kind: type) -> Decoder:
+    def decode_plain(data: Any) -> Any:
+        if type(data) is kind:
+            return data
+        raise _misfit(kind.__name__, data)
+
+    return decode_plain
+
+
+def _formed(kind: type, form: Form) -> Decoder:
+    """Of a type whose values have a :class:`Form`; a float may then be any."""
+    decode_plain = _decoder(kind)
+
+    def decode_formed(data: Any) -> Any:
+        if kind is float:
+            value = data if isinstance(data, int | float) and not isinstance(data, bool) else math.nan
+        else:
+            value = decode_plain(data)
+        if not form.fits(value):
+            raise _misfit(form.name, data)
+        return kind(value)
+
+    return decode_formed
+
+
+def _enum(kind: type[Enum]) -> Decoder:
+    def decode_enum(data: Any) -> Any:
+        try:
+            return kind(data)
+        except ValueError:
+            raise _misfit(kind.__name__, data) from None
+
+    return decode_enum
+
+
+def _optional(kind: Any) -> Decoder:
+    options = [option for option in get_args(kind) if option is not NoneType]
+    if len(options) != 1 or len(options) == len(get_args(kind)):
+        raise TypeError(f"{kind}: a union of several types has no JSON form")
+    decode_some = _decoder(options[0])
+    return lambda data: None if data is None else decode_some(data)
+
+
+def _tuple(items: tuple[Any, ...]) -> Decoder:
+    if len(items) == 2 and items[1] is Ellipsis:
+        decode_item = _freeze if items[0] is Any else _decoder(items[0])
+        return lambda data: _each(repeat(decode_item), _list(data))
+    decoders = [_decoder(item) for item in items]
+
+    def decode_tuple(data: Any) -> tuple[Any, ...]:
+        if len(_list(data)) != len(decoders):
+            raise _misfit(f"a list of {len(decoders)}", data)
+        return _each(decoders, data)
+
+    return decode_tuple
+
+
+def _list(data: Any) -> list[Any] | tuple[Any, ...]:
+    if not isinstance(data, list | tuple):
+        raise _misfit("a list", data)
+    return data
+
+
+def _each(decoders: Iterable[Decoder], data: Iterable[Any]) -> tuple[Any, ...]:
+    found: list[Any] = []
+    try:
+        for decode_item, item in zip(decoders, data, strict=False):
+            found.append(decode_item(item))
+    except _MisfitError as misfit:
+        misfit.place.append(f"[{len(found)}]")
+        raise
+    return tuple(found)
+
+
+def _freeze(data: Any) -> Any:
+    if isinstance(data, dict):
+        raise _misfit("lists of plain values", data)
+    return tuple(map(_freeze, data)) if isinstance(data, list | tuple) else data
+
+
+def _dict(decode_value: Decoder) -> Decoder:
+    def decode_dict(data: Any) -> dict[Any, Any]:
+        if not isinstance(data, dict):
+            raise _misfit("an object", data)
+        found = {}
+        for key, value in data.items():
+            try:
+                found[key] = decode_value(value)
+            except _MisfitError as misfit:
+                misfit.place.append(f".{key}")
+                raise
+        return found
+
+    return decode_dict
+
+
+def _dataclass(kind: Any) -> Decoder:
+    wanted: list[tuple[str, Decoder, bool]] = []
+
+    def decode_dataclass(data: Any) -> Any:
+        if not isinstance(data, dict):
+            raise _misfit(f"an object ({kind.__name__})", data)
+        if not wanted:  # only now, since the type may hold itself
+            hints = get_type_hints(kind, include_extras=True)
+            for item in fields(kind):
+                needed = item.default is MISSING and item.default_factory is MISSING
+                wanted.append((item.name, _decoder(hints[item.name]), needed))
+        values = {}
+        for name, decode_value, needed in wanted:
+            try:
+                if name in data:
+                    values[name] = decode_value(data[name])
+                elif needed:
+                    raise _MisfitError("is missing")
+            except _MisfitError as misfit:
+                misfit.place.append(f".{name}")
+                raise
+        return kind(**values)
+
+    return decode_dataclass

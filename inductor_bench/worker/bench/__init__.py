@@ -1,0 +1,1 @@
+"""Standalone kernel files loaded into this process: checked, timed, their candidates built."""

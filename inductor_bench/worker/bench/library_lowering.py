@@ -1,0 +1,276 @@
+"""What Inductor chooses from under max-autotune in place of a library call.
+
+The call is lowered by itself, by Inductor, which is stopped where it would time its choices. Beside
+``library_choices``, the one file that touches private names of Inductor's autotuning. (2.11, 2.13)
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import re
+import sys
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import TimeoutError as LateError
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch._inductor import config as inductor_config
+from torch._inductor import select_algorithm
+from torch._inductor.async_compile import AsyncCompile, get_compile_threads
+from torch._inductor.autotune_process import CUTLASSBenchmarkRequest
+from torch._inductor.codegen.subgraph import SubgraphChoiceCaller
+from torch._inductor.debug import DebugContext
+from torch._inductor.graph import GraphLowering
+from torch._inductor.select_algorithm import ExternKernelCaller, TritonTemplateCaller
+from torch._inductor.virtualized import V
+from torch._subclasses import FakeTensorMode
+
+from inductor_bench.records.tuning import Config
+from inductor_bench.source.standalone.harness.arguments import Arguments, tensors_in
+from inductor_bench.source.standalone.harness.operator_main import UNSUPPORTED
+
+from .library_choices import Choice, View
+
+COMPILE_S = 120.0
+"""In which the choices of one call are compiled side by side; what has not begun then is compiled when it is used."""
+
+LATE_S = 60.0
+"""For what has begun then: nothing is timed while a compiler runs."""
+
+_FIELD = re.compile(r"(\w+)=('[^']*'|[^,]+)")
+_COUNTER = re.compile(r"_\d+$")
+_TILE = re.compile(r"BLOCK_\w+|GROUP_M|SPLIT_K|num_warps|num_stages")
+
+
+def find_choices(
+    overload: Any, arguments: Arguments, result: Any, exhaustive: bool = False
+) -> tuple[list[Choice], str]:
+    """The choices of a call, not compiled yet, and in words why there are none.
+
+    Args:
+        overload: the operator.
+        arguments: of the call.
+        result: of the call: what a choice must return has the same layout.
+        exhaustive: whether Inductor's wider set is asked for.
+    """
+    name = f"{overload.namespace}.{overload._overloadpacket.__name__}"
+    if not isinstance(result, torch.Tensor):
+        return [], f"Inductor has no template for {name}"
+    keywords = {key: value for key, value in arguments.keywords.items() if key not in _outputs(overload)}
+    inputs = tensors_in([arguments.args, keywords])
+    graph, fakes = _graph_of(_functional(overload), arguments.args, keywords)
+    callers: list[Any] = []
+    try:
+        with _lowering(graph, fakes, exhaustive) as lowering:
+            with _handed_over(callers):
+                lowering.run(*fakes)
+            choices, why = _usable(lowering, callers, inputs, result, name)
+            choices = list(_with_modules(choices))
+    except UNSUPPORTED as error:
+        return [], f"Inductor does not lower {name}: {str(error).splitlines()[0][:200]}"
+    return choices, why or ("" if choices else f"Inductor has no template for {name} with these arguments")
+
+
+def _outputs(overload: Any) -> list[str]:
+    return [item.name for item in overload._schema.arguments if item.is_out]
+
+
+def _functional(overload: Any) -> Any:
+    """The overload that returns what this one writes to ``out``; itself where it does not."""
+    if not _outputs(overload):
+        return overload
+    name = overload._overloadname
+    return getattr(overload._overloadpacket, "default" if name == "out" else name.removesuffix("_out"))
+
+
+def _graph_of(overload: Any, args: list[Any], keywords: dict[str, Any]) -> tuple[Any, list[Any]]:
+    """A graph of nothing but the call, and its inputs, which are like the call's tensors but hold nothing."""
+    graph, fakes = torch.fx.Graph(), []
+
+    def convert(value: Any) -> Any:
+        if isinstance(value, list):
+            return [convert(each) for each in value]
+        if not isinstance(value, torch.Tensor):
+            return value
+        start = value.storage_offset()  # how the tensor is aligned
+        last = sum((size - 1) * step for size, step in zip(value.shape, value.stride(), strict=True))
+        storage = torch.empty(start + max(last, 0) + 1, dtype=value.dtype, device=value.device)
+        fakes.append(storage.as_strided(value.shape, value.stride(), start))
+        node = graph.placeholder(f"arg{len(fakes) - 1}")
+        node.meta["val"] = fakes[-1]
+        return node
+
+    with FakeTensorMode():
+        inputs = convert(args), {name: convert(value) for name, value in keywords.items()}
+        call = graph.call_function(overload, tuple(inputs[0]), inputs[1])
+        values = torch.fx.map_arg((call.args, call.kwargs), lambda node: node.meta["val"])
+        call.meta["val"] = overload(*values[0], **values[1])
+    graph.output((call,))
+    return torch.fx.GraphModule(torch.nn.Module(), graph), fakes
+
+
+@contextlib.contextmanager
+def _lowering(graph: Any, fakes: list[Any], exhaustive: bool) -> Iterator[Any]:
+    backends = "ATEN,TRITON,CPP,CUTLASS" if exhaustive else "ATEN,TRITON,CPP"
+    patches = {
+        "max_autotune": True,
+        "max_autotune_gemm_backends": backends,
+        "max_autotune_conv_backends": backends,
+        "max_autotune_gemm_search_space": "EXHAUSTIVE" if exhaustive else "DEFAULT",
+        "triton.enable_persistent_tma_matmul": exhaustive,
+    }
+    mode = fakes[0].fake_mode if fakes else FakeTensorMode()
+    with inductor_config.patch(patches), DebugContext(), V.set_fake_mode(mode), torch.no_grad():
+        lowering = GraphLowering(graph, example_inputs=fakes, layout_opt=False)
+        with V.set_graph_handler(lowering):
+            yield lowering
+
+
+@contextlib.contextmanager
+def _handed_over(callers: list[Any]) -> Iterator[None]:
+    """Where Inductor would time its choices it hands them over and goes on with the first."""
+    cache = select_algorithm.get_algorithm_selector_cache()
+
+    def take(choices: list[Any]) -> list[Any]:
+        callers.extend(choices)
+        return choices[:1]
+
+    cache.add_preprocessing_fn(take)
+    try:
+        yield
+    finally:
+        cache.preprocessing_fns.remove(take)
+
+
+def _usable(
+    lowering: Any, callers: list[Any], inputs: list[Any], result: torch.Tensor, name: str
+) -> tuple[list[Choice], str]:
+    """The choices that can stand in for the call, and in words why there are none."""
+    if not callers:
+        return [], f"Inductor has no template for {name}"
+    (final,) = lowering.graph_outputs
+    made = {buffer.get_name() for buffer in lowering.operations[0].get_outputs()} if lowering.operations else set()
+    if len(lowering.operations) != 1 or final.get_name() not in made:
+        return [], f"Inductor makes {name} of several kernels here: no template alone does the same"
+    shape, stride = _integers(final.get_size()), _integers(final.get_stride())
+    if shape != tuple(result.shape) or not _same_strides(shape, stride, result.stride()):
+        return [], f"Inductor's choices for {name} would write a result that lies otherwise in memory"
+    places = {f"arg{index}": index for index in range(len(inputs))}
+    configs = _configs([caller for caller in callers if not _is_the_call(caller, name, inputs)])
+    choices = []
+    for config, caller in configs:
+        nodes = caller.input_nodes
+        if isinstance(caller, ExternKernelCaller | SubgraphChoiceCaller):
+            views = [_view(places[node.get_name()], node) for node in nodes]
+        else:
+            views = [View(places[node]) for node in dict.fromkeys(node.get_name() for node in nodes)]
+        layout = caller.layout
+        output = View(0, _integers(layout.size), _integers(layout.stride), int(layout.offset))
+        choices.append(Choice(config, caller, tuple(views), output))
+    return choices, ""
+
+
+def _with_modules(choices: list[Choice]) -> Iterator[Choice]:
+    """Those that are several kernels with the modules of these, which are made while their graph is at hand; less those
+    for which that fails."""
+    for choice in choices:
+        if not isinstance(choice.caller, SubgraphChoiceCaller):
+            yield choice
+            continue
+        with contextlib.suppress(*UNSUPPORTED):
+            yield replace(choice, module=choice.caller._compile_for_benchmarking())
+
+
+def _integers(values: Sequence[Any]) -> tuple[int, ...]:
+    return tuple(int(value) for value in values)
+
+
+def _same_strides(shape: Sequence[int], one: Sequence[int], other: Sequence[int]) -> bool:
+    return all(size < 2 or first == second for size, first, second in zip(shape, one, other, strict=True))
+
+
+def _view(place: int, node: Any) -> View:
+    return View(place, _integers(node.get_size()), _integers(node.get_stride()), int(node.get_layout().offset))
+
+
+def _is_the_call(caller: Any, name: str, inputs: list[Any]) -> bool:
+    """Whether a choice is the call as it stands."""
+    if not isinstance(caller, ExternKernelCaller) or caller.choice.name != name.partition(".")[2]:
+        return False
+    return [_integers(node.get_size()) for node in caller.input_nodes] == [tuple(each.shape) for each in inputs]
+
+
+def _configs(callers: list[Any]) -> list[tuple[Config, Any]]:
+    """What tells each of the choices from the others, by its tile if that will do; of equal choices the first only."""
+    every: dict[str, Any] = {}
+    for caller in callers:
+        every.setdefault(repr((_kind(caller), _fields(caller))), caller)
+    distinct = list(every.values())
+    short = [
+        _kind(caller) | {key: value for key, value in _fields(caller).items() if _TILE.fullmatch(key)}
+        for caller in distinct
+    ]
+    counts = Counter(map(repr, short))
+    return [
+        (config if counts[repr(config)] == 1 else _kind(caller) | _fields(caller), caller)
+        for config, caller in zip(short, distinct, strict=True)
+    ]
+
+
+def _kind(caller: Any) -> Config:
+    if isinstance(caller, ExternKernelCaller):
+        return {"backend": "aten", "call": caller.choice.name}
+    name = _COUNTER.sub("", caller.name)
+    if isinstance(caller, TritonTemplateCaller):
+        return {"backend": "triton", "template": name.removeprefix("triton_")}
+    if isinstance(caller, SubgraphChoiceCaller):
+        return {"backend": "inductor", "call": name}
+    if isinstance(getattr(caller, "bmreq", None), CUTLASSBenchmarkRequest):
+        return {"backend": "cutlass", "kernel": caller.description or name}
+    return {"backend": "cpp", "template": name.removeprefix("cpp_")}
+
+
+def _fields(caller: Any) -> Config:
+    """What a template was filled in with."""
+    found: Config = {}
+    if not isinstance(caller, TritonTemplateCaller):
+        return found
+    for key, text in _FIELD.findall(caller.description):
+        try:
+            found[key] = ast.literal_eval(text)
+        except (ValueError, SyntaxError):
+            found[key] = text
+    return found
+
+
+def compile_side_by_side(choices: Sequence[Choice]) -> None:
+    """Compiles what can be compiled; what cannot says so when it is compiled by itself."""
+    if len(choices) < 2 or (3, 11) <= sys.version_info < (3, 11, 9):  # there a compiler in a thread may fail to parse
+        return
+    in_processes = False
+    if any(isinstance(choice.caller, TritonTemplateCaller) for choice in choices):
+        with contextlib.suppress(RuntimeError, TimeoutError, LateError):
+            AsyncCompile.wait_pool_ready()
+        in_processes = AsyncCompile.use_process_pool()
+    threads = ThreadPoolExecutor(get_compile_threads())
+    # What was given to the pool of processes cannot be taken back: a thread gives it one, and waits for that.
+    futures = [
+        threads.submit(_compile_in_process, choice)
+        if in_processes and isinstance(choice.caller, TritonTemplateCaller)
+        else threads.submit(choice.compile)
+        for choice in choices
+    ]
+    late = wait(futures, timeout=COMPILE_S).not_done
+    wait([future for future in late if not future.cancel()], timeout=LATE_S)
+    threads.shutdown(wait=False)
+
+
+def _compile_in_process(choice: Choice) -> None:
+    request = choice.caller.bmreq
+    source = Path(request.module_path).read_text(encoding="utf-8")
+    AsyncCompile().triton(kernel_name=request.kernel_name, source_code=source).future.result()

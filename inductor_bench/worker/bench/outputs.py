@@ -1,0 +1,31 @@
+"""Whether two kernels computed the same."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+
+from inductor_bench.source.standalone.harness.comparison import COARSE_TOLERANCE, TOLERANCES, count_differing
+
+
+def tensors_differ(
+    ours: list[torch.Tensor], theirs: list[torch.Tensor], tolerances: Mapping[str, float] = TOLERANCES
+) -> str:
+    """Empty where all elements agree, whole numbers exactly and floats to what their type holds; else what does not."""
+    if [(one.shape, one.dtype) for one in ours] != [(one.shape, one.dtype) for one in theirs]:
+        return "its outputs have other shapes or types"
+    if not theirs:
+        return "it computes no tensors that could be compared"
+    for index, (one, other) in enumerate(zip(ours, theirs, strict=True)):
+        if torch.equal(one, other):
+            continue
+        if not one.is_floating_point() and not one.is_complex():
+            count = int((one != other).sum())
+        else:
+            limit = tolerances.get(str(one.dtype).removeprefix("torch."), COARSE_TOLERANCE)
+            wide = torch.complex128 if one.is_complex() else torch.float64
+            count = count_differing(one.to(wide), other.to(wide), limit)
+        if count:
+            return f"output {index}: {count} of {one.numel()} elements differ"
+    return ""

@@ -1,0 +1,155 @@
+"""The configurations that the kernel of a standalone Triton file can be run in.
+
+Inductor's heuristics read their switches from literals in the file, so they are asked again with other literals; what
+its coordinate descent could reach says what else can be varied. Nothing is compiled here.
+"""
+
+from __future__ import annotations
+
+import ast
+import math
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from inductor_bench.errors import InductorBenchError
+from inductor_bench.records.tuning import Config
+from inductor_bench.source.standalone.harness.triton_definition import LAUNCH_OPTIONS
+
+from ..upstream import triton as upstream_triton
+
+MOST_STAGES = 5
+MOST_BLOCKS = 65535
+"""Of a launch, in every direction but the first."""
+
+_LAUNCH_ONLY = {
+    "template": (
+        ("num_warps", "num_stages"),
+        "its tile sizes are part of its text: only num_warps and num_stages vary; a model compiled with "
+        "mode='max-autotune' chooses among other tiles",
+    ),
+    "foreach": (("num_warps",), "its block size is part of its text: only num_warps varies"),
+    "user_autotune": (
+        ("num_warps", "num_stages"),
+        "its block sizes are its author's: only these configs, num_warps and num_stages vary",
+    ),
+}
+_REDUCTIONS = ("reduction", "persistent_reduction", "split_scan", "cooperative_reduction")
+
+
+class Heuristics:
+    """The decorator by which Inductor chose the configurations of a standalone file's kernel.
+
+    Args:
+        module: the imported file.
+    """
+
+    def __init__(self, module: ModuleType) -> None:
+        self._module = module
+        self._call = _decorator(Path(str(module.__file__)))
+        self.kind = self._call.func.attr if isinstance(self._call.func, ast.Attribute) else ""
+
+    def kernel(self, **meta: Any) -> Any:
+        """The kernel anew, with every configuration that its heuristics give where ``inductor_meta`` says this."""
+        keywords = {str(keyword.arg): self._value(keyword.value) for keyword in self._call.keywords}
+        known = keywords.get("inductor_meta") or {}
+        keywords["inductor_meta"] = {**known, "force_disable_caches": True, "dynamic_scale_rblock": False, **meta}
+        arguments = [self._value(argument) for argument in self._call.args]
+        return self._value(self._call.func)(*arguments, **keywords)(self._module.KERNEL.fn)
+
+    def configs(self, **meta: Any) -> list[Config]:
+        """These configurations."""
+        return [config_facts(config) for config in self.kernel(**meta).configs]
+
+    def _value(self, node: ast.expr) -> Any:
+        code = compile(ast.Expression(node), str(self._module.__file__), "eval")
+        return eval(code, vars(self._module))
+
+
+def _decorator(file: Path) -> ast.Call:
+    for node in ast.parse(file.read_text(encoding="utf-8")).body:
+        for decorator in node.decorator_list if isinstance(node, ast.FunctionDef) else ():
+            if isinstance(decorator, ast.Call) and ast.unparse(decorator.func).startswith("triton_heuristics."):
+                return decorator
+    raise InductorBenchError(f"{file} holds no kernel of Inductor's", "give a file that inductor-bench extract wrote")
+
+
+def find_candidates(heuristics: Heuristics, now: Config) -> dict[str, Any]:
+    """What the kernel can be run in.
+
+    ``default`` and ``max`` are Inductor's sets, without and with max-autotune; ``ladders`` the values of every field
+    that can be varied from ``now``, in order; ``fixed_elements`` those of a block in directions that are not varied;
+    ``limits`` says what cannot be varied and why, if anything.
+    """
+    kernel = heuristics.kernel()
+    meta = dict(kernel.inductor_meta)
+    ladders, limits = _ladders(heuristics.kind, kernel, now)
+    sizes = kernel.size_hints or {}
+    tile = [size for name, size in sizes.items() if f"{name.upper()}BLOCK" not in now]
+    return {
+        "now": now,
+        "default": heuristics.configs(max_autotune=False, max_autotune_pointwise=False),
+        "max": heuristics.configs(max_autotune=True, max_autotune_pointwise=True),
+        "tuned": bool(meta.get("max_autotune") or meta.get("max_autotune_pointwise")),
+        "ladders": ladders,
+        "fixed_elements": math.prod(1 << (size - 1).bit_length() for size in tile),
+        "limits": limits,
+    }
+
+
+def _ladders(kind: str, kernel: Any, now: Config) -> tuple[dict[str, list[int]], str]:
+    """The values of the fields that can be varied, and what cannot be.
+
+    Stages are varied of templates and users' kernels only: in Inductor's own loops, which hold no products, the same
+    binary comes out of any number of them.
+    """
+    meta = kernel.inductor_meta
+    warps = [1 << power for power in range(6)]
+    if kind in _LAUNCH_ONLY:
+        fields, limits = _LAUNCH_ONLY[kind]
+        if meta.get("grid_type") == "PrecomputedGrid":
+            return {}, "its author's grid is recorded for these configs only: nothing else can be varied"
+        values = {"num_warps": warps, "num_stages": list(range(1, MOST_STAGES + 1))}
+        return {field: sorted({*values[field], now[field]}) for field in fields}, limits
+    if kind == "fixed_config":
+        return {}, "its config was chosen when the model was compiled, and its text goes with it"
+    if meta.get("deterministic") and kind in _REDUCTIONS:
+        return {}, "the model was compiled to be deterministic, and the order of a reduction goes with its config"
+    reached = upstream_triton.tuning_values(kernel, make_config(now))
+    limits = "its RSPLIT stays: all blocks must be resident at once" if "RSPLIT" in now else ""
+    return {field: _allowed(field, values, kind, kernel, now) for field, values in reached.items()}, limits
+
+
+def _allowed(field: str, values: tuple[int, ...], kind: str, kernel: Any, now: Config) -> list[int]:
+    """The values of a field that the kernel's text and launch allow for; always that of ``now``."""
+    meta, sizes = kernel.inductor_meta, kernel.size_hints or {}
+    low, high = (meta.get("tma_min_block_sizes") or {}).get(field, 1), max(values)
+    if field == "XBLOCK":
+        high = now.get("RSPLIT_SIZE", high)
+    elif field.lower() == "num_stages":
+        high = MOST_STAGES
+    elif field in ("YBLOCK", "ZBLOCK") and "Overflow" not in str(meta.get("grid_type")):
+        low = max(low, -(-sizes.get(field[0].lower(), 1) // MOST_BLOCKS))
+    elif field == "R0_BLOCK" and kind == "split_scan":
+        low = max(low, meta.get("min_split_scan_rblock", 256))  # its workspace has a place for each of so many
+    return [value for value in values if low <= value <= high or value == now.get(field)]
+
+
+def config_facts(config: Any) -> Config:
+    """A configuration of Triton's as plain facts: block sizes and what it is launched with."""
+    unusual = {"num_ctas": 1, "maxnreg": None}
+    options = {name: getattr(config, name, unusual.get(name)) for name in LAUNCH_OPTIONS}
+    return {
+        **config.kwargs,
+        **{name: value for name, value in options.items() if name not in unusual or value != unusual[name]},
+    }
+
+
+def make_config(facts: Config) -> Any:
+    """The configuration of Triton's with these facts."""
+    import triton
+
+    options = {name: facts[name] for name in LAUNCH_OPTIONS if name in facts}
+    made = triton.Config({name: value for name, value in facts.items() if name not in options}, **options)
+    made.found_by_coordesc = made.found_by_combo_autotune = True  # nothing is left to search
+    return made

@@ -1,0 +1,244 @@
+"""Watching compiled modules inside the program that compiled them: what they were called with and how often, and,
+where their file alone could not tell the truth, their profile on the spot with the inputs that they really got."""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import json
+import os
+import re
+import threading
+import traceback
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from ..switches import read_switches
+from ..upstream import inductor as upstream
+from .variables import CAPTURE_FOLDER, LIVE, REPEAT, VALUES_LIMIT
+
+DEFAULT_REPEAT = 20
+
+RECOVERABLE = (
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    ImportError,
+    LookupError,
+    OSError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+)
+"""What a measurement inside somebody else's program may raise without ending that program."""
+
+
+def observe(codecache: ModuleType) -> None:
+    """Starts the observation in this process. ``codecache`` is torch's code cache module, just imported.
+
+    The file ``<pid>.followed`` says that each module that this process loads from now on is observed.
+    """
+    folder = Path(os.environ[CAPTURE_FOLDER])
+    forced = os.environ.get(LIVE) == "1"
+    repeat = int(os.environ.get(REPEAT) or DEFAULT_REPEAT)
+    seen: list[ObservedModule] = []
+
+    def on_load(module: ModuleType, path: str, constants: Mapping[str, Any]) -> None:
+        stem = f"{os.getpid()}-{len(seen)}"
+        observed = ObservedModule(module, path, constants, folder / stem, forced=forced, repeat=repeat)
+        seen.append(observed)
+        observed.attach()
+
+    upstream.watch_compiled_modules(codecache, on_load)
+    owner = os.getpid()
+    _write(folder / f"{owner}.followed", "")
+
+    def save_all() -> None:
+        if os.getpid() == owner:  # a forked child runs the same exit handlers
+            for observed in seen:
+                observed.save()
+
+    atexit.register(save_all)
+
+
+class ObservedModule:
+    """One compiled module in the program's process.
+
+    Files: ``<stem>.json``, ``.trace.json`` and ``.p.txt``, and a folder ``<stem>.values`` where values are wanted.
+    """
+
+    def __init__(
+        self,
+        module: ModuleType,
+        path: str,
+        constants: Mapping[str, Any],
+        stem: Path,
+        *,
+        forced: bool,
+        repeat: int,
+    ) -> None:
+        self._module = module
+        self._call: Callable[[list[Any]], Any] = module.call
+        self._stem = stem
+        self._forced = forced
+        self._repeat = repeat
+        self._lock = threading.Lock()
+        self._calls = 0
+        self._looked_at = False
+        self._source = Path(path).read_text(encoding="utf-8", errors="replace")
+        self._constants = constants
+        self._record: dict[str, Any] = {"path": path, "pid": os.getpid(), **_process_state()}
+
+    def attach(self) -> None:
+        """Puts the observation in front of the module's ``call``."""
+        self.save()
+
+        @functools.wraps(self._call)
+        def call(arguments: list[Any]) -> Any:
+            with self._lock:
+                self._calls += 1
+                looked_at, self._looked_at = self._looked_at, True
+            return self._call(arguments) if looked_at else self._look_at(arguments)
+
+        self._module.call = call  # type: ignore[attr-defined]
+
+    def _look_at(self, arguments: list[Any]) -> Any:
+        """Runs the module's first call, and profiles it where it must be profiled here."""
+        inputs = list(arguments)
+        reason = self._live_reason(inputs)
+        self._record["live_reason"] = reason
+        busy = bool(reason) and upstream.is_profiler_running()
+        if busy:  # the program profiles itself: a second profiler would end the first; wait for a later call
+            self._record["live_error"] = "the program's own profiler was running at each call"
+            self._looked_at = False
+        clones = self._clone(inputs) if reason and not busy else None
+        del inputs
+        result = self._call(arguments)
+        if clones is not None:
+            self._profile(clones)
+        self.save()
+        return result
+
+    def _live_reason(self, inputs: list[Any]) -> str:
+        """Why this module must be profiled here and not from its file, or an empty string."""
+        if self._record["cuda_graphs"]:
+            return ""  # the program's own capture and its memory pool are not to be disturbed
+        if self._forced:
+            return "asked for with --live"
+        if os.environ.get(VALUES_LIMIT):
+            return "the recorded values that are asked for, which only the program has"
+        if re.search(r"\b_frozen_param\d+\b", self._source):
+            return "frozen weights, which the file's harness replaces by random tensors"
+        if upstream.is_vector_width_forced() and "cpp_fused" in self._source:
+            return "a vector width that the program chose, which a process of the file's own would not have"
+        if re.search(r"\bu\d+\b *=", self._source):
+            return "sizes that depend on data"
+        for name, value in self._constants.items():
+            if _is_index_like(value):
+                return f"integer constant {name} {_describe(value)}, which the file's harness fills with zeros"
+        for index, value in enumerate(inputs):
+            if _is_index_like(value):
+                return f"integer input {index} {_describe(value)}, which the file's harness fills with zeros"
+        return ""
+
+    def _clone(self, inputs: list[Any]) -> list[Any] | None:
+        import torch
+
+        try:
+            return [upstream.clone_input(value) for value in inputs]
+        except torch.OutOfMemoryError:
+            self._record["live_error"] = "no memory for a copy of the module's inputs"
+            return None
+
+    def _profile(self, clones: list[Any]) -> None:
+        import torch
+
+        self._record.pop("live_error", None)
+
+        from ..profile.measurement import measure_run
+        from ..profile.profile import details
+
+        device = _device_of(clones, default="cuda" if "empty_strided_cuda(" in self._source else "cpu")
+
+        def run() -> Any:
+            return self._call(list(clones))
+
+        cpu_state = torch.get_rng_state()
+        cuda_state = torch.cuda.get_rng_state_all() if device == "cuda" else []
+        try:
+            with torch.no_grad():
+                recorded = self._record_values(run)  # before another run writes into what it reads
+                measured = measure_run(
+                    run,
+                    label="live",
+                    device=device,
+                    repeat=self._repeat,
+                    trace=self._stem.with_suffix(".trace.json"),
+                    text=self._stem.with_suffix(".p.txt"),
+                    module=self._module,
+                )
+                self._record["live"] = measured | details(self._module, run) | recorded
+        except RECOVERABLE as error:
+            # It is our failure and not the program's, which goes on: the module is then profiled from its file.
+            traceback.print_exc()
+            self._record["live_error"] = f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
+        finally:
+            torch.set_rng_state(cpu_state)
+            if cuda_state:
+                torch.cuda.set_rng_state_all(cuda_state)
+
+    def _record_values(self, run: Callable[[], Any]) -> dict[str, Any]:
+        limit = os.environ.get(VALUES_LIMIT)
+        if not limit:
+            return {}
+        from ..launches.values import record_values
+
+        return record_values(self._module, run, self._stem.with_suffix(".values"), int(limit))
+
+    def save(self) -> None:
+        """Writes what is known of this module, replacing an earlier state."""
+        _write(self._stem.with_suffix(".json"), json.dumps({**self._record, "calls": self._calls}))
+
+
+def _write(path: Path, text: str) -> None:
+    temporary = path.with_suffix(".part")
+    try:
+        temporary.write_text(text, encoding="utf-8")
+        temporary.replace(path)
+    except OSError:
+        traceback.print_exc()
+
+
+def _process_state() -> dict[str, Any]:
+    import torch
+
+    switches = read_switches()
+    return {
+        "threads": torch.get_num_threads(),
+        "rank": int(os.environ["RANK"]) if os.environ.get("RANK", "").isdigit() else None,
+        "cuda_graphs": upstream.is_using_cuda_graphs(),
+        "tf32": switches["matmul_tf32"],
+        "switches": switches,
+    }
+
+
+def _is_index_like(value: Any) -> bool:
+    """Whether zeros in its place would change what a kernel does: an integer or bool tensor of several elements."""
+    import torch
+
+    if not isinstance(value, torch.Tensor) or value.numel() <= 1:
+        return False
+    return not (value.dtype.is_floating_point or value.dtype.is_complex)
+
+
+def _describe(value: Any) -> str:
+    return f"{str(value.dtype).removeprefix('torch.')}{list(value.shape)}"
+
+
+def _device_of(values: list[Any], default: str) -> str:
+    import torch
+
+    kinds = {value.device.type for value in values if isinstance(value, torch.Tensor)}
+    return "cuda" if "cuda" in kinds else default

@@ -1,0 +1,163 @@
+"""The programs that a capture runs where the target is not a script: a factory of a file, or a named model.
+
+``python -m inductor_bench.worker.capture.programs JOB`` with a job of ``kind`` (``factory`` or a library of ``zoo``),
+``place``, ``training``, ``mode``, ``dynamic``, ``amp``, ``device``, ``seed``, ``batch_size`` and ``complaint``: the
+path where a reason for people is left, as JSON, when the program cannot be run.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from inductor_bench.errors import InductorBenchError
+from inductor_bench.store.files import read_json, write_json
+from inductor_bench.worker.capture.zoo import DownloadNeededError, Example, build_model
+from inductor_bench.worker.device.sharing import SharedDevice
+from inductor_bench.worker.upstream.inductor import import_compiler
+
+if TYPE_CHECKING:
+    import torch
+
+STEPS = 3
+OFFLINE = "INDUCTOR_BENCH_OFFLINE"
+"""Set where nothing may be fetched."""
+
+
+def main(arguments: list[str]) -> int:
+    job = read_json(Path(arguments[0]))
+    try:
+        run_program(job)
+    except InductorBenchError as error:
+        kind = "download" if isinstance(error, DownloadNeededError) else "program"
+        write_json(Path(job["complaint"]), {"kind": kind, "message": error.message, "hint": error.hint})
+        print(f"{error.message}\n{error.hint}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def run_program(job: dict[str, Any]) -> None:
+    """Compiles what the job names and runs it :data:`STEPS` times."""
+    import torch
+
+    torch.manual_seed(job["seed"])
+    device = job["device"] or ("cuda" if torch.cuda.is_available() else "cpu")
+    _check_device(device)
+    training = job["training"]
+    shared = SharedDevice()
+    if job["kind"] == "factory":
+        if os.environ.get(OFFLINE):
+            torch.hub.download_url_to_file = _refuse_download
+        shared.use()
+        example = Example(*_call_factory(job["place"]))
+    else:
+        example = build_model(job["kind"], job["place"], job["batch_size"], bool(training))
+        import_compiler()
+    shared.use()
+    shared.leave_while_compiling(job["mode"])
+    function, inputs, keywords = _place(example, device)
+    loss = example.loss or _sum_of_means
+    if training is None:
+        training = job["kind"] == "factory" and isinstance(function, torch.nn.Module) and function.training
+    if isinstance(function, torch.nn.Module):
+        function.train(training)
+    compiled: Callable[..., Any] = torch.compile(function, mode=job["mode"], dynamic=job["dynamic"])
+    precision: AbstractContextManager[Any] = torch.autocast(
+        device.split(":")[0], dtype=_dtype(job["amp"]), enabled=job["amp"] is not None
+    )
+    for _ in range(STEPS):
+        if training:
+            with precision:
+                value = loss(compiled(*inputs, **keywords))
+            _backward(value)
+        else:
+            with precision, torch.no_grad():
+                compiled(*inputs, **keywords)
+    if device.startswith("cuda"):
+        torch.cuda.synchronize()
+
+
+def _check_device(name: str) -> None:
+    import torch
+
+    try:
+        device = torch.device(name)
+    except RuntimeError as error:
+        raise InductorBenchError(f"{name} is no device", "give cpu, cuda or cuda:N") from error
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise InductorBenchError("no CUDA device is available to this torch", "run `inductor-bench doctor`")
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise InductorBenchError(f"there is no {name} among the {torch.cuda.device_count()} CUDA devices")
+
+
+def _backward(loss: torch.Tensor) -> None:
+    if not loss.requires_grad:
+        raise InductorBenchError(
+            "the factory's output needs no gradient, so there is nothing to train", "use --inference"
+        )
+    loss.backward()
+
+
+def _refuse_download(url: str, *_: object, **__: object) -> None:
+    raise DownloadNeededError(f"{url} has to be downloaded, and nothing is fetched", "download it before")
+
+
+def _call_factory(place: str) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+    file, _, name = place.rpartition(":")
+    path = Path(file).resolve()
+    sys.path.insert(0, str(path.parent))
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    if spec is None or spec.loader is None:
+        raise InductorBenchError(f"{file} is not a Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[path.stem] = module
+    spec.loader.exec_module(module)
+    factory = getattr(module, name, None)
+    if not callable(factory):
+        known = ", ".join(key for key, value in vars(module).items() if callable(value) and not key.startswith("_"))
+        raise InductorBenchError(f"{file} has no function {name}", f"it has: {known}" if known else "")
+    made = factory()
+    if not (isinstance(made, tuple) and len(made) == 2 and callable(made[0])):
+        raise InductorBenchError(
+            f"{place} must return (module_or_function, example_inputs) but returned {type(made).__name__}"
+        )
+    inputs = made[1]
+    return made[0], tuple(inputs) if isinstance(inputs, list | tuple) else (inputs,)
+
+
+def _place(example: Example, device: str) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
+    import torch
+
+    function: Any = example.function
+    if isinstance(function, torch.nn.Module):
+        function = function.to(device)
+    inputs, keywords = torch.utils._pytree.tree_map_only(
+        torch.Tensor, lambda value: value.to(device), (example.inputs, example.keywords)
+    )
+    return function, inputs, keywords
+
+
+def _sum_of_means(output: Any) -> torch.Tensor:
+    import torch
+
+    leaves = torch.utils._pytree.tree_leaves(output)
+    values = [leaf.float().mean() for leaf in leaves if isinstance(leaf, torch.Tensor) and leaf.is_floating_point()]
+    if not values:
+        raise InductorBenchError("the factory's output holds no floating-point tensor to train on", "use --inference")
+    return torch.stack(values).sum()
+
+
+def _dtype(amp: str | None) -> torch.dtype:
+    import torch
+
+    names = {"float16": torch.float16, "fp16": torch.float16, "bfloat16": torch.bfloat16, "bf16": torch.bfloat16}
+    return names[amp] if amp else torch.bfloat16
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

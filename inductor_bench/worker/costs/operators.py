@@ -1,0 +1,285 @@
+"""Counts what library operators have to do: FLOPs by torch's own counter, bytes by their arguments and results.
+
+Recorded calls are rebuilt as fake tensors and dispatched without running, so no device is needed. Torch's counter is
+the authority, with these known gaps closed here (torch 2.13):
+
+- it multiplies the weight gradient of a grouped convolution by the number of groups: a convolution's backward is
+  counted as its forward for each of the two gradients that were asked for, which is what it equals without groups;
+- it does not know vendor names: oneDNN's, MKL's and cuDNN's convolutions and linear layers are counted as
+  ``aten.convolution`` and ``aten.mm`` of the same shapes, CPU attention by torch's own attention formula;
+- it takes causal attention for full: where query and key are equally long, the masked half is taken off;
+- it cannot be asked for the gradients of attention where optional tensors were left undefined: its formula is used.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from ...records.traced.operators import OperatorCall, OperatorCost
+from .arguments import BoundCall, UnboundCallError, bind_call
+
+_REFUSALS = (RuntimeError, TypeError, ValueError, AssertionError, LookupError, AttributeError, ArithmeticError)
+"""What torch's Python kernels for fake tensors raise when they are given what they do not support."""
+
+_MATRIX_WORD = re.compile(r"q?conv(\dd|olution)?|(add|badd|b)?b?mm|gemm|q?linear|attention|rnn|lstm|gru")
+_GATHERS = {"aten::embedding": "weight", "aten::index_select": "self", "aten::gather": "self"}
+_SCATTERS = ("scatter", "index_put", "index_add", "embedding_dense_backward", "masked_scatter")
+_PASSES = frozenset(
+    {"sort", "argsort", "msort", "topk", "kthvalue", "median", "nanmedian", "mode", "searchsorted", "bucketize"}
+)
+"""Operators that go over their data as often as their algorithm likes."""
+_MOVES_NOTHING = ("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "resize_", "set_")
+_OVERWRITES = ("copy_", "fill_", "zero_", "normal_", "uniform_", "random_", "bernoulli_")
+
+
+def count_operator_costs(calls: Sequence[OperatorCall]) -> list[OperatorCost]:
+    """The cost of each call, in order. Equal calls are counted once.
+
+    A call that cannot be rebuilt gets a cost of ``None`` with its reason; nothing is raised.
+    """
+    known: dict[OperatorCall, OperatorCost] = {}
+    with _quiet_fake_tensors():
+        for call in calls:
+            if call not in known:
+                known[call] = _count(call)
+    return [known[call] for call in calls]
+
+
+def _count(call: OperatorCall) -> OperatorCost:
+    """Tries the call's own device, then a CPU: not every build of torch can fake every device."""
+    reasons = []
+    for device in dict.fromkeys((call.device, "cpu")):
+        try:
+            return _count_on(call, device)
+        except (UnboundCallError, *_REFUSALS) as error:
+            reasons.append((str(error).strip().splitlines() or [type(error).__name__])[0])
+    return OperatorCost(reason=reasons[0])
+
+
+def _count_on(call: OperatorCall, device: str) -> OperatorCost:
+    with _fake_tensors():
+        bound = bind_call(call, device)
+        counted_as = _EQUIVALENTS.get(call.name)
+        if counted_as is not None:
+            flops, result = counted_as(bound.arguments)
+        else:
+            flops, result = _count_flops(bound.run)
+        flops = round(flops * _causal_share(call.name, bound.arguments))
+        moved, reason = _count_bytes(call.name, bound, result)
+        if not flops and moved != 0 and _is_matrix_work(call.name):
+            reason = f"no FLOP formula is known for {call.name}"
+        return OperatorCost(flops or None, moved, _compute_dtype(bound), reason)
+
+
+def _is_matrix_work(name: str) -> bool:
+    words = name.rpartition("::")[2].split("_")
+    return "upsample" not in words and any(_MATRIX_WORD.fullmatch(word) for word in words)
+
+
+def _count_flops(run: Callable[[], Any]) -> tuple[int, Any]:
+    from torch.utils.flop_counter import FlopCounterMode
+
+    with FlopCounterMode(display=False) as counter:
+        result = run()
+    return int(counter.get_total_flops()), result
+
+
+# Equivalents of operators that torch's counter lacks or gets wrong. Each takes the arguments by their schema's names
+# and returns FLOPs and a result of the right shapes.
+
+
+def _as_convolution(arguments: Mapping[str, Any]) -> tuple[int, Any]:
+    """A vendor's convolution. Fused additions and activations are not matrix work and cost nothing here."""
+    data, weight = _first(arguments, "self", "input", "X"), _first(arguments, "weight", "W")
+    output_padding = arguments.get("output_padding")
+    return _count_flops(
+        lambda: torch.ops.aten.convolution.default(
+            data,
+            weight,
+            None,
+            arguments["stride"],
+            arguments["padding"],
+            arguments.get("dilation", [1]),
+            output_padding is not None,
+            output_padding or [0],
+            arguments.get("groups", 1),
+        )
+    )
+
+
+def _as_depthwise_convolution(arguments: Mapping[str, Any]) -> tuple[int, Any]:
+    return _as_convolution({**arguments, "groups": arguments["self"].shape[1]})
+
+
+def _as_linear(arguments: Mapping[str, Any]) -> tuple[int, Any]:
+    data, weight = _first(arguments, "self", "X"), _first(arguments, "weight", "ORI_W", "W")
+    flops, product = _count_flops(lambda: torch.mm(data.reshape(-1, data.shape[-1]), weight.t()))
+    return flops, product.reshape(*data.shape[:-1], weight.shape[0])
+
+
+def _as_product(arguments: Mapping[str, Any]) -> tuple[int, Any]:
+    """An integer product, counted as that of two float matrices of the same shapes."""
+    flops, product = _count_flops(lambda: torch.mm(arguments["self"].float(), arguments["mat2"].float()))
+    return flops, product.to(torch.int32)
+
+
+def _as_biased_product(arguments: Mapping[str, Any]) -> tuple[int, Any]:
+    return _count_flops(lambda: torch.addmm(arguments["self"], arguments["mat1"], arguments["mat2"]))
+
+
+def _as_convolution_gradients(arguments: Mapping[str, Any]) -> tuple[int, Any]:
+    """Each of the two large gradients costs as much as the forward convolution; the bias gradient is a sum."""
+    order = ("stride", "padding", "dilation", "transposed", "output_padding", "groups")
+    rest = [arguments[name] for name in order]
+    data, weight = arguments["input"], arguments["weight"]
+    forward, _ = _count_flops(lambda: torch.ops.aten.convolution.default(data, weight, None, *rest))
+    mask = arguments["output_mask"]
+    bias = arguments["grad_output"].new_empty(weight.shape[1 if arguments["transposed"] else 0])
+    gradients = [each for each, wanted in zip((data, weight, bias), mask, strict=True) if wanted]
+    return forward * sum(bool(wanted) for wanted in mask[:2]), [torch.empty_like(each) for each in gradients]
+
+
+def _as_cpu_attention(arguments: Mapping[str, Any]) -> tuple[int, Any]:
+    from torch.utils.flop_counter import sdpa_flop_count
+
+    query, key, value = (arguments[name] for name in ("query", "key", "value"))
+    statistics = query.new_empty(query.shape[:-1], dtype=torch.float32)
+    result = [query.new_empty((*query.shape[:-1], value.shape[-1])), statistics]
+    return int(sdpa_flop_count(query.shape, key.shape, value.shape)), result
+
+
+def _as_attention_gradients(arguments: Mapping[str, Any]) -> tuple[int, Any]:
+    from torch.utils.flop_counter import sdpa_backward_flop_count
+
+    tensors = [arguments[name] for name in ("query", "key", "value")]
+    gradient = _first(arguments, "grad_out", "grad_out_")
+    flops = sdpa_backward_flop_count(gradient.shape, *(each.shape for each in tensors))
+    if arguments.get("attn_bias") is not None and arguments.get("grad_input_mask", [False])[-1]:
+        tensors.append(arguments["attn_bias"])
+    return int(flops), [torch.empty_like(each) for each in tensors]
+
+
+_EQUIVALENTS: Mapping[str, Callable[[Mapping[str, Any]], tuple[int, Any]]] = {
+    "aten::convolution_backward": _as_convolution_gradients,
+    "aten::mkldnn_convolution": _as_convolution,
+    "aten::cudnn_convolution": _as_convolution,
+    "aten::cudnn_convolution_relu": _as_convolution,
+    "aten::cudnn_convolution_add_relu": _as_convolution,
+    "aten::cudnn_convolution_transpose": _as_convolution,
+    "aten::miopen_convolution": _as_convolution,
+    "aten::_conv_depthwise2d": _as_depthwise_convolution,
+    "aten::conv_depthwise3d": _as_depthwise_convolution,
+    "mkldnn::_convolution_pointwise": _as_convolution,
+    "mkldnn::_convolution_pointwise_": _as_convolution,
+    "mkldnn::_convolution_transpose_pointwise": _as_convolution,
+    "mkldnn::_linear_pointwise": _as_linear,
+    "mkl::_mkl_linear": _as_linear,
+    "aten::mkldnn_linear": _as_linear,
+    "aten::_int_mm": _as_product,
+    "aten::_addmm_activation": _as_biased_product,
+    "aten::_scaled_dot_product_flash_attention_for_cpu": _as_cpu_attention,
+    "aten::_scaled_dot_product_flash_attention_for_cpu_backward": _as_attention_gradients,
+    "aten::_scaled_dot_product_cudnn_attention_backward": _as_attention_gradients,
+    "aten::_scaled_dot_product_flash_attention_backward": _as_attention_gradients,
+    "aten::_scaled_dot_product_efficient_attention_backward": _as_attention_gradients,
+}
+
+
+def _first(arguments: Mapping[str, Any], *names: str) -> Any:
+    return next(arguments[name] for name in names if name in arguments)
+
+
+def _causal_share(name: str, arguments: Mapping[str, Any]) -> float:
+    """The share of an attention's products that a causal mask leaves, 1 where there is none."""
+    if not arguments.get("is_causal"):
+        return 1.0
+    # Operators below the scaled_dot_product ones keep the heads after the positions.
+    place = -2 if "scaled_dot_product" in name else -3
+    length, others = arguments["query"].shape[place], arguments["key"].shape[place]
+    return float((length + 1) / (2 * length)) if length == others else 1.0
+
+
+def _count_bytes(name: str, bound: BoundCall, result: Any) -> tuple[int | None, str]:
+    """Every input read once and every output written once, in bytes; and why not, where that is unknown."""
+    bare = name.rpartition("::")[2]
+    if bare in _MOVES_NOTHING or torch.Tag.inplace_view in bound.overload.tags:
+        return 0, ""
+    if any(word in bare for word in _SCATTERS):
+        return None, f"how much {name} touches depends on its indices"
+    if bare in _PASSES or bare.startswith("_unique"):
+        return None, f"how often {name} goes over its data depends on its algorithm"
+    inputs = bound.tensors()
+    storages = {_storage(tensor) for name_ in inputs for tensor in inputs[name_] if name_ not in bound.written}
+    outputs = [tensor for tensor in _flatten(result) if _storage(tensor) not in storages]
+    if not outputs and not bound.written:
+        return 0, ""
+    written = sum(touched_bytes(tensor) for tensor in outputs)
+    unread = bound.output_only | _unread_inputs(name, bound)
+    read = sum(touched_bytes(tensor) for name_, group in inputs.items() if name_ not in unread for tensor in group)
+    if name in _GATHERS:
+        # One element is read for each that is written, however large the table is.
+        read += written - sum(touched_bytes(tensor) for tensor in inputs[_GATHERS[name]])
+    return read + written, ""
+
+
+def _unread_inputs(name: str, bound: BoundCall) -> frozenset[str]:
+    """Arguments that are recorded but not read: overwritten ones, packed copies, what a masked gradient needs."""
+    if name.rpartition("::")[2] in _OVERWRITES:
+        return frozenset({"self"})
+    if name == "mkl::_mkl_linear":
+        return frozenset({"MKL_W"})
+    if name == "aten::convolution_backward":
+        for_input, for_weight, _ = bound.arguments["output_mask"]
+        return frozenset({"weight"} if not for_input else ()) | frozenset({"input"} if not for_weight else ())
+    return frozenset()
+
+
+def touched_bytes(tensor: torch.Tensor) -> int:
+    """The bytes of a tensor's distinct elements: an expanded dimension (stride 0) counts once."""
+    count = 1
+    for size, stride in zip(tensor.shape, tensor.stride(), strict=True):
+        count *= size if stride != 0 or size == 0 else 1
+    return count * tensor.element_size()
+
+
+def _compute_dtype(bound: BoundCall) -> str | None:
+    """The element type that the arithmetic works on: that of the first floating-point input, else of the first."""
+    tensors = [tensor for group in bound.tensors().values() for tensor in group]
+    floating = [tensor for tensor in tensors if tensor.is_floating_point()]
+    chosen = (floating or tensors)[:1]
+    return str(chosen[0].dtype).removeprefix("torch.") if chosen else None
+
+
+def _flatten(result: Any) -> list[torch.Tensor]:
+    if isinstance(result, torch.Tensor):
+        return [result]
+    return [tensor for item in result for tensor in _flatten(item)] if isinstance(result, list | tuple) else []
+
+
+def _storage(tensor: torch.Tensor) -> int:
+    """An identity of the memory behind a fake tensor, equal for views of one another. (2.13)"""
+    return int(tensor.untyped_storage()._cdata)
+
+
+def _fake_tensors() -> Any:
+    """A mode in which tensors have sizes but no memory, and operators without a shape rule are refused. (2.13)"""
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    return FakeTensorMode(allow_fallback_kernels=False)
+
+
+@contextlib.contextmanager
+def _quiet_fake_tensors() -> Iterator[None]:
+    """Keeps torch from logging a traceback for every call that it refuses: the reason is in the cost. (2.13)"""
+    logger = logging.getLogger("torch._subclasses.fake_tensor")
+    disabled, logger.disabled = logger.disabled, True
+    try:
+        yield
+    finally:
+        logger.disabled = disabled

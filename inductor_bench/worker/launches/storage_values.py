@@ -1,0 +1,104 @@
+"""What storages held before a launch. Nothing waits for the device until :meth:`ValueReader.fetch`: what may be
+overwritten is copied, or reduced to its bounds, on the device, and all of it comes to the host at once."""
+
+from __future__ import annotations
+
+import base64
+import zlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from ...records.code.launch import Values
+from .regions import Region
+
+NORMAL = Values("normal")
+ZEROS = Values("zeros")
+_EXACT_FLOAT_BYTES = 64
+"""Floats of so few bytes are steps, learning rates and scales: what a kernel computes hangs on them."""
+
+
+@dataclass(frozen=True)
+class Pending:
+    """Values that are still on the device: ``resolve`` gets what was fetched for each of ``parts``."""
+
+    parts: tuple[int, ...]
+    resolve: Callable[[Sequence[bytes]], Values]
+
+
+class ValueReader:
+    """Reads values of regions; integers and bools exactly up to ``limit_bytes``, larger ones as bounds."""
+
+    def __init__(self, limit_bytes: int) -> None:
+        self._limit_bytes = limit_bytes
+        self._parts: list[torch.Tensor] = []
+
+    def read(self, region: Region, views: Sequence[torch.Tensor]) -> Values | Pending:
+        """The values of a region, of which a launch reads ``views``."""
+        if region.size == 0:
+            return ZEROS
+        if self.is_exact(region):
+            return Pending((self._keep(region.flat(torch.uint8).clone()),), _recorded)
+        if _draws(region.dtype):
+            return NORMAL
+        views = [view for view in views if view.numel() and not _draws(view.dtype)]
+        if not views:
+            return ZEROS
+        if region.dtype == torch.bool:
+            return self._read_share(views)
+        return Pending(tuple(self._keep(_bounds(view)) for view in views), _integers)
+
+    def is_exact(self, region: Region) -> bool:
+        """Whether the values of a region are read to the last bit."""
+        return region.size <= (_EXACT_FLOAT_BYTES if _draws(region.dtype) else self._limit_bytes)
+
+    def fetch(self) -> list[bytes]:
+        """All parts, with one synchronisation for each device. The reader is empty afterwards."""
+        found: list[bytes] = [b""] * len(self._parts)
+        for device in {part.device for part in self._parts}:
+            indices = [index for index, part in enumerate(self._parts) if part.device == device]
+            whole = torch.cat([self._parts[index] for index in indices]).cpu().numpy().tobytes()
+            start = 0
+            for index in indices:
+                end = start + self._parts[index].numel()
+                found[index], start = whole[start:end], end
+        self._parts = []
+        return found
+
+    def _read_share(self, views: Sequence[torch.Tensor]) -> Pending:
+        total = sum(view.numel() for view in views)
+
+        def share(parts: Sequence[bytes]) -> Values:
+            return Values("integers", 0, 1, sum(map(_integer, parts)) / total)
+
+        return Pending(tuple(self._keep(torch.count_nonzero(view).view(1).view(torch.uint8)) for view in views), share)
+
+    def _keep(self, part: torch.Tensor) -> int:
+        self._parts.append(part)
+        return len(self._parts) - 1
+
+
+def _draws(dtype: torch.dtype) -> bool:
+    return dtype.is_floating_point or dtype.is_complex
+
+
+def _bounds(view: torch.Tensor) -> torch.Tensor:
+    if view.dtype in (torch.uint16, torch.uint32, torch.uint64):
+        view = view.to(torch.int64)  # these have no minimum of their own
+    low, high = torch.aminmax(view)
+    return torch.stack([low, high]).to(torch.int64).view(torch.uint8)
+
+
+def _integer(data: bytes) -> int:
+    return int.from_bytes(data, "little", signed=True)
+
+
+def _integers(parts: Sequence[bytes]) -> Values:
+    return Values("integers", min(_integer(part[:8]) for part in parts), max(_integer(part[8:]) for part in parts))
+
+
+def _recorded(parts: Sequence[bytes]) -> Values:
+    if not any(parts[0]):
+        return ZEROS
+    return Values("recorded", data=base64.b64encode(zlib.compress(parts[0])).decode())

@@ -1,0 +1,113 @@
+"""Recording what launches really read: one safetensors file for each launch, written while the module runs."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Collection, Iterator, Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import torch
+
+from inductor_bench import units
+from inductor_bench.errors import InductorBenchError
+from inductor_bench.records.code.launch import Launch, Values
+from inductor_bench.source.module.identity import launch_key
+from inductor_bench.store.formats.tensors import FlatTensor, write_tensors
+
+from .recorder import LaunchContents, encode_launches, watch_launches
+
+PIECE_BYTES = 1 << 24
+RESERVED_BYTES = 256 << 20
+"""What stays free on the disk, for all else that is still to be written there."""
+
+
+def record_values(
+    module: ModuleType,
+    run: Callable[[], Any],
+    folder: Path,
+    limit_bytes: int,
+    wanted: Collection[Launch] | None = None,
+) -> dict[str, Any]:
+    """Runs a module once and writes what its launches read, as it was before each launch.
+
+    Args:
+        module: the compiled module.
+        run: calls it once. Let it have run before, and let its inputs be as they are at first.
+        folder: where the files go; made if it is not there.
+        limit_bytes: of each file. Of a launch that reads more, the largest storages are left out.
+        wanted: the launches to record, as an earlier run listed them; ``None`` for all.
+
+    Returns:
+        ``recorded``: the launches that have a file, encoded, each with the name of its file in its values; and
+        ``values_error`` where the disk was full: the launches after that have no file.
+    """
+    keys = None if wanted is None else {launch_key(launch) for launch in wanted}
+    files = _ValueFiles(folder, limit_bytes, keys)
+    launches = watch_launches(module, run, keep=files)
+    recorded = [launch for launch in launches if any(storage.values.file for storage in launch.storages)]
+    return {"recorded": encode_launches(recorded), **({"values_error": files.error} if files.error else {})}
+
+
+class _ValueFiles:
+    """Writes the contents that it is shown: the ``keep`` of :func:`watch_launches`."""
+
+    def __init__(self, folder: Path, limit_bytes: int, keys: Collection[Any] | None) -> None:
+        self._folder = folder
+        self._limit_bytes = limit_bytes
+        self._keys = keys
+        self._count = 0
+        self.error: dict[str, str] = {}
+
+    def __call__(self, contents: LaunchContents) -> Mapping[int, Values]:
+        if self.error or (self._keys is not None and launch_key(contents.launch) not in self._keys):
+            return {}
+        chosen = self._choose(contents)
+        if not chosen:
+            return {}
+        name = f"{self._count}.safetensors"
+        try:
+            self._write(name, contents, chosen)
+        except InductorBenchError as error:
+            self.error = {"message": error.message, "hint": error.hint}
+            return {}
+        self._count += 1
+        return dict.fromkeys(chosen, Values("recorded", file=name))
+
+    def _choose(self, contents: LaunchContents) -> list[int]:
+        left, chosen = self._limit_bytes, []
+        for storage in sorted(contents.storages, key=lambda each: contents.storages[each].nbytes):
+            left -= contents.storages[storage].nbytes
+            if left >= 0:
+                chosen.append(storage)
+        return sorted(chosen)
+
+    def _write(self, name: str, contents: LaunchContents, chosen: list[int]) -> None:
+        launch = contents.launch
+        tensors = {}
+        for storage in chosen:
+            held, dtype = contents.storages[storage], launch.storages[storage].dtype
+            itemsize = getattr(torch, dtype).itemsize
+            tensors[f"storage_{storage}"] = FlatTensor(dtype, itemsize, held.nbytes, _pieces(held))
+        size = sum(tensor.size_bytes for tensor in tensors.values())
+        self._refuse_to_fill_the_disk(launch.kernel or launch.operator or "", size)
+        write_tensors(self._folder / name, tensors)
+
+    def _refuse_to_fill_the_disk(self, name: str, size: int) -> None:
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            free = shutil.disk_usage(self._folder).free
+        except OSError as error:
+            raise InductorBenchError(f"cannot write values to {self._folder}: {error.strerror or error}") from error
+        if free - size < RESERVED_BYTES:
+            raise InductorBenchError(
+                f"the disk is nearly full: {units.size(free)} are free, and the values of {name} take "
+                f"{units.size(size)}; its values and those of later kernels are drawn",
+                "free some space, choose fewer kernels, or give a smaller --values-limit",
+            )
+
+
+def _pieces(held: torch.Tensor) -> Iterator[memoryview]:
+    for piece in held.split(PIECE_BYTES):
+        yield memoryview(piece.cpu().numpy())

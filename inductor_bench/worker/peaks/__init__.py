@@ -1,0 +1,1 @@
+"""Measuring what a device reaches: bandwidth and FLOP rates. One file per kind of device."""

@@ -1,0 +1,151 @@
+"""The roofs of a processor: memory bandwidth, last-level cache bandwidth and matrix rates, with torch's own kernels.
+
+Bytes are those that the program asks for: a store counts once, although most processors read the line first. The
+kernels that are compared with these roofs are counted the same way. Other work on the machine lowers the figures; the
+best of several rounds is taken, each of them the median of its samples.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+
+import torch
+
+from ..device.environment import usable_cpus
+
+_ROUNDS = 3
+_SAMPLES = 3
+_SAMPLE_S = 4e-3
+_LARGE_BYTES = (64 << 20, 512 << 20)  # smallest and largest buffer for memory bandwidth
+_MATRIX_SIZES = (512, 1024, 2048, 4096)
+_MATRIX_LIMIT_S = 0.3  # no single product may take longer
+_MATRIX_BUDGET_S = 0.4  # no larger size is begun after this
+_PILOT_SIZE = 256
+_DEFAULT_CACHE_BYTES = 32 << 20
+_CPU_FOLDER = Path("/sys/devices/system/cpu")
+
+
+@dataclass(frozen=True)
+class CpuPeaks:
+    """As in ``records.run.Peaks``; a processor has no launch floor."""
+
+    memory_bandwidth: float
+    matmul_flops: dict[str, float]
+    cache_bytes: int | None
+    cache_bandwidth: float | None
+    launch_floor_s: None = None
+
+
+def measure_cpu() -> CpuPeaks:
+    """Measures the processors that this process may use, with the threads that torch is set to."""
+    cache = last_level_cache_bytes()
+    memory = _measure_bandwidth(3 * _large_buffer_bytes(cache or _DEFAULT_CACHE_BYTES))
+    # A third of the cache: other data lives there, too.
+    cached = max(_measure_bandwidth(cache // 3), memory) if cache is not None else None
+    return CpuPeaks(memory, _measure_products(), cache, cached)
+
+
+def last_level_cache_bytes(folder: Path = _CPU_FOLDER) -> int | None:
+    """The size of the last-level caches next to the usable processors, each counted once; ``None`` if not told."""
+    caches: dict[tuple[int, str], int] = {}
+    for cpu in usable_cpus():
+        for index in (folder / f"cpu{cpu}" / "cache").glob("index*"):
+            try:
+                level = int((index / "level").read_text())
+                kind = (index / "type").read_text().strip()
+                shared = (index / "shared_cpu_list").read_text().strip()
+                size = _parse_size((index / "size").read_text().strip())
+            except (OSError, ValueError):
+                continue
+            if kind != "Instruction":
+                caches[level, shared] = size
+    last = max((level for level, _ in caches), default=0)
+    return sum(size for (level, _), size in caches.items() if level == last) or None
+
+
+def _parse_size(text: str) -> int:
+    units = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+    return int(text[:-1]) * units[text[-1]] if text[-1:] in units else int(text)
+
+
+def _large_buffer_bytes(cache: int) -> int:
+    """Bytes of each of three arrays: four caches, but no more than a sixteenth of the memory."""
+    smallest, largest = _LARGE_BYTES
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else 16 << 30
+    return min(max(4 * cache, smallest), largest, memory // 16)
+
+
+def _measure_bandwidth(size: int) -> float:
+    """The best sustained bytes per second of copy, triad and sum, each over float32 data of ``size`` bytes in all."""
+    data = torch.ones(max(size // 4, 6) // 6 * 6)
+    source, copied = data.chunk(2)
+    first, second, target = data.chunk(3)
+    moved = data.numel() * 4
+    kernels: list[Callable[[], object]] = [
+        lambda: copied.copy_(source),
+        lambda: torch.add(first, second, alpha=0.5, out=target),
+        lambda: data.sum(),
+    ]
+    return max(moved / sustained_time(kernel) for kernel in kernels)
+
+
+def _measure_products() -> dict[str, float]:
+    """FLOP/s of square products of random matrices, for the element types that the processor multiplies natively.
+
+    A 16-bit type that is no faster than float32 is emulated; it is left out, because a kernel may beat the emulation.
+    """
+    rates = {"float32": _best_product(torch.float32)}
+    pilot = _product_time(_PILOT_SIZE, torch.float32)
+    for dtype in (torch.bfloat16, torch.float16):
+        small = _product_time(_PILOT_SIZE, dtype)
+        if small is not None and pilot is not None and small < 5 * pilot:
+            rate = _best_product(dtype)
+            if rate > 1.1 * rates["float32"]:
+                rates[str(dtype).removeprefix("torch.")] = rate
+    return rates
+
+
+def _best_product(dtype: torch.dtype) -> float:
+    best = 0.0
+    start = time.perf_counter()
+    for size in _MATRIX_SIZES:
+        work = 2.0 * size**3
+        if best and (work / best > _MATRIX_LIMIT_S or time.perf_counter() - start > _MATRIX_BUDGET_S):
+            break
+        taken = _product_time(size, dtype)
+        best = max(best, work / taken) if taken else best
+    return best
+
+
+def _product_time(size: int, dtype: torch.dtype) -> float | None:
+    generator = torch.Generator().manual_seed(0)
+    left, right = (torch.randn(size, size, generator=generator).to(dtype) for _ in range(2))
+    target = torch.empty(size, size, dtype=dtype)
+    try:
+        return sustained_time(lambda: torch.mm(left, right, out=target))
+    except RuntimeError:  # this build has no product of that type
+        return None
+
+
+def sustained_time(run: Callable[[], object]) -> float:
+    """Seconds of one call: the best round's median over samples that are long enough for the clock."""
+    run()
+    return min(_round(run) for _ in range(_ROUNDS))
+
+
+def _round(run: Callable[[], object]) -> float:
+    estimate = max(_time_calls(run, 1), 1e-7)
+    calls = max(1, round(_SAMPLE_S / estimate))
+    return median(_time_calls(run, calls) for _ in range(_SAMPLES)) / calls
+
+
+def _time_calls(run: Callable[[], object], calls: int) -> float:
+    start = time.perf_counter()
+    for _ in range(calls):
+        run()
+    return time.perf_counter() - start

@@ -1,0 +1,82 @@
+"""What the kernels of a module write when they are called with the arguments that their standalone files make: the
+reference that such a file compares itself with, wherever it runs later."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from inductor_bench.records.code.launch import Launch
+from inductor_bench.source.standalone.harness import arguments as harness
+from inductor_bench.source.standalone.harness.comparison import fingerprint
+from inductor_bench.store.formats import codec
+
+from ..device.sharing import load_in_turn
+from ..switches import set_switches
+from ..upstream import inductor as upstream
+
+Save = Callable[[dict[str, Any]], None]
+
+
+def compute_references(job: dict[str, Any], save: Save) -> dict[str, Any]:
+    """The verb: ``module`` (path), ``device``, ``threads``, ``switches``, ``launches`` (encoded).
+
+    Returns ``references``; with ``recorded`` (encoded launches whose values lie in ``values_folder``) also
+    ``recorded_references``.
+    """
+    import torch
+
+    if job["threads"]:
+        torch.set_num_threads(job["threads"])
+    if job.get("switches"):
+        set_switches(job["switches"])
+    module = load_in_turn(Path(job["module"]))
+    result = {"references": fingerprint_launches(module, decode_launches(job["launches"]), job["device"])}
+    if job.get("recorded"):
+        recorded = decode_launches(job["recorded"])
+        folder = job["values_folder"]
+        result["recorded_references"] = fingerprint_launches(module, recorded, job["device"], folder)
+    return result
+
+
+def decode_launches(encoded: Sequence[Any]) -> list[Launch]:
+    return [codec.decode(Launch, launch) for launch in encoded]
+
+
+def fingerprint_launches(
+    module: ModuleType, launches: Sequence[Launch], device: str, values_folder: str = "."
+) -> list[dict[str, Any]]:
+    """Makes each launch once and says what it wrote. Files of recorded values lie in ``values_folder``.
+
+    An illegal access on a GPU takes the whole process with it: nothing that is still needed may live in it.
+
+    Returns:
+        in the order of ``launches``: ``{"fingerprint": …}`` or ``{"error": …}``.
+    """
+    return [_fingerprint(module, codec.encode(launch), device, values_folder) for launch in launches]
+
+
+def _fingerprint(module: ModuleType, launch: dict[str, Any], device: str, values_folder: str) -> dict[str, Any]:
+    import torch
+
+    try:
+        made = harness.build_arguments(launch, device, folder=values_folder)
+        with torch.no_grad():
+            result = _call(module, launch, made)
+            if device != "cpu":
+                torch.cuda.synchronize()
+            return {"fingerprint": fingerprint(harness.written_tensors(launch, made, result))}
+    except (RuntimeError, ValueError, TypeError, AttributeError, NotImplementedError) as error:
+        first = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        return {"error": first[:200]}
+
+
+def _call(module: ModuleType, launch: dict[str, Any], made: harness.Arguments) -> Any:
+    if launch["operator"]:
+        return upstream.operator_overload(launch["operator"])(*made.args, **made.keywords)
+    kernel = getattr(module, launch["kernel"])
+    if hasattr(kernel, "run"):
+        return kernel.run(*made.args, stream=upstream.raw_stream(), **made.keywords)
+    return kernel(*made.args)

@@ -1,0 +1,213 @@
+"""One attempt at a model of a batch: the job that measures it, and what became of the model."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+from ...errors import EXIT_FAILURE, EXIT_OK, InductorBenchError
+from ...launch.jobs import CPU, Ended, Job
+from ...launch.process import ProcessResult
+from ...records.batch import DONE, FAILED, MEASURED, PARTIAL, SKIPPED, WAITING, BatchModel, ModelRequest
+from ...records.run import Failure, ModuleRecord, Run
+from ...store.batch import BatchFolder
+from ...store.redaction import OPTION as REDACT
+from ..modules.program import DEFAULT_BATCH_SIZE
+from ..modules.targets import MODEL_SOURCES
+from ..options import RetuneOptions
+
+LASTING = frozenset({"download", "program", "nothing-compiled", "missing"})
+"""Kinds of failures that another attempt would meet again."""
+
+MOST_LOSSES = 3
+"""How often a model is begun again whose machine was lost: it may be what takes the machines down."""
+
+KEPT_BUSY = 0.9
+"""A GPU that is busy for less of the time waits for its host."""
+
+MEASURED_ALONE = "its time depends on the host: measured again without another model on its GPU"
+"""A note of such a model. A batch that goes on later reads it, too."""
+
+_MEMORY = re.compile(r"[Oo]ut of memory|OutOfMemoryError|MemoryError|can't allocate memory")
+_TAKEN = re.compile(r"CUDA-capable device\(s\) is/are busy")
+"""Of a GPU that lets one process in at a time."""
+
+_DOWNLOAD = re.compile(
+    r"OfflineModeIsEnabled|LocalEntryNotFoundError|HF_HUB_OFFLINE|[Oo]ffline mode|urllib\.error\.URLError"
+)
+
+
+def make_job(
+    model: BatchModel, folder: BatchFolder, words: tuple[str, ...], retune: RetuneOptions | None, *, alone: bool
+) -> Job:
+    """The job that measures a model, or retunes one that was measured.
+
+    Args:
+        model: its row.
+        folder: of the batch.
+        words: options of ``breakdown`` that all get.
+        retune: how the dearest kernels are retuned, if they are.
+        alone: whether it shares its device with no other.
+    """
+    request = model.request
+    target, *options = [*breakdown_words(model), *words]
+    if goes_on := model.status == MEASURED:
+        target, options = (
+            str(folder.run(request.name).path),
+            [word for word in words if word == "--no-plots" or word.startswith(f"{REDACT}=")],
+        )
+    return Job(
+        name=request.name,
+        target=target,
+        options=(*options, *(retune.words if retune is not None else ())),
+        arguments=() if goes_on else request.arguments,
+        device=request.device,
+        timeout_s=request.timeout_s,
+        run=folder.run(request.name).path,
+        log=folder.log(request.name),
+        alone=alone,
+        goes_on=goes_on,
+    )
+
+
+def finish(model: BatchModel, ended: Ended, folder: BatchFolder) -> tuple[BatchModel, Run | None]:
+    """What became of a model whose job is over, and its RUN where there is one."""
+    try:
+        run: Run | None = folder.run(model.request.name).load()
+    except InductorBenchError:
+        run = None
+    status, failure = judge(run, ended.result)
+    if status == FAILED and run is not None and run.retunes:
+        status = PARTIAL  # they are begun when all else is done
+    return replace(model, status=status, failure=failure, time_s=round(ended.result.time_s, 1)), run
+
+
+def after_loss(given: BatchModel, device: str, losses: int, reason: str, log: Path) -> BatchModel:
+    """The row of a model whose machine was lost: as it was ``given``, which takes none of the retries, until it has
+    been lost too often.
+
+    Args:
+        given: its row before that.
+        device: where it ran, if it had begun.
+        losses: how often that has happened to it.
+        reason: what was last said of it.
+        log: the model's.
+    """
+    machine = device.partition(":")[0] or "a machine"
+    if losses < MOST_LOSSES:
+        return replace(given, notes=(*given.notes, f"{machine} was lost: begun again"))
+    message = f"{losses} machines were lost while they ran it; the last one: {reason}"
+    hint = f"read {log}; a machine that runs out of memory is lost as well"
+    failure = Failure("breakdown", "lost", message, hint)
+    return replace(given, status=FAILED, attempts=given.attempts + 1, device=device, failure=failure)
+
+
+def breakdown_words(model: BatchModel) -> list[str]:
+    """The target and the options of a model as one would type them; arguments of a script come last, after ``--``."""
+    request = model.request
+    words = [request.target]
+    if request.training is not None:
+        words.append("--training" if request.training else "--inference")
+    if request.dynamic is not None:
+        words.append("--dynamic" if request.dynamic else "--no-dynamic")
+    if request.live:
+        words.append("--live")
+    batch_size = model.batch_size or request.batch_size
+    for option, value in (
+        ("--batch-size", batch_size),
+        ("--amp", request.amp),
+        ("--mode", request.mode),
+        ("--device", request.device),
+        ("--seed", request.seed),
+        ("--repeat", request.repeat),
+        ("--values", request.values),
+    ):
+        words += [option, str(value)] if value is not None else []
+    return words
+
+
+def judge(run: Run | None, ended: ProcessResult) -> tuple[str, Failure | None]:
+    """The status of a model whose attempt ended so, and its first failure."""
+    failures = run.failures if run is not None else ()
+    stopped = next((failure for failure in failures if failure.kind == "interrupted"), None)
+    if ended.timed_out:
+        stage = stopped.stage if stopped is not None else "breakdown"
+        hint = "give it more time with --timeout SECONDS"
+        return FAILED, Failure(stage, "timeout", f"it {ended.outcome}", hint, ended.tail())
+    if stopped is not None:
+        return FAILED, stopped
+    if run is None or ended.exit_code not in (EXIT_OK, EXIT_FAILURE):
+        return FAILED, _last_words(ended)
+    if ended.ok:
+        return DONE, None
+    failure = _most_telling(failures) if failures else _last_words(ended)
+    if failure.stage == "capture" and _DOWNLOAD.search(f"{failure.message}\n{failure.log_tail}"):
+        failure = replace(failure, kind="download", hint="nothing is fetched: download it before, or write a factory")
+    if any(module.kernels for module in run.modules):
+        return PARTIAL, failure
+    return (SKIPPED if failure.kind == "download" else FAILED), failure
+
+
+def _last_words(ended: ProcessResult) -> Failure:
+    """The failure of a process that left no row of its own: the error that it printed, else how it ended."""
+    tail = ended.tail()
+    printed = {key: text for key, colon, text in (line.partition(": ") for line in tail.splitlines()) if colon}
+    message = printed.get("Error", f"the process {ended.outcome}")
+    return Failure("breakdown", ended.kind, message, printed.get("Hint", f"read {ended.log}"), tail)
+
+
+def _most_telling(failures: tuple[Failure, ...]) -> Failure:
+    return next((failure for failure in failures if ran_out_of_memory(failure)), failures[0])
+
+
+def ran_out_of_memory(failure: Failure | None) -> bool:
+    """Whether a smaller batch may help."""
+    return failure is not None and (failure.kind == "memory" or bool(_MEMORY.search(failure.message)))
+
+
+def _failed_for_sharing(failure: Failure | None) -> bool:
+    return failure is not None and (ran_out_of_memory(failure) or bool(_TAKEN.search(failure.message)))
+
+
+def measure_alone(model: BatchModel, run: Run | None) -> BatchModel | None:
+    """The row with which a model is measured again that was timed while others compiled, where that counts; or
+    ``None``: where cores decide its time, of the CPU that it runs on or that its GPU waits for."""
+    if run is None or not any(_needs_cores(module) for module in run.modules):
+        return None
+    return replace(model, status=WAITING, attempts=model.attempts - 1, notes=(*model.notes, MEASURED_ALONE))
+
+
+def as_asked(model: BatchModel) -> BatchModel:
+    """The row with which an unfinished model of an earlier turn is begun anew; what is known of how it must be measured
+    is kept."""
+    return BatchModel(model.request, notes=(MEASURED_ALONE,) if MEASURED_ALONE in model.notes else ())
+
+
+def _needs_cores(module: ModuleRecord) -> bool:
+    return module.device == CPU or (module.busy_share is not None and module.busy_share < KEPT_BUSY)
+
+
+def try_again(model: BatchModel, retries: int, *, shared: bool = False) -> BatchModel | None:
+    """The row with which a model that failed is tried once more, or ``None``.
+
+    Where memory ran out the batch is halved, which takes none of the retries; but first it is tried without another
+    model on the device, where one ``shared`` that.
+    """
+    request = model.request
+    if shared and _failed_for_sharing(model.failure):
+        note = "no room beside another model: tried alone"
+        return replace(model, attempts=model.attempts - 1, notes=(*model.notes, note))
+    if ran_out_of_memory(model.failure) and request.target.partition(":")[0] in MODEL_SOURCES:
+        size = model.batch_size or request.batch_size or DEFAULT_BATCH_SIZE
+        if size == 1:
+            return None
+        note = f"batch {size} ran out of memory: tried with {size // 2}"
+        return replace(model, batch_size=size // 2, attempts=model.attempts - 1, notes=(*model.notes, note))
+    again = model.status == FAILED and model.failure is not None and model.failure.kind not in LASTING
+    return model if again and model.attempts <= retries else None
+
+
+def plain_request(request: ModelRequest) -> ModelRequest:
+    """What of a request decides its result: not where it stands, nor how long it may take."""
+    return replace(request, line=0, timeout_s=None)

@@ -1,0 +1,69 @@
+"""What every form of list shares: its complaints, and which options fit which target."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from ...errors import UsageError
+from ...records.batch import ModelRequest
+
+YAML = (".yaml", ".yml")
+MOST_COMPLAINTS = 5
+FORMS = "a line is `NAME`, `NAME BATCH` or `NAME,BATCH`; # begins a comment"
+
+FILE = re.compile(r"\.py(:\w+)?$")
+
+
+class Complaints:
+    """What is wrong with a list, by line; raised all together."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._found: list[tuple[int, str]] = []
+
+    def add(self, line: int, text: str) -> None:
+        self._found.append((line, text))
+
+    def raise_any(self) -> None:
+        """Raises: UsageError: there is something."""
+        if not self._found:
+            return
+        shown = [f"line {line}: {text}" for line, text in sorted(self._found)[:MOST_COMPLAINTS]]
+        more = f"; and {len(self._found) - len(shown)} more" if len(self._found) > len(shown) else ""
+        hint = "each model is a target, or has a `target:` and options" if self._path.suffix in YAML else FORMS
+        raise UsageError(f"{self._path}, {'; '.join(shown)}{more}", hint)
+
+
+def merge(
+    requests: Iterable[ModelRequest], options: Mapping[str, object], defaults: bool = False
+) -> list[ModelRequest]:
+    """The requests with options of the whole batch, each where it fits the target.
+
+    Args:
+        requests: the models.
+        options: by the fields' names; ``None`` is none.
+        defaults: whether a model's own option goes before them.
+    """
+    merged = []
+    for request in requests:
+        fitting = {
+            name: value
+            for name, value in options.items()
+            if value is not None
+            and fits_target(name, request.target)
+            and not (defaults and getattr(request, name) is not None)
+        }
+        merged.append(replace(request, **fitting))  # type: ignore[arg-type]
+    return merged
+
+
+def fits_target(option: str, target: str) -> bool:
+    """Whether an option means something for a target: a script decides most things itself."""
+    if option == "batch_size":
+        return not FILE.search(target)
+    if option in ("training", "mode", "dynamic", "amp", "device", "seed"):
+        return not target.endswith(".py")
+    return option != "arguments" or target.endswith(".py")

@@ -1,0 +1,263 @@
+"""A batch: every model of a list broken down, each in a process group of its own, on this machine or on a cluster."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import shlex
+import shutil
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from ... import units
+from ...errors import InductorBenchError, UsageError
+from ...launch.cores import usable_cores
+from ...launch.jobs import CPU, Executor
+from ...launch.local import LocalExecutor
+from ...launch.marks import end_marked, tool_mark
+from ...launch.ray.executor import RayExecutor
+from ...records.batch import FAILED, FINISHED, MEASURED, SKIPPED, WAITING, Batch, BatchModel, ModelRequest
+from ...records.corpus import CorpusModel
+from ...store.batch import FORMAT, BatchFolder
+from ...store.digest import read_digest
+from ...store.files import own_folder, refuse_link
+from ...store.formats.schema import NewerFormatError
+from ...store.redaction import OPTION, Redaction
+from ...version import __version__
+from ..breakdown.retune import has_retunes_left
+from ..devices import find_devices, find_jobs_at_once
+from ..options import RetuneOptions
+from ..progress import Progress
+from .attempt import plain_request
+from .list_options import merge
+from .list_text import read_list, select
+from .state import BatchState
+
+LOCAL, RAY = "local", "ray"
+
+
+@dataclass(frozen=True)
+class BatchOptions:
+    """The request of a batch.
+
+    Attributes:
+        source: the list.
+        output: the batch folder; ``batches/NAME`` where it is not said.
+        bare: whose the names without a source are.
+        overrides: options for all models, by the fields' names of ``ModelRequest``; they go before the list's own.
+        words: further options of ``breakdown`` for all, as typed.
+        retune: how the dearest kernels of each model are retuned; ``None`` to leave them as they are.
+        filters, excludes, shard: which models of the list, see ``list_text.select``.
+        resume: whether an earlier batch in the folder is continued, rather than refused.
+        force: whether what was measured already is measured again.
+        retries: how often a model that failed is tried again.
+        devices: GPUs, as ``CUDA_VISIBLE_DEVICES`` names them; all where none is named.
+        jobs: the most models at once.
+        overlap: whether a model compiles while another is timed on its GPU; where there are cores for it if not said.
+        executor: ``local``, or ``ray`` for the machines of a Ray cluster.
+        address: of the cluster; Ray looks for one where it is not said.
+        redact: names of options and variables whose values are kept out of the batch; see ``store.redaction``.
+    """
+
+    source: Path
+    output: Path | None = None
+    bare: str | None = None
+    overrides: Mapping[str, object] = field(default_factory=dict)
+    words: tuple[str, ...] = ()
+    retune: RetuneOptions | None = None
+    filters: tuple[str, ...] = ()
+    excludes: tuple[str, ...] = ()
+    shard: tuple[int, int] | None = None
+    resume: bool = True
+    force: bool = False
+    retries: int = 0
+    devices: tuple[str, ...] = ()
+    jobs: int | None = None
+    overlap: bool | None = None
+    executor: str = LOCAL
+    address: str | None = None
+    redact: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class BatchOutcome:
+    """A batch whose turn is over, and its folder."""
+
+    batch: Batch
+    folder: BatchFolder
+
+
+def plan_batch(options: BatchOptions) -> tuple[ModelRequest, ...]:
+    """The models that are asked for, with all their options.
+
+    Raises:
+        UsageError: the list cannot be read, or nothing of it is left.
+    """
+    requests = read_list(options.source, options.bare)
+    return tuple(merge(select(requests, options.filters, options.excludes, options.shard), options.overrides))
+
+
+def find_secrets(options: BatchOptions, requests: Sequence[ModelRequest]) -> Redaction:
+    """What is kept out of the batch. Raises: UsageError: ``--redact`` names nothing."""
+    commands = [sys.argv[1:], *(request.arguments for request in requests)]
+    return Redaction.find(commands, os.environ, options.redact)
+
+
+def run_batch(options: BatchOptions, progress: Progress) -> BatchOutcome:
+    """Runs what is asked for and not done yet.
+
+    Raises:
+        UsageError: the request cannot be carried out, or another batch writes the folder.
+        InductorBenchError: the folder cannot be written.
+        KeyboardInterrupt: the user stopped it; what was measured until then is in the folder.
+    """
+    requests = plan_batch(options)
+    redaction = find_secrets(options, requests)
+    folder = BatchFolder(options.output or default_folder(options))
+    with closing(_find_executor(options, requests, progress)) as executor:
+        _check_folder(folder, options)
+        with folder.locked(tool_mark()) as lock:
+            end_marked(lock.left)
+            state = BatchState(
+                _open(folder, options, requests, redaction),
+                folder,
+                [request.name for request in requests],
+                words=(*options.words, *(f"{OPTION}={name}" for name in options.redact)),
+                retune=options.retune,
+                retries=options.retries,
+                jobs=options.jobs,
+                progress=progress,
+                redaction=redaction,
+            )
+            state.save()
+            for own in (folder.work, folder.models, folder.logs):
+                own_folder(own)
+            executor.settle(folder.work, (lock.descriptor,))
+            try:
+                state.run(executor)
+            except KeyboardInterrupt as stop:
+                raise KeyboardInterrupt(_stopped(state.batch, folder, requests)) from stop
+            finally:
+                executor.close()
+                shutil.rmtree(folder.work, ignore_errors=True)
+    return BatchOutcome(redaction.batch(state.batch), folder)
+
+
+def _find_executor(options: BatchOptions, requests: Sequence[ModelRequest], progress: Progress) -> Executor:
+    """Where the models are measured.
+
+    Raises:
+        UsageError: the devices or the cluster that were asked for are not there.
+    """
+    if options.executor == RAY:
+        return _find_cluster(options, requests, progress)
+    if options.address is not None:
+        raise UsageError("--address is that of a Ray cluster", "add --executor ray")
+    devices = find_devices(options.devices, requests)
+    overlap = options.overlap
+    if overlap is None and options.retune is not None:  # which says of every kernel that another job uses its GPU
+        overlap = False
+    at_once = find_jobs_at_once(devices, usable_cores(), len(requests), options.jobs, overlap)
+    return LocalExecutor(devices[: options.jobs], at_once, progress.output)
+
+
+def _find_cluster(options: BatchOptions, requests: Sequence[ModelRequest], progress: Progress) -> Executor:
+    if options.devices:
+        raise UsageError("--devices names GPUs of this machine, and Ray chooses among its own", "leave it away")
+    if options.overlap:
+        raise UsageError("--overlap is for the GPUs of this machine; on a Ray cluster a model has a GPU to itself")
+    progress.stage("looking for the Ray cluster")
+    executor = RayExecutor(options.address or "", progress.output)
+    if not executor.gpus and any((request.device or CPU) != CPU for request in requests):
+        executor.close()
+        raise UsageError("the Ray cluster has no GPU", "--device cpu measures on the CPUs of its machines")
+    place = "GPU" if executor.gpus else "of its largest machines"
+    progress.note(f"the Ray cluster measures {executor.slots} at once: one on each {place}")
+    return executor
+
+
+def default_folder(options: BatchOptions) -> Path:
+    """The folder of a list, the same each time, so that the same words continue the batch."""
+    return Path("batches") / (options.source.stem + ("-training" if options.overrides.get("training") else ""))
+
+
+def _check_folder(folder: BatchFolder, options: BatchOptions) -> None:
+    path = folder.path
+    if path.exists() and not path.is_dir():
+        raise UsageError(f"{path} exists and is not a folder", "choose another folder with -o")
+    if folder.exists():
+        refuse_link(path)
+    if folder.exists() and not options.resume:
+        raise UsageError(f"{path} holds an earlier batch", "leave --no-resume away, or choose another folder with -o")
+    if not (folder.exists() or folder.is_new()):
+        raise UsageError(f"{path} is not empty and is not a batch", "choose another folder with -o")
+
+
+def _open(folder: BatchFolder, options: BatchOptions, requests: Sequence[ModelRequest], redaction: Redaction) -> Batch:
+    """The batch with all that is asked for in it, what is done kept. What it is told by from then on is the request as
+    it was typed; ``batch.json`` has it without secrets, and so that is how the two are compared.
+
+    Raises:
+        UsageError: a model of that name was measured with other options.
+    """
+    if not folder.exists():
+        created = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
+        command = shlex.join(["inductor-bench", *redaction.words(sys.argv[1:])])
+        batch = Batch(FORMAT, __version__, created, command, str(options.source))
+    else:
+        batch = redaction.batch(folder.load())
+    known = {model.request.name: model for model in batch.models}
+    for request in requests:
+        earlier = known.get(request.name)
+        shown = replace(request, arguments=redaction.words(request.arguments))
+        same = earlier is not None and plain_request(earlier.request) == plain_request(shown)
+        if earlier is not None and earlier.status in FINISHED and not same and not options.force:
+            raise UsageError(
+                f"{folder.path} has measured {request.name} with {_difference(earlier.request, shown)}",
+                "choose another folder with -o, or measure again with --force",
+            )
+        if earlier is None or not same or options.force:
+            known[request.name] = BatchModel(request)
+        else:
+            known[request.name] = _as_it_is(replace(earlier, request=request), folder, options.retune)
+    return replace(batch, models=tuple(known.values()))
+
+
+def _difference(earlier: ModelRequest, request: ModelRequest) -> str:
+    for name in ("target", "training", "batch_size", "amp", "mode", "dynamic", "device", "seed", "arguments"):
+        was, now = getattr(earlier, name), getattr(request, name)
+        if was != now:
+            words = [units.MISSING if value in (None, ()) else str(value) for value in (was, now)]
+            return f"another {name.replace('_', ' ')}: {words[0]}, and now {words[1]}"
+    return "other options"
+
+
+def _as_it_is(model: BatchModel, folder: BatchFolder, retune: RetuneOptions | None) -> BatchModel:
+    """The row of an earlier turn as its RUN allows: one that was damaged since, or not come to its end, is made again.
+
+    A RUN is whole once its retunes are begun, whatever stopped them: then only they are left. What a newer version of
+    the tool wrote is not replaced.
+    """
+    finished = model.status in FINISHED
+    if model.status == SKIPPED or (model.run is None and not finished):
+        return model
+    run = folder.run(model.request.name)
+    try:
+        found = read_digest(model, run.record)
+    except NewerFormatError:
+        return model
+    except InductorBenchError:
+        found = CorpusModel(model)
+    if not found.graphs or not (finished or model.status == MEASURED or found.retunes):
+        return model if model.status in (FAILED, WAITING) else BatchModel(model.request)
+    lacks = retune is not None and has_retunes_left(found.retunes, run, retune)
+    return model if finished and not lacks else replace(model, status=MEASURED)
+
+
+def _stopped(batch: Batch, folder: BatchFolder, requests: Sequence[ModelRequest]) -> str:
+    names = {request.name for request in requests}
+    done = sum(model.status in FINISHED for model in batch.models if model.request.name in names)
+    return f"interrupted; {done} of {len(names)} models are in {folder.path}, and the same command continues"

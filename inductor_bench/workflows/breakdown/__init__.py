@@ -1,0 +1,3 @@
+"""The verb ``breakdown``; ``run`` is its entry. It may import ``modules``, ``extract`` and ``kernel``. It may not
+import ``batch``.
+"""

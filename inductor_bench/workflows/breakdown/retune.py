@@ -1,0 +1,204 @@
+"""Retuning the dearest kernels of a RUN by their standalone files; what came of each is kept at once."""
+
+from __future__ import annotations
+
+import shlex
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+
+from ...errors import InductorBenchError
+from ...records.code.extraction import ExtractedKernel
+from ...records.failure import ELSEWHERE
+from ...records.retune import EDITED, UNFINISHED, Retune, RetuneRow
+from ...records.run import Environment, Failure, Run
+from ...records.tuning import MeasuredKernel
+from ...store.device_turn import DeviceTurn
+from ...store.folder import RunFolder
+from ...store.kernel_index import is_edited, read_index, rows_in
+from ..devices import visible_gpus
+from ..extract.run import extract_run
+from ..kernel.run import run_kernel
+from ..kernel.session import KernelOptions
+from ..options import DRAWN, RECORDED, BreakdownOptions, RetuneOptions
+from ..progress import Progress
+
+STAGE = "retune"
+
+
+class _ElsewhereError(InductorBenchError):
+    """This is another machine than the run was measured on."""
+
+
+def retune_run(
+    run: Run, folder: RunFolder, options: BreakdownOptions, progress: Progress, keep: Callable[[Run], None]
+) -> Run:
+    """Retunes those of the dearest kernels that have not been yet, if that is asked for at all.
+
+    Args:
+        run: the record; its kernels were measured.
+        folder: of the run, which nobody else writes meanwhile.
+        options: which kernels, how, and under which interpreter; that of the run where none is named.
+        progress: is told what happens.
+        keep: is given the record with each further outcome; first of all with the rows that are asked for.
+    """
+    if options.retune is None or not any(module.kernels for module in run.modules):
+        return run
+    return _retune(run, folder, options, options.retune, progress, keep)
+
+
+def _retune(
+    run: Run,
+    folder: RunFolder,
+    options: BreakdownOptions,
+    wanted: RetuneOptions,
+    progress: Progress,
+    keep: Callable[[Run], None],
+) -> Run:
+    run = replace(run, failures=tuple(failure for failure in run.failures if failure.stage != STAGE))
+    state = _Retunes(run, folder, keep)
+    try:
+        _check_gpu(run)
+        state.ask(wanted, progress)
+        if state.files:
+            request = KernelOptions(
+                state.files,
+                wanted.method,
+                budget_s=wanted.budget_s,
+                timeout_s=options.timeout_s,
+                python=options.python or run.request.python,
+                force=True,  # also where another job uses the GPU, as the run itself was measured; each kernel says so
+            )
+            with DeviceTurn():
+                run_kernel(request, progress, state.put)
+    except InductorBenchError as error:
+        kind = ELSEWHERE if isinstance(error, _ElsewhereError) else "invalid"
+        state.fail(Failure(STAGE, kind, error.message, error.hint))
+    return state.run
+
+
+def has_retunes_left(known: Iterable[RetuneRow], folder: RunFolder, options: RetuneOptions) -> bool:
+    """Whether some of the dearest kernels of a run were not retuned in this way, or not to the end."""
+    return not _are_written(folder, options) or bool(_left(known, folder, options))
+
+
+def _left(known: Iterable[RetuneRow], folder: RunFolder, options: RetuneOptions) -> list[Retune]:
+    problems = {row.kernel_id: row.problem for row in known if row.method == options.method}
+    return [retune for retune in _dearest(folder, options) if _is_left(retune, problems.get(retune.kernel_id))]
+
+
+def _is_left(retune: Retune, problem: str | None) -> bool:
+    """Whether it is to be done after all, for the problem that it had before; ``None`` where it is a new one."""
+    return problem in (None, *UNFINISHED) or (problem == EDITED and retune.failure is None)
+
+
+def _dearest(folder: RunFolder, options: RetuneOptions) -> list[Retune]:
+    """The kernels that take most time in the graphs together, dearest first; each once, however many launch it.
+
+    Raises:
+        InductorBenchError: the index of their files is missing or damaged.
+    """
+    groups: dict[str, list[ExtractedKernel]] = defaultdict(list)
+    for kernel in read_index(folder.kernels):
+        if kernel.time_s:
+            groups[kernel.kernel_id].append(kernel)
+    dearest = sorted(groups.values(), key=lambda kernels: -_time_s(kernels))
+    return [_row(kernels, folder, options.method) for kernels in dearest[: options.top]]
+
+
+def _time_s(kernels: Sequence[ExtractedKernel]) -> float:
+    return sum(kernel.time_s or 0.0 for kernel in kernels)
+
+
+def _row(kernels: Sequence[ExtractedKernel], folder: RunFolder, method: str) -> Retune:
+    dearest = max(kernels, key=lambda kernel: (kernel.file is not None, kernel.time_s))
+    return Retune(
+        dearest.name,
+        dearest.kernel_id,
+        dearest.category,
+        tuple(dict.fromkeys(kernel.module for kernel in kernels)),
+        float(sum(kernel.calls for kernel in kernels)),
+        _time_s(kernels),
+        f"kernels/{dearest.file}" if dearest.file else None,
+        method,
+        failure=_why_not(dearest, folder),
+    )
+
+
+def _why_not(kernel: ExtractedKernel, folder: RunFolder) -> Failure | None:
+    """Why a kernel cannot be retuned by its file, if it cannot."""
+    if kernel.file is None:
+        return Failure(STAGE, "missing", f"it has no standalone file: {kernel.reason}", subject=kernel.name)
+    if is_edited(kernel, folder.kernels):
+        by_itself = f"inductor-bench kernel {shlex.quote(str(folder.kernels / kernel.file))} --autotune"
+        return Failure(STAGE, "edited", EDITED, f"{by_itself} retunes it as it is", subject=kernel.name)
+    return None
+
+
+def _are_written(folder: RunFolder, options: RetuneOptions) -> bool:
+    try:
+        return all((folder.path / row.file).is_file() for row in _dearest(folder, options) if row.file)
+    except InductorBenchError:
+        return False
+
+
+class _Retunes:
+    """A record whose retunes come to an end one after the other."""
+
+    def __init__(self, run: Run, folder: RunFolder, keep: Callable[[Run], None]) -> None:
+        self.run = run
+        self._folder, self._keep = folder, keep
+        self._waiting: dict[str, Retune] = {}
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        return tuple(self._waiting)
+
+    def ask(self, options: RetuneOptions, progress: Progress) -> None:
+        """Puts the rows that are asked for and not there into the record."""
+        if not _are_written(self._folder, options):
+            progress.stage("writing the kernels as files")
+            values = RECORDED if any(row.values for row in rows_in(self._folder.kernels)) else DRAWN
+            self.run = extract_run(self._folder, values).named_in(self.run)
+        asked = _left((retune.row for retune in self.run.retunes), self._folder, options)
+        files = {row.file: row for row in asked if row.file is not None and row.failure is None}
+        self._waiting = {str(self._folder.path / file): row for file, row in files.items()}
+        self._store(*asked)
+
+    def put(self, found: MeasuredKernel | Failure) -> None:
+        """Takes what came of a file.
+
+        Raises:
+            InductorBenchError: this is another machine than the run was measured on.
+        """
+        row = self._waiting[found.subject if isinstance(found, Failure) else found.file]
+        if isinstance(found, Failure):
+            row = replace(row, failure=replace(found, stage=STAGE, subject=row.name))
+        else:
+            _check_device(found.device, self.run.environment)
+            row = replace(row, kernel=replace(found, file=row.file or ""))
+        self._store(row)
+
+    def fail(self, failure: Failure) -> None:
+        self.run = replace(self.run, failures=(*self.run.failures, failure))
+        self._keep(self.run)
+
+    def _store(self, *rows: Retune) -> None:
+        known = {(retune.kernel_id, retune.method): retune for retune in self.run.retunes}
+        known.update({(row.kernel_id, row.method): row for row in rows})
+        self.run = replace(self.run, retunes=tuple(sorted(known.values(), key=lambda row: -row.time_s)))
+        self._keep(self.run)
+
+
+def _check_device(device: str, measured: Environment) -> None:
+    there = [name for name in (measured.accelerator, measured.cpu) if name]
+    if there and device not in there:
+        message = f"the run was measured on {there[0]}, and this is {device}: a retune here says nothing about it"
+        raise _ElsewhereError(message, "retune it where it was measured")
+
+
+def _check_gpu(run: Run) -> None:
+    on_gpu = any(module.device != "cpu" for module in run.modules if module.kernels)
+    if on_gpu and not visible_gpus():
+        message = f"the run was measured on {run.environment.accelerator or 'a GPU'}, and there is no GPU here"
+        raise _ElsewhereError(message, "retune it where it was measured")

@@ -1,0 +1,294 @@
+"""The breakdown: from a target to a RUN folder with its record. Each step's result is saved before the next begins."""
+
+from __future__ import annotations
+
+import datetime
+import shlex
+import sys
+import uuid
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from ...errors import InductorBenchError
+from ...launch.marks import end_marked, tool_mark
+from ...launch.worker import WorkerPool, default_python
+from ...records.run import Capture, Environment, Failure, Run
+from ...report.run.folder import write_report
+from ...source.capture.labels import ModuleLabel, label_modules
+from ...store.device_turn import DeviceTurn
+from ...store.evidence import checked, save_costs
+from ...store.files import own_folder, refuse_link
+from ...store.folder import RunFolder, new_run_folder
+from ...store.formats.schema import FORMAT
+from ...store.lock import locked
+from ...store.redaction import Redaction
+from ...version import __version__
+from ..extract.from_run import RunInMaking
+from ..extract.run import extract_run
+from ..modules.analysis import (
+    AttributedModule,
+    attribute_module,
+    describe_module,
+    describe_unprofiled,
+    trace_environment,
+)
+from ..modules.profiling import DEFAULT_REPEAT, Profiling
+from ..modules.program import CapturedProgram, FoundModule, capture_environment, capture_program
+from ..modules.reanalysis import reanalyse_run
+from ..modules.roofs import with_roofs
+from ..modules.survey import take_survey
+from ..modules.targets import COMPILED_HERE, PROGRAMS, Target, find_listed_modules, resolve_target
+from ..options import RECORDED, BreakdownOptions
+from ..progress import Progress
+from .request import find_secrets, folder_title_of, is_command, request_of, title_of
+from .retune import STAGE as RETUNE
+from .retune import retune_run
+
+UNFINISHED = "this run has not come to its end: it is still being measured, or was killed"
+
+Listed = tuple[tuple[FoundModule, ...], tuple[str, ...]]
+"""Modules that a target names, and the paths of those that are gone."""
+
+CALLED = "inductor_bench.breakdown(…)"
+"""The command of a run that was started from Python."""
+
+
+@dataclass(frozen=True)
+class BreakdownOutcome:
+    """A finished breakdown: its record, where it lies, and the files written for people."""
+
+    run: Run
+    folder: Path
+    written: tuple[Path, ...] = ()
+
+
+def run_breakdown(options: BreakdownOptions, progress: Progress) -> BreakdownOutcome:
+    """Breaks a target down, from whatever form it comes in.
+
+    Raises:
+        UsageError: the target is not there, or the options do not fit it.
+        InductorBenchError: the RUN folder cannot be written.
+        KeyboardInterrupt: the user stopped it; what was measured until then is in the RUN folder.
+    """
+    target, redaction = resolve_target(options), find_secrets(options)
+    if target.kind == "run":
+        return _again(target, options, redaction, progress)
+    listed = None if target.kind in PROGRAMS else find_listed_modules(target)
+    title = folder_title_of(target, options)
+    with new_run_folder(options.output, title, force=options.force, mark=tool_mark()) as (folder, left):
+        end_marked(left)
+        breakdown = _Breakdown(options, target, listed, folder, redaction, progress)
+        try:
+            breakdown.measure()
+        except KeyboardInterrupt as stop:
+            breakdown.interrupted()
+            raise KeyboardInterrupt(f"interrupted; what was measured until then is in {folder.path}") from stop
+        finally:
+            breakdown.conclude()
+        return _report(breakdown.run, folder, options)
+
+
+def _report(run: Run, folder: RunFolder, options: BreakdownOptions) -> BreakdownOutcome:
+    """Draws what was measured. The record is safe by now, so a full disk costs pictures and no more."""
+    try:
+        return BreakdownOutcome(run, folder.path, tuple(write_report(run, folder.path, plots=options.plots)))
+    except InductorBenchError as error:
+        failure = Failure("report", "write", error.message, error.hint)
+        return BreakdownOutcome(replace(run, failures=(*run.failures, failure)), folder.path)
+
+
+def _again(target: Target, options: BreakdownOptions, redaction: Redaction, progress: Progress) -> BreakdownOutcome:
+    folder = RunFolder(target.paths[0])
+    refuse_link(folder.path)
+    with locked(folder.path, tool_mark()) as lock:
+        end_marked(lock.left)
+        progress.stage(f"analysing {folder.path} again")
+        run = redaction.run(reanalyse_run(folder))
+        folder.save(run)
+        try:
+            run = retune_run(run, folder, options, progress, lambda run: folder.save(redaction.run(run)))
+        except KeyboardInterrupt as stop:
+            raise KeyboardInterrupt(f"interrupted; what was retuned until then is in {folder.path}") from stop
+        return _report(redaction.run(run), folder, options)
+
+
+class _Breakdown:
+    """The state of one breakdown in progress. ``run`` is always fit to be saved."""
+
+    def __init__(
+        self,
+        options: BreakdownOptions,
+        target: Target,
+        listed: Listed | None,
+        folder: RunFolder,
+        redaction: Redaction,
+        progress: Progress,
+    ) -> None:
+        self._options = options
+        self._target = target
+        self._listed = listed
+        self._folder = folder
+        self._progress = progress
+        self._python = options.python or default_python()
+        self._stage = "capture"
+        self._request = request_of(target, options)  # with its secrets, which the program needs
+        self._redaction = redaction
+        options = replace(options, arguments=redaction.words(options.arguments))
+        own_folder(folder.work)
+        self.run = Run(
+            format=FORMAT,
+            tool_version=__version__,
+            run_id=uuid.uuid4().hex[:16],
+            created=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+            command=shlex.join(["inductor-bench", *redaction.words(sys.argv[1:])]) if is_command() else CALLED,
+            target=target.name,
+            title=title_of(target, options),
+            request=request_of(target, options),
+            environment=Environment(),
+        )
+        self.save()
+
+    def save(self) -> None:
+        """Saves what is known so far. Until the end the record says of itself that it is not whole."""
+        self.run = self._redaction.run(self.run)
+        rerun = f"{self.run.command} --force" if is_command() else ""
+        unfinished = Failure(self._stage, "unfinished", UNFINISHED, rerun)
+        self._folder.save(replace(self.run, failures=(*self.run.failures, unfinished)))
+
+    def conclude(self) -> None:
+        """Saves the record as it is at the end."""
+        self.run = self._redaction.run(self.run)
+        self._folder.save(self.run)
+
+    def interrupted(self) -> None:
+        count = len(self.run.modules)
+        kept = f"; {count} module{'s' if count > 1 else ''} measured until then" if count else ""
+        place, retune = shlex.quote(str(self._folder.path)), self._options.retune
+        hint = f"inductor-bench report {place}" if count else ""
+        if self._stage == RETUNE and retune is not None:
+            hint = f"inductor-bench breakdown {place} {' '.join(retune.words)}"
+        failure = Failure(self._stage, "interrupted", f"stopped from outside{kept}", hint)
+        self.run = replace(self.run, failures=(*self.run.failures, failure))
+
+    def measure(self) -> None:
+        environment = capture_environment(self._folder.work) | self._redaction.variables
+        on_line, limit = self._progress.output, self._options.timeout_s
+        with WorkerPool(self._python, self._folder.work, environment, limit, on_line) as pool:
+            pool.get_ready(self._workers(graphs=2 if self._options.training else 1))
+            self._measure(pool)
+        self._retune()
+
+    def _workers(self, graphs: int) -> int:
+        """How many the graphs need that are not profiled yet, and the survey after them."""
+        return 1 + (0 if self._options.trace is not None else graphs)
+
+    def _measure(self, pool: WorkerPool) -> None:
+        captured = self._capture(pool.environment)
+        self.run = replace(self.run, capture=captured.capture)
+        for failure in captured.failures:
+            self._fail(failure)
+        self.save()
+        if not captured.modules:
+            return
+        self._stage = "profile"
+        pool.get_ready(self._workers(len(captured.modules)))
+        options, limit = self._options, self._values_limit
+        profiling = Profiling(pool, self._folder, self._progress, options.repeat, options.trace, limit)
+        labels = label_modules([(module.text, module.code) for module in captured.modules])
+        attributed = []
+        for module, label in zip(captured.modules, labels, strict=True):
+            attributed += self._measure_module(profiling, module, label)
+        self._conclude(pool, attributed)
+
+    def _capture(self, environment: Mapping[str, str]) -> CapturedProgram:
+        if self._listed is None:
+            repeat = self._options.repeat or DEFAULT_REPEAT
+            # Nobody knows when a script uses the device; other programs, and workers, share it by turns themselves.
+            with nullcontext() if self._target.kind in COMPILED_HERE else DeviceTurn():
+                return capture_program(
+                    self._request,
+                    self._folder,
+                    environment,
+                    python=self._python,
+                    repeat=repeat,
+                    progress=self._progress,
+                    values_limit_bytes=self._values_limit,
+                )
+        modules, missing = self._listed
+        failures = tuple(
+            Failure("capture", "missing", f"{path} no longer exists", "run the program again", subject=path)
+            for path in missing
+        )
+        return CapturedProgram(modules, Capture(), failures)
+
+    @property
+    def _values_limit(self) -> int | None:
+        return self._options.values_limit_bytes if self._options.values == RECORDED else None
+
+    def _measure_module(self, profiling: Profiling, module: FoundModule, label: ModuleLabel) -> list[AttributedModule]:
+        """Profiles one module; its row stands in the record, without costs and peaks, before the next one begins."""
+        try:
+            profiled = profiling.profile(module, label)
+            if profiled.failure is not None:
+                self._fail(profiled.failure)
+            attributed = attribute_module(profiled)
+            record = describe_module(attributed, self._folder, {}) if attributed else describe_unprofiled(profiled)
+            rows = [checked(record)] if record is not None else []
+        except InductorBenchError as error:
+            self._fail(Failure("profile", "invalid", error.message, error.hint, subject=label.label))
+            return []
+        self.run = replace(self.run, modules=(*self.run.modules, *rows))
+        self.save()
+        return [attributed] if attributed else []
+
+    def _conclude(self, pool: WorkerPool, attributed: list[AttributedModule]) -> None:
+        """Adds what a worker with torch knows: the environment, the costs of library calls, the peaks."""
+        calls = list(dict.fromkeys(call for module in attributed for call in module.operator_calls))
+        elsewhere = self._options.trace is not None
+        if elsewhere and not attributed:
+            return
+        device = "cpu" if all(module.profiled.source.device == "cpu" for module in attributed) else "cuda"
+        self._progress.stage("counting FLOPs" if elsewhere else "counting FLOPs, looking up the device's peaks")
+        peaks = "none" if elsewhere or not attributed else "cached"
+        found = take_survey(pool, calls, device=device, peaks=peaks, log=self._folder.logs / "survey.log")
+        if found.failure is not None:
+            self._fail(found.failure)
+        environment = found.environment
+        if elsewhere:
+            environment = trace_environment(attributed[0].trace) if attributed else Environment()
+        costs = dict(zip(calls, found.costs, strict=False))
+        save_costs(self._folder, costs)
+        described = {module.profiled.label.label: describe_module(module, self._folder, costs) for module in attributed}
+        modules = tuple(described.get(module.label, module) for module in self.run.modules)
+        self.run = with_roofs(replace(self.run, modules=modules, environment=environment), found.peaks)
+        self.save()
+        self._write_kernels(attributed)
+
+    def _write_kernels(self, attributed: Sequence[AttributedModule]) -> None:
+        """Fills ``RUN/kernels`` and names each kernel's file in the record."""
+        self._progress.stage("writing the kernels as files")
+        try:
+            extracted = extract_run(self._folder, self._options.values, RunInMaking(self.run, attributed))
+        except InductorBenchError as error:
+            self._fail(Failure("extract", "invalid", error.message, error.hint))
+            return
+        for failure in extracted.failures:
+            self._fail(failure)
+        self.run = extracted.named_in(self.run)
+
+    def _retune(self) -> None:
+        if self._options.retune is None:
+            return
+        self._stage = RETUNE
+        self.run = retune_run(self.run, self._folder, self._options, self._progress, self._keep)
+
+    def _keep(self, run: Run) -> None:
+        self.run = run
+        self.save()
+
+    def _fail(self, failure: Failure) -> None:
+        failure = self._redaction.failure(failure)
+        self._progress.note(f"{failure.subject or failure.stage}: {failure.message}")
+        self.run = replace(self.run, failures=(*self.run.failures, failure))

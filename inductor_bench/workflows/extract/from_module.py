@@ -1,0 +1,119 @@
+"""Running compiled modules for the sake of their launches, without measuring them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from ...launch.worker import WorkerPool, default_python
+from ...records.code.details import Details
+from ...records.code.source import ModuleSource
+from ...records.run import Environment, Failure
+from ...source.capture.labels import ModuleLabel, label_modules
+from ...source.module.reader import read_module
+from ...store.files import write_text
+from ...store.formats import codec
+from ..modules.program import FoundModule, capture_environment
+from ..modules.survey import Survey, take_survey
+from ..modules.values import read_values, values_failure
+from ..progress import Progress
+from .files import Candidate, ModuleKernels
+
+SEE_MORE = "-v shows what it prints"
+
+
+class ModuleRuns:
+    """Runs modules, each in a worker of its own. ``work`` is a scratch folder."""
+
+    def __init__(self, work: Path, python: str | None, timeout_s: float | None, progress: Progress) -> None:
+        environment = capture_environment(work)
+        self._work = work
+        self._pool = WorkerPool(python or default_python(), work, environment, timeout_s, progress.output)
+        self._progress = progress
+        self._survey = Survey()
+
+    def survey(self) -> Environment:
+        """The machine and the versions."""
+        self._progress.stage("looking at the machine")
+        self._survey = take_survey(self._pool, (), device="cpu", peaks="none", log=self._work / "survey.log")
+        return self._survey.environment
+
+    def watch(self, module: FoundModule, label: ModuleLabel, kernels: ModuleKernels) -> tuple[ModuleKernels, str]:
+        """The kernels with the launches of one run, and a note on what failed; without launches where all did."""
+        obstacle = self._obstacle(kernels.source)
+        if obstacle is not None:
+            return kernels, _not_run(label, obstacle)
+        self._progress.stage(f"running {label.label} once")
+        job = self._job(module, label)
+        answer = self._pool.call("launches", job, name=label.slug, log=self._work / f"{label.slug}.log")
+        if answer.result is None:
+            return kernels, _not_run(label, answer.failure or Failure("launches", "exit", "it gave no answer"))
+        details = codec.decode(Details, answer.result)
+        watched = replace(
+            kernels,
+            launches=details.launches,
+            references=details.references,
+            compiled=details.compiled,
+            watched=True,
+        )
+        return watched, f"{label.label}: {answer.failure.message}" if answer.failure else ""
+
+    def _obstacle(self, source: ModuleSource) -> Failure | None:
+        """Why a module cannot be run here, where that is known before it is tried."""
+        if not (source.has_harness or source.cpp_wrapper):
+            message = "it was compiled without the harness that makes its inputs"
+            return Failure("launches", "missing", message, "give the program to `inductor-bench breakdown` instead")
+        if self._survey.failure is not None:
+            return self._survey.failure
+        if source.device == "cuda" and self._survey.environment.accelerator is None:
+            message = "it is for a CUDA GPU, and torch sees none here"
+            return Failure("launches", "missing", message, "run this where the GPU is, or say --static")
+        return None
+
+    def record(
+        self,
+        found: Sequence[FoundModule],
+        modules: Sequence[ModuleKernels],
+        chosen: Sequence[Candidate],
+        folder: Path,
+        limit_bytes: int,
+    ) -> tuple[list[ModuleKernels], tuple[Failure, ...]]:
+        """Runs the modules again, and records the values of the chosen kernels' launches in ``folder``."""
+        recorded, failures = [], []
+        labels = label_modules([(module.text, module.code) for module in found])
+        for module, label, kernels in zip(found, labels, modules, strict=True):
+            wanted = [one.launch for one in chosen if one.launch and one.header.module == kernels.label]
+            details = Details()
+            if kernels.watched and wanted:
+                self._progress.stage(f"recording values of {label.label}")
+                job = self._job(module, label) | {
+                    "launches": [codec.encode(launch) for launch in wanted],
+                    "values": {"folder": str((folder / label.slug).resolve()), "limit_bytes": limit_bytes},
+                }
+                name = f"{label.slug}.values"
+                answer = self._pool.call("values", job, name=name, log=self._work / f"{name}.log")
+                details = codec.decode(Details, answer.result or {})
+                lost = values_failure(details, label.label) or answer.failure
+                failures += [lost] if lost else []
+            recorded.append(replace(kernels, values=read_values(details, folder / label.slug)))
+        return recorded, tuple(failures)
+
+    def _job(self, module: FoundModule, label: ModuleLabel) -> dict[str, Any]:
+        path, source = module.path, read_module(module.text)
+        if not path.is_file():  # a structured trace carries the text of a module whose file may be gone
+            path = self._work / f"{label.slug}.py"
+            write_text(path, module.text)
+        return {
+            "module": str(path.resolve()),
+            "device": source.device,
+            "threads": source.threads,
+            "vector_lanes": source.vector_lanes,
+        }
+
+
+def _not_run(label: ModuleLabel, failure: Failure) -> str:
+    told = "the arguments are those that its text tells, with zeros for whole numbers"
+    hint = SEE_MORE if failure.kind in ("exit", "signal") else failure.hint
+    return f"{label.label} could not be run: {failure.message}{f' ({hint})' if hint else ''}; {told}"

@@ -1,0 +1,3 @@
+"""The verb ``kernel``; ``run`` is its entry. Of the workflows' rooms it may import ``modules`` only; the engine is
+``autotune``.
+"""

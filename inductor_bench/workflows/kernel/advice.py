@@ -1,0 +1,70 @@
+"""What is wrong with the measurement of a kernel, and what to do about it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from ...analysis.statistics import CONFIDENCE, find_drift
+from ...records.tuning import MeasuredKernel
+
+FEWEST_SAMPLES = 9
+SPREAD = 0.05
+CLOCK_SPREAD = 0.05
+BUSY_MARGIN = 0.5
+"""The load beside one process for each CPU that this tool itself may leave behind, when it builds candidates."""
+
+
+def advise(kernel: MeasuredKernel) -> list[str]:
+    """What is wrong with a measurement, and what to do."""
+    return [*_of_outputs(kernel), *_of_device(kernel), *_of_times(kernel), *filter(None, [kernel.no_counters])]
+
+
+def _of_outputs(kernel: MeasuredKernel) -> Iterator[str]:
+    if kernel.checked is False:
+        yield f"its outputs are not those of the reference: {kernel.check_message}"
+    elif "NaN" in kernel.check_message:
+        yield kernel.check_message
+
+
+def _of_device(kernel: MeasuredKernel) -> Iterator[str]:
+    if "busy" in kernel.method or "no graph" in kernel.method:
+        yield kernel.method.split("; ")[-1]
+    if "gaps" in kernel.method:
+        yield "torch.profiler sees no kernels here, so the gap between two launches, up to 0.5 µs, is in every time"
+    if kernel.shared_device:
+        yield f"{kernel.shared_device}: its times are mixed with these, so measure again when it is over"
+    if kernel.throttled:
+        at = f" to {kernel.clock_mhz:,.0f} MHz" if kernel.clock_mhz else ""
+        yield f"the GPU's clock was held back{at} by its {' and '.join(kernel.throttled)}: cool, it may take less time"
+    if kernel.clock_change is not None and abs(kernel.clock_change) > CLOCK_SPREAD:
+        way = "rose" if kernel.clock_change > 0 else "sank"
+        yield f"the GPU's clock {way} by {abs(kernel.clock_change):.0%} from the cold to the warm times: measure again"
+
+
+def _of_times(kernel: MeasuredKernel) -> Iterator[str]:
+    for state, timing in (("cold", kernel.cold), ("warm", kernel.warm)):
+        drift = find_drift(timing.samples_s)
+        wide = (timing.high_s - timing.low_s) / timing.median_s if timing.median_s else 0.0
+        if drift.sure:
+            way = "rose" if drift.change > 0 else "sank"
+            yield f"the {state} time {way} by {abs(drift.change):.0%} while it was measured: measure again"
+        elif wide > SPREAD:
+            yield f"the {CONFIDENCE:.0%} interval of the {state} time is {wide:.0%} wide: measure again"
+        elif timing.samples < FEWEST_SAMPLES:
+            yield f"the {state} time rests on {timing.samples} samples only: measure again to be sure"
+
+
+def busy_notes(axes: Mapping[str, Any], method: str, load: float, processors: int) -> list[str]:
+    """What a busy machine does to a retune: threads that wait for each other lose most by it.
+
+    ``method`` says how the kernel was timed by itself, just before.
+    """
+    shared = " and ".join(name for name in ("threads", "schedule") if name in axes)
+    if "busy" in method:
+        why = method.rpartition("unreliable: ")[2]
+    elif load > processors + BUSY_MARGIN:
+        why = f"the machine is busy, load {load:.1f} on {processors} CPUs"
+    else:
+        return []
+    return [f"{why}: which {shared} won says nothing about an idle one"] if shared else []

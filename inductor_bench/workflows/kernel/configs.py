@@ -1,0 +1,120 @@
+"""The configurations that Inductor itself would choose from, each built, checked and timed; none of them wins."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from ...autotune.candidates import Variants, described
+from ...autotune.race import RacePlan
+from ...autotune.tuner import Building, Tuner
+from ...autotune.variants import triton_variants
+from ...errors import InductorBenchError
+from ...records.run import Failure
+from ...records.tuning import MeasuredKernel, TriedCandidate, Tuning
+from .retuning import tune_in_step
+from .session import Workbench, failure_of
+
+METHOD = "configs"
+ROUNDS = 20
+
+
+class _OneConfigError(InductorBenchError):
+    """There is nothing to list beside the kernel as it stands, which was measured."""
+
+
+class ConfigTimer(Tuner):
+    """Times what Inductor lists beside the kernel as it stands, in one race that nobody is dropped from."""
+
+    def _search(self, method: str) -> Building:
+        """As :meth:`Tuner._search`, which says what it yields and receives; there is nothing to search for."""
+        self._open()
+        default = self.candidates[0]
+        self._add(self.variants.propose("max"))
+        jobs = [job for one in self.candidates if (job := self._job(one)) is not None]
+        if jobs:
+            self._note(self.candidates, (yield jobs))
+        began = time.monotonic()
+        entrants = [default, *(one for one in self.candidates[1:] if not one.status and self._is_right(one))]
+        plan = RacePlan(first_rounds=1, finalists=len(entrants), final_rounds=ROUNDS, most_final_rounds=ROUNDS)
+        _, result = self._race(entrants, plan)
+        for candidate in entrants:
+            candidate.last = True
+        rows = [described(one, default, default) for one in self.candidates]
+        rows = [replace(row, status="timed") if row.status == "finalist" else row for row in rows]
+        default_s = statistics.median(result.runners[0].samples)
+        return _without_winner(self.state, tuple(rows), default_s, time.monotonic() - began)
+
+
+def list_configs(kernels: Mapping[Path, MeasuredKernel], work: Workbench) -> Iterator[MeasuredKernel | Failure]:
+    """Times what Inductor chooses from for each of these kernels, which were measured as they stand.
+
+    Yields:
+        a kernel with its configurations, of which the first is its own, or why they could not be timed.
+    """
+    work.start_budget()
+    measured: dict[Hashable, MeasuredKernel] = dict(kernels.items())
+    options = work.options
+    timers: dict[Hashable, Tuner] = {
+        file: ConfigTimer(
+            str(file.resolve()), _find_listed, work.worker, work.numbers, options.state, options.timeout_s
+        )
+        for file in kernels
+    }
+    for name, outcome in tune_in_step(timers, METHOD, work.builders, work.is_over, work.progress):
+        kernel = measured[name]
+        if isinstance(outcome, _OneConfigError):
+            yield replace(kernel, tuning=_of_one(kernel, work.options.state))
+        elif isinstance(outcome, Tuning):
+            default, *others = outcome.candidates
+            rows = (replace(default, **_compiled(kernel)), *others)
+            yield replace(kernel, tuning=replace(outcome, candidates=rows))
+        else:
+            yield failure_of(Path(kernel.file), outcome)
+
+
+def _find_listed(facts: dict[str, Any], candidates: Callable[..., dict[str, Any]]) -> Variants:
+    if facts["language"] == "triton":
+        found = candidates()
+        variants = triton_variants(found)
+        variants = replace(variants, max=variants.max if found["tuned"] else ())
+        if variants.propose("max"):
+            return variants
+    raise _OneConfigError("it has one configuration")
+
+
+def _of_one(kernel: MeasuredKernel, state: str) -> Tuning:
+    """The one configuration of a kernel, by the times that it was measured with."""
+    timing = kernel.cold if state == "cold" else kernel.warm
+    row = TriedCandidate(
+        kernel.config,
+        "default",
+        median_s=timing.median_s,
+        samples=timing.samples,
+        samples_s=timing.samples_s,
+        **_compiled(kernel),
+    )
+    return _without_winner(state, (row,), timing.median_s)
+
+
+def _compiled(kernel: MeasuredKernel) -> dict[str, Any]:
+    return {name: getattr(kernel, name) for name in ("registers", "spills", "shared_memory_bytes")}
+
+
+def _without_winner(state: str, rows: tuple[TriedCandidate, ...], default_s: float, time_s: float = 0.0) -> Tuning:
+    return Tuning(
+        method=METHOD,
+        state=state,
+        candidates=rows,
+        tried=sum(row.status == "timed" for row in rows),
+        default_s=default_s,
+        best_s=default_s,
+        speedup=1.0,
+        verdict="",
+        best_config=rows[0].config,
+        time_s=time_s,
+    )

@@ -1,0 +1,37 @@
+"""A GPU that another job uses is measured on only where the user insists."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ...analysis.hardware.device_use import describe_use
+from ...errors import InductorBenchError
+from ...records.device_use import DeviceUse
+from ...store.formats import codec
+
+LOOK_S = 60.0
+
+
+class DeviceInUseError(InductorBenchError):
+    """Nothing can be measured on the GPU, whatever the kernel."""
+
+
+def look_for_others(ask: Callable[..., Any], force: bool) -> str:
+    """Which other job uses the worker's GPU; empty where none does, or where it cannot be told.
+
+    Args:
+        ask: asks the worker that is about to measure.
+        force: whether to measure all the same.
+
+    Raises:
+        DeviceInUseError: one does, and nobody insists.
+    """
+    found = ask(LOOK_S, do="device_use")
+    others = describe_use(codec.decode(DeviceUse, found)) if found else ""
+    if others and not force:
+        raise DeviceInUseError(
+            f"{others}; its times would be mixed with yours",
+            "wait for it, choose another GPU with CUDA_VISIBLE_DEVICES, or measure anyway with --force",
+        )
+    return others

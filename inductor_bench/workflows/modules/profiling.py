@@ -1,0 +1,213 @@
+"""Getting a profile of each module: from its own harness in a fresh process, from the live program, or from a trace
+that was recorded elsewhere."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ...errors import InductorBenchError
+from ...launch.worker import WorkerPool
+from ...records.code.details import Details
+from ...records.code.source import ModuleSource
+from ...records.run import Failure
+from ...source.capture.labels import ModuleLabel
+from ...source.module.reader import read_module
+from ...store.evidence import save_code, save_details
+from ...store.files import write_text
+from ...store.folder import RunFolder
+from ...store.formats.codec import decode
+from ...trace.compaction import store_trace
+from ..progress import Progress
+from .program import FoundModule
+from .values import values_failure, values_work
+
+DEFAULT_REPEAT = 20
+EVENTS_WANTED = 8000
+REPEAT_RANGE = (5, 50)
+
+
+@dataclass(frozen=True)
+class ProfiledModule:
+    """A module and what was measured of it: the input of the analysis.
+
+    ``details`` is what the measuring process knew, with the ``switches`` of the program, empty where it was not
+    watched; nothing for a trace from elsewhere.
+    """
+
+    module: FoundModule
+    label: ModuleLabel
+    source: ModuleSource
+    method: str
+    reason: str
+    trace: Path | None
+    log: Path | None
+    details: Details = field(default_factory=Details)
+    failure: Failure | None = None
+
+
+class Profiling:
+    """Profiles the modules of one run, one after the other, since they share a device."""
+
+    def __init__(
+        self,
+        pool: WorkerPool,
+        folder: RunFolder,
+        progress: Progress,
+        repeat: int | None,
+        trace: Path | None,
+        values_limit_bytes: int | None = None,
+    ) -> None:
+        self._pool = pool
+        self._folder = folder
+        self._progress = progress
+        self._repeat = repeat
+        self._trace = trace
+        self._values_limit_bytes = values_limit_bytes
+        if values_limit_bytes is not None:
+            values_work(folder).mkdir(exist_ok=True)
+
+    def profile(self, module: FoundModule, label: ModuleLabel) -> ProfiledModule:
+        """Profiles one module and puts its text, its trace, its log and its raw measurements into the RUN.
+
+        Raises:
+            InductorBenchError: the module cannot be read or has nothing that can be run.
+        """
+        source = read_module(module.text)
+        write_text(self._folder.modules / f"{label.slug}.py", module.text)
+        save_code(self._folder, label.slug, module.code)
+        if self._trace is not None:
+            return self._from_trace(module, label, source, self._trace)
+        live = module.live
+        if live is not None:
+            return self._from_live(module, label, source, live)
+        return self._from_harness(module, label, source)
+
+    def _from_trace(self, module: FoundModule, label: ModuleLabel, source: ModuleSource, trace: Path) -> ProfiledModule:
+        path = self._trace_path(label)
+        stored = store_trace(trace, path)
+        reason = f"recorded elsewhere: {trace.name}"
+        if not stored.truncated:
+            return ProfiledModule(module, label, source, "trace", reason, path, None)
+        details = self._keep_details(label, {"truncated": True})
+        failure = Failure(
+            "trace",
+            "truncated",
+            f"the trace {trace.name} is cut short; what was whole is counted",
+            "record it again, with fewer iterations or where there is more room",
+            subject=label.label,
+        )
+        return ProfiledModule(module, label, source, "trace", reason, path, None, details, failure)
+
+    def _from_live(
+        self, module: FoundModule, label: ModuleLabel, source: ModuleSource, seen: dict[str, Any]
+    ) -> ProfiledModule:
+        stem = Path(seen["stem"])
+        references = self._live_references(module, label, source, seen)
+        details = self._keep_details(label, seen["live"] | {"switches": seen.get("switches", {})} | references)
+        failure = values_failure(details, label.label)
+        stored = self._store_trace(stem.with_suffix(".trace.json"), label, details)
+        log = self._keep_text(stem.with_suffix(".p.txt"), label)
+        return ProfiledModule(module, label, source, "live", seen["live_reason"], stored, log, details, failure)
+
+    def _live_references(
+        self, module: FoundModule, label: ModuleLabel, source: ModuleSource, seen: dict[str, Any]
+    ) -> dict[str, Any]:
+        """What the kernels write, found out in a process of its own, which a kernel that misbehaves may end."""
+        job = {
+            "module": str(module.path),
+            "device": source.device,
+            "threads": seen["threads"],
+            "switches": seen.get("switches"),
+            "launches": seen["live"]["launches"],
+        }
+        recorded = seen["live"].get("recorded")
+        if recorded:
+            folder = values_work(self._folder) / label.slug
+            Path(seen["stem"]).with_suffix(".values").replace(folder)
+            job |= {"recorded": recorded, "values_folder": str(folder.resolve())}
+        log = self._folder.logs / f"{label.slug}.references.log"
+        answer = self._pool.call("references", job, name=f"{label.slug}.references", log=log)
+        return answer.result or {}
+
+    def _from_harness(self, module: FoundModule, label: ModuleLabel, source: ModuleSource) -> ProfiledModule:
+        if not source.has_harness:
+            raise InductorBenchError(
+                "the module carries no harness to run it with",
+                "capture the program itself (inductor-bench breakdown script.py), which writes modules with one",
+            )
+        kept = self._folder.modules / f"{label.slug}.py"
+        text, trace = self._pool.folder / f"{label.slug}.p.txt", self._pool.folder / f"{label.slug}.trace.json"
+        job = {
+            # A structured trace carries the text of a module whose file may be gone.
+            "module": str((module.path if module.path.is_file() else kept).resolve()),
+            "label": label.label,
+            "device": source.device,
+            "repeat": self._repeat or _repeat_for(source),
+            "threads": module.observed("threads") or source.threads,
+            "switches": module.observed("switches"),
+            "vector_lanes": source.vector_lanes,
+            "compiled": bool(module.observations),
+            "trace": str(trace),
+            "text": str(text),
+            "values": self._values_job(label),
+        }
+        self._progress.stage(f"profiling {label.label} with -p")
+        answer = self._pool.call("profile", job, name=label.slug, log=self._folder.logs / f"{label.slug}.log")
+        details, stored = Details(), None
+        if answer.result:
+            details = self._keep_details(label, answer.result | {"switches": module.observed("switches") or {}})
+            stored = self._store_trace(trace, label, details) if trace.is_file() else None
+        return ProfiledModule(
+            module,
+            label,
+            source,
+            "-p",
+            self._harness_note(module, details),
+            stored,
+            self._keep_text(text, label),
+            details,
+            answer.failure or values_failure(details, label.label),
+        )
+
+    def _values_job(self, label: ModuleLabel) -> dict[str, Any] | None:
+        if self._values_limit_bytes is None:
+            return None
+        folder = values_work(self._folder) / label.slug
+        return {"folder": str(folder.resolve()), "limit_bytes": self._values_limit_bytes}
+
+    def _harness_note(self, module: FoundModule, details: Details) -> str:
+        error = module.observed("live_error")
+        reason = module.observed("live_reason")
+        if error:
+            return f"a live profile was wanted ({reason}) but failed: {error}"
+        if details.marked:
+            return "compiled without marks for the profiler, so C++ kernels are timed from Python, about 1 µs longer"
+        return ""
+
+    def _store_trace(self, trace: Path, label: ModuleLabel, details: Details) -> Path:
+        path = self._trace_path(label)
+        store_trace(trace, path, iterations=details.iterations)
+        return path
+
+    def _keep_details(self, label: ModuleLabel, said: dict[str, Any]) -> Details:
+        save_details(self._folder, label.slug, said)
+        return decode(Details, said)
+
+    def _trace_path(self, label: ModuleLabel) -> Path:
+        self._folder.traces.mkdir(exist_ok=True)
+        return self._folder.traces / f"{label.slug}.trace.json.gz"
+
+    def _keep_text(self, text: Path, label: ModuleLabel) -> Path | None:
+        if not text.is_file():
+            return None
+        kept = self._folder.logs / f"{label.slug}.p.txt"
+        write_text(kept, text.read_text(encoding="utf-8", errors="replace"))
+        return kept
+
+
+def _repeat_for(source: ModuleSource) -> int:
+    """Enough iterations that each kernel is seen often, few enough that the trace stays small."""
+    least, most = REPEAT_RANGE
+    return max(least, min(most, EVENTS_WANTED // max(1, len(source.calls))))

@@ -1,0 +1,103 @@
+"""Analysing an earlier RUN again from what it keeps: modules, traces, raw measurements. Nothing is run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from ...errors import InductorBenchError
+from ...records.run import Failure, Kernel, ModuleRecord, Run
+from ...source.capture.labels import ModuleLabel
+from ...source.module.reader import read_module
+from ...store.evidence import checked, load_code, load_costs, load_details, load_module
+from ...store.folder import RunFolder
+from .analysis import AttributedModule, Costs, attribute_module, describe_module
+from .profiling import ProfiledModule
+from .program import FoundModule
+from .roofs import with_roofs
+
+
+def reanalyse_run(folder: RunFolder) -> Run:
+    """The run's record, made again by this version of the analysis.
+
+    Raises:
+        InductorBenchError: the record cannot be read. A module whose files are gone or damaged, so that it would be
+            known worse, keeps its old row, and a failure says so.
+    """
+    run = folder.load()
+    modules, failures = [], [failure for failure in run.failures if failure.stage != "analysis"]
+    costs: Costs = {}
+    try:
+        costs = load_costs(folder)
+    except InductorBenchError as error:
+        failures.append(Failure("analysis", "invalid", error.message, error.hint, subject="costs of library calls"))
+    for old in run.modules:
+        try:
+            modules.append(_reanalyse_module(folder, old, costs))
+        except InductorBenchError as error:
+            modules.append(old)
+            failures.append(Failure("analysis", "invalid", error.message, error.hint, subject=old.label))
+    return with_roofs(replace(run, modules=tuple(modules), failures=tuple(failures)), run.peaks)
+
+
+def _reanalyse_module(folder: RunFolder, old: ModuleRecord, costs: Costs) -> ModuleRecord:
+    attributed = attribute_again(folder, old, load_profiled(folder, old)) if old.trace is not None else None
+    if attributed is None:
+        return old
+    found = describe_module(attributed, folder, costs)
+    files = {kernel.kernel_id: kernel.file for kernel in old.kernels}  # of their own, where they were written out
+    kernels = tuple(replace(kernel, file=files.get(kernel.kernel_id, kernel.file)) for kernel in found.kernels)
+    new = checked(replace(found, program_calls=old.program_calls, kernels=kernels))
+    lost = [name for name, known in KNOWN.items() if known(new) < known(old)]
+    if lost:
+        raise InductorBenchError(
+            f"{old.label} would lose what its record knows: {', '.join(lost)}",
+            f"the row is kept as it was; put back what is missing in {folder.traces} and {folder.modules}",
+        )
+    return new
+
+
+def _count(get: Callable[[Kernel], object]) -> Callable[[ModuleRecord], int]:
+    return lambda module: sum(get(kernel) not in (None, ()) for kernel in module.kernels)
+
+
+KNOWN: Mapping[str, Callable[[ModuleRecord], int]] = {
+    "wall times": lambda module: len(module.wall_samples_s),
+    "peak memory": lambda module: module.peak_memory_bytes is not None,
+    "the time as one CUDA graph": lambda module: module.graph_time_s is not None,
+    "kernels": lambda module: len(module.kernels),
+    "source lines": _count(lambda kernel: kernel.source_lines),
+    "FLOPs": _count(lambda kernel: kernel.flops),
+    "moved bytes": _count(lambda kernel: kernel.moved_bytes),
+    "registers": _count(lambda kernel: kernel.registers),
+}
+"""What a row is worse without: a count of each."""
+
+
+def load_profiled(folder: RunFolder, old: ModuleRecord) -> ProfiledModule:
+    """A module of an earlier run as it was profiled, without its trace.
+
+    Raises:
+        InductorBenchError: a file that is needed is gone or damaged.
+    """
+    text = load_module(folder, old.slug)
+    return ProfiledModule(
+        module=FoundModule(Path(old.source_path or f"{old.slug}.py"), text, load_code(folder, old.slug, text)),
+        label=ModuleLabel(old.label, old.slug),
+        source=read_module(text),
+        method=old.method,
+        reason=old.method_reason,
+        trace=None,
+        log=folder.path / old.log if old.log else None,
+        details=load_details(folder, old.slug),
+    )
+
+
+def attribute_again(folder: RunFolder, old: ModuleRecord, profiled: ProfiledModule) -> AttributedModule | None:
+    """What ran in a module of an earlier run, from its kept trace; ``None`` where it was never profiled.
+
+    Raises:
+        InductorBenchError: the trace is gone or damaged.
+    """
+    return attribute_module(replace(profiled, trace=folder.file(old.trace))) if old.trace is not None else None

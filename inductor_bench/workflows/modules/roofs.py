@@ -1,0 +1,59 @@
+"""Putting measured peaks into a run: every rate, share of peak and gain limit follows from them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from ...analysis.roofline import Judgement, Work, judge_groups
+from ...records.category import Category
+from ...records.run import Kernel, ModuleRecord, Peaks, Run
+
+UNJUDGED = frozenset({Category.COLLECTIVE, Category.MEMSET})
+"""Links have roofs of their own, which are not measured; what a memset writes need not reach the memory at all."""
+
+TRANSFER = "Memcpy"
+"""What the profiler calls copies that no kernel does; their engines have roofs of their own, too."""
+
+
+def with_roofs(run: Run, peaks: Peaks | None) -> Run:
+    """The run judged against ``peaks``; without peaks only the rates are filled in."""
+    return replace(run, peaks=peaks, modules=tuple(_judge_module(module, peaks) for module in run.modules))
+
+
+def _judge_module(module: ModuleRecord, peaks: Peaks | None) -> ModuleRecord:
+    fits = peaks is not None and (peaks.launch_floor_s is None) == (module.device == "cpu")
+    in_tf32 = _categories_in_tf32(module)
+    kernels = tuple(_judge_kernel(kernel, peaks if fits else None, in_tf32) for kernel in module.kernels)
+    return replace(module, kernels=kernels)
+
+
+def _categories_in_tf32(module: ModuleRecord) -> frozenset[Category]:
+    """Where float32 products may use TF32. A kernel that did is proof; convolutions have a switch of their own."""
+    proven = (kernel.category for kernel in module.kernels if kernel.dtype == "tf32")
+    return frozenset(Category if module.tf32 and module.device == "cuda" else proven)
+
+
+def _judge_kernel(kernel: Kernel, peaks: Peaks | None, in_tf32: frozenset[Category]) -> Kernel:
+    if kernel.flops and kernel.dtype == "float32" and kernel.category in in_tf32:
+        kernel = replace(kernel, dtype="tf32")
+    unjudged = kernel.category in UNJUDGED or kernel.name.startswith(TRANSFER) or kernel.unjudged
+    found: Judgement = judge_groups(_works(kernel), None if unjudged else peaks)
+    return replace(
+        kernel,
+        bandwidth=found.bandwidth,
+        flop_rate=found.flop_rate,
+        peak_share=found.peak_share,
+        bound=found.bound,
+        gain_limit_s=found.gain_limit_s,
+    )
+
+
+def _works(kernel: Kernel) -> Sequence[Work]:
+    if not kernel.shapes:
+        return [Work(kernel.time_s, kernel.calls, kernel.moved_bytes, kernel.flops, kernel.dtype)]
+    return [
+        # Judged as the part of an operator call that it does: kernels that share a part share its bytes and FLOPs.
+        Work(group.time_s, group.operator_calls, group.moved_bytes, group.flops, kernel.dtype)
+        for group in kernel.shapes
+    ]

@@ -1,0 +1,37 @@
+"""Asking a worker about the machine: its environment, its peaks, and what library calls cost."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ...launch.worker import WorkerPool
+from ...records.run import Environment, Failure, Peaks
+from ...records.traced.operators import OperatorCall, OperatorCost
+from ...store.formats import codec
+
+
+@dataclass(frozen=True)
+class Survey:
+    """What a worker found out. ``costs`` has one entry for each call that was asked about, or none if it failed."""
+
+    environment: Environment = field(default_factory=Environment)
+    costs: tuple[OperatorCost, ...] = ()
+    peaks: Peaks | None = None
+    failure: Failure | None = None
+
+
+def take_survey(pool: WorkerPool, calls: Sequence[OperatorCall], *, device: str, peaks: str, log: Path) -> Survey:
+    """Runs the survey worker. ``peaks`` is ``none``, ``cached`` or ``measured``."""
+    job = {"calls": [codec.encode(call) for call in calls], "device": device, "peaks": peaks}
+    answer = pool.call("survey", job, name="survey", log=log)
+    if answer.result is None:
+        return Survey(failure=answer.failure)
+    found = answer.result["peaks"]
+    return Survey(
+        codec.decode(Environment, answer.result["environment"]),
+        tuple(codec.decode(OperatorCost, cost) for cost in answer.result["costs"]),
+        codec.decode(Peaks, found) if found else None,
+        answer.failure,
+    )

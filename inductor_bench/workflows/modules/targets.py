@@ -1,0 +1,231 @@
+"""What a target is: decided from its form and from what lies on disk, before anything runs."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from ...errors import InductorBenchError, UsageError
+from ...source.capture.log import printed_module_paths
+from ...source.capture.structured import read_structured_trace
+from ...store.files import read_text
+from ...store.folder import RECORD
+from ..options import RECORDED, BreakdownOptions
+from .program import FoundModule, read_module_text
+
+MODEL_SOURCES = {
+    "timm": "timm:mobilenetv3_small_050",
+    "torchvision": "torchvision:resnet18",
+    "transformers": "transformers:BertForMaskedLM",
+}
+"""The libraries whose models go by ``LIBRARY:NAME``, each with an example."""
+
+PROGRAMS = frozenset({"script", "factory", *MODEL_SOURCES})
+COMPILED_HERE = frozenset({"factory", *MODEL_SOURCES})
+"""Programs that this tool writes around what is given, and so decides how they run."""
+
+_SHOWN = 100
+ACCEPTED = "give a script, FILE.py:FACTORY, timm:NAME, a compiled module, a log, or a RUN folder"
+STRUCTURED_TRACE_LOGS = "dedicated_log_torch_trace*"
+
+
+@dataclass(frozen=True)
+class Target:
+    """A target and its kind: ``script``, ``factory``, ``timm``, ``torchvision``, ``transformers``, ``module``, ``log``,
+    ``structured-trace``, ``run`` or ``trace`` (a compiled module with a trace recorded elsewhere)."""
+
+    kind: str
+    name: str
+    paths: tuple[Path, ...] = ()
+
+
+def resolve_target(options: BreakdownOptions, accepted: str = ACCEPTED) -> Target:
+    """Finds out what was given. ``accepted`` says what could have been, where it is none of that.
+
+    Raises:
+        UsageError: nothing is there, or the pieces do not go together.
+    """
+    if not options.targets:
+        raise UsageError("no target given", "try: inductor-bench breakdown model.py")
+    if len(options.targets) > 1:
+        return _several_modules(options, accepted)
+    name = options.targets[0]
+    if not name:
+        raise UsageError("the target is an empty name", accepted)
+    source, colon, model = name.partition(":")
+    if colon and source in MODEL_SOURCES:
+        if not model:
+            raise UsageError(f"{source}: needs a model name", f"try: inductor-bench breakdown {MODEL_SOURCES[source]}")
+        return _checked(Target(source, name), options)
+    path = Path(name)
+    if find(path):
+        return _checked(Target(_kind_of(path, accepted), name, (path,)), options)
+    file, colon, function = name.rpartition(":")
+    if colon and find(Path(file)) == "file" and function.isidentifier():
+        return _checked(Target("factory", name, (Path(file),)), options)
+    raise UsageError(f"{name} does not exist", _guess(name, accepted))
+
+
+def find(path: Path) -> str:
+    """What lies at a path: ``file``, ``folder``, ``other`` (a pipe or a device), or nothing, as an empty text.
+
+    Raises:
+        UsageError: the path cannot be looked up; it says why.
+    """
+    try:
+        mode = os.stat(path).st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        return ""
+    except (OSError, ValueError) as error:
+        shown = str(path) if len(str(path)) <= _SHOWN else f"{str(path)[:_SHOWN]}…"
+        raise UsageError(f"{shown!r} cannot be looked up: {getattr(error, 'strerror', None) or error}") from None
+    return "folder" if stat.S_ISDIR(mode) else "file" if stat.S_ISREG(mode) else "other"
+
+
+def find_listed_modules(target: Target) -> tuple[tuple[FoundModule, ...], tuple[str, ...]]:
+    """The modules that a module, log or structured-trace target lists, and the paths that are no longer there.
+
+    Raises:
+        InductorBenchError: it lists none, or none of them can be read.
+    """
+    found, missing = _list_modules(target)
+    if missing and not found:
+        others = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
+        raise InductorBenchError(
+            f"the modules that {target.name} names no longer exist: {missing[0]}{others}",
+            "run the program again, or give its script instead",
+        )
+    return found, missing
+
+
+def _list_modules(target: Target) -> tuple[tuple[FoundModule, ...], tuple[str, ...]]:
+    if target.kind in ("module", "trace"):
+        found = [FoundModule(path, read_module_text(path) or "") for path in target.paths]
+        return tuple(found), ()
+    if target.kind == "log":
+        text = read_text(target.paths[0])
+        found, missing = [], []
+        for line in printed_module_paths(text):
+            content = read_module_text(Path(line))
+            if content is None:
+                missing.append(line)
+            else:
+                found.append(FoundModule(Path(line), content))
+        if not found and not missing:
+            raise InductorBenchError(
+                f"{target.name} holds no `Compiled module path:` line",
+                "run the program with TORCHINDUCTOR_BENCHMARK_KERNEL=1, or give its script instead of its log",
+            )
+        return tuple(found), tuple(missing)
+    structured = read_structured_trace(target.paths[0])
+    if not structured.codes:
+        raise InductorBenchError(
+            f"{target.name} holds no compiled module", "run the program again with this folder as TORCH_TRACE"
+        )
+    return tuple(FoundModule(Path(code.path), code.text, code) for code in structured.codes), ()
+
+
+def _kind_of(path: Path, accepted: str) -> str:
+    kind = find(path)
+    if kind == "other":
+        raise UsageError(f"{path} is neither a file nor a folder", accepted)
+    if kind == "folder":
+        if find(path / RECORD) == "file":
+            return "run"
+        if any(path.glob(STRUCTURED_TRACE_LOGS)):
+            return "structured-trace"
+        raise UsageError(f"{path} is a folder, but neither a RUN (no {RECORD}) nor a TORCH_TRACE folder", accepted)
+    head = _head(path)
+    if _is_compiled_module(head, path):
+        return "module"
+    if path.suffix == ".py":
+        return "script"
+    if "\0" in head:
+        raise UsageError(f"{path} is neither a Python file nor a log, but binary data", accepted)
+    return "log"
+
+
+def _head(path: Path) -> str:
+    try:
+        with path.open(encoding="utf-8", errors="replace") as stream:
+            return stream.read(20_000)
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror or error}") from error
+
+
+def _is_compiled_module(head: str, path: Path) -> bool:
+    if re.search(r"^# AOT ID: ", head, re.M):
+        return True
+    return path.suffix == ".py" and ("async_compile = AsyncCompile()" in head or "CppWrapperCodeCache" in head)
+
+
+def _several_modules(options: BreakdownOptions, accepted: str) -> Target:
+    paths = tuple(dict.fromkeys(Path(name) for name in options.targets))
+    for path in paths:
+        if find(path) != "file":
+            raise UsageError(f"{path} does not exist")
+        if _kind_of(path, accepted) != "module":
+            raise UsageError(
+                f"{path} is not a compiled module", "several targets are possible only for compiled modules"
+            )
+    return _checked(Target("module", options.targets[0], paths), options)
+
+
+def _checked(target: Target, options: BreakdownOptions) -> Target:
+    if options.trace is not None:
+        if target.kind != "module" or len(target.paths) != 1:
+            raise UsageError("--trace goes with one compiled module", "inductor-bench breakdown c….py --trace FILE")
+        if find(options.trace) != "file":
+            raise UsageError(f"the trace {options.trace} does not exist")
+        target = Target("trace", target.name, target.paths)
+    for complaint in _misfits(target, options):
+        raise complaint
+    return target
+
+
+def _misfits(target: Target, options: BreakdownOptions) -> Iterator[UsageError]:
+    """What was asked for and would not happen: better refused than ignored."""
+    if options.arguments and target.kind != "script":
+        yield UsageError("arguments after -- go to a script, and the target is not one")
+    if options.live and target.kind not in PROGRAMS:
+        yield UsageError("--live needs a program to run", "give the script, factory or timm model instead")
+    if options.values == RECORDED and target.kind in ("run", "trace"):
+        yield UsageError("--values recorded needs a run to record, and this target is only read", "measure it again")
+    if options.retune is not None and target.kind == "trace":
+        yield UsageError("--autotune needs a run that was measured here, and --trace runs nothing", "leave one out")
+    for option, value in (
+        ("--training" if options.training else "--inference", options.training),
+        ("--mode", options.mode),
+        ("--dynamic", options.dynamic),
+        ("--amp", options.amp),
+        ("--device", options.device),
+    ):
+        if value is not None and target.kind not in COMPILED_HERE:
+            hint = "a script decides that itself; give it arguments of its own after --"
+            yield UsageError(
+                f"{option} is for a factory or a timm model, and the target is a {target.kind}",
+                hint if target.kind == "script" else "",
+            )
+    if options.batch_size is not None and target.kind not in MODEL_SOURCES:
+        yield UsageError("--batch-size is for a timm model", "other programs make their own inputs")
+    if options.output is not None and target.kind == "run":
+        yield UsageError("an earlier run is analysed where it lies", "leave -o away; copy the folder to keep both")
+    if options.python is not None and shutil.which(options.python) is None:
+        yield UsageError(f"--python {options.python} is not a program that can be run", "give an interpreter's path")
+    kept = [*target.paths, *([options.trace] if options.trace else [])]
+    if options.output is not None and find(options.output) and options.force:
+        cleared = options.output.resolve()
+        for path in kept:
+            if cleared in (path.resolve(), *path.resolve().parents):
+                yield UsageError(f"--force would delete {path}", "choose another folder with -o")
+
+
+def _guess(name: str, accepted: str) -> str:
+    if ":" in name and accepted == ACCEPTED:
+        return "a factory is given as FILE.py:FUNCTION; the file was not found"
+    return accepted

@@ -1,0 +1,255 @@
+"""Figures that once were wrong, or could be without anybody noticing, on recorded traces and modules."""
+
+from __future__ import annotations
+
+import gzip
+from collections import Counter
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+from h200 import FOLDER, RECORDED, activities_of, module_record, source_of
+
+from inductor_bench.analysis.census import Evidence, take_census
+from inductor_bench.records.category import Category
+from inductor_bench.records.code.source import ModuleSource
+from inductor_bench.records.run import Kernel, Peaks
+from inductor_bench.records.traced.activity import Activity
+from inductor_bench.records.traced.operators import OperatorCall, OperatorCost
+from inductor_bench.records.traced.trace import DeviceEvent, TensorArguments
+from inductor_bench.source.module.reader import read_module
+from inductor_bench.trace.attribution import attribute_activities
+from inductor_bench.trace.iterations import split_iterations
+from inductor_bench.trace.reader import read_trace
+from inductor_bench.worker.costs.operators import count_operator_costs
+from inductor_bench.workflows.modules.roofs import _judge_module
+
+PEAKS = Peaks(
+    device="made-up",
+    memory_bandwidth=4e12,
+    matmul_flops={"float16": 7e14, "bfloat16": 7e14, "float32": 5e13, "tf32": 3e14},
+    cache_bytes=60_000_000,
+    cache_bandwidth=1e13,
+    launch_floor_s=7e-7,
+)
+SAMPLES = sorted(path.parent.name for path in (FOLDER / "samples").glob("*/trace_*.json.gz"))
+F32 = TensorArguments(((64, 64, 56, 56), (64, 64, 1, 1)), ((1,), (1,)), ("float", "float"), ("", ""))
+
+
+@cache
+def recorded(trace: Path) -> tuple[tuple[Activity, ...], ModuleSource]:
+    module = trace.with_name(trace.name.replace("trace", "module").replace(".json.gz", ".py.gz"))
+    source = read_module(gzip.decompress(module.read_bytes()).decode())
+    read = read_trace(trace)
+    return attribute_activities(read, split_iterations(read), source), source
+
+
+def census(activities: Any, costs: dict[Any, OperatorCost] | None = None) -> tuple[Kernel, ...]:
+    iterations = 1 + max(activity.iteration for activity in activities)
+    return take_census(activities, iterations, range(iterations), Evidence(costs=costs or {}))
+
+
+def judged(kernels: tuple[Kernel, ...], **fields: Any) -> dict[str, Kernel]:
+    module = replace(module_record(kernels, ()), **fields)
+    return {kernel.name: kernel for kernel in _judge_module(module, PEAKS).kernels}
+
+
+def activity(name: str, operator: str | None = "aten::convolution", **fields: Any) -> Activity:
+    event = DeviceEvent(name, fields.get("kind", "kernel"), 0.0, 1e-4, 0, 7, 1, 0, **fields.pop("event", {}))
+    values = {"kind": "kernel", "instance": 0, "arguments": F32, **fields}
+    return Activity(
+        iteration=0, name=name, duration_s=1e-4, call=None, kernel=None, operator=operator, event=event, **values
+    )
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_every_device_event_of_every_kind_of_module_has_its_call(name: str) -> None:
+    for trace in sorted((FOLDER / "samples" / name).glob("trace_*.json.gz")):
+        activities, _ = recorded(trace)
+        assert activities
+        for one in activities:
+            assert one.call is not None, one.name
+            assert one.kernel is not None or one.operator is not None or name == "wrapper", one.name
+
+
+def test_launches_without_recorded_operators_are_placed_by_order() -> None:
+    activities, source = recorded(FOLDER / "samples" / "wrapper" / "trace_0.json.gz")
+    assert source.calls[0].operator == "aten.mm"
+    found = [(one.call.operator if one.call else None, one.kernel is not None) for one in activities]
+    assert found[:3] == [("aten.mm", False), ("aten.mm", False), (None, True)], "the product takes two kernels"
+    assert found == found[:3] * 4
+
+
+@pytest.mark.parametrize("name", RECORDED)
+def test_grid_and_registers_are_given_only_where_all_launches_agree(name: str) -> None:
+    launches: dict[str, set[Any]] = {}
+    for one in activities_of(name):
+        if one.kind == "kernel" and one.event is not None:
+            launches.setdefault(one.name, set()).add(one.event.grid)
+    for kernel in census(activities_of(name)):
+        if kernel.name in launches:
+            grids = launches[kernel.name]
+            assert kernel.grid == (next(iter(grids)) if len(grids) == 1 else ())
+
+
+def test_the_direct_copies_of_mixnet_have_no_grid_of_their_own() -> None:
+    kernel = next(k for k in census(activities_of("mixnet_l_p10/backward")) if "direct_copy" in k.name)
+    assert kernel.grid == () and kernel.block == (128, 1, 1)
+    assert kernel.occupancy is not None and 0.7 < kernel.occupancy <= 1
+
+
+def test_a_float32_convolution_is_held_against_tf32_where_one_ran_in_it() -> None:
+    """cuDNN may use TF32 unless it is told not to, whatever is set for matrix products."""
+    first, second = activity("sm90_xmma_fprop_f32f32_tf32f32_f32"), activity("convolve_common_engine_float", instance=1)
+    cost = {("aten::convolution", F32): OperatorCost(flops=30_000_000_000, moved_bytes=10, dtype="float32")}
+    product = activity("sgemm_128x64", "aten::mm", instance=2)
+    cost["aten::mm", F32] = OperatorCost(flops=3_000_000_000, moved_bytes=10, dtype="float32")
+    found = judged(census([first, second, product], cost))
+    for name in (first.name, second.name):
+        assert (found[name].dtype, found[name].peak_share) == ("tf32", pytest.approx(1.0))
+    assert (found[product.name].dtype, found[product.name].peak_share) == ("float32", pytest.approx(0.6))
+    allowed = judged(census([product], cost), tf32=True)
+    assert (allowed[product.name].dtype, allowed[product.name].peak_share) == ("tf32", pytest.approx(0.1))
+    on_cpu = judged(census([product], cost), tf32=True, device="cpu")
+    assert on_cpu[product.name].dtype == "float32"
+
+
+def test_half_precision_on_tensor_cores_is_not_taken_for_tf32() -> None:
+    name = "cutlass_75_tensorop_f16_s1688gemm_f16_64x64"
+    cost = {("aten::convolution", F32): OperatorCost(flops=1, moved_bytes=1, dtype="float16")}
+    assert judged(census([activity(name)], cost))[name].dtype == "float16"
+
+
+def test_copies_and_memsets_have_the_bytes_of_the_profiler_and_no_roof() -> None:
+    sized = {"kind": "memcpy", "event": {"moved_bytes": 1_000_000}}
+    inside = activity("Memcpy DtoD (Device -> Device)", "aten::sort", **sized)
+    across = activity("Memcpy HtoD (Pageable -> Device)", "aten::copy_", instance=1, **sized)
+    zeros = activity("Memset (Device)", instance=2, kind="memset", event={"moved_bytes": 500})
+    found = judged(census([inside, across, zeros]))
+    assert [found[one.name].moved_bytes for one in (inside, across, zeros)] == [2_000_000, 1_000_000, 500]
+    for kernel in found.values():
+        assert kernel.bandwidth == pytest.approx((kernel.moved_bytes or 0) / 1e-4)
+        assert (kernel.bound, kernel.gain_limit_s, kernel.dtype) == ("unknown", None, None)
+
+
+def test_a_copy_by_a_kernel_is_held_against_memory() -> None:
+    copy = activity("direct_copy_kernel", "aten::copy_")
+    cost = {("aten::copy_", F32): OperatorCost(moved_bytes=200_000_000, dtype="float32")}
+    found = judged(census([copy], cost))[copy.name]
+    assert (found.category, found.bound, found.peak_share) == (Category.COPY, "memory", pytest.approx(0.5))
+
+
+def test_a_template_whose_products_are_not_counted_is_not_called_memory_bound() -> None:
+    activities, _ = recorded(FOLDER / "flex" / "trace_0.json.gz")
+    flex = next(kernel for kernel in judged(census(activities)).values() if kernel.category is Category.TEMPLATE)
+    assert flex.moved_bytes and flex.flops is None
+    assert (flex.bound, flex.peak_share, flex.gain_limit_s) == ("unknown", None, None)
+    assert "matrix products" in flex.unjudged
+    activities, _ = recorded(FOLDER / "tem" / "trace_0.json.gz")
+    product = next(kernel for kernel in judged(census(activities)).values() if kernel.category is Category.TEMPLATE)
+    assert product.flops and product.unjudged == "" and product.bound in ("compute", "latency", "cache")
+
+
+def test_a_sort_has_no_share_of_any_peak() -> None:
+    arguments = TensorArguments(
+        ((128, 65536), (), ()), ((65536, 1), (), ()), ("float", "Scalar", "Scalar"), ("", "1", "False")
+    )
+    (cost,) = count_operator_costs([OperatorCall("aten::sort", arguments, "cuda")])
+    assert cost.moved_bytes is None and "algorithm" in cost.reason
+    kernels = census([activity("radix", "aten::sort", arguments=arguments)], {("aten::sort", arguments): cost})
+    assert judged(kernels)["radix"].bound == "unknown"
+    assert kernels[0].unjudged == cost.reason
+
+
+def test_an_operator_without_a_formula_is_not_called_memory_bound() -> None:
+    cost = {("aten::convolution", F32): OperatorCost(None, 10**8, "float32", "no FLOP formula is known for it")}
+    found = judged(census([activity("k")], cost))["k"]
+    assert (found.bound, found.gain_limit_s, found.moved_bytes) == ("unknown", None, 10**8)
+
+
+ATTENTION = {
+    "aten::_scaled_dot_product_flash_attention_backward": (
+        ["h", "h", "h", "h", "h", "s", "", "", "512", "512", "0.", "True", "seed", "none", "0.125"]
+    ),
+    "aten::_scaled_dot_product_efficient_attention_backward": (
+        ["h", "h", "h", "h", "", "h", "s", "i", "i", "0.", "[True, True, True, False]", "True", ""]
+    ),
+    "aten::_scaled_dot_product_cudnn_attention_backward": (
+        ["h", "h", "h", "h", "h", "s1", "i", "i", "", "", "", "512", "512", "0.", "True", ""]
+    ),
+}
+KINDS = {
+    "h": ((2, 8, 512, 64), (262144, 32768, 64, 1), "c10::Half"),
+    "s": ((2, 8, 512), (4096, 512, 1), "float"),
+    "s1": ((2, 8, 512, 1), (4096, 512, 1, 1), "float"),
+    "i": ((), (), "long int"),
+    "seed": ((2,), (1,), "long unsigned int"),
+    "none": ((), (), "long unsigned int"),
+    "": ((), (), ""),
+}
+
+
+@pytest.mark.parametrize("name", ATTENTION)
+def test_gradients_of_causal_attention_take_five_half_products(name: str) -> None:
+    """As recorded on an H200, with the optional tensors undefined."""
+    columns = [KINDS.get(text, ((), (), "ScalarList" if "[" in text else "Scalar")) for text in ATTENTION[name]]
+    concrete = tuple("" if text in KINDS else text for text in ATTENTION[name])
+    dims, strides, types = (tuple(column[place] for column in columns) for place in range(3))
+    (cost,) = count_operator_costs([OperatorCall(name, TensorArguments(dims, strides, types, concrete), "cuda")])
+    product = 2 * (2 * 8) * 512 * 512 * 64
+    assert cost.flops == pytest.approx(5 * product * 513 / 1024), cost.reason
+    half, statistics = 2 * 8 * 512 * 64 * 2, 2 * 8 * 512 * 4
+    # Gradient, three inputs and the output are read, three gradients are written.
+    assert cost.moved_bytes == pytest.approx(8 * half + statistics, abs=64)
+
+
+@pytest.mark.parametrize("name", RECORDED)
+def test_no_two_library_kernels_of_a_graph_share_an_id(name: str) -> None:
+    from inductor_bench.source.capture.labels import ModuleLabel
+    from inductor_bench.workflows.modules.analysis import _finish
+    from inductor_bench.workflows.modules.profiling import ProfiledModule
+    from inductor_bench.workflows.modules.program import FoundModule
+
+    found = FoundModule(Path("m.py"), "")
+    profiled = ProfiledModule(found, ModuleLabel("m", "m"), source_of(name), "trace", "", None, None)
+    kernels = [_finish(kernel, profiled, 1.0) for kernel in census(activities_of(name))]
+    ids = Counter(kernel.kernel_id for kernel in kernels if kernel.line is None)
+    assert set(ids.values()) <= {1}
+
+
+def described(tmp_path: Path, wall_s: float) -> Any:
+    from h200 import iterations_of, trace_of
+
+    from inductor_bench.records.code.details import Details
+    from inductor_bench.source.capture.labels import ModuleLabel
+    from inductor_bench.store.folder import RunFolder
+    from inductor_bench.workflows.modules.analysis import AttributedModule, describe_module
+    from inductor_bench.workflows.modules.profiling import ProfiledModule
+    from inductor_bench.workflows.modules.program import FoundModule
+
+    name = "gpu_kinds/0_forward"
+    details = Details((wall_s,) * 3)
+    found = FoundModule(Path("m.py"), "")
+    profiled = ProfiledModule(found, ModuleLabel("m", "m"), source_of(name), "-p", "", None, None, details)
+    iterations = iterations_of(name)
+    attributed = AttributedModule(
+        profiled, trace_of(name), iterations, tuple(range(len(iterations))), activities_of(name)
+    )
+    return describe_module(attributed, RunFolder(tmp_path), {})
+
+
+def test_shares_of_wall_and_idle_time_make_up_the_whole(tmp_path: Path) -> None:
+    module = described(tmp_path, 4e-4)
+    assert sum(kernel.share for kernel in module.kernels) == pytest.approx(1)
+    covered = sum(kernel.wall_share for kernel in module.kernels) * module.wall_time_s
+    assert covered + module.idle.time_s == pytest.approx(module.wall_time_s)
+    assert module.notes == ()
+
+
+def test_a_wall_time_far_beyond_the_profiled_one_is_not_passed_off_as_idle(tmp_path: Path) -> None:
+    """A neighbour on the machine made ten times as much of unprofiled runs once, and the host was blamed for it."""
+    profiled = described(tmp_path, 1e-3).profiled_time_s
+    (note,) = described(tmp_path, 10 * profiled).notes
+    assert "10.0 times" in note and f"{profiled * 9e3:.2f} ms of what is shown as idle" in note

@@ -1,0 +1,506 @@
+"""What a record says in words: each rule speaks on its evidence, and is silent without it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import h200
+import pytest
+import run_builder as build
+
+from inductor_bench.analysis.findings.finding import short_paths
+from inductor_bench.analysis.findings.rules import Finding, findings, headline, next_commands
+from inductor_bench.records.category import Category
+from inductor_bench.records.run import Capture, Failure, Kernel, ModuleRecord, Request, Run, SourceLine
+
+
+def kinds(run: Run) -> list[str]:
+    return [finding.kind for finding in findings(run)]
+
+
+def the(run: Run, kind: str) -> Finding:
+    found = [finding for finding in findings(run) if finding.kind == kind]
+    assert len(found) == 1, f"{kind}: {found}"
+    return found[0]
+
+
+def quiet(**fields: object) -> ModuleRecord:
+    """A healthy GPU graph of four kernels, about which no rule has anything to say."""
+    kernels = [
+        build.kernel(f"triton_poi_fused_add_{i}", Category.POINTWISE, 1, 1e-3, moved_bytes=4e9) for i in range(5)
+    ]
+    return build.module("forward", kernels, 5.1e-3, build.H200, **fields)
+
+
+def run_of(*modules: ModuleRecord, **fields: object) -> Run:
+    return build.run("quiet", list(modules), **{"peaks": build.H200, **fields})
+
+
+def with_kernel(**fields: object) -> Run:
+    """The healthy graph and one more kernel of 1 ms with these fields (over what the roof says of it)."""
+    module = quiet()
+    values: dict[str, object] = {"share": 0.16, "wall_share": 0.16, **fields}
+    name, category = str(values.pop("name", "odd")), values.pop("category", Category.POINTWISE)
+    calls = float(values.pop("calls", 1))  # type: ignore[arg-type]
+    odd = build.kernel(name, category, calls, float(values.pop("time_s", 1e-3)), **values)  # type: ignore[arg-type]
+    return run_of(replace(module, kernels=(*module.kernels, odd), wall_time_s=6.1e-3, busy_time_s=6e-3))
+
+
+def test_a_healthy_run_has_nothing_but_good_news() -> None:
+    assert kinds(run_of(quiet())) == ["fine"]
+    assert the(run_of(quiet()), "fine").text == "no launch gaps to speak of, no graph breaks, no recompilations"
+
+
+def test_an_empty_run_has_no_findings() -> None:
+    assert findings(build.empty()) == ()
+
+
+def test_launch_bound_names_the_busy_share_the_launches_and_the_cuda_graph() -> None:
+    found = the(build.densenet(), "launch-bound")
+    assert found.text.startswith("inference is launch-bound: the GPU works 33% of 4.10 ms in 240 launches; ")
+    assert "as one CUDA graph 1.40 ms (2.9x): try mode='reduce-overhead'" in found.text
+    assert found.modules == ("inference",) and found.gain_s == pytest.approx(2.7e-3)
+
+
+def test_a_launch_bound_graph_gets_no_advice_about_faster_kernels() -> None:
+    run = build.densenet()
+    assert "library-below-limit" not in kinds(run)
+    busier = replace(run.modules[0], busy_share=0.95)
+    assert "library-below-limit" in kinds(replace(run, modules=(busier,)))
+
+
+def test_a_cuda_graph_that_takes_as_long_is_not_recommended() -> None:
+    module = replace(build.densenet().modules[0], graph_time_s=4.05e-3)
+    text = the(run_of(module), "launch-bound").text
+    assert "reduce-overhead" not in text and "larger batch" in text
+
+
+def test_a_program_that_uses_cuda_graphs_is_not_told_to() -> None:
+    run = replace(build.densenet(), request=Request("x", "timm", mode="reduce-overhead"))
+    assert "; mode='reduce-overhead' replays CUDA graphs in the program" in the(run, "launch-bound").text
+
+
+def test_many_launch_bound_graphs_share_a_sentence() -> None:
+    one = build.densenet().modules[0]
+    many = [replace(one, label=f"forward-{i}", slug=f"f{i}", wall_time_s=(i + 1) * 1e-3) for i in range(5)]
+    found = the(run_of(*many), "launch-bound")
+    assert found.text.startswith(
+        "all 5 graphs are launch-bound: the GPU works 33% of 5.00 ms (forward-4), 33% of 4.00 ms"
+    )
+    assert "(forward-3) and 3 more; as one CUDA graph 1.40 ms instead of 5.00 ms (forward-4) and 3 more:" in found.text
+    assert len(found.modules) == 5
+    text = the(run_of(*many, quiet()), "launch-bound").text
+    assert text.startswith("5 of 6 graphs are launch-bound")
+    assert the(run_of(*many[:2]), "launch-bound").text.startswith("forward-1 and forward-0 are launch-bound")
+
+
+def test_graphs_weigh_what_the_program_called_them() -> None:
+    rare, often = (
+        replace(build.densenet().modules[0], label=x, slug=x, program_calls=n) for x, n in (("a", 1), ("b", 9))
+    )
+    found = the(run_of(rare, often, quiet()), "launch-bound")
+    assert found.text.startswith("b and a are launch-bound") and found.gain_s == pytest.approx(10 * 2.7e-3)
+
+
+def test_a_busy_graph_that_a_cuda_graph_makes_faster() -> None:
+    found = the(run_of(quiet(graph_time_s=4.8e-3)), "cuda-graph")
+    assert found.text == (
+        "as one CUDA graph 4.80 ms instead of 5.10 ms (forward), 0.300 ms less (5.9%): try mode='reduce-overhead'"
+    )
+    assert "fine" in kinds(run_of(quiet(graph_time_s=4.8e-3)))
+    assert "no launch gaps" not in the(run_of(quiet(graph_time_s=4.8e-3)), "fine").text
+    assert "cuda-graph" not in kinds(run_of(quiet(graph_time_s=5.08e-3)))
+    already = Request("x", "timm", mode="reduce-overhead")
+    assert "cuda-graph" not in kinds(run_of(quiet(graph_time_s=4.8e-3), request=already))
+
+
+def test_long_waits_are_not_called_launch_overhead() -> None:
+    module = quiet(busy_share=0.2, launches=5.0)
+    assert "synchronisation" in the(run_of(module), "host-bound").text
+
+
+def test_smaller_gaps_are_said_with_their_number() -> None:
+    text = the(run_of(quiet(busy_share=0.8)), "gaps").text
+    assert "idle for 20% of 5.10 ms: 148 gaps, the longest 52.0 µs" in text
+    assert "fine" in kinds(run_of(quiet(busy_share=0.8))) and "no launch gaps" not in str(
+        findings(run_of(quiet(busy_share=0.8)))
+    )
+
+
+def test_a_cpu_graph_is_judged_by_its_host_share() -> None:
+    found = the(build.cpu(), "host-share")
+    assert found.modules == ("forward",)
+    assert "31% of 5.90 ms" in found.text
+
+
+def test_one_thread_of_many() -> None:
+    module = replace(build.cpu().modules[1], threads=1)
+    assert "1 thread of 16 CPUs" in the(run_of(module, environment=build.GPU), "threads").text
+
+
+def test_graph_breaks_and_recompilations_come_from_the_capture() -> None:
+    assert the(build.cpu(), "graph-breaks").text == "1 graph break: step.py:31: print"
+    assert "mark_dynamic" in the(build.cpu(), "recompiles").text
+    assert "print" in the(run_of(quiet(), capture=Capture(1, 2, "1 printed, 2 in the trace")), "capture").text
+
+
+TORCH = "/opt/venv/lib/python3.12/site-packages/torch/optim/optimizer.py:80: "
+
+
+@pytest.mark.parametrize(
+    ("capture", "kind", "text"),
+    [
+        (
+            {
+                "graph_breaks": (
+                    TORCH + "Call to `torch._dynamo.graph_break()`: User-inserted graph break. Message: None",
+                )
+            },
+            "graph-breaks",
+            "1 graph break, in torch's own code: optim/optimizer.py:80: "
+            "Call to `torch._dynamo.graph_break()` (User-inserted graph break)",
+        ),
+        (
+            {"recompiles": ("/tmp/exp/m.py:7 forward: 0/0: GLOBAL_STATE changed: grad_mode",)},
+            "recompiles",
+            "1 recompilation: exp/m.py:7 forward: GLOBAL_STATE changed (grad_mode)",
+        ),
+        (
+            {"recompiles": ("/a/b/c.py:3 f: tensor 'x' size mismatch at index 0. expected 8, actual 16",) * 3},
+            "recompiles",
+            "3 recompilations: b/c.py:3 f: tensor 'x' size mismatch at index 0. expected 8, actual 16; dynamic=True or "
+            "torch._dynamo.mark_dynamic compiles once for all sizes",
+        ),
+    ],
+)
+def test_what_dynamo_says_is_shortened(capture: dict[str, tuple[str, ...]], kind: str, text: str) -> None:
+    run = run_of(quiet(), capture=Capture(1, 1, **capture))  # type: ignore[arg-type]
+    assert the(run, kind).text == text
+
+
+def test_paths_keep_their_last_two_parts() -> None:
+    assert short_paths("at /a/b/c.py:3 and d.py:4, /e.py:5") == "at b/c.py:3 and d.py:4, /e.py:5"
+
+
+def test_generated_kernels_far_below_the_memory_limit_with_their_gain() -> None:
+    run = build.mixnet()
+    found = the(run, "below-memory-limit")
+    kernels = {(m.slug, k.name): k for m in run.modules for k in m.kernels}
+    slow = [kernels[place] for place in found.kernels]
+    assert {place.slug for place in found.kernels} == set(found.modules) == {"forward", "backward"}
+    assert all(k.peak_share is not None and k.peak_share < 0.7 and k.name.startswith("triton") for k in slow)
+    gains = [kernel.gain_limit_s or 0.0 for kernel in slow]
+    assert gains == sorted(gains, reverse=True) and found.gain_s == pytest.approx(sum(gains))
+    assert f"{len(slow)} generated kernels reach less than 70% of the DRAM bandwidth" in found.text
+    assert f"({sum(gains) / 61.625e-3:.1%}) less, an upper bound; mode='max-autotune" in found.text
+    tuned = replace(run, request=replace(run.request, mode="max-autotune-no-cudagraphs"))
+    assert "tunes" not in the(tuned, "below-memory-limit").text
+
+
+def test_library_kernels_are_spoken_of_apart_and_nothing_is_promised() -> None:
+    fields = {"category": Category.EXTERN_CONV, "bound": "cache", "peak_share": 0.01, "gain_limit_s": 0.99e-3}
+    found = the(with_kernel(**fields), "library-below-limit")
+    assert found.text == (
+        "library convolutions take 1.00 ms (16.4%) in 1 kernel at 1% of its roof; Inductor does not tune them: try "
+        "torch.backends.cudnn.benchmark=True, channels_last or mode='max-autotune'"
+    )
+    assert "below-memory-limit" not in kinds(with_kernel(**{**fields, "bound": "memory"}))
+    assert "library-below-limit" not in kinds(with_kernel(**{**fields, "peak_share": 0.5}))
+    # What only rearranges tensors is spoken of elsewhere.
+    copy = {**fields, "name": "at::native::direct_copy_kernel_cuda(T&)"}
+    assert "library-below-limit" not in kinds(with_kernel(**copy)) and "layout-copies" in kinds(with_kernel(**copy))
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"bound": "memory", "peak_share": 0.9, "gain_limit_s": 0.1e-3},  # close to the limit
+        {"bound": "memory", "peak_share": 0.3, "gain_limit_s": 0.02e-3},  # not worth the work
+        {"bound": "memory", "peak_share": None, "gain_limit_s": None},  # not known
+        {"bound": "cache", "peak_share": 0.3, "gain_limit_s": 0.7e-3},  # not a question of memory
+    ],
+)
+def test_kernels_that_are_not_worth_a_word(fields: dict[str, object]) -> None:
+    assert "below-memory-limit" not in kinds(with_kernel(**fields))
+    assert "below-memory-limit" in kinds(with_kernel(bound="memory", peak_share=0.3, gain_limit_s=0.7e-3))
+
+
+def test_layout_copies_within_library_calls() -> None:
+    found = the(build.mixnet(), "layout-copies")
+    assert found.modules == ("backward",) and "aten.convolution calls spend 9.09 ms (14.8%)" in found.text
+    assert "direct_copy_kernel" in found.kernels[0].name
+
+
+@pytest.mark.parametrize(
+    ("fields", "kind", "words"),
+    [
+        ({"spills": 64}, "spills", "1 kernel spills registers to memory (up to 64 a thread): 1.00 ms (16.4%)"),
+        ({"category": Category.OTHER}, "other", "1 kernel could not be put into a category: 1.00 ms (16.4%)"),
+        ({"grid": (16, 2, 1)}, "few-blocks", "1 generated kernel starts 32 blocks on 132 multiprocessors"),
+        (
+            {"category": Category.EXTERN_ATEN, "operator": "aten.sort", "time_s": 2e-3},
+            "hotspot",
+            "aten.sort takes 2.00 ms (32.8%) in 1 library kernel",
+        ),
+        ({"samples_s": (1e-3, 2e-3, 1e-3, 2e-3, 1e-3)}, "unsteady-kernels", "a different time in each iteration"),
+        (
+            {"category": Category.COPY, "name": "Memcpy DtoD (Device -> Device)"},
+            "copies",
+            "copies within the device take 1.00 ms (16.4%)",
+        ),
+        ({"category": Category.COPY, "name": "Memcpy HtoD (Pageable -> Device)"}, "host-copies", "pageable memory"),
+        ({"category": Category.EXTERN_GEMM, "name": "ampere_sgemm_128x64_nn"}, "full-float32", "matmul_precision"),
+    ],
+)
+def test_a_kernel_of_this_kind_is_named(fields: dict[str, object], kind: str, words: str) -> None:
+    found = the(with_kernel(**fields), kind)
+    assert words in found.text
+    assert found.kernels == (("forward", fields.get("name", "odd")),)
+    assert kind not in kinds(with_kernel())
+
+
+def test_float32_products_that_use_tf32_are_left_alone() -> None:
+    run = with_kernel(category=Category.EXTERN_GEMM, name="ampere_sgemm_128x64_nn")
+    assert "full-float32" in kinds(run)
+    assert "full-float32" not in kinds(replace(run, modules=(replace(run.modules[0], tf32=True),)))
+
+
+HALF = build.kernel("nvjet_tst", Category.EXTERN_GEMM, 1, 1e-3, dtype="bfloat16")
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        (
+            "scores = queries @ keys",
+            "beside others in bfloat16: torch.set_float32_matmul_precision('high') allows TF32",
+        ),
+        (
+            "out = F.scaled_dot_product_attention(",
+            "for arguments in bfloat16 and less exact, "
+            "torch.backends.cuda.allow_fp16_bf16_reduction_math_sdp(True) keeps their type",
+        ),
+    ],
+)
+def test_float32_products_beside_half_ones_are_not_told_to_autocast(code: str, words: str) -> None:
+    lines = (SourceLine("model.py", 7, "forward", code),)
+    run = with_kernel(category=Category.EXTERN_GEMM, name="ampere_sgemm_128x64_nn", source_lines=lines)
+    assert the(run, "full-float32").text.endswith("allows TF32, autocast half precision"), "there are no half ones"
+    run = replace(run, modules=(replace(run.modules[0], kernels=(*run.modules[0].kernels, HALF)),))
+    assert the(run, "full-float32").text.endswith(words)
+    other = build.kernel("ampere_sgemm_64x64_nn", Category.EXTERN_GEMM, 1, 2e-3)
+    run = replace(run, modules=(replace(run.modules[0], kernels=(*run.modules[0].kernels, other)),))
+    assert the(run, "full-float32").text.endswith("allows TF32"), "most of it comes from elsewhere"
+
+
+@pytest.mark.parametrize("category", [Category.TEMPLATE, Category.EXTERN_CONV, Category.EXTERN_ATTENTION])
+def test_any_half_product_shows_that_half_precision_is_in_use(category: Category) -> None:
+    run = with_kernel(category=Category.EXTERN_GEMM, name="ampere_sgemm_128x64_nn")
+    half = build.kernel("half", category, 1, 1e-3, dtype="float16")
+    run = replace(run, modules=(replace(run.modules[0], kernels=(*run.modules[0].kernels, half)),))
+    assert "beside others in float16" in the(run, "full-float32").text
+
+
+def test_a_model_under_autocast_is_not_told_to_autocast() -> None:
+    run = with_kernel(category=Category.EXTERN_GEMM, name="ampere_sgemm_128x64_nn")
+    run = replace(run, request=replace(run.request, amp="bfloat16"))
+    assert "autocast" not in the(run, "full-float32").text
+
+
+def test_attention_without_a_fused_kernel_is_named_in_a_model_of_an_h200() -> None:
+    """ALBERT under autocast: its attention is decomposed into float32 products, a quarter of the time."""
+    run = h200.run_of("albert_bf16")
+    (found,) = [finding for finding in findings(run) if finding.kind == "full-float32"]
+    assert found.text.startswith("matrix products in full float32, without tensor cores, take 12.6 ms (26.9%), beside")
+    assert "scaled_dot_product_attention multiplies in float32 where" in found.text
+    (kernel,) = [kernel for kernel in run.modules[0].kernels if kernel.name == found.kernels[0].name]
+    assert kernel.operator == "aten.bmm" and kernel.dtype == "float32"
+
+
+def test_a_disturbed_iteration_does_not_make_a_kernel_unsteady() -> None:
+    run = with_kernel(samples_s=(1e-3,) * 6 + (9e-3,) * 4)
+    assert "unsteady-kernels" in kinds(run)
+    steady = replace(run.modules[0], steady_iterations=tuple(range(6)))
+    assert "unsteady-kernels" not in kinds(replace(run, modules=(steady,)))
+
+
+def test_launches_of_a_library_or_of_a_full_gpu_are_not_called_few_blocks() -> None:
+    assert "few-blocks" not in kinds(with_kernel(grid=(128, 1, 1)))
+    assert "few-blocks" not in kinds(with_kernel(grid=(16, 1, 1), category=Category.EXTERN_GEMM))
+
+
+def test_many_short_launches() -> None:
+    busy = replace(build.densenet().modules[0], wall_time_s=1.36e-3, busy_share=0.98, graph_time_s=None)
+    short = tuple(kernel for kernel in busy.kernels if kernel.time_s < 5e-6)
+    run = run_of(replace(busy, kernels=short, busy_time_s=0.33e-3, wall_time_s=0.34e-3))
+    assert "120 of 120 launches last under 5 µs" in the(run, "short-kernels").text
+    assert "short-kernels" not in kinds(build.densenet())  # the headline is that it waits for its launches
+    longer = tuple(replace(kernel, time_s=kernel.time_s * 5) for kernel in short)
+    assert "short-kernels" not in kinds(run_of(replace(busy, kernels=longer)))
+
+
+def test_the_headline_says_where_the_time_goes_and_what_can_be_won() -> None:
+    lead = headline(build.mixnet())
+    assert lead is not None and lead.text == (
+        "GPU-bound: library kernels 63% of 61.6 ms (2 graphs, each once), generated kernels 32%, idle 5%. "
+        "Could save: generated kernels at their peaks 3.8% (upper bound)"
+    )
+    assert headline(build.densenet()) == the(build.densenet(), "launch-bound")
+    assert headline(build.empty()) is None
+    lead = headline(build.cpu())
+    assert lead is not None and lead.text.startswith("library calls 77% of 11.6 ms (2 graphs, each once), host ")
+
+
+def test_the_headline_counts_every_generated_kernel_and_tells_measured_from_bound() -> None:
+    module = quiet(graph_time_s=4.8e-3)
+    lead = headline(run_of(module))
+    gains = sum(kernel.gain_limit_s or 0.0 for kernel in module.kernels)
+    assert lead is not None and lead.text.endswith(
+        f"Could save: generated kernels at their peaks {gains / 5.1e-3:.1%} (upper bound), CUDA graphs 5.9% (measured)"
+    )
+    library = tuple(replace(kernel, category=Category.EXTERN_CONV) for kernel in module.kernels)
+    lead = headline(run_of(replace(module, kernels=library)))
+    assert lead is not None and lead.text.endswith("Could save: CUDA graphs 5.9% (measured)")
+
+
+def test_the_headline_is_about_most_of_the_program() -> None:
+    waiting = replace(build.densenet().modules[0], program_calls=1)
+    lead = headline(run_of(waiting, quiet(program_calls=50)))
+    assert lead is not None and lead.kind == "parts"
+    lead = headline(run_of(replace(waiting, program_calls=50), quiet(program_calls=1)))
+    assert lead is not None and lead.kind == "launch-bound"
+
+
+def test_shares_of_all_parts_never_exceed_the_whole() -> None:
+    stretched = replace(build.cpu().modules[0], wall_time_s=2.5e-3)
+    found = the(run_of(stretched), "busy-over-wall")
+    assert "forward 4.07 ms instead of 2.50 ms" in found.text
+    lead = headline(run_of(stretched))
+    assert lead is not None and "library calls 91% of 4.07 ms" in lead.text
+
+
+def test_advice_comes_by_what_it_could_win_and_before_all_else() -> None:
+    for run in (build.mixnet(), build.densenet(), build.cpu()):
+        found = findings(run)
+        levels = [("advice", "caution", "note", "fine").index(finding.level) for finding in found]
+        gains = [finding.gain_s for finding in found if finding.level == "advice"]
+        assert levels == sorted(levels) and gains == sorted(gains, reverse=True)
+
+
+@pytest.mark.parametrize(
+    ("fields", "kind", "words"),
+    [
+        ({"profiled_time_s": 7.9e-3}, "profiler-overhead", "from 5.10 ms to 7.90 ms"),
+        ({"busy_time_s": 5.4e-3}, "busy-over-wall", "forward 5.40 ms instead of 5.10 ms"),
+        ({"steady_iterations": tuple(range(7))}, "outliers", "3 of 10"),
+        (
+            {"wall_samples_s": (5e-3, 6e-3) * 5},
+            "noise",
+            "(middle half: forward 5.00 ms to 6.00 ms): measure again on an idle machine",
+        ),
+        ({"wall_samples_s": (5e-3, 5e-3)}, "few-samples", "forward 2"),
+        ({"method": "live", "method_reason": "it is frozen"}, "method", "forward was profiled live"),
+        ({"method": "trace"}, "method", "forward was read from a trace"),
+        ({"notes": ("odd thing",)}, "note", "forward: odd thing"),
+    ],
+)
+def test_what_lowers_the_trust_in_a_figure_is_said(fields: dict[str, object], kind: str, words: str) -> None:
+    assert words in the(run_of(quiet(**fields)), kind).text
+    assert kind not in kinds(run_of(quiet()))
+
+
+def test_graphs_with_the_same_reason_share_a_sentence() -> None:
+    found = the(build.cpu(), "method")
+    assert found.text.startswith("forward and backward were profiled live") and found.modules == ("forward", "backward")
+
+
+def test_missing_peaks_are_said_and_lead_to_the_doctor() -> None:
+    run = build.without_peaks()
+    assert "no-peaks" in kinds(run) and "no-peaks" not in kinds(build.mixnet())
+    assert next_commands(run, "runs/x 1")[0].command == "inductor-bench doctor"
+    read = replace(run, modules=tuple(replace(module, method="trace") for module in run.modules))
+    assert next_commands(read, "runs/x 1")[0].command == "inductor-bench report 'runs/x 1' --sort time --top 30"
+
+
+def test_the_next_command_sorts_by_gain_where_there_is_one() -> None:
+    assert next_commands(build.mixnet(), "runs/m-1")[0].command == "inductor-bench report runs/m-1 --sort gain"
+    assert next_commands(build.densenet(), "runs/m-1")[0].command == "inductor-bench report runs/m-1 --sort calls"
+
+
+def test_what_was_just_shown_is_not_suggested_again() -> None:
+    shown = next_commands(build.mixnet(), "runs/m-1", "gain")[0].command
+    assert shown == "inductor-bench report runs/m-1 --sort gain --top 30"
+
+
+def test_tuning_is_suggested_as_another_run() -> None:
+    run = replace(build.mixnet(), command="inductor-bench breakdown timm:mixnet_l --training -o here --force")
+    expected = "inductor-bench breakdown timm:mixnet_l --training --mode max-autotune-no-cudagraphs"
+    assert next_commands(run, "here")[1].command == expected
+    script = replace(run, request=replace(run.request, kind="script"))
+    assert len(next_commands(script, "here")) == 1
+
+
+def test_a_retune_that_was_refused_here_is_not_proposed_here() -> None:
+    library = build.kernel("sgemm", Category.EXTERN_GEMM, 1, 9e-3, file="kernels/aten_mm_0.py")
+    kernels = [replace(kernel, file=f"kernels/{kernel.name}.py") for kernel in quiet().kernels]
+    run = run_of(replace(quiet(), kernels=(library, *kernels)))
+    run = replace(run, environment=replace(run.environment, compute_capability="9.0"))
+    assert "inductor-bench breakdown runs/m-1 --autotune --top 20" in commands(run)
+    refused = replace(run, failures=(Failure("retune", "elsewhere", "there is no GPU here"),))
+    _, compiled = commands(refused)
+    assert compiled == "inductor-bench kernel runs/m-1/kernels/triton_poi_fused_add_0.py --target sm_90 --autotune"
+    unknown = replace(refused, environment=replace(run.environment, compute_capability="3.5"))
+    assert len(commands(unknown)) == 1
+
+
+def commands(run: Run) -> list[str]:
+    return [each.command for each in next_commands(run, "runs/m-1")]
+
+
+def again(command: str, **fields: object) -> str:
+    run = build.run("x", [], command=command, **fields)
+    return next_commands(run, "runs/x-1")[0].command
+
+
+def test_a_timeout_leads_to_a_longer_one_before_the_arguments_of_the_program() -> None:
+    late = (Failure("capture", "timeout", "took too long"),)
+    request = Request("m.py", "script", timeout_s=60)
+    command = "inductor-bench breakdown m.py --timeout 60 -- --timeout 3"
+    assert again(command, failures=late, request=request) == (
+        "inductor-bench breakdown m.py --timeout 120 -- --timeout 3"
+    )
+    assert again("inductor-bench breakdown m.py -o here", failures=late) == (
+        "inductor-bench breakdown --force m.py -o here --timeout 1200"
+    )
+
+
+@pytest.mark.parametrize("kind", ["exit", "nothing-compiled", "interrupted"])
+def test_a_program_that_failed_is_to_be_run_again(kind: str) -> None:
+    failed = (Failure("capture", kind, "it went wrong"),)
+    assert again("inductor-bench breakdown m.py -- -x", failures=failed) == "inductor-bench breakdown m.py -- -x"
+
+
+def test_a_failed_profile_leads_to_a_live_one_only_once() -> None:
+    broken = (Failure("profile", "exit", "exited with 1", subject="forward"),)
+    assert again("inductor-bench breakdown m.py", failures=broken) == "inductor-bench breakdown m.py --live"
+    live = Request("m.py", "script", live=True)
+    assert "--live" not in again("inductor-bench breakdown m.py", failures=broken, request=live)
+
+
+@pytest.mark.parametrize("command", ["", "inductor_bench.breakdown(...)", "inductor-bench breakdown 'unbalanced"])
+def test_a_command_that_cannot_be_read_is_not_repeated(command: str) -> None:
+    broken = (Failure("profile", "exit", "exited with 1"),)
+    assert again(command, failures=broken) == "inductor-bench doctor"
+
+
+def test_findings_name_kernels_of_the_record_only() -> None:
+    for run in (build.mixnet(), build.densenet(), build.cpu(), build.hostile()):
+        known = {(module.slug, kernel.name) for module in run.modules for kernel in module.kernels}
+        for finding in findings(run):
+            assert set(finding.kernels) <= known and {place.slug for place in finding.kernels} <= set(finding.modules)
+
+
+def test_unknown_times_do_not_stop_the_rules() -> None:
+    bare = Kernel("k", "id", Category.POINTWISE, 0, 0.0, (), 0.0, None)
+    empty = ModuleRecord("forward", "forward", "forward", None, "cuda", "trace", kernels=(bare,))
+    assert kinds(run_of(empty)) == ["method", "fine"]

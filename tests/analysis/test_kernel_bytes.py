@@ -1,0 +1,75 @@
+"""Bytes of a launch, from real signatures."""
+
+from __future__ import annotations
+
+import pytest
+from h200 import source_of, text_of
+from source_data import CPU, module_of
+from source_data import text_of as cpu_text_of
+
+from inductor_bench.analysis.kernel_bytes import touched_bytes
+from inductor_bench.records.code.launch import Argument, TensorView
+from inductor_bench.source.module.reader import read_module
+from inductor_bench.source.static.launches import read_static_launches
+from inductor_bench.workflows.extract.files import ModuleKernels, list_candidates
+
+CPP = """extern "C"  void  kernel(float* in_out_ptr0,
+                       const half* in_ptr0,
+                       const int64_t* in_ptr1,
+                       float* out_ptr0,
+                       const int64_t ks0)
+{"""
+
+
+def tensor(*shape: int, itemsize: int = 4, stride: tuple[int, ...] | None = None) -> Argument:
+    return Argument("tensor", tensor=TensorView(0, 0, shape, stride or (1,) * len(shape), "", itemsize))
+
+
+def number(value: int) -> Argument:
+    return Argument("int", integer=value)
+
+
+def test_in_out_buffers_count_twice_and_numbers_not_at_all() -> None:
+    arguments = [tensor(10), tensor(4, 5, itemsize=2), tensor(3, itemsize=8), tensor(2), number(7)]
+    assert touched_bytes("cpp", CPP, arguments) == 2 * 40 + 40 + 24 + 8
+
+
+def test_an_expanded_dimension_is_stored_once() -> None:
+    arguments = [tensor(8, 100, stride=(0, 1)), tensor(1), tensor(1), tensor(1), number(7)]
+    assert touched_bytes("cpp", CPP, arguments) == 2 * 400 + 4 + 4 + 4
+
+
+def test_a_call_that_does_not_fit_the_signature_counts_as_unknown() -> None:
+    assert touched_bytes("cpp", CPP, [tensor(10)]) is None
+    assert touched_bytes("cpp", "int main() {}", []) is None
+
+
+def test_user_defined_triton_kernels_count_each_buffer_once() -> None:
+    kernel = next(k for k in source_of("gpu_kinds/2_inference").kernels if k.event_name == "add_kernel")
+    arguments = [tensor(1 << 20), tensor(1 << 20), tensor(1 << 20), number(1 << 20), number(1024)]
+    assert kernel.moved_bytes is None
+    assert touched_bytes("triton", kernel.source, arguments) == 3 * 4 * (1 << 20)
+
+
+@pytest.mark.parametrize("name", ["gpu_kinds/3_inference", "mixnet_l_p10/forward"])
+def test_what_inductor_counts_is_what_the_signature_gives(name: str) -> None:
+    """Inductor's own estimate equals ours where every argument is used whole, as in most pointwise kernels."""
+    source = read_module(text_of(f"{name}.py"))
+    kernel = next(k for k in source.kernels if k.name.startswith("triton_poi_fused") and k.moved_bytes)
+    import re
+
+    calls = re.findall(r"arg_\d+ = rand_strided\((\(.*?\)), (\(.*?\)), .*?dtype=torch\.(\w+)\)", kernel.source)
+    sizes = {"float32": 4, "float16": 2, "int64": 8, "uint8": 1, "bool": 1}
+    arguments = [tensor(*eval(shape), stride=eval(stride), itemsize=sizes[dtype]) for shape, stride, dtype in calls]
+    assert touched_bytes("triton", kernel.source, arguments) == kernel.moved_bytes
+
+
+def test_a_file_of_a_cpp_kernel_that_was_never_measured_has_these_bytes() -> None:
+    source = module_of(CPU / "forward.py")
+    launches = read_static_launches(cpu_text_of(CPU / "forward.py"), source)
+    found = list_candidates(ModuleKernels("graph", "model", source, launches))
+    generated = [one for one in found if one.kernel is not None and one.launch is not None]
+    assert generated
+    for one in generated:
+        assert one.kernel is not None and one.launch is not None and one.header.moved_bytes
+        assert one.header.moved_bytes == touched_bytes("cpp", one.kernel.source, one.launch.arguments)

@@ -1,0 +1,364 @@
+"""Library calls on a GPU: what Inductor would make in their place, and how cuDNN's search is asked for."""
+
+from __future__ import annotations
+
+import threading
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch._inductor import select_algorithm
+
+from inductor_bench.autotune.variants import FixedKernel, LibraryVariants, find_variants
+from inductor_bench.errors import InductorBenchError
+from inductor_bench.source.standalone.harness import operator_main, switches
+from inductor_bench.source.standalone.harness.arguments import Arguments, build_arguments
+from inductor_bench.store.formats import codec
+from inductor_bench.worker.bench import library_lowering, library_variants
+from inductor_bench.worker.bench.kernels import OperatorBenchKernel
+from inductor_bench.worker.bench.library_choices import Choice, View
+from inductor_bench.worker.bench.session import Bench, _Loaded
+from inductor_bench.worker.launches.recorder import watch_launches
+
+aten = torch.ops.aten
+LEFT, RIGHT = torch.randn(3, 96, 64), torch.randn(3, 64, 80)
+IMAGE = torch.randn(2, 8, 6, 6).to(memory_format=torch.channels_last)
+WEIGHT = torch.randn(4, 8, 1, 1).to(memory_format=torch.channels_last)
+MM = {"backend": "aten", "call": "mm"}
+TEMPLATE = {"backend": "cpp", "template": "CppMicroGemmFP32Vec"}
+NOTHING = Arguments([], {}, [])
+GPU = {"language": "operator", "device": "cuda", "recorded": {}}
+
+
+def kernel_of(run: Any, **recorded: Any) -> OperatorBenchKernel:
+    (launch,) = watch_launches(torch, run)
+    facts = {"name": "x", "kernel_id": "0", "launch": codec.encode(launch), "device_type": "cpu", **recorded}
+    return OperatorBenchKernel(facts, ".")
+
+
+def convolve(padding: int = 0) -> torch.Tensor:
+    return aten.convolution.default(IMAGE, WEIGHT, None, [1, 1], [padding] * 2, [1, 1], False, [0, 0], 1)
+
+
+@pytest.fixture
+def with_vectors() -> None:
+    from torch._inductor.cpu_vec_isa import pick_vec_isa
+
+    if not pick_vec_isa():
+        pytest.skip("Inductor has no C++ template for a CPU without vectors")
+
+
+def test_a_call_can_be_another_call_on_views_of_its_tensors() -> None:
+    kernel = kernel_of(convolve)
+    found = kernel.candidates()
+    assert found == {"now": {"backend": "aten"}, "max": [MM], "wide": [], "limits": ""}
+    (choice,) = kernel.others._max if kernel.others else ()
+    assert choice.inputs == (View(0, (72, 8), (8, 1), 0), View(1, (8, 4), (1, 8), 0))
+    bench = Bench(lambda part: None)
+    bench._kernels = {0: _Loaded(kernel)}
+    bench.vary(1, of=0, change={"config": MM})
+    assert bench.check(1, against=0) == ""
+    chosen = bench._kernels[1].kernel
+    assert chosen.compute(chosen.make_arguments())[0].stride() == convolve().stride()
+
+
+@pytest.mark.usefixtures("with_vectors")
+def test_a_template_writes_what_the_call_writes_and_nothing_is_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+    cache = select_algorithm.AlgorithmSelectorCache
+    monkeypatch.setattr(cache, "do_autotuning", lambda *args, **more: pytest.fail("Inductor times its choices"))
+    hooks = list(select_algorithm.get_algorithm_selector_cache().preprocessing_fns)
+    kernel = kernel_of(lambda: torch.bmm(LEFT, RIGHT, out=torch.empty(3, 96, 80)))
+    assert kernel.candidates()["max"] == [TEMPLATE]
+    assert select_algorithm.get_algorithm_selector_cache().preprocessing_fns == hooks
+    varied = kernel.varied({"config": TEMPLATE})
+    arguments = varied.operator.make_arguments()
+    out = arguments.keywords["out"].fill_(7.0)
+    assert varied.bind(arguments)() is out
+    torch.testing.assert_close(out, torch.bmm(*arguments.args))
+    returned = kernel_of(lambda: torch.bmm(LEFT, RIGHT)).varied({"config": TEMPLATE})
+    run = returned.bind(returned.operator.make_arguments())
+    assert run() is run()  # allocated once, before it is timed
+
+
+@pytest.mark.usefixtures("with_vectors")
+def test_a_choice_that_computes_something_else_is_found_out() -> None:
+    kernel = kernel_of(lambda: torch.bmm(LEFT, RIGHT))
+    kernel.candidates()
+    assert kernel.others is not None
+    (choice,) = kernel.others._max
+    kernel.others._max = [Choice(choice.config, choice.caller, choice.inputs[:1] * 2, choice.output)]
+    bench = Bench(lambda part: None)
+    bench._kernels = {0: _Loaded(kernel)}
+    bench.vary(1, of=0, change={"config": TEMPLATE})
+    assert "elements differ" in bench.check(1, against=0)
+
+
+@pytest.mark.parametrize(("dtype", "unwritten"), [(torch.float32, torch.nan), (torch.int32, -(2**31))])
+def test_a_choice_that_writes_nothing_is_found_out(dtype: torch.dtype, unwritten: float) -> None:
+    kernel = kernel_of(lambda: torch.mm(LEFT[0], RIGHT[0]))
+    shared = library_variants.SharedResults(torch.zeros(96, 80, dtype=dtype))
+    lazy = SimpleNamespace(bind=lambda tensors, result: lambda: result)
+    chosen = [library_variants.ChosenOperator(kernel.operator, lazy, shared) for _ in range(2)]  # type: ignore[arg-type]
+    arguments, others = kernel.operator.make_arguments(), kernel.operator.make_arguments()
+    result = chosen[0].bind(arguments)().zero_()
+    assert chosen[1].bind(arguments)() is result
+    torch.testing.assert_close(result, torch.full_like(result, unwritten), equal_nan=True)
+    assert chosen[1].bind(others)() is not result
+    assert len(shared._made) == 2
+    del arguments
+    assert len(shared._made) == 1
+    kernel.others = library_variants.LibraryCandidates(kernel.operator)
+    kernel.others._max = [SimpleNamespace(config=MM, compile=lambda: None, bind=lazy.bind)]  # type: ignore[list-item]
+    bench = Bench(lambda part: None)
+    bench._kernels = {0: _Loaded(kernel)}
+    bench.vary(1, of=0, change={"config": MM})
+    assert "elements differ" in bench.check(1, against=0)
+
+
+@pytest.fixture
+def own_switches(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """Stand-ins for those of torch, which the other tests keep."""
+    product = SimpleNamespace(allow_tf32=False)
+    library = SimpleNamespace(allow_tf32=True, benchmark=False, deterministic=False)
+    monkeypatch.setattr(torch.backends.cuda, "matmul", product)
+    monkeypatch.setattr(torch.backends, "cudnn", library)
+    return SimpleNamespace(read=lambda: (product.allow_tf32, *vars(library).values()))
+
+
+PROGRAM = {"matmul_tf32": True, "cudnn_tf32": False, "cudnn_benchmark": True, "cudnn_deterministic": True}
+
+
+def test_a_call_is_made_under_the_switches_of_its_program(
+    own_switches: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[Any] = []
+    kernel = kernel_of(lambda: torch.mm(LEFT[0], RIGHT[0]), **PROGRAM)
+    inner = kernel.operator.find()
+    monkeypatch.setattr(
+        operator_main.Operator, "find", lambda self: Seen(inner, lambda: seen.append(own_switches.read()))
+    )
+    arguments = kernel.operator.make_arguments()
+    kernel.bind(arguments)()
+    kernel.operator.device = kernel.operator.recorded["device_type"] = "cuda"
+    kernel.bind(arguments)()
+    assert seen == [(False, True, False, False), (True, False, True, True)]
+    assert own_switches.read() == (False, True, False, False)
+    assert library_variants.product_type(kernel.operator, arguments) == "tf32"
+    seen.clear()
+    monkeypatch.setattr(operator_main.Operator, "make_arguments", lambda self, seed: arguments)
+    assert operator_main.check_operator(kernel.operator, 0) == (True, "1 output agree with the same call in float64")
+    assert seen == [(True, False, True, True), (False, False, False, True)]  # the second is what it is compared with
+    with pytest.raises(RuntimeError), switches.switched(PROGRAM):
+        raise RuntimeError
+    assert own_switches.read() == (False, True, False, False)
+
+
+class Seen:
+    """An operator that says when it is called."""
+
+    def __init__(self, inner: Any, tell: Any) -> None:
+        self._inner, self._tell = inner, tell
+
+    def __call__(self, *args: Any, **keywords: Any) -> Any:
+        self._tell()
+        return self._inner(*args, **keywords)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+
+def test_choices_are_found_and_made_under_the_switches_of_the_program(
+    own_switches: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[Any] = []
+
+    def look(*args: Any) -> Any:
+        seen.append(own_switches.read())
+        return [], "none"
+
+    monkeypatch.setattr(library_lowering, "find_choices", look)
+    kernel = kernel_of(convolve, **PROGRAM)
+    kernel.operator.device = "cuda"
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(
+        operator_main, "build_arguments", lambda launch, device, *more: build_arguments(launch, "cpu", *more)
+    )
+    library_variants.LibraryCandidates(kernel.operator, wide=True)
+    choice = SimpleNamespace(bind=lambda tensors, result: own_switches.read)
+    recorded = SimpleNamespace(recorded={**kernel.recorded, "device_type": "cuda"}, folder=".")
+    shared = library_variants.SharedResults(torch.zeros(2))
+    chosen = library_variants.ChosenOperator(recorded, choice, shared)  # type: ignore[arg-type]
+    seen.append(chosen.bind(kernel.operator.make_arguments())())
+    assert seen == [(True, False, True, True)] * 3
+
+
+@pytest.mark.parametrize("hang", [False, True])
+def test_what_has_not_begun_to_compile_in_time_is_not_begun_while_others_are_timed(
+    hang: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(library_lowering, "COMPILE_S", 0.0)
+    monkeypatch.setattr(library_lowering, "LATE_S", 0.0 if hang else 60.0)
+    monkeypatch.setattr(library_lowering, "get_compile_threads", lambda: 1)
+    begun, ended, go_on = [], [], threading.Event()
+
+    def compile_slowly() -> None:
+        begun.append(1)
+        go_on.wait(0.2 if not hang else 60)
+        ended.append(1)
+
+    choices = [SimpleNamespace(caller=None, compile=compile_slowly) for _ in range(3)]
+    library_lowering.compile_side_by_side(choices)  # type: ignore[arg-type]
+    assert len(begun) <= 1 and len(ended) == (0 if hang else len(begun))
+    go_on.set()
+
+
+def test_the_same_call_in_a_wider_type_stays_a_library_call() -> None:
+    kernel = kernel_of(convolve)
+    kernel.candidates()
+    assert kernel.varied({"config": MM}).verify() == (True, "1 output agree with the same call in float64")
+
+
+@pytest.mark.parametrize(
+    ("run", "why"),
+    [
+        (lambda: torch.sort(LEFT), "Inductor has no template for aten.sort"),
+        (lambda: torch.tanh(LEFT), "Inductor has no template for aten.tanh"),
+        (lambda: torch.mm(LEFT[0], RIGHT[0]), "Inductor has no template for aten.mm with these arguments"),
+        (lambda: convolve(padding=1), "Inductor has no template for aten.convolution with these arguments"),
+        (
+            lambda: torch.bmm(LEFT, RIGHT, out=torch.empty(3, 96, 96)[:, :, :80]),
+            "Inductor's choices for aten.bmm would write a result that lies otherwise in memory",
+        ),
+    ],
+)
+def test_where_there_is_nothing_to_choose_it_says_why(run: Any, why: str) -> None:
+    found = kernel_of(run).candidates()
+    assert (found["max"], found["limits"]) == ([], why)
+    variants = find_variants(GPU, lambda: found)
+    assert isinstance(variants, FixedKernel) and variants.why_none == why
+
+
+def test_what_takes_several_kernels_is_not_replaced_by_one_of_them() -> None:
+    step = SimpleNamespace(get_outputs=lambda: [SimpleNamespace(get_name=lambda: "buf0")])
+    product = SimpleNamespace(get_name=lambda: "buf0", get_size=lambda: [2], get_stride=lambda: [1])
+    total = SimpleNamespace(get_name=lambda: "buf1")
+    callers = [SimpleNamespace(name="mm_0", description="", layout=SimpleNamespace(size=[2], stride=[1], offset=0))]
+    callers[0].input_nodes = []
+    for operations, final, count in (([step], product, 1), ([step, step], product, 0), ([step], total, 0)):
+        lowered = SimpleNamespace(operations=operations, graph_outputs=[final])
+        choices, why = library_lowering._usable(lowered, callers, [], torch.zeros(2), "aten.mm")
+        assert len(choices) == count
+        assert why == (
+            "" if count else "Inductor makes aten.mm of several kernels here: no template alone does the same"
+        )
+
+
+def test_what_tells_templates_apart_is_their_tile_if_that_will_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Template(SimpleNamespace):
+        pass
+
+    def template(number: int, **fields: Any) -> Template:
+        description = ", ".join(f"{name}={value!r}" for name, value in fields.items())
+        return Template(name=f"triton_mm_{number}", description=description)
+
+    monkeypatch.setattr(library_lowering, "TritonTemplateCaller", Template)
+    callers = [
+        template(7, ACC_TYPE="tl.float32", BLOCK_M=32, num_warps=4),
+        template(8, ACC_TYPE="tl.float32", BLOCK_M=64, num_warps=4),
+        template(9, ACC_TYPE="tl.float16", BLOCK_M=64, num_warps=4),
+        template(10, ACC_TYPE="tl.float32", BLOCK_M=32, num_warps=4),
+    ]
+    found = library_lowering._configs(callers)
+    kind = {"backend": "triton", "template": "mm"}
+    assert [config for config, _ in found] == [
+        {**kind, "BLOCK_M": 32, "num_warps": 4},
+        {**kind, "ACC_TYPE": "tl.float32", "BLOCK_M": 64, "num_warps": 4},
+        {**kind, "ACC_TYPE": "tl.float16", "BLOCK_M": 64, "num_warps": 4},
+    ]
+    assert [caller for _, caller in found] == callers[:3]
+
+
+def test_a_choice_that_does_not_compile_says_why() -> None:
+    def refuse() -> None:
+        raise RuntimeError("a long story\n  out of resource: shared memory\n^^^")
+
+    choice = Choice({}, SimpleNamespace(bmreq=SimpleNamespace(precompile=refuse)), (), View(0))
+    with pytest.raises(InductorBenchError, match=r"^does not compile: out of resource: shared memory$"):
+        choice.compile()
+    kernel = kernel_of(convolve)
+    with pytest.raises(InductorBenchError, match="Inductor lists no such choice here"):
+        kernel.varied({"config": TEMPLATE})
+
+
+def test_a_view_of_a_tensor_begins_where_the_tensor_begins() -> None:
+    tensor = torch.arange(12)[2:]
+    assert View(1, (2, 2), (3, 1), 1).of([LEFT, tensor]).tolist() == [[3, 4], [6, 7]]
+    assert View(1).of([LEFT, tensor]) is tensor
+
+
+def test_cudnn_searches_for_its_algorithm_in_a_thread_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = []
+
+    def call() -> int:
+        seen.append((torch.backends.cudnn.benchmark, threading.current_thread() is threading.main_thread()))
+        return 5
+
+    monkeypatch.setattr(operator_main.Operator, "find", lambda self: call)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda: "the stream that captures")
+    entered = []
+
+    class Stream:
+        def __init__(self, stream: str) -> None:
+            entered.append((stream, threading.current_thread() is threading.main_thread()))
+
+        def __enter__(self) -> None: ...
+        def __exit__(self, *error: object) -> None: ...
+
+    monkeypatch.setattr(torch.cuda, "stream", Stream)
+    recorded = {"launch": {"operator": "aten.convolution.default"}, "device_type": "cuda"}
+    for change in ({}, {"cudnn_benchmark": True}, {"cudnn_benchmark": False}, {"cudnn_benchmark": True}):
+        assert library_variants.open_operator({**recorded, **change}, ".").bind(NOTHING)() == 5
+    assert seen == [(False, True), (True, False)] * 2
+    product = {"launch": {"operator": "aten.mm.default"}, "device_type": "cuda", "cudnn_benchmark": True}
+    assert type(library_variants.open_operator(product, ".")) is operator_main.Operator
+    assert entered == [("the stream that captures", False)] * 2
+    assert torch.backends.cudnn.benchmark is False
+
+
+@pytest.mark.parametrize(("searched", "other"), [(None, True), (False, True), (True, False)])
+def test_a_convolution_on_a_gpu_can_be_searched_for_and_saved_so(searched: bool | None, other: bool) -> None:
+    recorded = {} if searched is None else {"cudnn_benchmark": searched}
+    kernel = kernel_of(convolve, **recorded)
+    kernel.candidates()
+    assert kernel.others is not None
+    kernel.operator.device = "cuda"
+    variants = find_variants(GPU, kernel.others.listed)
+    assert isinstance(variants, LibraryVariants)
+    configs = [library_variants.library_config(other), MM]
+    assert (variants.now, variants.propose("max")) == (library_variants.library_config(not other), configs)
+    assert [variants.change(config) for config in configs] == [{"cudnn_benchmark": other}, {"config": MM}]
+    assert variants.why_unsaved(configs[0]) == "" and "max-autotune" in variants.why_unsaved(MM)
+    assert variants.opening(4) == [{"do": "candidates", "number": 4, "wide": False}]
+
+
+def test_what_cannot_be_tried_is_said_beside_what_can() -> None:
+    found = {"now": {"backend": "aten"}, "max": [{"backend": "aten", "cudnn_benchmark": True}], "wide": []}
+    variants = find_variants(GPU, lambda: {**found, "limits": "Inductor has no template for aten.convolution_backward"})
+    assert variants.notes("max") == [
+        "Inductor has no template for aten.convolution_backward; only cudnn.benchmark was left to try"
+    ]
+    wide = find_variants(GPU, lambda: {**found, "wide": [MM], "limits": ""})
+    assert (wide.notes("max"), list(wide.around(wide.now)), wide.opening(0)[0]["wide"]) == ([], [MM], True)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "device", "off"), [("float16", "cuda", 0), ("float16", "cpu", 4), ("float32", "cuda", 0)]
+)
+def test_libraries_on_a_gpu_may_sum_up_in_16_bits(dtype: str, device: str, off: int) -> None:
+    kind = getattr(torch, dtype)
+    right = torch.tensor([1.0, -1.0, 2.0, -2.0], dtype=torch.float64)
+    error = 8e-3 if dtype == "float16" else 2e-3
+    why = operator_main._compare([(right * (1 + 2.2 * error)).to(kind)], [right], device)
+    assert why == (f"output 0: {off} of 4 elements are other" if off else "")
+    assert operator_main._compare([(right * 1.2).to(kind)], [right], device)

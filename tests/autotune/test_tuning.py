@@ -1,0 +1,294 @@
+"""Retuning on a pretended device: who wins, who pays for what, and what is said of it."""
+
+from __future__ import annotations
+
+import itertools
+import statistics
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from fake_device import SIX, TIMES, Device, Line, Session, Silent, times_of, tune, tune_all
+
+from inductor_bench.autotune.candidates import BudgetSpentError
+from inductor_bench.errors import InductorBenchError
+from inductor_bench.launch.session import WorkerLostError
+from inductor_bench.records.tuning import Config, Tuning
+
+
+def rows(tuning: Tuning) -> dict[Any, tuple[str, str]]:
+    return {row.config["value"]: (row.status, row.reason) for row in tuning.candidates}
+
+
+def test_the_fastest_wins() -> None:
+    tuning = tune(Device(times_of))
+    assert (tuning.best_config, tuning.verdict, tuning.tried) == ({"value": 4}, "faster", 5)
+    assert tuning.speedup == pytest.approx(100 / 60, rel=0.01)
+    assert tuning.ratio is not None and tuning.ratio.low < 0.6 < tuning.ratio.high + 0.003
+    found = rows(tuning)
+    assert found[4][0] == "best" and found[0] == ("default", "")
+    assert found[3][0] == "slower" and found[3][1].endswith("x the best")
+    assert all(row.median_s == statistics.median(row.samples_s) for row in tuning.candidates)
+    assert all(row.samples == len(row.samples_s) for row in tuning.candidates)
+
+
+def test_nothing_wins_where_nothing_is_faster() -> None:
+    tuning = tune(Device(lambda config: 100e-6 + 5e-6 * (config["value"] != 0)))
+    assert tuning.best_config == {"value": 0} and tuning.speedup == 1.0 and tuning.verdict == "slower"
+    assert tuning.best_s == tuning.default_s
+
+
+@pytest.mark.parametrize("method", ["max", "coordesc"])
+@pytest.mark.parametrize(
+    ("step", "how", "status", "reason"),
+    [
+        ("check", "differ", "wrong", "output 0: 5 of 9 elements differ"),
+        ("check", "refuse", "refused", "it does not compile here"),
+        ("check", "crash", "crashed", "was killed by SIGSEGV after 1.0 s"),
+        ("vary", "refuse", "refused", "it does not compile here"),
+        ("vary", "crash", "crashed", "was killed by SIGSEGV after 1.0 s"),
+        ("vary", "hang", "hung", "was stopped by the time limit after 9 s"),
+        ("sample", "refuse", "refused", "it does not compile here"),
+        ("sample", "crash", "crashed", "was killed by SIGSEGV after 1.0 s"),
+        ("sample", "hang", "hung", "was stopped by the time limit after 9 s"),
+    ],
+)
+def test_a_candidate_pays_for_itself_alone(step: str, how: str, status: str, reason: str, method: str) -> None:
+    device = Device(times_of, {4: (step, how)})
+    tuning = tune(device, method=method)
+    assert rows(tuning)[4] == (status, reason)
+    assert (tuning.best_config, tuning.verdict, tuning.tried) == ({"value": 2}, "faster", 4)
+
+
+def test_all_may_fail_but_one() -> None:
+    device = Device(times_of, dict.fromkeys((1, 3, 4, 5), ("sample", "crash")))
+    tuning = tune(device)
+    assert (tuning.best_config, tuning.tried) == ({"value": 2}, 1)
+
+
+def test_where_none_is_left_the_first_reason_is_told() -> None:
+    device = Device(times_of, dict.fromkeys(range(1, 6), ("vary", "refuse")))
+    with pytest.raises(InductorBenchError, match="none of 5 candidates could be timed; the first: refused, it does"):
+        tune(device)
+    device = Device(times_of, dict.fromkeys(range(1, 6), ("sample", "crash")))
+    with pytest.raises(InductorBenchError, match="the first: crashed, was killed by SIGSEGV"):
+        tune(device)
+
+
+@pytest.mark.parametrize("how", ["crash", "hang", "refuse"])
+def test_a_default_that_cannot_be_timed_is_an_error(how: str) -> None:
+    device = Device(times_of, {"default": ("sample", how)})
+    with pytest.raises(InductorBenchError, match="the kernel as it stands cannot be timed"):
+        tune(device)
+    assert not any(session.alive for session in device.sessions)
+
+
+@pytest.mark.parametrize("how", ["crash", "refuse"])
+def test_a_file_that_does_not_load_leaves_no_worker_behind(how: str) -> None:
+    device = Device(times_of, {"default": ("load", how)})
+    with pytest.raises((InductorBenchError, WorkerLostError)):
+        tune(device)
+    assert not any(session.alive for session in device.sessions)
+
+
+def test_what_cannot_be_written_costs_no_worker() -> None:
+    device = Device(times_of)
+    tuning = tune(device, Line(SIX.now, SIX.axes, unfit=(3, 4)))
+    assert rows(tuning)[4] == ("refused", "it cannot be written so")
+    assert tuning.best_config == {"value": 2} and tuning.tried == 3
+
+
+def test_nothing_else_to_try_is_an_error() -> None:
+    with pytest.raises(InductorBenchError, match="has nothing else to try"):
+        tune(Device(times_of), Line({"value": 0}, {}))
+
+
+def after(count: int) -> Callable[[], bool]:
+    """A budget that is spent after it was asked for so many times."""
+    asked = itertools.count(1)
+    return lambda: next(asked) > count
+
+
+def test_after_the_budget_nothing_more_is_built() -> None:
+    tuning = tune(Device(times_of), is_over=after(2))
+    found = rows(tuning)
+    untried = [value for value, row in found.items() if row == ("untried", "the budget was spent")]
+    assert 0 < len(untried) < 5 and tuning.tried == 5 - len(untried)
+    for over, why in ((after(1), "untried, the budget was spent"), (lambda: True, "the budget was spent")):
+        with pytest.raises(InductorBenchError, match=why) as none:
+            tune(Device(times_of), method="coordesc", is_over=over)
+        assert "--budget" in none.value.hint
+
+
+class Listed(Line):
+    """A kernel whose candidates are built when they are listed, some of them."""
+
+    def building(self, config: Config) -> None:
+        return None
+
+    def is_built(self, config: Config) -> bool:
+        return int(config["value"]) in (2, 3)
+
+
+def test_what_was_built_with_its_list_is_timed_after_the_budget() -> None:
+    tuning = tune(Device(times_of), Listed(SIX.now, SIX.axes), is_over=after(1))
+    assert tuning.tried == 2 and tuning.best_config == {"value": 2}
+    assert [value for value, row in rows(tuning).items() if row[0] == "untried"] == [1, 4, 5]
+
+
+GRID = Line({"value": 0, "y": 0, "z": 0}, {"value": (0, 1, 2, 3), "y": (0, 1, 2, 3), "z": (0, 1)})
+
+
+def valley(config: Config) -> float:
+    """The best is value 2, y 3, z 1; from the default no single change reaches it."""
+    if "y" not in config:
+        return 100e-6
+    return 100e-6 * (1 - 0.1 * config["value"] * (config["value"] < 3) - 0.05 * config["y"] * (config["value"] == 2))
+
+
+def test_coordinate_descent_finds_what_single_changes_do_not() -> None:
+    device = Device(valley)
+    tuning = tune(device, GRID, "coordesc")
+    assert tuning.verdict == "faster"
+    assert (tuning.best_config["value"], tuning.best_config["y"]) == (2, 3)
+    assert tuning.speedup == pytest.approx(1 / 0.65, rel=0.02)
+    assert tuning.tried < 20
+    single = tune(Device(valley), GRID, "max")
+    assert single.best_config == {"value": 2, "y": 0, "z": 0} and single.tried == 7
+    every = tune(Device(valley), GRID, "exhaustive")
+    assert (every.best_config["value"], every.best_config["y"], every.tried) == (2, 3, 31)
+
+
+def test_ratios_are_to_the_default_or_not_told() -> None:
+    tuning = tune(Device(valley), GRID, "coordesc")
+    told = [row for row in tuning.candidates if row.ratio is not None]
+    assert {row.status for row in told} == {"best", "finalist"}
+    for row in told:
+        assert row.ratio is not None and row.ratio.median == pytest.approx(valley(row.config) / 100e-6, rel=0.02)
+    slower = [row for row in tuning.candidates if row.status == "slower"]
+    for row in slower:
+        assert float(row.reason.removesuffix("x the best")) == pytest.approx(valley(row.config) / 65e-6, rel=0.03)
+    assert len(slower) > 5
+
+
+def test_coordinate_descent_says_how_near_the_nearest_came() -> None:
+    device = Device(lambda config: 100e-6 * (1 + 0.02 * config["value"]))
+    tuning = tune(device, method="coordesc")
+    assert tuning.verdict == "slower" and tuning.best_config == {"value": 0}
+    assert tuning.ratio is not None and tuning.ratio.median == pytest.approx(1.02, rel=0.01)
+
+
+def test_a_best_that_dies_later_is_best_no_more() -> None:
+    """It wins the first axis, and takes its worker down in the race of the second."""
+    device = Device(valley)
+    died = []
+
+    def fragile(config: Config) -> float:
+        if config.get("y"):
+            device.trouble[2] = ("sample", "crash")
+            died.append(config)
+        return valley(config)
+
+    device.time_of = fragile
+    tuning = tune(device, GRID, "coordesc")
+    assert died and tuning.best_config["value"] != 2
+    assert {row.status for row in tuning.candidates if row.config["value"] == 2} <= {"crashed", "untried"}
+
+
+def test_ctrl_c_leaves_no_worker() -> None:
+    class Interrupting(Silent):
+        def stage(self, text: str) -> None:
+            if text.startswith("building"):
+                raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        tune_all(Device(times_of), {"k": SIX}, progress=Interrupting())
+
+
+def test_candidates_are_built_side_by_side_and_a_file_is_loaded_once_by_each_worker() -> None:
+    device = Device(times_of)
+    tune(device)
+    assert len(device.sessions) == 3 and device.asked["load"] == 3
+    assert device.asked["build"] == 6 and device.asked["vary"] == device.asked["check"] == 5
+    device = Device(valley)
+    tune(device, GRID, "coordesc")
+    assert len(device.sessions) == 3, "those that build rest between the waves"
+
+
+def test_kernels_are_tuned_in_step_and_one_that_fails_costs_no_other() -> None:
+    stages: list[str] = []
+
+    class Listening(Silent):
+        def stage(self, text: str) -> None:
+            stages.append(text)
+
+    device = Device(times_of)
+    broken = Line({"value": None}, {"value": (None, *TIMES)})
+    device.trouble["default"] = ("sample", "refuse")
+    outcomes = tune_all(device, {"broken": broken}, "max")
+    assert isinstance(outcomes["broken"], InductorBenchError)
+    del device.trouble["default"]
+    outcomes = tune_all(device, {"first": SIX, "none": Line({"value": 0}, {}), "second": SIX}, progress=Listening())
+    assert [outcomes[name].best_config["value"] for name in ("first", "second")] == [4, 4]  # type: ignore[union-attr]
+    assert "has nothing else to try" in str(outcomes["none"])
+    assert stages[3] == "building 13 candidates" and "timing second (3 of 3)" in stages[4:]
+
+
+def test_what_compiles_to_the_same_is_timed_once() -> None:
+    device = Device(times_of)
+    device.binary_of = lambda config: {"digest": str(config["value"] // 2), "shared_memory_bytes": 0}
+    found = rows(tune(device))
+    assert found[1] == ("duplicate", "compiles to what no. 1 does"), "the default is the first to be built"
+    assert found[3] == ("duplicate", "compiles to what no. 3 does")
+    assert found[4][0] == "best" and found[5][0] == "duplicate"
+    assert device.asked["vary"] == 2
+
+
+def test_the_winner_is_found_again_after_a_crash() -> None:
+    """The worker that knew the finalists is lost in the final; they are loaded into another."""
+    device = Device(times_of, {5: ("sample", "crash")})
+    tuning = tune(device)
+    assert tuning.best_config == {"value": 4} and rows(tuning)[5][0] == "crashed"
+    assert all(row.registers == 16 for row in tuning.candidates if row.status in ("best", "finalist"))
+
+
+def test_proposals() -> None:
+    space = Line({"a": 1, "b": 2}, {"a": (1, 3), "b": (2, 4)})
+    assert space.propose("max") == space.neighbours(space.now) == [{"a": 3, "b": 2}, {"a": 1, "b": 4}]
+    assert list(space.around(space.now)) == [{"a": 1, "b": 4}, {"a": 3, "b": 2}, {"a": 3, "b": 4}]
+    assert space.propose("default") == []
+
+
+@dataclass(frozen=True)
+class Unbuilt(Line):
+    """A kernel whose candidates need no building, such as the threads of a library call."""
+
+    def building(self, config: Config) -> dict[str, Any] | None:
+        return None
+
+
+def test_a_budget_holds_also_where_nothing_is_built() -> None:
+    one = Unbuilt({"value": 0}, {"value": tuple(TIMES)})
+    device = Device(times_of)
+    assert tune(device, one).best_config == {"value": 4} and device.asked["build"] == 0
+    device = Device(times_of)
+    with pytest.raises(BudgetSpentError):
+        tune(device, one, is_over=lambda: True)
+    assert device.asked["sample"] == 0
+
+
+def test_a_round_of_many_has_time_for_each() -> None:
+    """Whoever is slow is dropped by the race, not called hung because the others took their turn before."""
+    limits: list[float] = []
+    device = Device(times_of)
+
+    class Timed(Session):
+        def post(self, request: dict[str, Any], timeout_s: float | None = None) -> None:
+            if request["do"] == "sample":
+                limits.append((timeout_s or 0) / len(request["order"]))
+            super().post(request, timeout_s)
+
+    device.start = lambda name: device.sessions.append(Timed(device)) or device.sessions[-1]  # type: ignore[method-assign, func-returns-value]
+    tune(device)
+    assert set(limits) == {30.0}

@@ -1,0 +1,78 @@
+"""What ``doctor`` prints: the checks with what to do about them, and the peaks."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+
+import pytest
+
+from inductor_bench.cli.doctor import doctor_text
+from inductor_bench.cli.output.presentation import record_text
+from inductor_bench.records.run import Environment, Failure, Peaks
+from inductor_bench.store.peaks import peaks_key, save_peaks
+from inductor_bench.workflows.doctor import Check, DoctorReport
+
+PEAKS = Peaks(
+    device="NVIDIA H200",
+    memory_bandwidth=4.1e12,
+    matmul_flops={"bfloat16": 7.8e14, "float32": 5.0e13},
+    cache_bytes=60_000_000,
+    cache_bandwidth=8e12,
+    launch_floor_s=1.3e-6,
+)
+
+
+def test_a_healthy_machine() -> None:
+    report = DoctorReport((Check("torch", "ok", "2.13.0"), Check("GPU", "ok", "1 x H200")), Environment(), PEAKS)
+    text = doctor_text(report)
+    assert report.healthy
+    assert "ok        torch  2.13.0\nok        GPU    1 x H200\n" in text
+    rows = dict(re.findall(r"^  (\S.*?)  +(\S+ \S+)(?:  |$)", text, re.MULTILINE))
+    assert rows == {
+        "DRAM": "4.10 TB/s",
+        "L2": "8.00 TB/s",
+        "compute bfloat16": "780 TFLOP/s",
+        "compute float32": "50.0 TFLOP/s",
+        "latency": "1.30 µs",
+    }
+
+
+def test_peaks_tell_their_age_their_file_and_how_to_measure_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("INDUCTOR_BENCH_CACHE", str(tmp_path))
+    seen = Environment(torch="2.13.0", accelerator="NVIDIA H200", multiprocessors=132, driver="580.1")
+    then = datetime.now(timezone.utc) - timedelta(days=3, hours=2)
+    peaks = replace(PEAKS, measured_at=then.isoformat(timespec="seconds"))
+    assert "kept in" not in doctor_text(DoctorReport((), seen, peaks))
+    key = peaks_key(seen, "cuda")
+    assert save_peaks(key, peaks)
+    text = doctor_text(DoctorReport((), seen, peaks))
+    assert f"(3 days ago), kept in {tmp_path}/peaks/{key}.json" in text and then.strftime("%Y-%m-%d %H:%M UTC") in text
+    assert "idle machine" in text and text.endswith("  inductor-bench doctor --remeasure\n")
+    on_cpu = replace(peaks, launch_floor_s=None, threads=1)
+    text = doctor_text(DoctorReport((), seen, on_cpu))
+    assert "with 1 thread:" in text and text.endswith("doctor --remeasure --device cpu\n")
+
+
+def test_what_is_missing_says_how_to_get_it() -> None:
+    report = DoctorReport(
+        (Check("C++ compiler", "missing", "none on the PATH", "install g++"),),
+        Environment(),
+        failure=Failure("peaks", "exit", "the worker exited with code 1", "see below", log_tail="Boom\nBang"),
+    )
+    lines = [line.strip() for line in doctor_text(report).splitlines()]
+    assert not report.healthy
+    assert lines[2:4] == ["missing   C++ compiler  none on the PATH", "→ install g++"]
+    assert lines[5:] == ["failed    the worker exited with code 1", "→ see below", "Boom", "Bang"]
+
+
+def test_json_is_the_whole_report() -> None:
+    data = json.loads(record_text(DoctorReport((Check("torch", "ok", "2.13.0"),), Environment(torch="2.13.0"), PEAKS)))
+    assert data["checks"] == [{"name": "torch", "status": "ok", "found": "2.13.0", "hint": ""}]
+    assert data["peaks"]["matmul_flops"]["bfloat16"] == 7.8e14
+    assert data["environment"]["torch"] == "2.13.0"

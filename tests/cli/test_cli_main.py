@@ -1,0 +1,165 @@
+"""The command's entry: help, exit codes, and what a person reads when something goes wrong."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+import types
+from pathlib import Path
+
+import click
+import pytest
+
+import inductor_bench
+from inductor_bench.cli import main as entry
+from inductor_bench.errors import InductorBenchError, UsageError
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+
+
+def plant_verb(monkeypatch: pytest.MonkeyPatch, function: object) -> None:
+    """Puts a verb named ``doctor`` in place that calls ``function``."""
+    module = types.ModuleType("inductor_bench.cli.doctor")
+    module.command = click.Command("doctor", callback=function)  # type: ignore[attr-defined, arg-type]
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+
+
+def test_help_names_every_verb(capsys: pytest.CaptureFixture[str]) -> None:
+    assert entry.main(["--help"]) == 0
+    out = capsys.readouterr().out
+    for verb, text in entry.VERBS.items():
+        assert re.search(rf"^  {verb} +{re.escape(text[:30])}", out, re.MULTILINE)
+
+
+def test_the_short_help_is_what_the_verb_says() -> None:
+    context = click.Context(entry.group)
+    for verb, text in entry.VERBS.items():
+        command = entry.group.get_command(context, verb)
+        assert command is not None and command.name == verb
+        assert (command.help or "").startswith(text)
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert entry.main(["--version"]) == 0
+    assert capsys.readouterr().out == f"inductor-bench {inductor_bench.__version__}\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["breakdown"], "TARGET"),
+        (["breakdown", "x.py", "--amp", "int8"], "'int8' is not one of"),
+        (["breakdown", "x.py", "--repeat", "0"], "--repeat"),
+        (["breakdown", "x.py", "--timeout", "0"], "--timeout"),
+        (["breakdown", "x.py", "--trace", "nowhere.json"], "nowhere.json"),
+        (["breakdown", "x.py", "--frobnicate"], "--frobnicate"),
+        (["report", "no/such/run"], "no/such/run"),
+        (["measure"], "No such command 'measure'"),
+        (["model.py:step"], "inductor-bench breakdown model.py:step"),
+    ],
+)
+def test_usage_errors(arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert entry.main(arguments) == 2
+    streams = capsys.readouterr()
+    assert said in streams.err and streams.out == ""
+    assert "Traceback" not in streams.err
+
+
+@pytest.mark.parametrize(("kind", "code"), [(InductorBenchError, 1), (UsageError, 2)])
+def test_an_expected_failure_is_a_line_and_a_hint(
+    kind: type[InductorBenchError], code: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail() -> None:
+        raise kind("the model is out", "look behind the door")
+
+    plant_verb(monkeypatch, fail)
+    assert entry.main(["doctor"]) == code
+    assert capsys.readouterr().err == "Error: the model is out\nHint: look behind the door\n"
+
+
+def test_a_bug_is_one_line_and_a_log(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    plant_verb(monkeypatch, lambda: 1 // 0)
+    assert entry.main(["doctor"]) == 3
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0] == "Error: this is a bug in inductor-bench: ZeroDivisionError: integer division or modulo by zero"
+    (log,) = tmp_path.glob("inductor-bench-*.log")
+    assert len(lines) == 2 and str(log) in lines[1]
+    assert "Traceback" in log.read_text() and "arguments: ['doctor']" in log.read_text()
+
+
+def test_a_full_disk_is_no_bug(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def write() -> None:
+        with open("/dev/full", "w") as stream:
+            stream.write("x")
+
+    plant_verb(monkeypatch, write)
+    assert entry.main(["doctor"]) == 1
+    assert "the disk is full" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("code", [0, 1, 130])
+def test_a_verb_gives_the_exit_code(code: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    plant_verb(monkeypatch, lambda: code)
+    assert entry.main(["doctor"]) == code
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_being_ended_runs_the_clean_up_undisturbed(number: signal.Signals, tmp_path: Path) -> None:
+    program = """
+import sys, time, types, click
+from pathlib import Path
+from inductor_bench.cli.main import main
+def wait():
+    try:
+        print("ready", flush=True)
+        while True:
+            time.sleep(0.1)  # one long sleep would miss a signal that comes just before it
+    finally:
+        time.sleep(0.2)  # meanwhile the same signal comes again
+        Path(sys.argv[1]).write_text("cleaned")
+module = types.ModuleType("inductor_bench.cli.doctor")
+module.command = click.Command("doctor", callback=wait)
+sys.modules[module.__name__] = module
+sys.exit(main(["doctor"]))
+"""
+    mark = tmp_path / "mark"
+    child = subprocess.Popen(
+        [sys.executable, "-c", program, str(mark)],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert child.stdout is not None and child.stdout.readline() == "ready\n"
+    child.send_signal(number)
+    time.sleep(0.1)
+    child.send_signal(number)
+    _, errors = child.communicate(timeout=20)
+    assert child.returncode == 130
+    assert mark.read_text() == "cleaned"
+    assert "interrupted" in errors and "Traceback" not in errors
+
+
+def test_a_reader_that_has_seen_enough(tmp_path: Path) -> None:
+    program = (
+        "import sys, types, click\n"
+        "from inductor_bench.cli.output.console import Console\n"
+        "from inductor_bench.cli.main import main\n"
+        "module = types.ModuleType('inductor_bench.cli.doctor')\n"
+        "module.command = click.Command('doctor', callback=lambda: Console().result('line\\n' * 100000))\n"
+        "sys.modules[module.__name__] = module\n"
+        "sys.exit(main(['doctor']))\n"
+    )
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "w") as stdout:
+        ended = subprocess.run([sys.executable, "-c", program], cwd=ROOT, stdout=stdout, stderr=subprocess.PIPE)
+    assert ended.stderr == b""
+    assert ended.returncode == 1

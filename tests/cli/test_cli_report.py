@@ -1,0 +1,79 @@
+"""The verb ``report``: a RUN folder in, each format out, and nothing that measures loaded on the way."""
+
+from __future__ import annotations
+
+import csv
+import io
+from pathlib import Path
+
+import pytest
+import run_builder
+from conftest import Tool
+
+from inductor_bench.cli import main as entry
+from inductor_bench.records.run import Run
+from inductor_bench.store.folder import RunFolder
+from inductor_bench.store.formats.codec import decode, encode
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    path = tmp_path / "a run"
+    path.mkdir()
+    # What was read once is saved as it is read again: the builder's whole numbers have become floats by then.
+    RunFolder(path).save(decode(Run, encode(run_builder.cpu())))
+    return path
+
+
+def report(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> str:
+    assert entry.main(["report", *map(str, arguments), "--no-plots"]) == 0
+    return capsys.readouterr().out
+
+
+def test_the_table_leads_with_the_graphs(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = report(capsys, folder)
+    for module in run_builder.cpu().modules:
+        assert module.label in out
+    assert max(map(len, out.splitlines())) <= 100 + len(str(folder))
+
+
+def test_json_is_the_record_on_disk(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert report(capsys, folder, "--format", "json") == (folder / "record.json").read_text()
+
+
+def test_csv_has_every_kernel_however_few_are_asked_for(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = list(csv.DictReader(io.StringIO(report(capsys, folder, "--format", "csv", "--top", "1"))))
+    kernels = [kernel for module in run_builder.cpu().modules for kernel in module.kernels]
+    assert sorted(row["name"] for row in rows) == sorted(kernel.name for kernel in kernels)
+
+
+def test_markdown(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert report(capsys, folder, "--format", "md").startswith("# ")
+
+
+@pytest.mark.parametrize("sort", ["time", "gain", "calls"])
+def test_sorting_is_passed_on(sort: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from inductor_bench.report.run.csvs import csv_text
+
+    assert report(capsys, folder, "--format", "csv", "--sort", sort) == csv_text(RunFolder(folder).load(), sort)
+
+
+def test_a_folder_that_is_no_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert entry.main(["report", str(tmp_path)]) == 1
+    err = capsys.readouterr().err
+    assert "record.json" in err and "Hint:" in err and "Traceback" not in err
+
+
+def test_a_damaged_record(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    record = folder / "record.json"
+    record.write_text(record.read_text()[:100])
+    assert entry.main(["report", str(folder)]) == 1
+    assert "not valid JSON" in capsys.readouterr().err
+
+
+def test_torch_is_not_needed(folder: Path, tool: Tool, tmp_path: Path) -> None:
+    (tmp_path / "torch.py").write_text("raise ImportError('torch must not be loaded')")
+    (tmp_path / "triton.py").write_text("raise ImportError('triton must not be loaded')")
+    ended = tool("report", folder, PYTHONPATH=str(tmp_path))
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout

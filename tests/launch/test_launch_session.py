@@ -1,0 +1,196 @@
+"""Workers that stay: what they answer, how they are lost, and that none is left behind."""
+
+from __future__ import annotations
+
+import os
+import select
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from inductor_bench.errors import InductorBenchError
+from inductor_bench.launch import session as session_module
+from inductor_bench.launch.session import WorkerLostError, WorkerSession
+
+BENCH = '''
+"""Stands in for the worker's bench: it does what the request says, with no torch in sight."""
+import os, signal, sys, time
+from inductor_bench.errors import InductorBenchError
+
+class Bench:
+    def __init__(self, tell):
+        self.tell, self.fatal = tell, False
+
+    def answer(self, request):
+        print("not an answer", flush=True)
+        print('{"result": "nor is this"}', flush=True)
+        return getattr(self, request.pop("do"))(**request)
+
+    def broken(self):
+        return self.fatal
+
+    def echo(self, value): return value
+    def pid(self): return os.getpid()
+    def parts(self, values):
+        for value in values: self.tell(value)
+        return len(values)
+    def refuse(self): raise InductorBenchError("it cannot be", "do something else")
+    def fail(self): raise ValueError("first line\\nsecond line")
+    def break_device(self):
+        self.fatal = True
+        raise RuntimeError("illegal memory access")
+    def crash(self, part):
+        self.tell(part)
+        os.kill(os.getpid(), signal.SIGSEGV)
+    def leave(self): os._exit(3)
+    def hang(self): time.sleep(60)
+    def child(self):
+        import subprocess
+        return subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"], start_new_session=True).pid
+'''
+
+
+@pytest.fixture
+def session(tmp_path: Path) -> Iterator[WorkerSession]:
+    """A session with a worker whose bench is the one above."""
+    site = tmp_path / "site"
+    site.mkdir()
+    (site / "sitecustomize.py").write_text(
+        "import importlib.util, sys\n"
+        "spec = importlib.util.spec_from_file_location('inductor_bench.worker.bench.session', "
+        f"{str(site / 'pretended_bench.py')!r})\n"
+        "class Finder:\n"
+        "    @staticmethod\n"
+        "    def find_spec(name, path=None, target=None):\n"
+        "        return spec if name == spec.name else None\n"
+        "sys.meta_path.insert(0, Finder)\n"
+    )
+    (site / "pretended_bench.py").write_text(BENCH)
+    variables = {**os.environ, "PYTHONPATH": str(site)}
+    with WorkerSession(sys.executable, tmp_path, variables, log=tmp_path / "log.txt") as started:
+        yield started
+
+
+def is_gone(pid: int) -> bool:
+    for _ in range(100):
+        if not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE:
+            return True
+        time.sleep(0.05)
+    return False
+
+
+def test_requests_are_answered_one_after_the_other_whatever_is_printed(session: WorkerSession, tmp_path: Path) -> None:
+    assert [session.ask({"do": "echo", "value": value}) for value in (1, "é\n", None, [1.5])] == [1, "é\n", None, [1.5]]
+    session.close()
+    assert (tmp_path / "log.txt").read_text().splitlines().count("not an answer") == 4
+
+
+def test_requests_and_answers_may_be_larger_than_a_pipe(session: WorkerSession) -> None:
+    value = "x" * 1_000_000
+    assert session.ask({"do": "echo", "value": value}) == value
+
+
+def test_the_last_part_is_known_and_forgotten_with_the_next_request(session: WorkerSession) -> None:
+    assert session.ask({"do": "parts", "values": [3, 1, 2]}) == 3
+    assert session.part == 2
+    session.ask({"do": "echo", "value": 0})
+    assert session.part is None
+
+
+def test_after_a_failure_it_goes_on(session: WorkerSession) -> None:
+    with pytest.raises(InductorBenchError) as refused:
+        session.ask({"do": "refuse"})
+    assert (refused.value.message, refused.value.hint) == ("it cannot be", "do something else")
+    with pytest.raises(InductorBenchError, match=r"^ValueError: first line$"):
+        session.ask({"do": "fail"})
+    assert session.alive and session.ask({"do": "echo", "value": 1}) == 1
+
+
+def test_a_worker_whose_device_is_broken_is_asked_no_more(session: WorkerSession) -> None:
+    pid = session.ask({"do": "pid"})
+    with pytest.raises(InductorBenchError, match="illegal memory access"):
+        session.ask({"do": "break_device"})
+    assert not session.alive and is_gone(pid)
+
+
+def test_a_crash_is_told_with_what_it_was_doing(session: WorkerSession) -> None:
+    pid = session.ask({"do": "pid"})
+    with pytest.raises(WorkerLostError) as lost:
+        session.ask({"do": "crash", "part": 7})
+    assert lost.value.kind == "crashed" and "was killed by SIGSEGV" in lost.value.message
+    assert session.part == 7 and not session.alive and is_gone(pid)
+    assert "not an answer" in lost.value.tail
+
+
+def test_an_exit_is_a_crash_too(session: WorkerSession) -> None:
+    with pytest.raises(WorkerLostError, match="exited with code 3") as lost:
+        session.ask({"do": "leave"})
+    assert lost.value.kind == "crashed"
+
+
+def test_a_request_to_a_worker_that_died_meanwhile_is_a_crash(session: WorkerSession) -> None:
+    psutil.Process(session.ask({"do": "pid"})).kill()
+    with pytest.raises(WorkerLostError, match="SIGKILL"):
+        session.ask({"do": "echo", "value": "x" * 1_000_000}, 30)
+
+
+@pytest.mark.parametrize("next_request", [{"do": "hang"}, {"do": "hang", "never read": "x" * 1_000_000}])
+def test_one_that_hangs_is_ended_in_time(session: WorkerSession, next_request: dict[str, str]) -> None:
+    pid = session.ask({"do": "pid"})
+    if len(next_request) > 1:
+        psutil.Process(pid).suspend()
+    with pytest.raises(WorkerLostError, match="was stopped by the time limit") as lost:
+        session.ask(next_request, 0.3)
+    assert lost.value.kind == "hung" and is_gone(pid)
+
+
+def test_several_are_waited_for_together(session: WorkerSession) -> None:
+    session.post({"do": "echo", "value": 5}, 30)
+    assert select.select([session], [], [], 30)[0] == [session]
+    assert 0 < (session.left_s or 0) <= 30
+    assert session.collect() == 5
+
+
+def test_closing_takes_what_it_started_along(session: WorkerSession) -> None:
+    pids = [session.ask({"do": "pid"}), session.ask({"do": "child"})]
+    session.close()
+    session.close()
+    assert all(map(is_gone, pids))
+
+
+def test_ctrl_c_leaves_nothing_behind_and_does_not_wait_for_the_answer(
+    session: WorkerSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session_module, "CLOSE_S", 1e6)
+    pid = session.ask({"do": "pid"})
+    timer = threading.Timer(0.3, os.kill, (os.getpid(), 2))
+    with pytest.raises(KeyboardInterrupt), session:
+        timer.start()
+        session.ask({"do": "hang"})
+    assert is_gone(pid)
+
+
+def test_closing_does_not_wait_for_an_answer_that_nobody_collects(
+    session: WorkerSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session_module, "CLOSE_S", 1e6)
+    session.ask({"do": "pid"})
+    session.post({"do": "hang"})
+    session.close()
+    assert session._child.end().signal_name == "SIGTERM"
+
+
+def test_no_descriptor_is_left_open(session: WorkerSession, tmp_path: Path) -> None:
+    session.ask({"do": "pid"})
+    session.close()
+    before = sorted(os.listdir("/proc/self/fd"))
+    with pytest.raises(InductorBenchError, match="cannot start"):
+        WorkerSession("/nowhere/python", tmp_path, {}, log=tmp_path / "log.txt")
+    with WorkerSession(sys.executable, tmp_path, {**os.environ}, log=tmp_path / "log.txt"):
+        pass
+    assert sorted(os.listdir("/proc/self/fd")) == before

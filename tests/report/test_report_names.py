@@ -1,0 +1,133 @@
+"""Names as tables show them: one line, short, distinct."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import run_builder as build
+
+from inductor_bench.records.category import Category
+from inductor_bench.records.code.source import SourceLine
+from inductor_bench.records.run import ShapeGroup
+from inductor_bench.report.text import names
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("plain", "plain"),
+        ("two\nlines\tand tabs", "two lines and tabs"),
+        ("\x1b[31mred\x1b[0m \x1b]0;title\x07 end \x9b2Jx", "red end x"),
+        ("a\u202eb\x00c\udcffd", "a?b?c?d"),
+        ("", ""),
+    ],
+)
+def test_clean(text: str, shown: str) -> None:
+    assert names.clean(text) == shown
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        (
+            "void cudnn::cnn::conv2d_grouped_direct_kernel<false, int>(Params, int)",
+            "cudnn::cnn::conv2d_grouped_direct_kernel",
+        ),
+        ("void cutlass::Kernel2<cutlass_80_gemm_tn>(cutlass_80_gemm_tn::Params)", "cutlass_80_gemm_tn"),
+        ("triton_poi_fused_cat_12", "triton_poi_fused_cat_12"),
+        (
+            "void at::native::elementwise_kernel<128, 4, x<at::native::direct_copy_kernel_cuda(T&)::{lambda()#3}>>",
+            "at::native elementwise: direct_copy",
+        ),
+        (
+            "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>>(int)",
+            "at::native elementwise: CUDAFunctor_add",
+        ),
+        (
+            "void at_cuda_detail::cub::detail::radix_sort::DeviceSegmentedRadixSortKernel<policy<int>>(int const*)",
+            "cub::DeviceSegmentedRadixSortKernel",
+        ),
+        (
+            "at::native::(anonymous namespace)::fill_reverse_indices_kernel(long*, int)",
+            "at::native::fill_reverse_indices_kernel",
+        ),
+        (
+            "sm80_xmma_wgrad_gemm_f16f16_nhwc_tilesize64x64x64_stage4_warpsize1x1x4_g1_tensor16x8x16_execute_kernel__5x_cudnn",
+            "sm80_xmma_wgrad_gemm_f16f16_nhwc_tilesize64x64x64",
+        ),
+        ("Memcpy DtoD (Device -> Device)", "Memcpy DtoD (Device -> Device)"),
+        ("<script>alert('x')</script>", "<script>alert('x')</script>"),
+        ("", "(no name)"),
+    ],
+)
+def test_plain(name: str, shown: str) -> None:
+    assert names.plain(name) == shown
+
+
+def test_middle_keeps_both_ends_within_the_width() -> None:
+    for width in range(1, 30):
+        assert names.cells(names.middle("triton_red_fused_native_batch_norm_82", width)) <= width
+        assert names.cells(names.middle("核函数核函数核函数核函数核函数核函数", width)) <= width
+    assert names.middle("triton_red_fused_native_batch_norm_82", 20) == "triton_red…h_norm_82"
+
+
+def test_padding_counts_wide_characters_twice() -> None:
+    assert names.pad("核", 4) == "核  " and names.pad("ab", 4, right=True) == "  ab"
+
+
+def test_short_names_stay_distinct() -> None:
+    full = [f"void kernel<{i}>(int)" for i in range(12)] + list(build.HOSTILE_NAMES)
+    for width in (12, 30, 80):
+        shorts = names.unique(full, width)
+        assert set(shorts) == set(full)
+        assert len(set(shorts.values())) == len(full)
+        assert all(names.cells(short) <= width for short in shorts.values())
+
+
+def test_source_and_operation() -> None:
+    run = build.mixnet()
+    kernel, files = run.modules[0].kernels[0], names.file_names(run)
+    assert names.source(kernel, files) == "mixnet.py:88: x = self.conv_dw(x)"
+    assert names.place(kernel, files) == "mixnet.py:88"
+    assert names.operation(kernel) == "aten.convolution [128x156x14x14, 156x1x9x9] +3 shapes"
+    bare = build.kernel("k", Category.POINTWISE, 1, 1e-6, aten_ops=("aten.add", "aten.mul"))
+    assert names.source(bare, files) == names.place(bare, files) == "" and names.operation(bare) == "aten.add, aten.mul"
+
+
+def line(file: str, function: str = "forward") -> SourceLine:
+    return SourceLine(file, 7, function, "x = f(x)")
+
+
+def test_the_user_s_own_line_is_named_before_a_library_s() -> None:
+    installed = "/v/lib/python3.12/site-packages/"
+    lines = tuple(
+        map(line, (f"{installed}torch/nn/functional.py", f"{installed}timm/layers/conv.py", "/home/me/model.py"))
+    )
+    kernel = build.kernel("k", Category.POINTWISE, 1, 1e-6, source_lines=lines)
+    assert names.place(kernel, {}) == "model.py:7 (+2 lines)"
+    assert names.place(replace(kernel, source_lines=lines[:2]), {}) == "conv.py:7 (+1 line)"
+    assert names.place(replace(kernel, source_lines=lines[:1]), {}) == "functional.py:7"
+
+
+def test_files_of_one_name_are_told_apart_by_their_folders() -> None:
+    files = ("/a/one/model.py", "/a/two/model.py", "/b/two/model.py", "/c/train.py", "C:\\x\\y.py")
+    kernel = build.kernel("k", Category.POINTWISE, 1, 1e-6, source_lines=tuple(map(line, files)))
+    run = build.run("r", [build.module("forward", [kernel], 1e-5)])
+    shown = names.file_names(run)
+    assert shown == dict(
+        zip(files, ("one/model.py", "a/two/model.py", "b/two/model.py", "train.py", "y.py"), strict=True)
+    )
+
+
+def test_a_generated_name_keeps_its_kind_and_its_number() -> None:
+    name = "triton_red_fused__native_batch_norm_legit_functional_native_batch_norm_backward_126"
+    assert names.short(name, 40) == "triton_red_…batch_norm_backward_126"
+    for width in range(8, 90):
+        assert names.cells(names.short(name, width)) <= width
+    assert names.short("triton_poi_fused_cat_12", 40) == "triton_poi_fused_cat_12"
+
+
+def test_the_most_expensive_shape_is_named() -> None:
+    groups = (ShapeGroup("2x2", 9, 1e-6), ShapeGroup("4x4", 1, 5e-6))
+    assert names.shapes(groups) == "[4x4] +1 shape" and names.shapes(groups[:1]) == "[2x2]" and names.shapes(()) == ""

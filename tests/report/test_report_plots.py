@@ -1,0 +1,130 @@
+"""The plots: which are drawn, that they are pictures, and that no name breaks them."""
+
+from __future__ import annotations
+
+import io
+import itertools
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import run_builder as build
+from matplotlib import image
+
+from inductor_bench.records.category import Category
+from inductor_bench.report.run import plot_parts, plots
+from inductor_bench.report.run.geometry import Box, Point, around, beside, best_place, neighbours, segments, spread
+from inductor_bench.report.run.plots import draw_plots
+from inductor_bench.report.text import palette
+
+
+@pytest.mark.parametrize(
+    ("name", "drawn"),
+    [
+        ("mixnet", {"categories", "bandwidth", "headroom"}),
+        ("without_peaks", {"categories", "bandwidth"}),
+        ("cpu", {"categories", "bandwidth", "headroom"}),
+        ("densenet", {"categories", "bandwidth", "headroom"}),
+        ("hostile", {"categories", "bandwidth", "headroom"}),
+        ("empty", set()),
+    ],
+)
+@pytest.mark.filterwarnings("error")
+def test_what_is_drawn(name: str, drawn: set[str]) -> None:
+    pictures = draw_plots(getattr(build, name)())
+    assert set(pictures) == drawn
+    for data in pictures.values():
+        pixels = image.imread(io.BytesIO(data), format="png")
+        assert pixels.shape[1] == 1440 and 200 < pixels.shape[0] < 2400
+        for edge in (pixels[:, :8], pixels[:, -8:], pixels[:8], pixels[-8:]):
+            assert edge[..., :3].min() == 1, "something is cut off"
+        assert pixels[..., :3].min() < 0.3 and (pixels[..., :3] == 1).mean() > 0.3  # ink on white
+
+
+def test_the_same_record_gives_the_same_picture() -> None:
+    assert draw_plots(build.cpu()) == draw_plots(build.cpu())
+
+
+def test_a_category_has_its_colour_in_the_picture() -> None:
+    pixels = image.imread(io.BytesIO(draw_plots(build.mixnet())["categories"]), format="png")
+    seen = {tuple(round(float(c) * 255) for c in pixel[:3]) for pixel in pixels[::7].reshape(-1, pixels.shape[2])}
+    for category in (Category.EXTERN_CONV, Category.POINTWISE, Category.REDUCTION):
+        colour = palette.COLOURS[category]
+        assert tuple(int(colour[i : i + 2], 16) for i in (1, 3, 5)) in seen
+
+
+def test_many_graphs_and_unknown_times_are_drawn() -> None:
+    module = build.mixnet().modules[0]
+    many = tuple(replace(module, label=f"forward-{i}", slug=f"f{i}", wall_time_s=None, idle=None) for i in range(25))
+    assert set(draw_plots(replace(build.mixnet(), modules=many))) == {"categories", "bandwidth", "headroom"}
+
+
+def test_every_category_has_one_colour_of_its_own() -> None:
+    assert set(palette.COLOURS) == set(Category)
+    assert len(set(palette.COLOURS.values()) | {palette.IDLE}) == len(Category) + 1
+    assert palette.ink_on("#ffffff") == "#000000" and palette.ink_on("#332288") == "#ffffff"
+
+
+def test_a_bar_covers_the_wall_time_and_ends_with_idle() -> None:
+    bar = segments(build.mixnet().modules[0])
+    assert bar[0].title == "conv (library)" and bar[-1].title == "idle"
+    assert bar[-1].start + bar[-1].share == pytest.approx(1)
+    for left, right in itertools.pairwise(bar):
+        assert left.start + left.share == pytest.approx(right.start)
+
+
+def test_a_bar_never_passes_its_end() -> None:
+    module = replace(build.mixnet().modules[0], wall_time_s=14e-3, busy_time_s=14.6154e-3, idle=None)
+    bar = segments(module)
+    assert bar[-1].start + bar[-1].share == pytest.approx(1, abs=1e-3)
+
+
+def test_labels_side_by_side_stay_in_the_room_and_apart() -> None:
+    assert spread([50, 500], [40, 40], 0, 1000, 10) == [50, 500]
+    crowded = spread([990, 992, 995], [100, 200, 50], 0, 1000, 10)
+    assert crowded == [680, 840, 975] and spread([2, 4], [100, 100], 0, 1000, 10) == [50, 160]
+
+
+def test_pictures_are_small_enough_for_a_readme() -> None:
+    assert all(len(data) < 150_000 for data in draw_plots(build.mixnet()).values())
+
+
+def test_labels_of_close_points_are_joined() -> None:
+    points = [Point(0, 0, 1), Point(100, 0, 2), Point(30, 5, 3), Point(60, 0, 4), Point(300, 0, 5)]
+    groups = [sorted(point.number for point in group) for group in neighbours(points, 45, 20)]
+    assert sorted(groups) == [[1, 2, 3, 4], [5]]
+
+
+def test_a_label_goes_where_nothing_is() -> None:
+    room, mark = Box(0, 0, 200, 100), Box(90, 40, 110, 60)
+    above, right, left, below, *_ = places = around([mark], 30, 10)
+    assert above == Box(85, 64, 115, 74) and right.left == 114 and left.right == 86 and below.top == 36
+    assert best_place(places, room, [mark]) == above
+    assert best_place(places, room, [mark, above]) == right
+    assert best_place(places, room._replace(right=120), [mark, above]) == left, "the right is outside"
+    over = Box(60, 0, 140, 100)
+    assert best_place(places, room, [over, Box(60, 62, 140, 70)]) != above, "where all is taken, the least is covered"
+    curve = [(0.0, 0.0), (10.0, 30.0)]
+    assert best_place(beside(curve, 30, 10), room, [Box(0, 0, 20, 20)]) == beside(curve, 30, 10)[1]
+
+
+@pytest.mark.parametrize("name", ["mixnet", "cpu", "densenet"])
+def test_no_label_lies_on_a_marker(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    labels: list[Box] = []
+    marks: list[Box] = []
+    place, mark = plot_parts._place, plot_parts.mark_point
+
+    def placed(*words: Any, **style: Any) -> Box:
+        labels.append(place(*words, **style))
+        return labels[-1]
+
+    def marked(*words: Any) -> Box:
+        marks.append(mark(*words))
+        return marks[-1]
+
+    monkeypatch.setattr(plot_parts, "_place", placed)
+    monkeypatch.setattr(plots, "mark_point", marked)
+    draw_plots(getattr(build, name)())
+    assert len(labels) > 1 and len(marks) > 2
+    assert [label for label in labels for box in marks if label.covered(box)] == []
+    assert [pair for pair in itertools.combinations(labels, 2) if pair[0].covered(pair[1])] == []

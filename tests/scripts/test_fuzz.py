@@ -1,0 +1,222 @@
+"""Damaged inputs, a few hundred of those that ``scripts/fuzz`` makes; and that it sees the faults it looks for.
+
+As a program this file runs commands with planted faults, and prints what was found: forked from a small process.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+LIMIT_S = 1.0
+READ = (
+    "record",
+    "details",
+    "costs",
+    "module",
+    "trace",
+    "kernels",
+    "batch",
+    "models",
+    "peaks",
+    "log",
+    "structured",
+    "list",
+)
+
+
+def run(*words: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, *words]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600, check=False)
+
+
+def test_no_damaged_input_is_the_tools_fault() -> None:
+    ended = run("scripts/fuzz.py", "--count", "300", "--seed", "13")
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+
+
+def fail(words: list[str]) -> int:
+    import click
+
+    from inductor_bench.cli import main as entry
+
+    def get_command(self: object, context: object, name: str) -> click.Command:
+        raise KeyError(name)
+
+    entry.VerbGroup.get_command = get_command  # type: ignore[method-assign,assignment]
+    return entry.main(words)
+
+
+def hang(words: list[str]) -> int:
+    time.sleep(60)
+    return 0
+
+
+def crash(words: list[str]) -> int:
+    os.kill(os.getpid(), signal.SIGSEGV)
+    return 0
+
+
+def shout(words: list[str]) -> int:
+    raise ZeroDivisionError
+
+
+def fall_silent(words: list[str]) -> int:
+    return 1
+
+
+def deface(words: list[str]) -> int:
+    with open("../victim/secret.txt", "a") as stream:
+        stream.write("x")
+    return 0
+
+
+def take_away(words: list[str]) -> int:
+    os.rename("../victim/folder/deep", "out")
+    return 0
+
+
+def litter(words: list[str]) -> int:
+    (Path.home() / ".new").touch()
+    Path("beside").touch()
+    return 0
+
+
+def leak(words: list[str]) -> int:
+    os.mkdir("out")
+    shutil.copyfile("../victim/secret.txt", "out/copy")
+    return 0
+
+
+def forget(words: list[str]) -> int:
+    path = Path(words[1], "record.json")
+    record = json.loads(path.read_text())
+    for module in record["modules"]:
+        module["wall_time_s"] = module["peak_memory_bytes"] = None
+    path.write_text(json.dumps(record))
+    return 0
+
+
+def spoil(words: list[str]) -> int:
+    Path(words[1], "record.json").write_text("{}")
+    return 0
+
+
+def start(words: list[str]) -> int:
+    subprocess.run(["true"], check=False)
+    return 0
+
+
+def behave(words: list[str]) -> int:
+    Path("out").mkdir()
+    Path("out", "kernels.json").write_text("[]")
+    return 0
+
+
+PLANTED: dict[Callable[[list[str]], int], set[str]] = {
+    fail: {"exit 3 KeyError"},
+    hang: {"over the time limit "},
+    crash: {f"signal {int(signal.SIGSEGV)} "},
+    shout: {"traceback ZeroDivisionError"},
+    fall_silent: {"exit 1 without a word "},
+    deface: {"changed victim changed: victim/secret.txt"},
+    take_away: {"changed victim gone: victim/folder/deep", "changed victim gone: victim/folder/deep/note.md"},
+    litter: {"outside write new: home/.new", "outside write new: cwd/beside"},
+    leak: {"copied victim cwd/out/*"},
+    forget: {"lost record wall time", "lost record peak memory"},
+    spoil: {"lost record it could be read before"},
+    start: {"started a process subprocess.Popen ('true', ['true'])", "traceback PermissionError"},
+    behave: set(),
+}
+
+
+@pytest.fixture(scope="module")
+def found() -> dict[str, list[str]]:
+    ended = run(__file__)
+    assert ended.returncode == 0, ended.stderr
+    return json.loads(ended.stdout)
+
+
+@pytest.mark.parametrize("fault", PLANTED, ids=lambda fault: fault.__name__)
+def test_a_planted_fault_is_seen(fault: Callable[[list[str]], int], found: dict[str, list[str]]) -> None:
+    seen = set(found[fault.__name__])
+    assert PLANTED[fault] <= seen if PLANTED[fault] else not seen
+
+
+@pytest.mark.parametrize("option", [("--count", "6", "--kind", "costs"), ("--only", "3")])
+def test_an_input_is_the_same_again(option: tuple[str, ...], tmp_path: Path) -> None:
+    words = ("scripts/fuzz.py", "--seed", "5", *option)
+    first, second = run(*words), run(*words)
+    told = [[line for line in ended.stdout.splitlines() if " s" not in line] for ended in (first, second)]
+    assert told[0] == told[1] and first.returncode == second.returncode
+
+
+@pytest.mark.parametrize("kind", READ)
+def test_an_input_without_damage_is_read(kind: str, found: dict[str, list[str]]) -> None:
+    outcomes = found[f"undamaged {kind}"]
+    assert outcomes and set(outcomes) <= {"0"}
+
+
+def look_at_planted(folder: Path) -> dict[str, list[str]]:
+    """The faults that are found of each planted command, on one input that is enough for it."""
+    from fuzzing.campaign import Campaign, run_input
+    from fuzzing.inputs import generator, make_input
+
+    breakdown = extraction = None
+    for number in itertools.count():
+        if breakdown is not None and extraction is not None:
+            break
+        if generator(2, number)[0] == "details":
+            _, made = make_input(2, number, folder / "look", folder / "base")
+            shutil.rmtree(folder / "look")
+            breakdown = number if made.run else breakdown
+            extraction = number if "cwd/out" in made.allowed else extraction
+    found = {}
+    for command in PLANTED:
+        number = breakdown if command in (forget, spoil) else extraction
+        faults = run_input(replace(Campaign(2, LIMIT_S), command=command), folder, number).faults
+        found[command.__name__] = [f"{fault.what} {fault.kind}" for fault in faults]
+    return found
+
+
+def look_at_undamaged(folder: Path) -> dict[str, list[str]]:
+    """How the commands end on inputs that are as they were recorded; those that ask for nothing there are left out."""
+    from fuzzing import inputs
+    from fuzzing.campaign import Campaign, run_input
+
+    for name in ("damage_json", "damage_bytes", "damage_text", "damage_packed"):
+        setattr(inputs.Desk, name, lambda self, *given: None)
+    found: dict[str, list[str]] = {}
+    for number in range(1000):
+        kind = inputs.generator(2, number)[0]
+        outcomes = found.setdefault(f"undamaged {kind}", [])
+        if kind in READ and len(outcomes) < 5:
+            result = run_input(Campaign(2), folder, number)
+            assert not result.faults, result
+            outcomes += [result.outcome] * (result.words[0] != "kernel")
+    return found
+
+
+def main() -> None:
+    sys.path[:0] = [str(ROOT), str(ROOT / "scripts"), str(ROOT / "tests" / "support")]
+    from fuzzing.campaign import prepare, scratch
+
+    prepare()
+    with scratch() as folder:
+        print(json.dumps({**look_at_planted(folder), **look_at_undamaged(folder)}))
+
+
+if __name__ == "__main__":
+    main()

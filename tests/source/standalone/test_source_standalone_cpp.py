@@ -1,0 +1,151 @@
+"""Standalone files of C++ kernels: what is read out of their source, what they refuse, and that one of them runs."""
+
+from __future__ import annotations
+
+import ast
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from gather_kernel import PICKED, ROWS, SOURCE, gather_text
+from source_data import CPU, cpu_sample, module_of
+
+from inductor_bench.source.module.cpp_text import read_threads
+from inductor_bench.source.standalone import paste
+from inductor_bench.source.standalone.cpp import argument_types, quoted, vector_bits, written_arguments
+from inductor_bench.source.standalone.harness import cpp_main, timing_cpu
+from inductor_bench.source.standalone.header import UnwritableKernelError
+from inductor_bench.source.standalone.paste import harness_text
+
+
+def test_argument_types_are_those_of_the_entry() -> None:
+    assert argument_types(SOURCE) == ("const int64_t*", "const float*", "float*", "const int64_t")
+    assert written_arguments(argument_types(SOURCE)) == [2]
+    restricted = 'extern "C" void kernel(const bool* __restrict__ a, bfloat16 *b, const double c) {}'
+    assert argument_types(restricted) == ("const bool*", "bfloat16*", "const double")
+    with pytest.raises(UnwritableKernelError, match="no function named kernel"):
+        argument_types('extern "C" void other(float* a) {}')
+
+
+@pytest.mark.parametrize("name", ["forward", "backward", "inference"])
+def test_argument_types_of_recorded_kernels_equal_those_that_inductor_wrote(name: str) -> None:
+    module = module_of(CPU / f"{name}.py")
+    for kernel in module.kernels:
+        types = argument_types(kernel.source)
+        assert types and all(each.endswith("*") or each.startswith("const ") for each in types), kernel.name
+    assert any(argument_types(kernel.source)[-1] == "const int64_t" for kernel in cpu_sample("dyn").kernels)
+
+
+def test_vectors_are_as_wide_as_the_source_needs() -> None:
+    wide = "auto t = at::vec::Vectorized<float>::loadu(p + static_cast<int64_t>(x0), static_cast<int64_t>(8));"
+    assert vector_bits(SOURCE, "avx512") is None
+    assert vector_bits("at::vec::Vectorized<float>(1)", "avx512") == 512
+    assert vector_bits(wide, "avx512") == 256  # told to use half of what the processor has
+    assert vector_bits(wide, "default") == 256
+    half = "tmp = at::vec::Vectorized<at::BFloat16>::loadu(p + x0, static_cast<int64_t>({}));"
+    assert vector_bits(half.format(16) + "at::vec::convert<float>(tmp)", "avx512") == 512
+    assert vector_bits(half.format(32) + "at::vec::convert<float,2,at::BFloat16,1>(tmp)", "avx512") == 512
+    assert vector_bits(half.format(16) + "at::vec::convert<float,2,at::BFloat16,1>(tmp)", "avx512") == 256
+
+
+@pytest.mark.parametrize(
+    "text", ["plain\n", "it's '''quoted'''", "ends in '", "back\\", "two\r\nlines", "\x00", "é\\n"]
+)
+def test_quoted_text_is_kept_to_the_letter(text: str) -> None:
+    assert ast.literal_eval(quoted(text)) == text
+
+
+def test_no_part_of_the_harness_defines_what_another_has_defined(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("one", "other"):
+        (tmp_path / f"{name}.py").write_text("import os\n\nSAMPLES = 5\n")
+    monkeypatch.setattr(paste, "HARNESS", tmp_path)
+    assert harness_text("one.py")
+    with pytest.raises(ValueError, match=r"other.py defines SAMPLES once more"):
+        harness_text("one.py", "other.py")
+
+
+def test_a_launch_that_does_not_fit_is_not_written() -> None:
+    with pytest.raises(UnwritableKernelError, match="takes 2 arguments, 4 were recorded"):
+        gather_text('extern "C" void kernel(const float* a, float* b) {}')
+
+
+def test_a_kernel_for_more_threads_than_there_are_cpus_is_refused() -> None:
+    threads = cpp_main.usable_processors() + 1
+    facts = {"argument_types": ["float*"], "literal_threads": threads, "vector_bits": None}
+    kernel = cpp_main.CppKernel({"name": "k", "launch": {}, "cpp": facts}, "no C++ at all")
+    with pytest.raises(cpp_main.RefusedError, match=f"exactly {threads} threads, and there are {threads - 1} CPUs"):
+        kernel.compile()
+
+
+def test_arrays_by_thread_count_as_threads_and_arrays_by_lane_do_not() -> None:
+    by_thread = "float tmp_acc0_arr[3];\ntmp_acc0_arr[tid] = 1;"
+    by_lane = "float tmp_acc1_arr[16];\nfor (int i = 0; i < 16; i++) tmp_acc1_arr[i] = 0;"
+    assert read_threads([by_lane]) is None
+    assert read_threads([by_lane + by_thread]) == 3
+    assert read_threads([by_lane + "#pragma omp parallel num_threads(7)"]) == 7
+
+
+def test_times_are_ordered_and_the_cache_is_found() -> None:
+    timing = timing_cpu.summarize([3.0, 1.0, 2.0])
+    assert timing.pop("samples_s") == [3.0, 1.0, 2.0]
+    assert timing == {"median_s": 2.0, "low_s": 1.0, "high_s": 3.0, "min_s": 1.0, "samples": 3}
+    assert 1 << 18 <= timing_cpu.last_level_cache_bytes() <= 1 << 30
+
+
+def test_vectors_are_those_of_the_capture_not_of_this_processor(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "cache"))
+    source = SOURCE.replace("in_ptr1[in_ptr0[i]] * 2.0f", "at::vec::Vectorized<float>::size()")
+    text = gather_text(source, threads=None, vector_isa="avx2")
+    assert text.startswith('"""cpp_gather\n') and "vectors of 256 bits" in text.split('"""')[1]
+    namespace: dict[str, Any] = {"__name__": "gather", "__file__": str(tmp_path / "gather.py")}
+    exec(compile(text, "gather.py", "exec"), namespace)
+    arguments = namespace["make_arguments"]()
+    try:
+        namespace["call"](arguments)
+    except namespace["RefusedError"] as refused:  # a processor without AVX2
+        assert "is written for vectors of 256 bits; this machine has" in str(refused)
+    else:
+        assert arguments.args[2].unique().tolist() == [8]
+
+
+def run(path: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, path, *options], capture_output=True, text=True, timeout=300)
+
+
+def test_a_file_runs_checks_and_notices_wrong_results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "cache"))
+    path = tmp_path / "gather.py"
+    path.write_text(gather_text())
+    namespace: dict[str, Any] = {"__name__": "gather", "__file__": str(path), "__doc__": ""}
+    exec(compile(path.read_text(), str(path), "exec"), namespace)
+    arguments = namespace["make_arguments"]()
+    namespace["call"](arguments)
+    index, table, out, _ = arguments.args
+    assert out.equal(table[index] * 2) and int(index.max()) < ROWS and len(index.unique()) > ROWS // 2
+    assert namespace["check"]() == (None, "a second run gives the same bits")
+
+    reference = namespace["fingerprint"](namespace["outputs"](arguments))
+    path.write_text(gather_text(reference=reference))
+    timed = run(path, "--check", "--json")
+    assert timed.returncode == 0, timed.stderr
+    result = json.loads(timed.stdout)
+    assert result["check"] is True and result["moved_bytes"] == PICKED * 12 + ROWS * 4
+    assert 0 < result["warm"]["min_s"] <= result["warm"]["median_s"] <= result["warm"]["high_s"]
+    assert result["cold"]["samples"] >= timing_cpu.FEWEST_SAMPLES
+
+    reference["tensors"][0]["mean"] += 0.1
+    path.write_text(gather_text(reference=reference))
+    wrong = run(path, "--check")
+    assert wrong.returncode == 1 and "MISMATCH" in wrong.stderr and len(wrong.stderr.splitlines()) == 1
+
+    path.write_text(gather_text(SOURCE.replace("2.0f", "oops").replace("#include", "#include <cstdint> //")))
+    broken = run(path)
+    assert broken.returncode == 1 and "does not compile here" in broken.stderr
+    assert len(broken.stderr.splitlines()) == 1

@@ -1,0 +1,102 @@
+"""The codec and the schema: what goes out comes back, and what does not fit is named."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from inductor_bench.errors import InductorBenchError
+from inductor_bench.records.category import Category
+from inductor_bench.records.code.source import SourceLine
+from inductor_bench.records.run import Environment, Failure, Kernel, ModuleRecord, Peaks, Request, Run, ShapeGroup
+from inductor_bench.store.folder import RunFolder
+from inductor_bench.store.formats import codec, schema
+
+KERNEL = Kernel(
+    name="triton_poi_fused_add_0",
+    kernel_id="0123456789abcdef",
+    category=Category.POINTWISE,
+    calls=2.0,
+    time_s=1.5e-6,
+    samples_s=(1.4e-6, 1.6e-6),
+    share=0.25,
+    wall_share=None,
+    config={"XBLOCK": 512, "num_warps": 8},
+    grid=(1, 2, 3),
+    shapes=(ShapeGroup("f16[2,3]", 1.0, 1e-6, flops=12.0),),
+    source_lines=(SourceLine("model.py", 41, "forward", "x = a + b"),),
+)
+RUN = Run(
+    format=schema.FORMAT,
+    tool_version="0.1.0",
+    run_id="a" * 16,
+    created="2026-01-01T00:00:00+00:00",
+    command="inductor-bench breakdown model.py",
+    target="model.py",
+    title="model.py",
+    request=Request("model.py", "script", arguments=("--steps", "3")),
+    environment=Environment(torch="2.13.0", variables={"OMP_NUM_THREADS": "2"}),
+    peaks=Peaks("NVIDIA H200", 4.3e12, {"float16": 7.9e14}),
+    modules=(ModuleRecord("forward", "forward", "forward", "modules/forward.py", "cuda", "-p", kernels=(KERNEL,)),),
+    failures=(Failure("profile", "exit", "the worker exited with code 1"),),
+)
+
+
+def test_a_run_survives_json() -> None:
+    assert codec.decode(Run, json.loads(json.dumps(codec.encode(RUN)))) == RUN
+
+
+def test_no_number_that_json_lacks_is_written() -> None:
+    kernel = replace(KERNEL, flops=float("inf"), moved_bytes=float("nan"))
+    text = json.dumps(codec.encode(kernel), allow_nan=False)
+    assert json.loads(text)["flops"] is None
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "place"),
+    [
+        (("modules", 0, "kernels", 0, "time_s"), "fast", r"Run\.modules\[0\]\.kernels\[0\]\.time_s"),
+        (("modules", 0, "kernels", 0, "category"), "magic", r"Run\.modules\[0\]\.kernels\[0\]\.category"),
+        (("modules",), {}, r"Run\.modules"),
+        (("environment",), [], r"Run\.environment"),
+        (("peaks", "memory_bandwidth"), True, r"Run\.peaks\.memory_bandwidth"),
+        (("modules", 0, "kernels", 0, "time_s"), float("nan"), r"kernels\[0\]\.time_s should be a finite number"),
+        (("peaks", "memory_bandwidth"), float("inf"), r"memory_bandwidth should be a finite number but is inf"),
+    ],
+)
+def test_a_damaged_record_names_the_place(path: tuple[str | int, ...], value: object, place: str) -> None:
+    data = json.loads(json.dumps(codec.encode(RUN)))
+    inner = data
+    for step in path[:-1]:
+        inner = inner[step]
+    inner[path[-1]] = value
+    with pytest.raises(InductorBenchError, match=place):
+        codec.decode(Run, data)
+
+
+def test_a_missing_key_with_a_default_is_filled_and_one_without_is_named() -> None:
+    data = json.loads(json.dumps(codec.encode(RUN)))
+    del data["capture"]
+    assert codec.decode(Run, data).capture.printed == 0
+    del data["run_id"]
+    with pytest.raises(InductorBenchError, match=r"Run\.run_id"):
+        codec.decode(Run, data)
+
+
+def test_unknown_keys_of_a_later_minor_version_are_ignored() -> None:
+    data = {**codec.encode(RUN), "novelty": 1}
+    assert codec.decode(Run, data) == RUN
+
+
+@pytest.mark.parametrize(("number", "message"), [(None, "no format number"), (99, "newer than"), (0, "no longer read")])
+def test_formats_that_cannot_be_read_are_told_apart(number: int | None, message: str) -> None:
+    with pytest.raises(InductorBenchError, match=message):
+        schema.upgrade({"format": number}, "record.json")
+
+
+def test_an_unwritable_record_is_one_clear_line(tmp_path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(InductorBenchError, match="cannot write"):
+        RunFolder(tmp_path / "file" / "x").save(RUN)

@@ -1,0 +1,311 @@
+"""Folders that are written: nobody's files are removed or overwritten, and one command writes at a time."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import run_builder
+
+from inductor_bench.errors import InductorBenchError, UsageError
+from inductor_bench.store import lock as locks
+from inductor_bench.store.files import inside, own_folder, read_json, sha256_of_text
+from inductor_bench.store.folder import OWN_FILES, RunFolder, new_run_folder
+from inductor_bench.store.lock import is_locked, locked
+from inductor_bench.workflows.breakdown.run import run_breakdown
+from inductor_bench.workflows.options import BreakdownOptions
+from inductor_bench.workflows.progress import Silent
+from inductor_bench.workflows.report import run_report
+
+RUN = run_builder.cpu()
+KERNEL = "def call(): ...\n"
+
+
+def make(path: Path | None, *, force: bool = True) -> RunFolder:
+    with new_run_folder(path, "x", force=force) as (folder, _):
+        return folder
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    """An earlier run with a file of every kind that a run consists of."""
+    folder = RunFolder(tmp_path / "run")
+    folder.path.mkdir()
+    folder.save(RUN)
+    for name, patterns in OWN_FILES.items():
+        for pattern in patterns:
+            file = folder.path / name / pattern.replace("*", "forward")
+            file.parent.mkdir(exist_ok=True)
+            if not file.exists():
+                file.write_text("ours")
+    (folder.work / "cache").mkdir(parents=True)
+    (folder.path / ".record.json.a1b2c3d4").write_text("half of it")
+    folder.kernels.mkdir()
+    row = {"name": "k", "kernel_id": "0", "category": "pointwise", "module": "forward", "calls": 1}
+    rows = [{**row, "file": f"{name}.py", "sha256": sha256_of_text(KERNEL)} for name in ("kept", "edited")]
+    (folder.kernels / "kernels.json").write_text(json.dumps(rows))
+    for name in ("kept", "edited"):
+        (folder.kernels / f"{name}.py").write_text(KERNEL)
+    return folder.path
+
+
+def test_a_run_is_not_replaced_without_force(run: Path) -> None:
+    with pytest.raises(UsageError, match="earlier run") as caught:
+        make(run, force=False)
+    assert "--force" in caught.value.hint
+    assert RunFolder(run).load() == RUN
+
+
+def test_with_force_all_of_a_run_goes(run: Path) -> None:
+    make(run)
+    assert list(run.iterdir()) == []
+
+
+def test_with_force_what_is_somebody_elses_stays(run: Path) -> None:
+    theirs = ["thesis.tex", "kernels/mine.py", "modules/notes.md", "logs/old.txt", "plots/mine.pdf", "notes/a.txt"]
+    for name in theirs:
+        (run / name).parent.mkdir(exist_ok=True)
+        (run / name).write_text("important")
+    (run / "kernels" / "edited.py").write_text("important")
+    make(run)
+    left = sorted(path.relative_to(run).as_posix() for path in run.rglob("*") if path.is_file())
+    assert left == sorted([*theirs, "kernels/edited.py"])
+    assert {(run / name).read_text() for name in left} == {"important"}
+
+
+def test_links_in_a_run_are_not_followed(run: Path, tmp_path: Path) -> None:
+    victim = tmp_path / "victim"
+    victim.mkdir()
+    (victim / "a.csv").write_text("important")
+    for name in ("tables", "kernels"):
+        subprocess.run(["rm", "-r", run / name], check=True)
+    subprocess.run(["rm", "-r", run / ".work"], check=True)
+    for name in ("tables", "kernels", ".work"):
+        (run / name).symlink_to(victim)
+    (run / "modules" / "linked.py").symlink_to(victim / "a.csv")
+    make(run)
+    assert (victim / "a.csv").read_text() == "important" and list(run.iterdir()) == []
+
+
+def beside_a_thesis(path: Path) -> None:
+    (path / "thesis.tex").write_text("important")
+
+
+def with_scratch(path: Path) -> None:
+    (path / ".work").mkdir()
+
+
+def with_another_record(path: Path) -> None:
+    (path / "record.json").write_text('{"format": 1, "title": "my records"}')
+
+
+def with_git(path: Path) -> None:
+    RunFolder(path).save(RUN)
+    (path / ".git").mkdir()
+
+
+def with_a_batch(path: Path) -> None:
+    RunFolder(path).save(RUN)
+    (path / "batch.json").write_text("{}")
+    (path / ".work").mkdir()
+
+
+def from_the_future(path: Path) -> None:
+    (path / "record.json").write_text('{"format": 99}')
+
+
+@pytest.mark.parametrize(
+    ("fill", "reason"),
+    [
+        (beside_a_thesis, "holds no record.json"),
+        (with_scratch, "holds no record.json"),
+        (with_another_record, "is missing"),
+        (with_git, r"it holds \.git"),
+        (with_a_batch, r"it holds batch\.json"),
+        (from_the_future, "newer than"),
+    ],
+)
+def test_force_never_touches_what_is_no_run(fill: Callable[[Path], None], reason: str, tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    (home / ".ssh").mkdir()
+    (home / ".ssh" / "id").write_text("secret")
+    fill(home)
+    before = {path: path.is_file() and path.read_bytes() for path in home.rglob("*")}
+    with pytest.raises(UsageError, match=f"not a run of inductor-bench: .*{reason}"):
+        make(home)
+    assert {path: path.is_file() and path.read_bytes() for path in home.rglob("*")} == before
+
+
+@pytest.mark.parametrize("place", ["home", "current", "above", "link"])
+def test_force_never_replaces_a_place_of_more(
+    place: str, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (run / "below").mkdir()
+    if place == "home":
+        monkeypatch.setenv("HOME", str(run))
+    elif place != "link":
+        monkeypatch.chdir(run if place == "current" else run / "below")
+    (tmp_path / "link").symlink_to(run)
+    named = {"home": run, "current": Path("."), "above": run, "link": tmp_path / "link"}[place]
+    with pytest.raises(UsageError, match="not a run of inductor-bench"):
+        make(named)
+    assert RunFolder(run).load() == RUN
+
+
+def test_default_folders_are_numbered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    names = []
+    for _ in range(2):
+        with new_run_folder(None, "model v2/é", force=False) as (folder, _):
+            names.append(folder.path.as_posix())
+    assert names == ["runs/model-v2-1", "runs/model-v2-2"]
+
+
+@pytest.mark.parametrize("name", ["x" * 300, "a\0b"])
+def test_a_name_that_no_folder_can_have(name: str, tmp_path: Path) -> None:
+    with pytest.raises(InductorBenchError, match="cannot create"):
+        make(tmp_path / name)
+
+
+# One command at a time
+
+
+def test_a_folder_is_written_by_one_command(tmp_path: Path) -> None:
+    with locked(tmp_path):
+        assert is_locked(tmp_path)
+        with pytest.raises(UsageError, match=f"another inductor-bench command is writing .*process {os.getpid()}"):
+            make(tmp_path, force=False)
+    assert not is_locked(tmp_path) and list(tmp_path.iterdir()) == []
+
+
+def test_a_live_run_is_not_replaced(run: Path) -> None:
+    with locked(run), pytest.raises(UsageError, match=f"process {os.getpid()}"):
+        make(run)
+    assert RunFolder(run).load() == RUN
+
+
+def test_who_was_killed_says_what_it_left(tmp_path: Path) -> None:
+    mark = "0123456789abcdef" * 4
+    (tmp_path / ".lock").write_text(f"999999999 {mark}\n")
+    with locked(tmp_path, "f" * 32) as lock:
+        assert lock.left == mark
+        assert (tmp_path / ".lock").read_text() == f"{os.getpid()} {'f' * 32}\n"
+
+
+@pytest.mark.parametrize("text", ["", "\n", "1\n", "1 abc\n", f"1 {'x' * 64}\n", "\xff" * 5000])
+def test_a_lock_of_a_stranger_marks_nothing(text: str, tmp_path: Path) -> None:
+    (tmp_path / ".lock").write_bytes(text.encode("latin-1"))
+    with locked(tmp_path) as lock:
+        assert lock.left == ""
+
+
+def test_a_folder_that_is_a_link_is_not_written(run: Path, tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(run)
+    before = sorted(run.rglob("*"))
+    with pytest.raises(InductorBenchError, match="symbolic link"):
+        run_breakdown(BreakdownOptions((str(tmp_path / "link"),)), Silent())
+    shown, problem = run_report(tmp_path / "link")
+    assert shown == RUN and problem is not None and str(run) in problem.hint
+    assert sorted(run.rglob("*")) == before
+
+
+def test_a_lock_that_is_a_link_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "victim").write_text("important")
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / ".lock").symlink_to(tmp_path / "victim")
+    with pytest.raises(InductorBenchError, match="cannot write"), locked(tmp_path / "run"):
+        pass
+    assert (tmp_path / "victim").read_text() == "important"
+
+
+def test_a_lock_that_its_holder_took_away_is_taken_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between opening the file and locking it, its holder may end and remove it."""
+    flock, calls = fcntl.flock, []
+
+    def remove_first(descriptor: int, how: int) -> None:
+        flock(descriptor, how)
+        if not calls:
+            (tmp_path / ".lock").unlink()
+        calls.append(how)
+
+    monkeypatch.setattr(locks.fcntl, "flock", remove_first)
+    with locked(tmp_path):
+        monkeypatch.undo()
+        assert len(calls) == 2 and is_locked(tmp_path)
+
+
+def test_many_at_once_take_turns(tmp_path: Path) -> None:
+    """Each finds no other inside, however they come together."""
+    code = (
+        "import sys, pathlib, time\n"
+        "from inductor_bench.errors import UsageError\n"
+        "from inductor_bench.store.lock import locked\n"
+        "folder = pathlib.Path(sys.argv[1]); done = 0\n"
+        "while done < 40:\n"
+        "    try:\n"
+        "        with locked(folder):\n"
+        "            (folder / 'inside').mkdir(); (folder / 'inside').rmdir(); done += 1\n"
+        "    except UsageError:\n"
+        "        time.sleep(0.001)\n"
+    )
+    started = [subprocess.Popen([sys.executable, "-c", code, str(tmp_path)]) for _ in range(4)]
+    assert [process.wait(60) for process in started] == [0, 0, 0, 0]
+
+
+# What others wrote
+
+
+@pytest.mark.parametrize("place", ["/etc/passwd", "../victim", "link", "folder", "gone", "fifo", "a\0b", "x" * 300])
+def test_only_files_inside_are_read(place: str, tmp_path: Path) -> None:
+    (tmp_path / "victim").write_text("important")
+    run = tmp_path / "run"
+    (run / "folder").mkdir(parents=True)
+    (run / "link").symlink_to(tmp_path / "victim")
+    os.mkfifo(run / "fifo")
+    with pytest.raises(InductorBenchError):
+        inside(run, place)
+
+
+def test_a_link_within_the_folder_is_read(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("x")
+    (tmp_path / "b").symlink_to("a")
+    assert inside(tmp_path, "b").read_text() == "x"
+
+
+def test_nothing_is_written_through_a_link(run: Path, tmp_path: Path) -> None:
+    victim = tmp_path / "victim"
+    victim.mkdir()
+    subprocess.run(["rm", "-r", run / "tables", run / "plots"], check=True)
+    for name in ("tables", "plots"):
+        (run / name).symlink_to(victim)
+    shown, problem = run_report(run)
+    assert shown == RUN and problem is not None and "symbolic link" in problem.message
+    assert list(victim.iterdir()) == []
+    with pytest.raises(InductorBenchError):
+        own_folder(run / "tables")
+
+
+@pytest.mark.parametrize("text", ["[" * 5000 + "]" * 5000, '{"a": ' * 5000 + "1" + "}" * 5000, "1" * 5000, "\xff"])
+def test_json_that_no_file_of_ours_is(text: str, tmp_path: Path) -> None:
+    (tmp_path / "x.json").write_bytes(text.encode("latin-1"))
+    with pytest.raises(InductorBenchError, match=r"x\.json"):
+        read_json(tmp_path / "x.json")
+
+
+def test_a_wait_for_a_killed_holder_has_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / ".lock").write_text("999999999\n")
+    with (tmp_path / ".lock").open() as child_of_the_killed:
+        fcntl.flock(child_of_the_killed, fcntl.LOCK_EX)
+        monkeypatch.setattr(locks, "PATIENCE_S", 0.3)
+        begin = time.monotonic()
+        with pytest.raises(UsageError, match="999999999"), locked(tmp_path):
+            pass
+        assert 0.3 <= time.monotonic() - begin < 5

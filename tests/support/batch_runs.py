@@ -1,0 +1,61 @@
+"""Batches whose jobs are played by tests/support/batch_child.py."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from conftest import ROOT
+
+from inductor_bench.launch import jobs
+from inductor_bench.records.batch import Batch, BatchModel
+from inductor_bench.workflows import devices as batch_devices
+from inductor_bench.workflows.batch.run import BatchOptions, run_batch
+from inductor_bench.workflows.progress import Silent
+
+
+class Listener(Silent):
+    """Keeps what it is told, and stops the batch when a word is said."""
+
+    def __init__(self, stop_at: str = "") -> None:
+        self.said: list[str] = []
+        self.stages: list[str] = []
+        self._stop_at = stop_at
+
+    def note(self, text: str) -> None:
+        self.said.append(text)
+        if self._stop_at and self._stop_at in text:
+            raise KeyboardInterrupt
+
+    def stage(self, text: str) -> None:
+        self.stages.append(text)
+        if self._stop_at and self._stop_at in text:
+            raise KeyboardInterrupt
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jobs, "ENTRY", (str(ROOT / "tests" / "support" / "batch_child.py"),))
+    monkeypatch.setattr("inductor_bench.workflows.batch.state.LOOK_S", 0.01)
+    monkeypatch.setattr(batch_devices, "visible_gpus", lambda: ())
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), str(ROOT / "tests" / "support")]))
+
+
+def run(tmp_path: Path, lines: str, listener: Silent | None = None, **options: object) -> dict[str, BatchModel]:
+    (tmp_path / "list.txt").write_text("\n".join(lines.split("|")))
+    request = BatchOptions(tmp_path / "list.txt", tmp_path / "b", **options)  # type: ignore[arg-type]
+    return rows(run_batch(request, listener or Silent()).batch)
+
+
+def rows(batch: Batch) -> dict[str, BatchModel]:
+    return {model.request.name: model for model in batch.models}
+
+
+def statuses(found: dict[str, BatchModel]) -> dict[str, str]:
+    return {name: row.status for name, row in found.items()}
+
+
+def begun(tmp_path: Path) -> list[str]:
+    lines = (tmp_path / "b" / "events").read_text().splitlines()
+    return [line.split()[1] for line in lines if line.startswith("begin")]

@@ -1,0 +1,197 @@
+"""The device of a kernel session, faked: it answers as a worker does, from a table of times."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import random
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from inductor_bench.autotune.compile_pool import Builders
+from inductor_bench.autotune.tuner import Tuner
+from inductor_bench.autotune.variants import CpuSpace
+from inductor_bench.errors import InductorBenchError
+from inductor_bench.launch.process import ProcessResult
+from inductor_bench.launch.session import WorkerLostError
+from inductor_bench.records.tuning import Config, Tuning
+from inductor_bench.workflows.kernel.retuning import tune_in_step
+
+SEGFAULT = ProcessResult(None, "SIGSEGV", False, 1.0, Path("log"))
+
+
+TOO_LATE = ProcessResult(None, None, True, 9.0, Path("log"))
+
+
+@dataclass
+class Device:
+    """What requests to workers come to: ``time_of`` a configuration, and what goes wrong with it, by its ``value``.
+
+    ``trouble`` maps a value to the request that fails (``vary``, ``check`` or ``sample``) and how: ``refuse``,
+    ``crash``, ``hang`` or, for ``check``, ``differ``.
+    """
+
+    time_of: Callable[[Config], float]
+    trouble: dict[Any, tuple[str, str]] = field(default_factory=dict)
+    sessions: list[Session] = field(default_factory=list)
+    noise: random.Random = field(default_factory=lambda: random.Random(7))
+    asked: Counter[str] = field(default_factory=Counter)
+    binary_of: Callable[[Config], Any] = lambda config: None
+    racing: Any = None
+
+    def worker(self) -> Any:
+        """The one that checks and times; a new one where it was lost."""
+        if self.racing is None or not self.racing.alive:
+            self.racing = self.start("race")
+        return self.racing
+
+    def start(self, name: str) -> Any:
+        self.sessions.append(Session(self))
+        return self.sessions[-1]
+
+
+class Session:
+    """Stands in for ``WorkerSession``: it answers at once."""
+
+    def __init__(self, device: Device) -> None:
+        self.device, self.alive, self.part, self.left_s = device, True, None, 30.0
+        self.configs: dict[int, Config] = {}
+        self.posted: dict[str, Any] = {}
+        self._ready, self._end = os.pipe()
+        os.write(self._end, b"an answer")
+
+    def ask(self, request: dict[str, Any], timeout_s: float | None = None) -> Any:
+        self.post(request, timeout_s)
+        return self.collect()
+
+    def post(self, request: dict[str, Any], timeout_s: float | None = None) -> None:
+        assert self.alive and timeout_s is not None
+        self.posted, self.part = dict(request), None
+
+    def fileno(self) -> int:
+        return self._ready
+
+    def collect(self) -> Any:
+        request = self.posted
+        self.device.asked[request["do"]] += 1
+        return getattr(self, f"do_{request.pop('do')}")(**request)
+
+    def close(self) -> None:
+        if self.alive:
+            self.alive = False
+            os.close(self._ready)
+            os.close(self._end)
+
+    abort = close
+
+    def do_load(self, number: int, file: str) -> dict[str, Any]:
+        self.configs[number] = {"value": None}
+        self._stumble("load", number)
+        return {}
+
+    def do_vary(self, number: int, of: int, change: dict[str, Any]) -> dict[str, int]:
+        assert of in self.configs
+        self.configs[number] = change["config"]
+        self._stumble("vary", number)
+        return {"registers": 16}
+
+    def do_build(self, number: int, change: dict[str, Any]) -> Any:
+        self.do_vary(-1, number, change)
+        return self.device.binary_of(change["config"])
+
+    def do_check(self, number: int, against: int) -> str:
+        assert self.configs[against]["value"] is None
+        return self._stumble("check", number)
+
+    def do_drop(self, numbers: list[int]) -> None:
+        for number in numbers:
+            del self.configs[number]
+
+    def do_sample(self, order: list[int], state: str) -> list[float]:
+        times = []
+        for number in order:
+            self.part = number
+            self._stumble("sample", number)
+            default = self.configs[number]["value"] is None
+            time = self.device.time_of({"value": 0} if default else self.configs[number])
+            times.append(time * self.device.noise.gauss(1, 0.002))
+        return times
+
+    def _stumble(self, step: str, number: int) -> str:
+        value = "default" if self.configs[number]["value"] is None else self.configs[number]["value"]
+        where, how = self.device.trouble.get(value, ("", ""))
+        if where != step:
+            return ""
+        if how == "differ":
+            return "output 0: 5 of 9 elements differ"
+        if how == "refuse":
+            raise InductorBenchError("it does not compile here")
+        self.close()
+        raise WorkerLostError("hung" if how == "hang" else "crashed", TOO_LATE if how == "hang" else SEGFAULT)
+
+
+@dataclass(frozen=True)
+class Line(CpuSpace):
+    """A kernel with one knob, or several."""
+
+    now: Config
+    axes: dict[str, tuple[Any, ...]]
+    unfit: tuple[Any, ...] = ()
+
+    def building(self, config: Config) -> dict[str, Any] | None:
+        return {"do": "build", "change": self.change(config)}
+
+    def change(self, config: Config) -> dict[str, Any]:
+        if config["value"] in self.unfit:
+            raise InductorBenchError("it cannot be written so")
+        return {"config": config}
+
+
+class Silent:
+    def stage(self, text: str) -> None: ...
+
+    def note(self, text: str) -> None: ...
+
+    def output(self, line: str) -> None: ...
+
+
+TIMES = {0: 100e-6, 1: 120e-6, 2: 80e-6, 3: 130e-6, 4: 60e-6, 5: 90e-6}
+
+
+SIX = Line({"value": 0}, {"value": tuple(TIMES)})
+
+
+def tune_all(
+    device: Device, kernels: dict[str, Line], method: str = "max", progress: Any = None, **more: Any
+) -> dict[Any, Tuning | InductorBenchError | WorkerLostError]:
+    over = more.pop("is_over", lambda: False)
+    numbers = itertools.count(1)
+    builders = Builders(device.start, 2, 30.0, 30.0)
+    tuners: dict[Any, Tuner] = {
+        name: Tuner(
+            f"{name}.py", lambda *_, space=each: space, device.worker, numbers, timeout_s=30.0, is_over=over, **more
+        )
+        for name, each in kernels.items()
+    }
+    try:
+        return dict(tune_in_step(tuners, method, lambda name: builders, over, progress or Silent()))
+    finally:
+        builders.end()
+        if device.racing is not None:
+            device.racing.close()
+        assert not any(session.alive for session in device.sessions), "a worker is left"
+
+
+def tune(device: Device, variants: Line = SIX, method: str = "max", **more: Any) -> Tuning:
+    outcome = tune_all(device, {"k": variants}, method, **more)["k"]
+    if not isinstance(outcome, Tuning):
+        raise outcome
+    assert outcome.best_s <= outcome.default_s
+    return outcome
+
+
+def times_of(config: Config) -> float:
+    return TIMES[config["value"]]

@@ -1,0 +1,68 @@
+"""The runs recorded on an H200, opened for tests: module text, trace, the text of ``-p``, what the process knew."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from inductor_bench.records.code.source import ModuleSource
+from inductor_bench.records.run import CategoryTotal, Kernel, ModuleRecord, Run
+from inductor_bench.records.traced.activity import Activity
+from inductor_bench.records.traced.trace import Iteration, Trace
+from inductor_bench.source.module.reader import read_module
+from inductor_bench.store.formats.codec import decode
+from inductor_bench.store.formats.schema import upgrade
+from inductor_bench.trace.attribution import attribute_activities
+from inductor_bench.trace.iterations import split_iterations
+from inductor_bench.trace.reader import read_trace
+
+FOLDER = Path(__file__).resolve().parent.parent / "data" / "h200_torch2.11"
+
+RECORDED = (
+    "mixnet_l_p10/forward",
+    "mixnet_l_p10/backward",
+    "gpu_kinds/0_forward",
+    "gpu_kinds/0_backward",
+    "gpu_kinds/3_inference",
+)
+"""Modules whose trace and ``-p`` text are of the same ten iterations."""
+
+
+def text_of(name: str) -> str:
+    return gzip.decompress((FOLDER / f"{name}.gz").read_bytes()).decode()
+
+
+def json_of(name: str) -> Any:
+    return json.loads(text_of(name))
+
+
+@cache
+def source_of(name: str) -> ModuleSource:
+    return read_module(text_of(f"{name}.py"))
+
+
+@cache
+def trace_of(name: str) -> Trace:
+    return read_trace(FOLDER / f"{name}.trace.json.gz")
+
+
+@cache
+def iterations_of(name: str) -> tuple[Iteration, ...]:
+    return split_iterations(trace_of(name), expected=10)
+
+
+@cache
+def activities_of(name: str) -> tuple[Activity, ...]:
+    return attribute_activities(trace_of(name), iterations_of(name), source_of(name))
+
+
+@cache
+def run_of(name: str) -> Run:
+    return decode(Run, upgrade(json_of(f"{name}/record.json"), name))
+
+
+def module_record(kernels: tuple[Kernel, ...], categories: tuple[CategoryTotal, ...]) -> ModuleRecord:
+    return ModuleRecord("x", "x", "forward", None, "cuda", "trace", kernels=kernels, categories=categories)

@@ -1,0 +1,64 @@
+"""Standalone files of small C++ kernels, and the verb ``kernel`` on them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from breakdown_runs import Done, command, run, scratch
+from gather_kernel import SOURCE, gather_text
+
+from inductor_bench.records.category import Category
+
+LOOP = "for (int64_t i = 0; i < ks0; i++)"
+HEADERS = ("chrono", "cmath", "cstdint", "omp.h", "thread")
+LEAN = SOURCE.replace("#include <torch/csrc/inductor/cpp_prefix.h>", "\n".join(f"#include <{one}>" for one in HEADERS))
+"""Compiled in a fraction of the time that torch's own headers take."""
+MARK = "A_MARK_OF_THIS_TEST"
+
+
+def compiler_cache() -> dict[str, str]:
+    """A cache for all kernels, and no headers compiled beforehand: for a few kernels that would take longer."""
+    return {**shared_cache(), "TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS": "0"}
+
+
+def shared_cache() -> dict[str, str]:
+    return {"TORCHINDUCTOR_CACHE_DIR": str(scratch() / "kernel-files-cache")}
+
+
+def kernel(*arguments: str | Path, cwd: Path | None = None, **variables: str) -> Done:
+    return run(command("kernel", *arguments), scratch(), cwd=cwd, **(compiler_cache() | variables))
+
+
+def measured(*arguments: str | Path, **variables: str) -> tuple[Done, dict[str, Any]]:
+    done = kernel(*arguments, "--format", "json", "-q", **variables)
+    return done, json.loads(done.stdout, parse_constant=pytest.fail)
+
+
+def gather(folder: Path, name: str = "gather", source: str = LEAN, **recorded: Any) -> Path:
+    """The standalone file of a kernel that gathers rows."""
+    path = folder / f"{name}.py"
+    path.write_text(gather_text(source, category=Category.CPP.value, **recorded))
+    return path
+
+
+def changed(path: Path, old: str, new: str) -> Path:
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new))
+    return path
+
+
+def left_over(mark: str) -> list[str]:
+    """The commands of processes that still run and got this as ``MARK``."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if process.environ().get(MARK) == mark and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(" ".join(process.cmdline()))
+        except psutil.Error:
+            continue
+    return found

@@ -1,0 +1,17 @@
+"""Measured kernels as a worker would have told of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from inductor_bench.analysis.statistics import summarize
+from inductor_bench.records.tuning import MeasuredKernel
+
+OWN = {"first": 0, "second": 3}
+
+
+def measured(file: Path, work: Any) -> MeasuredKernel:
+    timing = summarize([1e-4] * 9)
+    config = {"value": OWN[file.stem]}
+    return MeasuredKernel("kernel", "", str(file), "pointwise", "cpu", config, timing, timing, "", moved_bytes=1000)

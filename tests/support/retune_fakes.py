@@ -1,0 +1,139 @@
+"""A RUN with standalone files that are empty, and an engine that retunes them in no time.
+
+What comes of a kernel is in its name; see :func:`retuned`. As a program it stands for a model of a batch, like
+``batch_child``, whose dearest kernels are retuned.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import batch_child
+import run_builder
+
+from inductor_bench.analysis.statistics import summarize
+from inductor_bench.errors import InductorBenchError
+from inductor_bench.records.category import Category as C
+from inductor_bench.records.code.extraction import ExtractedKernel
+from inductor_bench.records.run import Failure, Run
+from inductor_bench.records.tuning import MeasuredKernel, Tuning
+from inductor_bench.store.files import sha256_of_text, write_json
+from inductor_bench.store.folder import RunFolder
+from inductor_bench.store.formats import codec
+from inductor_bench.workflows.breakdown import retune
+from inductor_bench.workflows.kernel.session import KernelOptions
+from inductor_bench.workflows.options import BreakdownOptions, RetuneOptions
+from inductor_bench.workflows.progress import Silent
+
+SPEEDUPS = {"red": 2.0, "poi": 1.25, "mm": 1.0}
+KERNELS = (
+    ("triton_red_1", "r" * 16, C.REDUCTION, "forward", 2, 4e-3),
+    ("triton_red_7", "r" * 16, C.REDUCTION, "backward", 1, 2e-3),
+    ("triton_poi_2", "p" * 16, C.POINTWISE, "forward", 1, 5e-3),
+    ("aten_mm_0", "m" * 16, C.EXTERN_GEMM, "forward", 3, 1e-3),
+    ("aten_bad_0", "b" * 16, C.EXTERN_GEMM, "backward", 1, 0.5e-3),
+)
+"""As an extraction lists them. Two graphs launch the reduction; the last one has no file."""
+
+
+def make_run(folder: RunFolder, wall_s: tuple[float, float] = (10.8e-3, 2.2e-3), **fields: object) -> Run:
+    """A RUN of two graphs; the matrix product of the record is one that the extracted call spends its time in."""
+    graphs = []
+    for label, wall in zip(("forward", "backward"), wall_s, strict=True):
+        kernels = [
+            run_builder.kernel(name, category, calls, time_s, kernel_id=kernel_id, file=f"kernels/{name}.py")
+            for name, kernel_id, category, graph, calls, time_s in KERNELS
+            if graph == label and not name.startswith("aten")
+        ]
+        if label == "forward":
+            file = "kernels/aten_mm_0.py"
+            kernels.append(
+                run_builder.kernel("sgemm", C.EXTERN_GEMM, 3, 1e-3, kernel_id="s" * 16, operator="aten.mm", file=file)
+            )
+        graphs.append(replace(run_builder.module(label, kernels, wall, run_builder.H200), device="cuda"))
+    run = run_builder.run("retuned", graphs, peaks=run_builder.H200, environment=run_builder.GPU, **fields)
+    rows = []
+    for name, kernel_id, category, graph, calls, time_s in KERNELS:
+        file = None if name == "aten_bad_0" else f"{name}.py"
+        reason, sha256 = ("", sha256_of_text("")) if file else ("no arguments", None)
+        rows.append(ExtractedKernel(name, kernel_id, category, graph, calls, time_s, file, reason, sha256=sha256))
+        if file:
+            folder.kernels.mkdir(parents=True, exist_ok=True)
+            (folder.kernels / file).touch()
+    write_json(folder.kernels / "kernels.json", codec.encode(tuple(rows)))
+    folder.save(run)
+    return run
+
+
+def retuned(file: str, method: str, device: str = "NVIDIA H200") -> MeasuredKernel:
+    """A kernel that got as much faster as its name and the method say."""
+    speedup = SPEEDUPS[Path(file).stem.split("_")[1]] * (1.5 if method == "exhaustive" else 1.0)
+    default_s = next(time_s / calls for name, *_, calls, time_s in KERNELS if name == Path(file).stem)
+    timing = summarize([default_s] * 9)
+    verdict = "faster" if speedup > 1 else "same"
+    tuning = Tuning(method, "cold", (), 3, default_s, default_s / speedup, speedup, verdict, {"XBLOCK": 64})
+    return MeasuredKernel(Path(file).stem, "", file, "", device, {}, timing, timing, "", tuning=tuning)
+
+
+class Engine:
+    """Stands for ``run_kernel``. ``begun`` has the files that it was asked for, in turn.
+
+    Args:
+        outcome: what comes of a file.
+    """
+
+    def __init__(self, outcome: Callable[[str, str], MeasuredKernel | Failure | BaseException] = retuned) -> None:
+        self.begun: list[str] = []
+        self.requests: list[KernelOptions] = []
+        self._outcome = outcome
+
+    def __call__(
+        self, options: KernelOptions, progress: object, told: Callable[[MeasuredKernel | Failure], None]
+    ) -> None:
+        assert options.autotune is not None
+        self.requests.append(options)
+        for file in options.targets:
+            self.begun.append(Path(file).stem)
+            found = self._outcome(file, options.autotune)
+            if isinstance(found, BaseException):
+                raise found
+            told(found)
+
+
+def main(words: list[str]) -> int:
+    """``breakdown TARGET … -o RUN``, or ``breakdown RUN …``; the model ``stopped`` is killed in its first retune."""
+    new = "-o" in words
+    folder = RunFolder(Path(words[words.index("-o") + 1] if new else words[1]))
+    name = folder.path.name
+    if new:
+        batch_child.main(words)
+        make_run(folder)
+    run = folder.load()
+    if "--autotune" in words:
+        method, top = words[words.index("--autotune") + 1], int(words[words.index("--top") + 1])
+        stop = name == "stopped" and new
+
+        def outcome(file: str, method: str) -> MeasuredKernel:
+            if stop and "red" in file:
+                os.kill(os.getpid(), signal.SIGKILL)
+            batch_child.log(folder, f"retune {name} {Path(file).stem} {method}")
+            return retuned(file, method)
+
+        retune.run_kernel = Engine(outcome)  # type: ignore[assignment]
+        retune.visible_gpus = lambda: ("0",)
+        options = BreakdownOptions((str(folder.path),), retune=RetuneOptions(method, top))
+        run = retune.retune_run(run, folder, options, Silent(), folder.save)
+    return 1 if run.failures else 0
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except InductorBenchError as error:
+        print(f"Error: {error.message}")
+        sys.exit(2)

@@ -1,0 +1,32 @@
+"""The recorded modules that the tests of the source room read."""
+
+from __future__ import annotations
+
+import functools
+import gzip
+from pathlib import Path
+
+from inductor_bench.records.code.source import ModuleSource
+from inductor_bench.source.module.reader import read_module
+
+DATA = Path(__file__).resolve().parent.parent / "data"
+GPU = DATA / "h200_torch2.11"
+CPU = DATA / "cpu_torch2.13"
+
+
+def text_of(path: Path) -> str:
+    """The text of a recorded file, which lies there gzipped."""
+    return gzip.decompress(path.with_name(f"{path.name}.gz").read_bytes()).decode()
+
+
+@functools.cache
+def module_of(path: Path) -> ModuleSource:
+    return read_module(text_of(path))
+
+
+def gpu_sample(name: str, number: int = 0) -> ModuleSource:
+    return module_of(GPU / "samples" / name / f"module_{number}.py")
+
+
+def cpu_sample(name: str, number: int = 0) -> ModuleSource:
+    return module_of(CPU / "samples" / name / f"module_{number}.py")

@@ -1,0 +1,178 @@
+"""Kernels as the worker holds them: what it sets before it times one, what it compares, what it tells."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from gather_kernel import SOURCE, gather_launch
+
+from inductor_bench.errors import InductorBenchError
+from inductor_bench.source.standalone.harness import timing_cpu
+from inductor_bench.source.standalone.harness.triton_main import TritonKernel
+from inductor_bench.store.formats import codec
+from inductor_bench.worker.bench import kernels as bench_kernels
+from inductor_bench.worker.bench import library_variants
+from inductor_bench.worker.bench.kernels import CppBenchKernel, Kernel, OperatorBenchKernel, TritonBenchKernel
+from inductor_bench.worker.bench.outputs import tensors_differ
+from inductor_bench.worker.bench.session import Bench, _Loaded
+from inductor_bench.worker.launches.recorder import watch_launches
+from inductor_bench.worker.switches import read_switches
+from inductor_bench.worker.upstream import triton as upstream_triton
+
+LEFT = torch.randn(8, 8)
+HALF = LEFT.half()
+INDEX = torch.arange(200) * 7 % 50
+TABLE = torch.randn(50, 16)
+
+
+@pytest.fixture(autouse=True)
+def quick_on_two_threads(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(bench_kernels, "OWN_THREADS", 2)
+    monkeypatch.setattr(timing_cpu, "BUDGET_S", 0.01)
+    threads = torch.get_num_threads()
+    yield
+    torch.set_num_threads(threads)
+
+
+def operator(run: Any, **recorded: Any) -> OperatorBenchKernel:
+    (launch,) = watch_launches(torch, run)
+    facts = {"name": "x", "kernel_id": "0", "launch": codec.encode(launch), "device_type": "cpu", **recorded}
+    return OperatorBenchKernel(facts, ".")
+
+
+def gather(**needs: Any) -> CppBenchKernel:
+    cpp = {"argument_types": [], "threads": None, "literal_threads": None, "vector_bits": None, **needs}
+    return CppBenchKernel({"launch": codec.encode(gather_launch()), "cpp": cpp}, SOURCE, ".")
+
+
+def test_a_kernel_of_unknown_threads_is_not_timed_on_those_of_the_one_before() -> None:
+    product = operator(lambda: torch.mm(LEFT, LEFT))
+    fewer = product.varied({"threads": 1})
+    generated = gather()
+    for kernel, threads in ((fewer, 1), (product, 2), (fewer, 1), (generated, 2), (gather(threads=1), 1)):
+        each: Kernel = kernel
+        each.prepare()
+        assert torch.get_num_threads() == threads
+    assert product.facts()["recorded"]["threads"] == generated.facts()["recorded"]["cpp"]["threads"] == 2
+    assert operator(lambda: torch.mm(LEFT, LEFT), threads=1).facts()["recorded"]["threads"] == 1
+
+
+def test_a_call_that_reads_by_index_is_timed_with_zeros_too() -> None:
+    times = operator(lambda: torch.ops.aten.embedding.default(TABLE, INDEX)).measure()
+    assert times.keys() == {"cold", "warm", "method", "with_zeros"}
+    assert times["with_zeros"].keys() == {"cold", "warm"} and all(times["with_zeros"]["cold"])
+    assert "with_zeros" not in operator(lambda: torch.mm(LEFT, LEFT)).measure()
+
+
+TRITON_LAUNCH = {
+    "storages": [
+        {"size_bytes": 64, "alignment": 256, "dtype": dtype, "device": "cuda", "values": {"kind": kind}}
+        for dtype, kind in (("int64", "integers"), ("float32", "normal"))
+    ],
+    "arguments": [
+        {
+            "kind": "tensor",
+            "tensor": {"dtype": dtype, "itemsize": size, "shape": [8], "stride": [1], "offset": 0, "storage": storage},
+        }
+        for storage, (dtype, size) in enumerate((("int64", 8), ("float32", 4)))
+    ],
+    "mutated": [1],
+}
+
+
+def test_a_triton_kernel_that_was_compiled_is_timed_with_zeros_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = SimpleNamespace(kwargs={"XBLOCK": 64}, num_warps=4, num_stages=1)
+    meta = {"signature": {"in_ptr0": "*i64", "out_ptr0": "*fp32"}}
+    kernel = SimpleNamespace(
+        configs=[config], device_props=SimpleNamespace(index=0), triton_meta=meta, fn=SimpleNamespace(src="")
+    )
+    file = TritonKernel(kernel, {"launch": TRITON_LAUNCH, "category": "pointwise"})
+    seen = []
+
+    def measure(launch: dict[str, Any], *_: Any, **more: Any) -> dict[str, Any]:
+        kernel.configs = None  # as Inductor does once a kernel is compiled
+        seen.append((launch["storages"][0]["values"]["kind"], more["kept"]))
+        return {state: {"samples_s": [1e-6]} for state in ("cold", "warm")} | {"method": "graphs"}
+
+    monkeypatch.setattr(bench_kernels, "measure_cuda", measure)
+    monkeypatch.setattr(TritonKernel, "make_arguments", lambda self: None)
+    times = TritonBenchKernel(SimpleNamespace(FILE=file)).measure()  # type: ignore[arg-type]
+    assert times["with_zeros"] == {"cold": [1e-6], "warm": [1e-6]} and times["method"] == "graphs"
+    assert seen == [("integers", []), ("zeros", [])]
+
+
+def test_of_a_table_the_rows_count_that_are_gathered() -> None:
+    rows = operator(lambda: torch.ops.aten.embedding.default(TABLE, INDEX[:4])).described()
+    assert rows["moved_bytes"] == 4 * 8 + 2 * 4 * 16 * 4
+    out = operator(lambda: torch.index_select(TABLE, 0, INDEX[:4], out=torch.empty(4, 16))).described()
+    assert out["moved_bytes"] == rows["moved_bytes"]
+    every = operator(lambda: torch.ops.aten.embedding.default(TABLE, INDEX)).described()
+    assert every["moved_bytes"] == 200 * 8 + 50 * 16 * 4 + 200 * 16 * 4
+
+
+def test_random_numbers_are_the_same_in_each_variant() -> None:
+    drawn = operator(lambda: torch.ops.aten.bernoulli.p(TABLE, 0.5))
+    ours, theirs = (one.compute(one.make_arguments()) for one in (drawn, drawn.varied({"threads": 1})))
+    assert tensors_differ(ours, theirs) == ""
+    assert "elements differ" in tensors_differ([1 - ours[0]], theirs)
+
+
+def test_nothing_is_not_the_same_as_nothing() -> None:
+    assert tensors_differ([], []) == "it computes no tensors that could be compared"
+
+
+def test_kernels_of_other_arguments_are_not_compared() -> None:
+    bench = Bench(lambda part: None)
+    pair = (operator(lambda: torch.mm(LEFT, LEFT)), operator(lambda: torch.mm(TABLE.t(), TABLE)))
+    bench._kernels = {number: _Loaded(kernel) for number, kernel in enumerate(pair)}
+    with pytest.raises(InductorBenchError, match="they take other arguments"):
+        bench.check(1, against=0)
+    assert bench.check(0, against=0) == ""
+
+
+def test_what_fills_up_the_end_of_a_binary_is_no_instruction() -> None:
+    listing = """
+        /*0000*/                   LDC R1, c[0x0][0x28] ;     /* 0x00000a00ff017b82 */
+                                                              /* 0x000e240000000800 */
+        /*0010*/              @!P0 STG.E desc[UR4][R4.64], R2 ; /* 0x0000000204008986 */
+        /*0020*/                   BRA 0x20;                  /* 0xfffffffc00fc7947 */
+        /*0030*/                   NOP;                       /* 0x0000000000007918 */
+        /*10040*/                  NOP;                       /* 0x0000000000007918 */
+"""
+    assert len(upstream_triton._INSTRUCTION.findall(listing)) == 3
+
+
+@pytest.mark.parametrize(("precision", "in_tf32"), [("tf32", True), ("ieee", False)])
+def test_switches_are_read_however_the_program_set_them(precision: str, in_tf32: bool) -> None:
+    products = torch.backends.cuda.matmul
+    before = products.fp32_precision
+    products.fp32_precision = precision  # ``allow_tf32`` refuses to be read where this is not what it says
+    try:
+        assert read_switches()["matmul_tf32"] is in_tf32
+    finally:
+        products.fp32_precision = before
+
+
+@pytest.mark.parametrize(
+    ("run", "convolution", "product", "dtype"),
+    [
+        (lambda: torch.mm(LEFT, LEFT), True, False, "float32"),
+        (lambda: torch.mm(LEFT, LEFT), False, True, "tf32"),
+        (lambda: torch.conv1d(LEFT[None], LEFT[:, :, None]), True, False, "tf32"),
+        (lambda: torch.mm(HALF, HALF), True, True, "float16"),
+    ],
+)
+def test_products_on_a_gpu_are_in_tf32_where_that_is_allowed(
+    run: Any, convolution: bool, product: bool, dtype: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kernel = operator(run)
+    arguments = kernel.operator.make_arguments()
+    monkeypatch.setattr(torch.backends, "cudnn", SimpleNamespace(allow_tf32=convolution))
+    monkeypatch.setattr(torch.backends.cuda, "matmul", SimpleNamespace(allow_tf32=product))
+    assert library_variants.product_type(kernel.operator, arguments) == dtype.replace("tf32", "float32")
+    kernel.operator.device = "cuda"
+    assert library_variants.product_type(kernel.operator, arguments) == dtype

@@ -1,0 +1,176 @@
+"""Peaks of the processor that the tests run on, and the cache that they are kept in. The measurement takes seconds."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from inductor_bench.errors import InductorBenchError
+from inductor_bench.records.run import Environment, Peaks
+from inductor_bench.store.peaks import cache_folder, load_peaks, peaks_key, save_peaks
+from inductor_bench.worker.peaks.cpu import last_level_cache_bytes
+from inductor_bench.worker.peaks.gpu import tf32_products
+from inductor_bench.worker.peaks.measure import measure_peaks
+
+PEAKS = Peaks("a device", 1e12, {"float16": 1e14}, 50 << 20, 5e12, 1.2e-6, None, "2.13.0", "2026-01-01T00:00:00+00:00")
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("INDUCTOR_BENCH_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+@pytest.fixture(scope="module")
+def measured() -> tuple[Peaks, float]:
+    start = time.perf_counter()
+    peaks = measure_peaks("cpu")
+    return peaks, time.perf_counter() - start
+
+
+def test_cpu_peaks_are_plausible_and_quick(measured: tuple[Peaks, float]) -> None:
+    peaks, taken = measured
+    assert 0.5e9 < peaks.memory_bandwidth < 3e12
+    assert 1e8 < peaks.matmul_flops["float32"] < 1e14
+    assert all(rate > peaks.matmul_flops["float32"] for name, rate in peaks.matmul_flops.items() if name != "float32")
+    assert (peaks.cache_bandwidth is None) == (peaks.cache_bytes is None)
+    assert peaks.cache_bandwidth is None or peaks.cache_bandwidth >= peaks.memory_bandwidth
+    assert peaks.launch_floor_s is None
+    assert peaks.threads == torch.get_num_threads()
+    assert peaks.torch == torch.__version__
+    assert taken < 30  # alone on two cores it is 3 to 4 s
+
+
+def test_a_kernel_of_ones_own_does_not_beat_the_memory_roof(measured: tuple[Peaks, float]) -> None:
+    source, target = torch.ones(2, 48 << 20)
+    target.copy_(source)
+    times = []
+    for _ in range(3):
+        start = time.perf_counter()
+        target.copy_(source)
+        times.append(time.perf_counter() - start)
+    reached = 2 * source.numel() * 4 / min(times)
+    assert reached < 2 * measured[0].memory_bandwidth
+
+
+def test_measuring_leaves_torch_as_it_was(measured: tuple[Peaks, float]) -> None:
+    state, threads = torch.get_rng_state(), torch.get_num_threads()
+    from inductor_bench.worker.peaks.cpu import _product_time
+
+    assert _product_time(64, torch.float32)
+    assert torch.equal(state, torch.get_rng_state())
+    assert torch.get_num_threads() == threads
+    assert torch.is_grad_enabled() and not torch.is_inference_mode_enabled()
+
+
+def tf32_state() -> tuple[Any, ...]:
+    matmul = torch.backends.cuda.matmul
+    try:
+        legacy: Any = (matmul.allow_tf32, torch.get_float32_matmul_precision())
+    except RuntimeError:
+        legacy = "disagree"
+    return matmul.fp32_precision, torch.backends.mkldnn.matmul.fp32_precision, legacy
+
+
+@pytest.mark.parametrize("setting", ["highest", "high", "medium", "new-tf32", "new-none"])
+def test_the_tf32_switches_come_back(setting: str) -> None:
+    matmul = torch.backends.cuda.matmul
+    try:
+        torch.set_float32_matmul_precision("highest" if setting.startswith("new") else setting)
+        if setting.startswith("new"):
+            matmul.fp32_precision = setting.partition("-")[2]
+        before = tf32_state()
+        with tf32_products(True):
+            assert matmul.fp32_precision == "tf32" and matmul.allow_tf32 is True
+        with tf32_products(False):
+            assert matmul.fp32_precision == "ieee" and matmul.allow_tf32 is False
+        assert tf32_state() == before
+    finally:
+        torch.set_float32_matmul_precision("highest")
+        torch.backends.mkldnn.matmul.fp32_precision = "none"
+        matmul.fp32_precision = "none"
+
+
+@pytest.mark.parametrize("device", ["cuda:99", "meta", "quantum"])
+def test_devices_that_cannot_be_measured_are_named(device: str) -> None:
+    with pytest.raises(InductorBenchError, match=device):
+        measure_peaks(device)
+
+
+def write_cache(folder: Path, cpu: int, index: int, level: int, kind: str, size: str, shared: str) -> None:
+    path = folder / f"cpu{cpu}" / "cache" / f"index{index}"
+    path.mkdir(parents=True)
+    for name, text in (("level", str(level)), ("type", kind), ("size", size), ("shared_cpu_list", shared)):
+        (path / name).write_text(text + "\n")
+
+
+def test_each_last_level_cache_counts_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("inductor_bench.worker.peaks.cpu.usable_cpus", lambda: (0, 1, 8))
+    for cpu, shared in ((0, "0-7"), (1, "0-7"), (8, "8-15"), (16, "16-23")):
+        write_cache(tmp_path, cpu, 0, 1, "Instruction", "64K", str(cpu))
+        write_cache(tmp_path, cpu, 1, 2, "Unified", "1024K", str(cpu))
+        write_cache(tmp_path, cpu, 2, 3, "Unified", "32M", shared)
+    assert last_level_cache_bytes(tmp_path) == 64 << 20
+    assert last_level_cache_bytes(tmp_path / "nowhere") is None
+
+
+def test_peaks_come_back_from_the_cache(cache: Path) -> None:
+    assert load_peaks("a-device") is None
+    assert save_peaks("a-device", PEAKS)
+    assert load_peaks("a-device") == PEAKS
+    assert load_peaks("another-device") is None
+    assert [path.name for path in (cache / "peaks").iterdir()] == ["a-device.json"]
+
+
+def test_a_damaged_or_foreign_cache_is_an_empty_one(cache: Path) -> None:
+    save_peaks("key", PEAKS)
+    file = cache / "peaks" / "key.json"
+    whole = json.loads(file.read_text())
+    damaged = [b"", b"{", b"[]", b"\xff\xfe\x00", json.dumps({**whole, "format": whole["format"] + 1}).encode()]
+    damaged.append(json.dumps({**whole, "format": 1}).encode())  # matrix roofs under the power limit
+    del whole["peaks"]["memory_bandwidth"]
+    for content in [*damaged, json.dumps(whole).encode(), json.dumps({"format": whole["format"]}).encode()]:
+        file.write_bytes(content)
+        assert load_peaks("key") is None, content
+    assert save_peaks("key", PEAKS)
+    assert load_peaks("key") == PEAKS
+
+
+def test_a_cache_that_cannot_be_written_is_no_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").write_text("in the way")
+    monkeypatch.setenv("INDUCTOR_BENCH_CACHE", str(tmp_path / "file"))
+    assert save_peaks("key", PEAKS) is False
+    assert load_peaks("key") is None
+
+
+def test_the_cache_lies_where_the_user_says(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("INDUCTOR_BENCH_CACHE", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert cache_folder() == tmp_path / "inductor-bench"
+    monkeypatch.setenv("XDG_CACHE_HOME", "relative/is/ignored")
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    assert cache_folder() == tmp_path / "home" / ".cache" / "inductor-bench"
+    monkeypatch.setenv("INDUCTOR_BENCH_CACHE", str(tmp_path / "mine"))
+    assert cache_folder() == tmp_path / "mine"
+
+
+def test_the_key_holds_what_peaks_depend_on() -> None:
+    base = Environment(
+        torch="2.11.0+cu130", cpu="AMD EPYC", cpu_count=4, threads=4, vector_isa="avx512",
+        accelerator="NVIDIA H200", multiprocessors=132, driver="580.82.07",
+    )  # fmt: skip
+    assert peaks_key(base, "cuda") == peaks_key(base, "cuda:0") == "nvidia-h200-132-units-driver-580-torch-2.11"
+    assert peaks_key(base, "cpu") == "amd-epyc-avx512-4-threads-torch-2.11"
+    assert peaks_key(replace(base, torch="2.11.1", driver="580.99"), "cuda") == peaks_key(base, "cuda")
+    assert peaks_key(replace(base, threads=2), "cpu") != peaks_key(base, "cpu")
+    assert peaks_key(replace(base, driver="590.1"), "cuda") != peaks_key(base, "cuda")
+    long = [peaks_key(replace(base, cpu="x" * 300 + end), "cpu") for end in "ab"]
+    assert long[0] != long[1] and max(map(len, long)) <= 100
+    assert os.sep not in peaks_key(replace(base, cpu="../../etc/passwd"), "cpu")

@@ -1,0 +1,199 @@
+"""A batch whose models' dearest kernels are retuned: what is done when, and what the corpus says of it."""
+
+from __future__ import annotations
+
+import csv
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from batch_runs import Listener, begun, quick, rows, run, statuses
+from conftest import ROOT
+from retune_fakes import Engine, make_run, retuned
+
+from inductor_bench.analysis.corpus import by_family, by_id, group_kernels, summarize_model
+from inductor_bench.cli import main as entry
+from inductor_bench.launch import jobs
+from inductor_bench.launch.ray.node import NodeJob, read_pieces, write_piece
+from inductor_bench.records.batch import Batch, BatchModel, ModelRequest
+from inductor_bench.report.batch.files import CorpusView
+from inductor_bench.store.batch import BatchFolder
+from inductor_bench.store.digest import read_corpus
+from inductor_bench.store.folder import RunFolder
+from inductor_bench.workflows.breakdown import retune as run_retunes
+from inductor_bench.workflows.options import BreakdownOptions, RetuneOptions
+from inductor_bench.workflows.progress import Silent
+
+__all__ = ["quick"]
+ONE, TWO, SLOW = RetuneOptions("max", 1), RetuneOptions("max", 2), RetuneOptions("exhaustive", 1)
+
+
+@pytest.fixture(autouse=True)
+def children(quick: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jobs, "ENTRY", (str(ROOT / "tests" / "support" / "retune_fakes.py"),))
+
+
+def done(tmp_path: Path) -> list[str]:
+    lines = (tmp_path / "b" / "events").read_text().splitlines()
+    return [line.removeprefix("retune ") for line in lines if line.startswith("retune")]
+
+
+def test_only_retunes_that_are_missing_are_made(tmp_path: Path) -> None:
+    run(tmp_path, "good")
+    assert statuses(run(tmp_path, "good|other", retune=ONE)) == {"good": "done", "other": "done"}
+    assert begun(tmp_path) == ["good", "other"], "what was measured is not measured again"
+    assert sorted(done(tmp_path)) == ["good triton_red_1 max", "other triton_red_1 max"]
+    listener = Listener()
+    run(tmp_path, "good|other", listener, retune=ONE)
+    assert listener.said == ["2 of 2 are there already"] and len(done(tmp_path)) == 2
+    run(tmp_path, "good|other", retune=TWO, filters=("good",))
+    assert done(tmp_path)[2:] == ["good triton_poi_2 max"]
+    run(tmp_path, "good|other", retune=SLOW, filters=("good",))
+    assert done(tmp_path)[3:] == ["good triton_red_1 exhaustive"]
+    assert len(begun(tmp_path)) == 2 and run(tmp_path, "good|other")["good"].status == "done"
+
+
+def test_a_model_that_was_lost_in_its_retune_is_not_measured_again(tmp_path: Path) -> None:
+    found = run(tmp_path, "stopped", retune=ONE)
+    assert found["stopped"].status == "partial" and found["stopped"].failure is not None
+    found = run(tmp_path, "stopped", retune=ONE)
+    assert found["stopped"].status == "done" and begun(tmp_path) == ["stopped"]
+    assert done(tmp_path) == ["stopped triton_red_1 max"]
+
+
+def test_a_batch_that_was_killed_meanwhile_goes_on_there(tmp_path: Path) -> None:
+    run(tmp_path, "stopped", retune=ONE)
+    folder = BatchFolder(tmp_path / "b")
+    batch = folder.load()
+    folder.save(replace(batch, models=tuple(replace(model, status="running") for model in batch.models)))
+    assert run(tmp_path, "stopped")["stopped"].status == "done", "also where no retune is asked for any more"
+    assert begun(tmp_path) == ["stopped"] and done(tmp_path) == []
+
+
+def test_what_did_not_come_to_its_retunes_is_measured_again(tmp_path: Path) -> None:
+    run(tmp_path, "good")
+    folder = BatchFolder(tmp_path / "b")
+    batch = folder.load()
+    folder.save(replace(batch, models=tuple(replace(model, status="running") for model in batch.models)))
+    run(tmp_path, "good", retune=ONE)
+    assert begun(tmp_path) == ["good", "good"]
+    (folder.run("good").record).write_text("{")
+    run(tmp_path, "good", retune=ONE)
+    assert begun(tmp_path) == ["good"] * 3
+    run(tmp_path, "good", retune=ONE, force=True)
+    assert begun(tmp_path) == ["good"] * 4 and len(done(tmp_path)) == 3
+
+
+def test_a_run_that_goes_on_elsewhere_is_sent_there_and_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    run(tmp_path, "good")
+    node, place, back = NodeJob(), BatchFolder(tmp_path / "b").run("good").path, RunFolder(tmp_path / "back")
+    try:
+        for piece in read_pieces(place):
+            node.put(piece)
+        words = ["breakdown", "{run}", *ONE.words]
+        node.begin(
+            {"entry": jobs.ENTRY, "program": {}, "words": words, "variables": {}, "gpu": False, "timeout_s": 60.0}
+        )
+        while node.look()[1] is None:
+            pass
+        while piece := node.piece():
+            write_piece(back.path, piece)
+    finally:
+        node.close()
+    assert [one.name for one in back.load().retunes] == ["triton_red_1"]
+    assert {path.name for path in (place / "kernels").iterdir()} == {path.name for path in back.kernels.iterdir()}
+
+
+@pytest.fixture
+def batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> BatchFolder:
+    """Two models that were retuned, one of which waits for its host, and one that was not."""
+    folder = BatchFolder(tmp_path / "b")
+    models = []
+    monkeypatch.setattr(run_retunes, "visible_gpus", lambda: ("0",))
+    for name, wall_s in (("one", (10.8e-3, 2.2e-3)), ("waits", (200e-3, 50e-3)), ("plain", (10.8e-3, 2.2e-3))):
+        place = folder.run(name)
+        made = make_run(place, wall_s)
+        if name != "plain":
+            monkeypatch.setattr(run_retunes, "run_kernel", Engine(lambda *of: replace(retuned(*of), advice=("busy",))))
+            options = BreakdownOptions((str(place.path),), retune=RetuneOptions("max"))
+            run_retunes.retune_run(made, place, options, Silent(), place.save)
+        models.append(BatchModel(ModelRequest(name, f"timm:{name}"), "done", run=f"models/{name}"))
+    folder.save(Batch(1, "0.1.0", "2025-01-01T00:00:00+00:00", "", "suite.txt", tuple(models)))
+    return folder
+
+
+def test_the_corpus_has_the_retunes_as_the_records_have_them(batch: BatchFolder) -> None:
+    corpus = read_corpus(batch, batch.load())
+    one, _, plain = corpus.models
+    assert one.retunes == tuple(retune.row for retune in batch.run("one").load().retunes)
+    assert plain.retunes == () and all(kernel.speedup is None for graph in plain.graphs for kernel in graph.kernels)
+    forward, backward = one.graphs
+    found = {kernel.name: (kernel.speedup, kernel.verdict, kernel.saving_s) for kernel in forward.kernels}
+    assert found["triton_red_1"] == (2.0, "faster", pytest.approx(2e-3))
+    assert found["sgemm"] == (1.0, "same", None), "a library kernel has that of its call, and no saving of its own"
+    assert backward.kernels[0].saving_s == pytest.approx(1e-3), "the same kernel in another graph"
+    summaries = {name: summarize_model(model).retunes for name, model in zip("owp", corpus.models, strict=True)}
+    assert summaries["p"] is None and summaries["o"] is not None and summaries["w"] is not None
+    assert (summaries["o"].saving_s, summaries["o"].faster) == (pytest.approx(4e-3), 2)
+    assert (summaries["w"].saving_s, summaries["w"].waiting) == (0.0, 4)
+    reduction = next(group for group in group_kernels(corpus, by_id) if group.key == "r" * 16)
+    assert (reduction.speedup, reduction.saving_s) == (2.0, pytest.approx(3e-3)), "nothing is won where the host waits"
+    assert {group.speedup for group in group_kernels(corpus, by_family)} == {2.0, 1.25, 1.0}
+
+
+@pytest.mark.parametrize("status", ["running", "waiting"])
+def test_a_model_in_its_retune_is_shown_as_measured(batch: BatchFolder, status: str) -> None:
+    stored = batch.load()
+    batch.save(replace(stored, models=tuple(replace(model, status=status) for model in stored.models)))
+    corpus = read_corpus(batch, batch.load())
+    assert [model.model.status for model in corpus.models] == ["measured", "measured", status]
+    assert [bool(model.graphs) for model in corpus.models] == [True, True, False], "the last may be half written"
+    assert corpus.batch.count("measured") == 2
+
+
+def test_every_form_shows_them(batch: BatchFolder, capsys: pytest.CaptureFixture[str]) -> None:
+    assert entry.main(["report", str(batch.path), "--no-plots"]) == 0
+    shown = capsys.readouterr().out
+    words = "Retuned: 8 kernels of 2 models: 4 faster, which would save 4.00 ms"
+    assert words in " ".join(shown.split()) and "2 without a result" in shown
+    assert "nothing is won by 4 retuned kernels" in " ".join(shown.split()) and "measured poorly, as: busy" in shown
+    kernels = [line for line in shown.splitlines() if "triton_red_1" in line or "triton_poi_2" in line]
+    assert any(line.endswith("2.00x") for line in kernels) and any(line.endswith("1.25x") for line in kernels)
+    page = (batch.path / "summary.md").read_text()
+    assert words in page and "| best retune |" in page and "| retune saves |" in page
+    with (batch.path / "kernels.csv").open() as stream:
+        table = {row["name"]: row for row in csv.DictReader(stream)}
+    assert (table["triton_poi_2"]["speedup"], float(table["triton_poi_2"]["saving_s"])) == ("1.25", pytest.approx(1e-3))
+    with (batch.path / "summary.csv").open() as stream:
+        models = {row["model"]: row for row in csv.DictReader(stream)}
+    assert (models["one"]["retuned"], models["one"]["retuned_faster"], models["plain"]["retuned"]) == ("4", "2", "")
+    assert float(models["one"]["saving_s"]) == pytest.approx(4e-3)
+
+
+def test_a_batch_without_them_says_nothing_of_them(batch: BatchFolder) -> None:
+    whole = batch.load()
+    batch.save(replace(whole, models=whole.models[2:]))
+    view = CorpusView(read_corpus(batch, batch.load()))
+    shown = "\n".join("".join(word.text for word in line) for line in view.screen(batch.path, 100, 10))
+    assert "etune" not in shown and "retune" not in view.markdown()
+
+
+def test_a_model_under_the_profiler_for_longer_than_it_takes_is_noted(batch: BatchFolder) -> None:
+    run = batch.run("plain").load()
+    stretched = replace(run.modules[0], busy_time_s=12e-3)
+    batch.run("plain").save(replace(run, modules=(stretched, *run.modules[1:])))
+    view = CorpusView(read_corpus(batch, batch.load()))
+    note = "plain: shares are of 14.2 ms under the profiler, more than its wall time"
+    shown = "\n".join("".join(word.text for word in line) for line in view.screen(batch.path, 100, 10))
+    assert f"* {note}" in shown and f"- {note}" in view.markdown()
+    assert "one: shares" not in shown
+
+
+def test_rows_of_a_batch_that_is_to_be_retuned(batch: BatchFolder) -> None:
+    whole = batch.load()
+    batch.save(replace(whole, models=tuple(replace(model, status="measured") for model in whole.models)))
+    view = CorpusView(read_corpus(batch, batch.load()))
+    assert len([model for model in view.models if model.parts]) == 3 and "3 still to be retuned" in view.markdown()
+    assert rows(batch.load())["one"].status == "measured"

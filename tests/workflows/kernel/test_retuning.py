@@ -1,0 +1,215 @@
+"""Retuning kernels where something around them fails: builders, a worker, the budget, the place of the winner."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fake_device import SIX, TOO_LATE, Device, Line, Session, Silent, times_of, tune
+from measured_kernels import measured
+from retuning_bench import Bench
+
+from inductor_bench.autotune.candidates import BudgetSpentError
+from inductor_bench.autotune.compile_pool import GREETING_S, LOAD_S, Builders, Job
+from inductor_bench.autotune.tuner import Tuner
+from inductor_bench.errors import InductorBenchError
+from inductor_bench.launch.session import WorkerLostError
+from inductor_bench.records.run import Failure
+from inductor_bench.records.tuning import MeasuredKernel, Tuning
+from inductor_bench.workflows.kernel import retuning
+from inductor_bench.workflows.kernel.configs import list_configs
+from inductor_bench.workflows.kernel.retuning import retune, tune_in_step
+
+GREETING = {"do": "pretend", "architecture": {}}
+HUNG = WorkerLostError("hung", TOO_LATE)
+
+
+@dataclass(frozen=True)
+class OnGpu(Line):
+    on_cpu = False
+
+
+class Greeted(Session):
+    """A worker that fails its greeting as often as ``device`` is told to, and takes down its limits."""
+
+    def post(self, request: dict[str, Any], timeout_s: float | None = None) -> None:
+        super().post(request, timeout_s)
+        self.device.limits[request["do"]] = timeout_s  # type: ignore[attr-defined]
+
+    def do_pretend(self, architecture: dict[str, Any]) -> dict[str, str]:
+        troubles: list[Exception] = self.device.greetings  # type: ignore[attr-defined]
+        if troubles:
+            raise troubles.pop(0)
+        return {}
+
+
+class Unwilling(Device):
+    def __init__(self, *greetings: Exception) -> None:
+        super().__init__(times_of)
+        self.greetings, self.limits = list(greetings), dict[str, float | None]()
+
+    def start(self, name: str) -> Any:
+        self.sessions.append(Greeted(self))
+        return self.sessions[-1]
+
+
+@pytest.mark.parametrize("trouble", [InductorBenchError("there is no triton here"), HUNG])
+def test_builders_that_cannot_be_greeted_fail_the_kernels_of_their_device_only(trouble: Exception) -> None:
+    device, numbers = Unwilling(trouble), itertools.count(1)
+    crews = {"cpu": Builders(device.start, 2, 30.0, 30.0), "cuda": Builders(device.start, 2, 30.0, 30.0, GREETING)}
+    spaces = {"first": OnGpu(SIX.now, SIX.axes), "second": OnGpu(SIX.now, SIX.axes), "cpp": SIX}
+    tuners: dict[Any, Tuner] = {
+        name: Tuner(f"{name}.py", lambda *_, space=space: space, device.worker, numbers, timeout_s=30.0)
+        for name, space in spaces.items()
+    }
+    outcomes = dict(tune_in_step(tuners, "max", crews.__getitem__, lambda: False, Silent()))
+    for crew in crews.values():
+        crew.end()
+    device.worker().close()
+    assert outcomes["first"] is outcomes["second"] is trouble
+    cpp = outcomes["cpp"]
+    assert isinstance(cpp, Tuning) and cpp.best_config == {"value": 4}
+    assert not any(session.alive for session in device.sessions)
+
+
+def test_after_a_failed_greeting_builders_begin_anew() -> None:
+    device = Unwilling(InductorBenchError("not yet"))
+    crew = Builders(device.start, 2, 1.0, 30.0, GREETING)
+    jobs = [Job(number, "k.py", {"do": "build", "change": {"config": {"value": number}}}) for number in range(4)]
+    with pytest.raises(InductorBenchError, match="not yet"):
+        list(crew.build(jobs, lambda: False))
+    assert not any(session.alive for session in device.sessions)
+    assert {built.key for built in crew.build(jobs[:3], lambda: False)} == {0, 1, 2}
+    assert (device.limits["pretend"], device.limits["load"]) == (GREETING_S, 1.0)
+    crew.end()
+
+
+# The bench
+
+
+def written(folder: Path, name: str, text: str) -> Path:
+    path = folder / f"{name}.py"
+    path.write_text(text)
+    return path
+
+
+TRITON = "RECORDED = {}\n@triton_heuristics.pointwise()\n"
+TAKEN = {"gpu": 0, "processes": [{"pid": 7, "name": "python", "memory_bytes": 1}], "busy": 0.9, "held_bytes": 1}
+
+
+def test_the_start_of_a_worker_has_time_however_small_the_timeout(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, {"architecture": {}}, timeout_s=2.0)
+    bench.ask(600.0, do="load")
+    assert bench.asked == [("environment", LOAD_S), ("load", 2.0)]
+    assert bench.builders("cpu").load_s == LOAD_S and bench.builders("cuda").build_s == 2.0
+    assert bench.asked[-1] == ("architecture", LOAD_S)
+
+
+def test_nothing_is_compiled_ahead_where_there_is_no_triton_kernel(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, {"architecture": HUNG})
+    bench.compile_ahead([written(tmp_path, "cpp", "RECORDED = {}\n"), tmp_path / "missing.py"])
+    assert bench.asked == [] and bench.started == []
+
+
+def test_nothing_is_compiled_ahead_for_a_gpu_that_another_job_uses(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, {"device_use": TAKEN})
+    bench.compile_ahead([written(tmp_path, "triton", TRITON)])
+    assert bench.verbs == ["environment", "device_use"] and bench.started == ["measure"]
+
+
+@pytest.mark.parametrize("trouble", [InductorBenchError("no GPU"), HUNG])
+def test_what_goes_wrong_ahead_is_left_to_the_measurement(tmp_path: Path, trouble: Exception) -> None:
+    bench = Bench(tmp_path, {"architecture": trouble})
+    bench.compile_ahead([written(tmp_path, "triton", TRITON)])
+    assert bench.verbs == ["environment", "device_use", "architecture"] and bench.crews == {}
+
+
+def test_a_file_with_one_config_is_not_kept_by_the_worker(tmp_path: Path) -> None:
+    bench, kernel = Bench(tmp_path, {"load": {"language": "cpp"}}), measured(tmp_path / "first.py", None)
+    (listed,) = list_configs({tmp_path / "first.py": kernel}, bench)
+    assert isinstance(listed, MeasuredKernel) and listed.tuning is not None
+    assert [row.status for row in listed.tuning.candidates] == ["default"]
+    assert bench.verbs == ["environment", "load", "drop"]
+
+
+# The budget
+
+
+THREADS = {"language": "operator", "device": "cpu", "processors": 2, "recorded": {}}
+
+
+def retuned(bench: Bench, kernel: MeasuredKernel) -> Any:
+    (outcome,) = retune({Path(kernel.file): kernel}, {}, bench)
+    return outcome
+
+
+def test_what_the_budget_did_not_last_for_keeps_its_times(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel = replace(measured(tmp_path / "first.py", None), advice=("its clock moved",))
+    bench = Bench(tmp_path, {"load": THREADS}, autotune="max", budget_s=-1.0)
+    outcome = retuned(bench, kernel)
+    assert bench.asked == [], "nothing is prepared after the budget"
+    its_own, added = outcome.advice
+    assert outcome == replace(kernel, advice=(its_own, added)) and its_own == "its clock moved"
+    assert "the budget was spent" in added and "--budget" in added
+    bench = Bench(tmp_path, {"load": THREADS}, autotune="max")
+    untried = [(Path(kernel.file), BudgetSpentError("untried"))]
+    monkeypatch.setattr(retuning, "tune_in_step", lambda *_: iter(untried))
+    assert retuned(bench, kernel) == outcome
+
+
+def test_a_spent_budget_is_told_from_candidates_that_fail() -> None:
+    with pytest.raises(BudgetSpentError):
+        tune(Device(times_of), is_over=lambda: True)
+    with pytest.raises(InductorBenchError) as failed:
+        tune(Device(times_of, dict.fromkeys(range(1, 6), ("vary", "refuse"))))
+    assert not isinstance(failed.value, BudgetSpentError)
+
+
+def test_another_failure_is_one(tmp_path: Path) -> None:
+    kernel = measured(tmp_path / "first.py", None)
+    outcome = retuned(Bench(tmp_path, {"load": InductorBenchError("no good")}, autotune="max"), kernel)
+    assert isinstance(outcome, Failure) and outcome.message == "no good"
+
+
+def test_library_calls_wait_until_generated_kernels_are_retuned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    categories = {"gemm": "extern_gemm", "poi": "pointwise", "conv": "extern_conv", "red": "reduction"}
+    first = measured(tmp_path / "first.py", None)
+    kernels = {
+        tmp_path / f"{name}.py": replace(first, file=str(tmp_path / f"{name}.py"), category=category)
+        for name, category in categories.items()
+    }
+    groups: list[list[str]] = []
+
+    def tuned(tuners: dict[Path, Tuner], *_: object) -> Iterator[Any]:
+        groups.append([file.stem for file in tuners])
+        return iter(())
+
+    monkeypatch.setattr(retuning, "tune_in_step", tuned)
+    assert list(retune(kernels, {}, Bench(tmp_path, {}, autotune="max"))) == []
+    assert groups == [["poi", "red"], ["gemm"], ["conv"]]
+
+
+# The winner
+
+
+def test_a_winner_that_cannot_be_written_is_still_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel = measured(written(tmp_path, "first", "RECORDED = made()\n"), None)
+    won = replace(tune(Device(times_of)), best_config={"threads": 1})
+
+    def tuned(tuners: dict[Path, Tuner], *_: object) -> Iterator[tuple[Path, Tuning]]:
+        for file, tuner in tuners.items():
+            tuner._open()
+            yield file, won
+
+    monkeypatch.setattr(retuning, "tune_in_step", tuned)
+    bench = Bench(tmp_path, {"load": THREADS}, autotune="max")
+    (outcome,) = retune({Path(kernel.file): kernel}, {Path(kernel.file): tmp_path / "out.py"}, bench)
+    assert isinstance(outcome, MeasuredKernel) and outcome.tuning is not None
+    assert outcome.tuning.best_config == {"threads": 1} and not (tmp_path / "out.py").exists()
+    assert any("out.py was not written: RECORDED is not a plain literal" in note for note in outcome.tuning.notes)
