@@ -1,5 +1,5 @@
-"""The census: every activity that ran, gathered into kernels and categories. Nothing is left out and nothing is
-counted twice; shares of peak and gains follow in ``roofline``."""
+"""Aggregation of every activity that ran into kernels and categories. Each activity is counted exactly once; shares
+of peak and gains follow in ``roofline``."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from .parts import Part, find_parts
 from .shapes import describe_arguments, dtype_of
 
 OUTLIER_FACTOR = 1.5
-"""An iteration that took this much longer than the faster ones was disturbed and does not count."""
+"""Ratio to the lower quartile of the iteration times above which an iteration counts as disturbed."""
 
 TF32_NAME = re.compile(r"tf32|tensorop_s?(1688|16816)")
-"""What the names of library kernels have in common that multiply float32 data on tensor cores."""
+"""Matches the names of library kernels that multiply float32 data on tensor cores."""
 
 MATRIX_PRODUCT = re.compile(r"\btl\.dot(_scaled)?\(")
 
@@ -38,7 +38,7 @@ PartKey = tuple[int, int, Part]
 
 @dataclass(frozen=True)
 class Evidence:
-    """What the census knows beside the activities themselves.
+    """What the aggregation uses beside the activities themselves.
 
     ``costs``: FLOPs and bytes of library operators. ``kernel_bytes``: bytes of one call of a C++ kernel, by name.
     ``compiled``: by kernel name. ``source_lines``: by provenance handle.
@@ -67,7 +67,7 @@ def steady_iterations(activities: Iterable[Activity], count: int) -> tuple[int, 
 def take_census(
     activities: Sequence[Activity], iterations: int, steady: Sequence[int], evidence: Evidence
 ) -> tuple[Kernel, ...]:
-    """Gathers activities into kernels, dearest first, with times per iteration and shares of the device time.
+    """Aggregates activities into kernels, the most expensive first, with times per iteration and shares of device time.
 
     Args:
         activities: all of them, of all iterations.
@@ -88,7 +88,7 @@ def take_census(
 
 
 def total_categories(kernels: Sequence[Kernel], wall_time_s: float | None) -> tuple[CategoryTotal, ...]:
-    """Sums kernels by category, dearest first. ``wall_time_s`` is what shares of wall refer to."""
+    """Sums kernels by category, the most expensive first. ``wall_time_s`` is what shares of wall refer to."""
     groups: dict[Category, list[Kernel]] = defaultdict(list)
     for kernel in kernels:
         groups[kernel.category].append(kernel)
@@ -250,7 +250,7 @@ def _transferred(group: Sequence[Activity], iterations: int) -> float | None:
 
 
 def _unjudged(definition: KernelDefinition | None, members: Sequence[Member], evidence: Evidence) -> str:
-    """Why no roof applies to a kernel although it ran and was counted, or nothing."""
+    """Why no roof applies to a kernel, or an empty string."""
     if definition is not None:
         has_products = definition.template_flops is None and MATRIX_PRODUCT.search(definition.source)
         return "how large its matrix products are is not known" if has_products else ""

@@ -1,4 +1,4 @@
-"""What many models have in common: a row for each, and their kernels together by id and by family. Pure functions."""
+"""Aggregation over the models of a batch: a row for each model, and kernels by id and by family. Pure functions."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ class KernelGroup(NamedTuple):
 
     ``launches``, ``time_s`` and ``gain_limit_s`` are sums of one iteration of every model; ``share`` is of the suite's
     time. ``peak_share`` is the mean by time over what is known, ``ids`` how many different kernels these are, and
-    ``name`` and ``kernel_id`` those of the dearest of them, which ``model`` has. ``speedup`` is that of the best retune
-    of one of them, 1 where none was surely faster, ``saving_s`` what all retunes would save.
+    ``name`` and ``kernel_id`` those of the most expensive one, which ``model`` has. ``speedup`` is that of the best
+    retune of one of them, 1 where none was surely faster, ``saving_s`` what all retunes would save.
     """
 
     key: str
@@ -158,18 +158,18 @@ def _group(key: str, members: list[_Member], whole: float) -> KernelGroup:
             *(kernel.calls, kernel.time_s, kernel.time_s / whole if whole else 0.0, kernel.peak_share),
             *((kernel.gain_limit_s, kernel.speedup, kernel.saving_s) if decides else (None, kernel.speedup, None)),
         )
-    model, dearest, _ = max(members, key=lambda member: member[1].time_s)
+    model, costliest, _ = max(members, key=lambda member: member[1].time_s)
     kernels = [kernel for _, kernel, _ in members]
     time_s = sum(kernel.time_s for kernel in kernels)
     judged = [(kernel.peak_share, kernel.time_s) for kernel in kernels if kernel.peak_share is not None]
     weight = sum(seconds for _, seconds in judged)
     return KernelGroup(
         key,
-        dearest.name,
-        dearest.kernel_id,
-        dearest.category.value,
-        dearest.operator,
-        dearest.bound,
+        costliest.name,
+        costliest.kernel_id,
+        costliest.category.value,
+        costliest.operator,
+        costliest.bound,
         len({kernel.kernel_id for kernel in kernels}),
         tuple(dict.fromkeys(name for name, _, _ in members)),
         model,
@@ -184,7 +184,7 @@ def _group(key: str, members: list[_Member], whole: float) -> KernelGroup:
 
 
 def waits_for_host(graph: CorpusGraph) -> bool:
-    """Whether the graph waits for its host, so that a faster kernel would win nothing."""
+    """Whether the graph waits for its host, so that a faster kernel would not shorten the run."""
     return graph.device != "cpu" and graph.busy_share is not None and graph.busy_share < LAUNCH_BOUND
 
 

@@ -10,16 +10,16 @@ from .jobs import CPU
 COMPILE_THREADS = "TORCHINDUCTOR_COMPILE_THREADS"
 
 OMP_THREADS = "OMP_NUM_THREADS"
-"""Of operators on the CPU."""
+"""Sets the number of threads of operators on the CPU."""
 
 CORES_OF_A_JOB = 4
-"""So many each device must have for each of its jobs, or compiling would take cores from what is timed."""
+"""Cores per device and job below which compiling would take cores from the process that is timed."""
 
 MOST_AT_ONCE = 4
-"""Jobs on a device. Each has memory there, and its turn is a fifth of its time or more."""
+"""Maximum of jobs that overlap on a device. Each holds device memory, and is timed for a fifth of its run or more."""
 
 CORES_KEPT = 2
-"""Of each device's, for the process that is timed."""
+"""Cores of each device that are reserved for the process that is timed."""
 
 
 def jobs_at_once(cores: int, devices: Sequence[str]) -> int:
@@ -38,7 +38,7 @@ def compile_threads(cores: int, devices: int, at_once: int) -> int | None:
 
 
 def cores_of_this_process() -> int:
-    """Those that it may use, or its share of them where others compile beside it."""
+    """The number of cores that it may use, or its share of them where other jobs compile at the same time."""
     share = os.environ.get(COMPILE_THREADS, "")
     return min(usable_cores(), int(share)) if share.isdecimal() and int(share) else usable_cores()
 

@@ -1,4 +1,4 @@
-"""What a program's last words mean: the error that ended it, and what to do about those that are well known."""
+"""Reads a program's output: the error that ended it, and a hint for well-known errors."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def last_error(text: str) -> str:
 
 
 def remedy(text: str) -> str:
-    """What to do about a well-known error that ``text`` names; empty where nothing sensible can be said."""
+    """What to do about a well-known error that ``text`` names; empty where no hint is known."""
     for pattern, advice in _REMEDIES:
         match = re.search(pattern, text)
         if match:

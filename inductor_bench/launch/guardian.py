@@ -15,13 +15,13 @@ VARIABLE = "INDUCTOR_BENCH_PROCESS"
 """The environment variable that holds the marks of whoever started a process, each after that of its own parent."""
 
 GRACE_S = 1.0
-"""From SIGTERM to SIGKILL."""
+"""Seconds from SIGTERM to SIGKILL."""
 
 LOOKS, BETWEEN_S = 6, 0.05
-"""So many looks in a row have to find nothing: a process has its environment some milliseconds after its start."""
+"""Consecutive scans that must find no process: a process has its environment some milliseconds after its start."""
 
 LIMIT_S = 10.0
-"""Who is still there has been sent SIGKILL, and waits in the kernel."""
+"""Seconds to wait for processes that were sent SIGKILL and are still in a system call."""
 
 DEAF_TO = (signal.SIGINT, signal.SIGHUP, signal.SIGTERM, signal.SIGQUIT)
 

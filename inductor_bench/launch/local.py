@@ -33,7 +33,7 @@ class _Running:
     shared: bool = False
 
     def out_of_time(self) -> bool:
-        """Whether its time is up. Waiting for its turn at the device takes none of it."""
+        """Whether its time limit has passed. Waiting for its turn at the device does not count."""
         now = time.monotonic()
         if self.waiting.exists():
             self.waited_s += now - self.looked

@@ -26,7 +26,7 @@ MARK = guardian.VARIABLE
 """Marks everything that one child started, and what these started: its value contains that of the child."""
 
 END_S = 3.0
-"""How long a process may take to be gone after SIGKILL."""
+"""Seconds to wait for a process to be gone after SIGKILL."""
 
 ROUNDS = 3
 """What is being ended may start something at that moment."""
@@ -77,7 +77,7 @@ class _Family:
         atexit.register(self._dismiss_guardian)
 
     def _dismiss_guardian(self) -> None:
-        """At a good end nobody is left to be ended."""
+        """At a regular end no process is left to be ended."""
         if self._guardian is not None and not self._members:
             self._guardian.kill()
             self._guardian.wait()
@@ -87,7 +87,7 @@ class _Family:
         atexit.unregister(self._dismiss_guardian)
         if self._guardian is not None:
             os.close(self._lifeline)
-            self._guardian.returncode = 0  # or it would be waited for
+            self._guardian.returncode = 0  # otherwise Popen would wait for it
 
 
 _family = _Family()

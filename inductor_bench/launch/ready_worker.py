@@ -1,4 +1,4 @@
-"""A worker that is started before there is work for it, since importing torch takes longer than many a measurement."""
+"""A worker that is started before there is work for it, since importing torch takes longer than many measurements."""
 
 from __future__ import annotations
 

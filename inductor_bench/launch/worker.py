@@ -22,10 +22,10 @@ from .process import ProcessResult, run_process
 from .ready_worker import ReadyWorker
 
 CORES_OF_THE_PROGRAM = 2
-"""It compiles while workers get ready."""
+"""Cores that the program compiles with while workers get ready."""
 
 MOST_READY = 4
-"""Of one run: each holds half a gigabyte or more."""
+"""Maximum of ready workers of one run; each holds half a gigabyte or more."""
 
 PACKAGE = Path(__file__).resolve().parent.parent
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from .category import Category
+from .code.details import MachineLoad
 from .code.source import SourceLine
 from .failure import Failure as Failure
 from .forms import Place, Slug
@@ -177,7 +178,8 @@ class ModuleRecord:
     ``wall_samples_s`` are the unprofiled iterations in order; ``wall_time_s`` is their median. ``busy_time_s`` is
     the union of device intervals per iteration (on a CPU: of kernel intervals), which a profiler can stretch beyond
     the wall time. ``steady_iterations`` are those that count; the others were disturbed. ``graph_time_s`` is one
-    replay of the whole module as one CUDA graph. ``tf32`` tells that float32 matrix products may use TF32.
+    replay of the whole module as one CUDA graph. ``wall_load`` and ``profile_load`` say how busy the machine was during
+    the unprofiled and the profiled iterations. ``tf32`` tells that float32 matrix products may use TF32.
     """
 
     label: str
@@ -208,6 +210,8 @@ class ModuleRecord:
     trace: Place | None = None
     log: Place | None = None
     notes: tuple[str, ...] = ()
+    wall_load: MachineLoad | None = None
+    profile_load: MachineLoad | None = None
 
     @property
     def outlier_iterations(self) -> int:

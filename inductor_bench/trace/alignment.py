@@ -1,4 +1,4 @@
-"""Pairing the calls that a module's text promises with those that a trace shows. Names in order, nothing else."""
+"""Pairs the calls in a module's text with the calls in a trace, by the order of their names alone."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from array import array
 from collections.abc import Sequence
 from difflib import SequenceMatcher
 
-# Beyond so many differences the two sequences have little to do with each other; time and memory grow with the square.
+# Maximum of differences: beyond it the sequences are unrelated; time and memory grow with its square.
 _MOST_DIFFERENCES = 1500
 
 

@@ -1,5 +1,5 @@
-"""Tying each device activity (on a CPU: each outermost operator) of a trace to the call in the compiled module that
-caused it, by the trace's ids and the order of calls. Names are a cross-check, never the key."""
+"""Attribution of each device activity (on a CPU: each outermost operator) of a trace to the call in the compiled module
+that caused it, by the trace's ids and the order of calls. Names serve only as a cross-check."""
 
 from __future__ import annotations
 

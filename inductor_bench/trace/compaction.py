@@ -29,7 +29,7 @@ LIMIT_BYTES = 10_000_000
 _WHOLE_END = re.compile(rb"\}\s*\]\s*(,[^\[\]{}]*)?\}\s*$")
 _LINKS = ("External id", "correlation", "device", "stream")
 _FLOW_PHASES = ("s", "t", "f")
-_SAFETY = 0.97  # how much of the limit an estimate aims for
+_SAFETY = 0.97  # share of the size limit that an estimate aims for
 
 
 @dataclass(frozen=True)

@@ -87,7 +87,7 @@ class EventReader(Generic[T]):
         self._shapes: dict[bytes, Shape[T]] = {}
         self._separator = b"},\n  {"
         self._pending: list[bytes] = []  # pieces of what is not yet a whole event
-        self._size = self._tried = 0  # their bytes, now and when they were last decoded in vain
+        self._size = self._tried = 0  # their bytes, now and when decoding them last failed
         self._ended = False
 
     def __iter__(self) -> Iterator[tuple[Shape[T], list[bytes], bytes]]:

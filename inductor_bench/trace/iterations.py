@@ -87,7 +87,7 @@ def _find_summary(calls: Sequence[_Call]) -> int:
 
 
 def _split_calls(calls: Sequence[_Call], trace: Trace, expected: int | None) -> list[tuple[int, int]] | None:
-    """Ranges of calls, one per run, or None where there is no telling."""
+    """Ranges of calls, one per run, or None where they cannot be determined."""
     numbers: dict[str, int] = {}
     tokens = [numbers.setdefault(call.name, len(numbers)) for call in calls]
     marked = [call.compiled for call in calls]

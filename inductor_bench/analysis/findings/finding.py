@@ -1,13 +1,14 @@
-"""What a finding is, and the words that findings have in common. The rules are in the files named so."""
+"""A finding, and the phrases that findings share. The rules are in ``*_rules.py``."""
 
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from ...records.run import ModuleRecord
+from ...records.run import ModuleRecord, Run
 
 ADVICE, CAUTION, NOTE, FINE = "advice", "caution", "note", "fine"
 
@@ -23,7 +24,7 @@ class KernelPlace(NamedTuple):
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that the record says about the program, in plain words.
+    """One statement about the program, derived from the record.
 
     ``kind`` is for programs. ``text`` is a whole sentence without a full stop; it names graphs, but not kernels:
     those are in ``kernels``, the most important first, so that a table can refer to its rows. ``modules`` holds the
@@ -65,3 +66,40 @@ def slugs(modules: Iterable[ModuleRecord]) -> tuple[str, ...]:
 def short_paths(text: str) -> str:
     """``text`` with each ``/long/path/to/file.py:12`` cut to its folder and file: ``to/file.py:12``."""
     return _PATH.sub(lambda match: match.group("tail"), text)
+
+
+def command_again(run: Run, option: str = "", replaces: str = "", *, elsewhere: bool = False) -> str:
+    """The command of this run, with another option if one is given; empty where the command cannot be parsed.
+
+    ``elsewhere`` lets the new run have a folder of its own; otherwise it replaces this one.
+    """
+    try:
+        words = shlex.split(run.command)
+    except ValueError:
+        return ""
+    if "breakdown" not in words[:3] or not words[0].endswith("inductor-bench"):
+        return ""
+    verb = words.index("breakdown")
+    split = words.index("--") if "--" in words else len(words)
+    options, rest = words[verb + 1 : split], words[split:]
+    for dropped in (replaces, *(("-o", "--output") if elsewhere else ())):
+        options = _without(options, dropped) if dropped else options
+    if elsewhere:
+        options = [word for word in options if word != "--force"]
+    elif any(word == "-o" or word.startswith("--out") for word in options) and "--force" not in options:
+        options = ["--force", *options]
+    # Before the arguments of the program, and after the target, which is what a reader looks for.
+    return shlex.join([*words[: verb + 1], *options, *shlex.split(option), *rest])
+
+
+def _without(words: list[str], option: str) -> list[str]:
+    kept: list[str] = []
+    skip = False
+    for word in words:
+        if skip:
+            skip = False
+        elif word == option:
+            skip = True
+        elif not word.startswith(f"{option}="):
+            kept.append(word)
+    return kept

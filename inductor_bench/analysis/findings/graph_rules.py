@@ -1,4 +1,4 @@
-"""Rules about whole graphs: who waits for whom, on how many threads, and into how many pieces the program fell.
+"""Rules about whole graphs: idle time of the device, threads, graph breaks and recompilations.
 
 Pure functions from a record to findings. A rule speaks only where the record holds the evidence, and once for all
 graphs of which the same is true.
@@ -14,14 +14,14 @@ from ...records.run import ModuleRecord, Run
 from ..times import weight_s, whole_time_s
 from .finding import CAUTION, NOTE, Finding, labels, listed, plural, short_paths, slugs
 
-LAUNCH_BOUND = 0.7  # busy share below which waiting for the host decides the time
-GAPS = 0.9  # busy share below which idle gaps are worth a word
+LAUNCH_BOUND = 0.7  # busy share below which a graph is bound by its launches or its host
+GAPS = 0.9  # busy share below which idle gaps are reported
 LONG_WAIT_S = 100e-6  # idle time per launch that no launch overhead explains
-GRAPH_GAIN = 0.98  # a CUDA graph replay below this share of wall time is a gain worth naming
-WORTH_A_WORD = 0.01  # of the whole: less idle time is not worth a sentence
+GRAPH_GAIN = 0.98  # share of the wall time below which a CUDA graph replay is reported as a gain
+LEAST_SHARE = 0.01  # smallest share of the whole time that is reported
 HOST_SHARE = 0.15
-MOST_NAMED = 2  # graphs that a sentence names
-MOST_REASON = 150  # characters of what Dynamo says about one break
+MOST_NAMED = 2  # graphs named in one sentence
+MOST_REASON = 150  # characters of Dynamo's reason for one graph break
 
 _CUDA_GRAPH_MODES = ("reduce-overhead", "max-autotune")
 _REASON_NOISE = re.compile(r"^\d+/\d+: |\s*\bMessage: None\b\.?|\s*\bHint: .*$")
@@ -31,7 +31,7 @@ def waiting(run: Run) -> Iterator[Finding]:
     """Graphs in which the device waits for the host, and CPU graphs with a large host share."""
     groups: dict[str, list[ModuleRecord]] = {}
     for module in sorted(run.modules, key=weight_s, reverse=True):
-        groups.setdefault(pace(module), []).append(module)
+        groups.setdefault(bottleneck(module), []).append(module)
     if "launch-bound" in groups:
         yield _launch_bound(groups["launch-bound"], run)
     if "host-bound" in groups:
@@ -44,9 +44,9 @@ def waiting(run: Run) -> Iterator[Finding]:
         yield _host_share(groups["host-share"])
 
 
-def pace(module: ModuleRecord) -> str:
-    """What sets the pace of a graph: ``launch-bound``, ``host-bound``, ``cuda-graph`` (its kernels, yet a replay as
-    one CUDA graph is faster), ``gaps``, ``host-share`` (on a CPU), or an empty string: its kernels, or not known."""
+def bottleneck(module: ModuleRecord) -> str:
+    """A graph's bottleneck beside its kernels: ``launch-bound``, ``host-bound``, ``cuda-graph`` (a replay as one CUDA
+    graph is faster), ``gaps``, ``host-share`` (on a CPU), or an empty string where there is none or it is not known."""
     if not module.wall_time_s or module.busy_share is None:
         return ""
     if module.device == "cpu":
@@ -90,7 +90,7 @@ def _launch_bound(graphs: list[ModuleRecord], run: Run) -> Finding:
             times = (only.wall_time_s or 0.0) / (only.graph_time_s or 1.0)
             text += f"; as one CUDA graph {units.seconds(only.graph_time_s)} ({times:.1f}x)"
     else:
-        text = f"{_how_many(graphs, run)} are launch-bound: the GPU works {_busy(graphs)}"
+        text = f"{_graph_count(graphs, run)} are launch-bound: the GPU works {_busy(graphs)}"
         text += f"; as one CUDA graph {_replays(faster)}" if faster else ""
     text += _graph_advice(graphs, faster, run.request.mode)
     gain = sum((replay_gain_s(m) if m.graph_time_s else _idle_s(m)) * _calls(m) for m in graphs)
@@ -107,7 +107,7 @@ def _graph_advice(graphs: list[ModuleRecord], faster: list[ModuleRecord], mode: 
     return ": try mode='reduce-overhead' (CUDA graphs) or a larger batch"
 
 
-def _how_many(graphs: list[ModuleRecord], run: Run) -> str:
+def _graph_count(graphs: list[ModuleRecord], run: Run) -> str:
     number, every = len(graphs), len(run.modules)
     if number <= 2:
         return labels(graphs)
@@ -136,7 +136,7 @@ def _host_bound(graphs: list[ModuleRecord]) -> Finding:
 
 def _cuda_graph(graphs: list[ModuleRecord], run: Run) -> Iterator[Finding]:
     saved = sum(replay_gain_s(module) for module in graphs)
-    if saved < WORTH_A_WORD * whole_time_s(run) or run.request.mode in _CUDA_GRAPH_MODES:
+    if saved < LEAST_SHARE * whole_time_s(run) or run.request.mode in _CUDA_GRAPH_MODES:
         return
     text = (
         f"as one CUDA graph {_replays(graphs)}, {units.seconds(saved)} less "
@@ -146,7 +146,7 @@ def _cuda_graph(graphs: list[ModuleRecord], run: Run) -> Iterator[Finding]:
 
 
 def _gaps(graphs: list[ModuleRecord], run: Run) -> Iterator[Finding]:
-    if sum(_idle_s(module) for module in graphs) < WORTH_A_WORD * whole_time_s(run):
+    if sum(_idle_s(module) for module in graphs) < LEAST_SHARE * whole_time_s(run):
         return
     words = [f"{units.whole_percent(1 - (m.busy_share or 0))} of {units.seconds(m.wall_time_s)}" for m in graphs]
     if len(graphs) > 1:
@@ -183,7 +183,7 @@ def threads(run: Run) -> Iterator[Finding]:
 
 
 def compilation(run: Run) -> Iterator[Finding]:
-    """Graph breaks, recompilations, and modules that one channel saw and the other did not."""
+    """Graph breaks, recompilations, and modules that only one of the two ways of capture found."""
     breaks, recompiles = run.capture.graph_breaks, run.capture.recompiles
     if breaks:
         # A break inside of torch itself (its optimizers have one) is not the user's to mend.
@@ -204,7 +204,7 @@ def compilation(run: Run) -> Iterator[Finding]:
 
 
 def _short_reason(text: str) -> str:
-    """``file:line: reason`` with a short path and without what Dynamo fills in for nothing."""
+    """``file:line: reason`` with a short path and without Dynamo's placeholders."""
     place, colon, reason = short_paths(" ".join(text.split())).partition(": ")
     reason = _REASON_NOISE.sub("", reason).strip()
     # A headline and its explanation are joined by a colon; which of the two says more is not known.

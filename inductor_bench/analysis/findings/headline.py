@@ -1,4 +1,5 @@
-"""The answer in one sentence: what sets the pace, and what the time goes into. Pure: it reads the record alone."""
+"""The first line of a summary: the bottleneck, the parts of the time, and possible savings. A pure function of the
+record."""
 
 from __future__ import annotations
 
@@ -9,24 +10,27 @@ from ...records.category import Category
 from ...records.run import ModuleRecord, Run
 from ..times import module_time_s, weight_s, whole_time_s
 from .finding import Finding, plural
-from .graph_rules import pace, waiting
+from .graph_rules import bottleneck, waiting
 from .kernel_rules import LIBRARY, UNTUNABLE
+from .machine_rules import disturbed
 
 LEAST = 0.01
-"""Of the program: less to be saved is not worth a word."""
+"""Smallest saving that is reported, as a share of the program's time."""
 
 _DATA = (Category.COPY, Category.MEMSET, Category.COLLECTIVE)
 
 
 def headline(run: Run) -> Finding | None:
-    """What to know before anything else, or ``None`` where nothing was measured.
+    """The most important finding, or ``None`` where nothing was measured.
 
-    Where waiting for the host decides the time of most of the program this is that very finding, which then need not
-    be said again.
+    Where the figures of most of the program do not count, this says so and why. Where waiting for the host decides the
+    time of most of the program this is that very finding, which then need not be said again.
     """
     measured = [module for module in run.modules if module_time_s(module)]
     if not measured:
         return None
+    if (busy := disturbed(run)) is not None:
+        return busy
     whole = sum(weight_s(module) for module in measured)
     for finding in waiting(run):
         if finding.kind in ("launch-bound", "host-bound"):
@@ -39,13 +43,13 @@ def headline(run: Run) -> Finding | None:
 def _savings(run: Run, whole: float) -> str:
     """``Could save: generated kernels at their peaks 12.6% (upper bound), CUDA graphs 4.8% (measured)``.
 
-    Shares are of the program; library kernels are left out, for nobody can have them at their peaks. Empty where
-    there is nothing worth a word.
+    Shares are of the program; library kernels are left out, since their peaks cannot be reached by tuning. Empty where
+    no saving reaches :data:`LEAST`.
     """
     peaks = sum(
         (kernel.gain_limit_s or 0.0) * (module.program_calls or 1)
         for module in run.modules
-        if pace(module) not in ("launch-bound", "host-bound")
+        if bottleneck(module) not in ("launch-bound", "host-bound")
         for kernel in module.kernels
         if kernel.category not in UNTUNABLE
     )
@@ -78,8 +82,8 @@ def _parts(modules: Sequence[ModuleRecord], run: Run) -> str:
         return f"{plural(len(modules), 'graph')} of {units.seconds(whole)}"
     (first, name), *others = shown
     graphs = f" ({len(modules)} graphs, each once)" if len(modules) > 1 else ""
-    pace = "" if on_cpu or idle > 0.3 * whole else "GPU-bound: "
-    text = f"{pace}{name} {units.whole_percent(first / whole)} of {units.seconds(whole)}{graphs}"
+    limit = "" if on_cpu or idle > 0.3 * whole else "GPU-bound: "
+    text = f"{limit}{name} {units.whole_percent(first / whole)} of {units.seconds(whole)}{graphs}"
     return ", ".join([text, *(f"{name} {units.whole_percent(seconds / whole)}" for seconds, name in others)])
 
 

@@ -1,4 +1,4 @@
-"""Rules about kernels: what a better kernel would win, and what holds one back.
+"""Rules about kernels: the gain of a faster kernel, and the causes of a slow one.
 
 Pure functions from a record to findings. A rule speaks only where the record holds the evidence, and once for all
 graphs. A gain that is spoken of is that of a roof: nobody promises that it can be reached.
@@ -16,10 +16,10 @@ from ...records.category import Category
 from ...records.run import Kernel, ModuleRecord, Run
 from ..times import whole_time_s
 from .finding import ADVICE, CAUTION, NOTE, Finding, KernelPlace, listed, plural, slugs
-from .graph_rules import pace
+from .graph_rules import bottleneck
 
-WORTH_A_WORD = 0.01  # of the whole: what all kernels of a finding must take or win together
-WORTH_A_ROW = 0.0005  # of the whole: what one of them must win
+LEAST_SHARE = 0.01  # smallest time or gain of a finding's kernels together, as a share of the whole time
+LEAST_GAIN = 0.0005  # smallest gain of one kernel in a finding, as a share of the whole time
 FAR_FROM_ROOF = 0.7
 SHARE_ON_CPU = 0.1  # of library calls, about which little can be done there
 HOTSPOT = 0.2
@@ -55,11 +55,11 @@ Rows = list[_Row]
 
 
 def kernel_findings(run: Run) -> Iterator[Finding]:
-    """All that the rules have to say about the kernels of ``run``."""
+    """All findings about the kernels of ``run``."""
     rows = [_Row(module, kernel) for module in run.modules for kernel in module.kernels]
     rows.sort(key=lambda row: -row.kernel.time_s)
-    # Where the device waits for the host, a faster kernel only waits longer.
-    deciding = [row for row in rows if pace(row.module) not in ("launch-bound", "host-bound")]
+    # Where the device waits for the host, a faster kernel does not shorten the run.
+    deciding = [row for row in rows if bottleneck(row.module) not in ("launch-bound", "host-bound")]
     whole = _Whole(whole_time_s(run))
     yield from _headroom(deciding, whole, run)
     yield from _narrow(deciding, whole, run)
@@ -109,7 +109,7 @@ def _finding(kind: str, text: str, rows: Rows, level: str = ADVICE, gain_s: floa
 
 
 def _headroom(rows: Rows, whole: _Whole, run: Run) -> Iterator[Finding]:
-    """Generated kernels far from the memory or matrix roof, which somebody can tune."""
+    """Generated kernels far from the memory or matrix roof; these can be tuned."""
     for bound, roof in (("memory", "of the DRAM bandwidth"), ("compute", "of the matrix rate")):
         low = [
             row
@@ -118,10 +118,10 @@ def _headroom(rows: Rows, whole: _Whole, run: Run) -> Iterator[Finding]:
             and row.kernel.bound == bound
             and row.kernel.peak_share is not None
             and row.kernel.peak_share < FAR_FROM_ROOF
-            and whole.part(row.kernel.gain_limit_s or 0.0) >= WORTH_A_ROW
+            and whole.part(row.kernel.gain_limit_s or 0.0) >= LEAST_GAIN
         ]
         low.sort(key=lambda row: -(row.kernel.gain_limit_s or 0.0))
-        if whole.part(_gain(low)) < WORTH_A_WORD:
+        if whole.part(_gain(low)) < LEAST_SHARE:
             continue
         on_gpu = all(row.module.device != "cpu" for row in low)
         verb, they, them = ("reaches", "it", "it") if len(low) == 1 else ("reach", "they", "them")
@@ -148,7 +148,7 @@ def _narrow(rows: Rows, whole: _Whole, run: Run) -> Iterator[Finding]:
         and math.prod(row.kernel.grid) < NARROW * units_there
         and row.kernel.time_s >= SHORT_S * row.kernel.calls
     ]
-    if whole.part(_time(narrow)) < WORTH_A_WORD:
+    if whole.part(_time(narrow)) < LEAST_SHARE:
         return
     blocks = max(math.prod(row.kernel.grid) for row in narrow)
     most = f"{blocks}" if len(narrow) == 1 else f"at most {blocks}"
@@ -157,13 +157,13 @@ def _narrow(rows: Rows, whole: _Whole, run: Run) -> Iterator[Finding]:
         f"{units_there} multiprocessors, so part of the GPU idles in {'its' if len(narrow) == 1 else 'their'} "
         f"{whole.said(_time(narrow))}"
     )
-    # What the empty multiprocessors could have taken over, at most.
+    # Upper bound: the share of the time that the idle multiprocessors could have taken over.
     gain = _in_program(narrow, lambda kernel: kernel.time_s * (1 - math.prod(kernel.grid) / units_there))
     yield _finding("few-blocks", text, narrow, gain_s=gain)
 
 
 def _library(rows: Rows, whole: _Whole, run: Run) -> Iterator[Finding]:
-    """Library calls far from every roof. Nobody tunes these, but another call, layout or algorithm may be faster."""
+    """Library calls far from every roof. They cannot be tuned; another call, layout or algorithm may be faster."""
     retuned = "" if run.request.mode in _TUNING_MODES else " or mode='max-autotune'"
     kinds = {
         Category.EXTERN_CONV: ("convolutions", f"torch.backends.cudnn.benchmark=True, channels_last{retuned}"),
@@ -178,10 +178,10 @@ def _library(rows: Rows, whole: _Whole, run: Run) -> Iterator[Finding]:
             and not _is_layout_copy(row.kernel)
             and row.kernel.peak_share is not None
             and row.kernel.peak_share < FAR_FROM_ROOF / 2
-            and whole.part(row.kernel.gain_limit_s or 0.0) >= WORTH_A_ROW
+            and whole.part(row.kernel.gain_limit_s or 0.0) >= LEAST_GAIN
         ]
         on_cpu = any(row.module.device == "cpu" for row in low)
-        if whole.part(_time(low)) < (SHARE_ON_CPU if on_cpu else 2 * WORTH_A_WORD):
+        if whole.part(_time(low)) < (SHARE_ON_CPU if on_cpu else 2 * LEAST_SHARE):
             continue
         highest = units.whole_percent(max(row.kernel.peak_share or 0.0 for row in low))
         at = f"at {highest} of its roof" if len(low) == 1 else f"at {highest} or less of their roof"
@@ -193,7 +193,7 @@ def _library(rows: Rows, whole: _Whole, run: Run) -> Iterator[Finding]:
 
 
 def _layout_copies(rows: Rows, whole: _Whole) -> Iterator[Finding]:
-    if whole.part(_time(rows)) >= WORTH_A_WORD:
+    if whole.part(_time(rows)) >= LEAST_SHARE:
         operators = listed(list(dict.fromkeys(row.kernel.operator for row in rows if row.kernel.operator)), 2)
         text = (
             f"{operators or 'library'} calls spend {whole.said(_time(rows))} on rearranging or converting tensors: "
@@ -203,7 +203,7 @@ def _layout_copies(rows: Rows, whole: _Whole) -> Iterator[Finding]:
 
 
 def _hotspots(rows: Rows, whole: _Whole) -> Iterator[Finding]:
-    """Operators without a roof to hold them against that take much of the time."""
+    """Operators that take much of the time and have no roof to compare with."""
     groups: dict[str, Rows] = {}
     for row in rows:
         if row.kernel.category is Category.EXTERN_ATEN and row.kernel.operator:
@@ -241,14 +241,14 @@ def _full_float32(rows: Rows, whole: _Whole, run: Run) -> Iterator[Finding]:
         and not row.module.tf32
         and any(mark in row.kernel.name for mark in _FULL_FLOAT32_NAMES)
     ]
-    if whole.part(_time(slow)) >= 5 * WORTH_A_WORD:
+    if whole.part(_time(slow)) >= 5 * LEAST_SHARE:
         text = f"matrix products in full float32, without tensor cores, take {whole.said(_time(slow))}"
         text += _why_float32(slow, rows, run)
         yield _finding("full-float32", text, slow, gain_s=_in_program(slow, lambda kernel: kernel.time_s))
 
 
 def _why_float32(slow: Rows, rows: Rows, run: Run) -> str:
-    """Why they are float32, as far as the record tells, and what would change that."""
+    """The cause of float32 arithmetic, where the record holds it, and the change that avoids it."""
     tf32 = "torch.set_float32_matmul_precision('high') allows TF32"
     products = (*LIBRARY[:3], Category.TEMPLATE)
     used = {run.request.amp, *(row.kernel.dtype for row in rows if row.kernel.category in products)}
@@ -288,13 +288,13 @@ def _spills(rows: Rows, whole: _Whole) -> Iterator[Finding]:
             f"{plural(len(spilling), 'kernel')} {'spills' if len(spilling) == 1 else 'spill'} registers to memory "
             f"(up to {most} a thread): {whole.said(_time(spilling))}"
         )
-        matters = whole.part(_time(spilling)) >= WORTH_A_WORD
+        matters = whole.part(_time(spilling)) >= LEAST_SHARE
         yield _finding("spills", text, spilling, ADVICE if matters else NOTE)
 
 
 def _unnamed(rows: Rows, whole: _Whole) -> Iterator[Finding]:
     other = [row for row in rows if row.kernel.category is Category.OTHER]
-    if whole.part(_time(other)) >= WORTH_A_WORD / 2:
+    if whole.part(_time(other)) >= LEAST_SHARE / 2:
         number = plural(len(other), "kernel")
         text = f"{number} could not be put into a category: {whole.said(_time(other))}; please report the names"
         yield _finding("other", text, other, CAUTION)
@@ -304,7 +304,7 @@ def _unsteady(rows: Rows, whole: _Whole) -> Iterator[Finding]:
     def moves(row: _Row) -> bool:
         samples = [row.kernel.samples_s[i] for i in row.module.steady_iterations if i < len(row.kernel.samples_s)]
         samples = samples or list(row.kernel.samples_s)
-        if len(samples) < 5 or whole.part(row.kernel.time_s) < WORTH_A_WORD:
+        if len(samples) < 5 or whole.part(row.kernel.time_s) < LEAST_SHARE:
             return False
         low, middle, high = statistics.quantiles(samples, n=4)
         return middle > 0 and (high - low) / middle > UNSTEADY

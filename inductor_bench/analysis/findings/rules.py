@@ -1,4 +1,4 @@
-"""What a record says in plain words, and what to type next. Pure: it reads the record and nothing else."""
+"""All findings about a record, and the commands to type next. Pure functions of the record."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ...records.architectures import ARCHITECTURES
 from ...records.failure import ELSEWHERE
 from ...records.run import Failure, Kernel, Run
 from . import graph_rules, trust_rules
-from .finding import ADVICE, CAUTION, FINE, NOTE, Finding
+from .finding import ADVICE, CAUTION, FINE, NOTE, Finding, command_again
 from .headline import headline
 from .kernel_rules import kernel_findings
 
@@ -24,14 +24,14 @@ _IN_THE_PROGRAM = ("exit", "program", "nothing-compiled")
 
 @dataclass(frozen=True)
 class NextCommand:
-    """A command as it can be pasted into a shell, and what it is good for."""
+    """A command as it can be pasted into a shell, and its purpose."""
 
     command: str
     why: str
 
 
 def findings(run: Run) -> tuple[Finding, ...]:
-    """All findings: advice by what it could win at most, then cautions, notes, and what is fine. None is fine too."""
+    """All findings: advice by its largest possible gain, then cautions, notes, and checks without a problem."""
     return tuple(sorted(_all(run), key=lambda finding: (_ORDER.index(finding.level), -finding.gain_s)))
 
 
@@ -46,7 +46,7 @@ def _all(run: Run) -> Iterator[Finding]:
 
 
 def next_commands(run: Run, folder: Path | str, sort: str = "time") -> tuple[NextCommand, ...]:
-    """Commands worth typing after this run, the most useful first.
+    """Commands to type after this run, the most useful first.
 
     Args:
         run: the record.
@@ -62,7 +62,7 @@ def next_commands(run: Run, folder: Path | str, sort: str = "time") -> tuple[Nex
         commands += _closer_looks(run, place, sort)
     elif not commands:
         kinds = {failure.kind for failure in run.failures}
-        same = _again(run) if kinds & {*_IN_THE_PROGRAM, "interrupted"} else ""
+        same = command_again(run) if kinds & {*_IN_THE_PROGRAM, "interrupted"} else ""
         if same:
             why = "once the program runs and compiles something" if kinds & {*_IN_THE_PROGRAM} else "starts it again"
             commands.append(NextCommand(same, why))
@@ -85,7 +85,7 @@ def _closer_looks(run: Run, place: str, sort: str) -> Iterator[NextCommand]:
     yield from _single_kernels(run, place)
     tunable = any(finding.kind.startswith("below-") and _TUNED in finding.text for finding in findings(run))
     if tunable and not run.failures and run.request.kind in ("timm", "torchvision", "transformers", "factory"):
-        again = _again(run, f"--mode {_TUNED}", "--mode", elsewhere=True)
+        again = command_again(run, f"--mode {_TUNED}", "--mode", elsewhere=True)
         if again:
             yield NextCommand(again, "the same with every generated kernel tuned, as another run to compare with")
 
@@ -97,15 +97,15 @@ def _single_kernels(run: Run, place: str) -> Iterator[NextCommand]:
         yield from _compiled_here(run, [kernel for kernel in written if kernel.name.startswith("triton_")], place)
         return
     if written:
-        dearest = max(written, key=_worth)
-        yield NextCommand(f"python {place}/{dearest.file}", "times that kernel by itself; --check compares its outputs")
+        best = max(written, key=_worth)
+        yield NextCommand(f"python {place}/{best.file}", "times that kernel by itself; --check compares its outputs")
     if written and not run.retunes:
         why = "retunes the kernels that take most time; nothing else is measured again"
         yield NextCommand(f"inductor-bench breakdown {place} --autotune --top 20", why)
 
 
 def _compiled_here(run: Run, kernels: Sequence[Kernel], place: str) -> Iterator[NextCommand]:
-    """What can be done with a GPU's kernels where there is none."""
+    """Commands for a GPU's kernels on a machine without a GPU."""
     target = f"sm_{(run.environment.compute_capability or '').replace('.', '')}"
     if kernels and target in ARCHITECTURES:
         command = f"inductor-bench kernel {place}/{max(kernels, key=_worth).file} --target {target} --autotune"
@@ -117,55 +117,18 @@ def _worth(kernel: Kernel) -> tuple[float, float]:
 
 
 def _repairs(run: Run) -> Iterator[NextCommand]:
-    """What can be done about failures by running the same thing in another way."""
+    """Commands that run the same target in another way, after a failure."""
     kinds = {failure.kind for failure in run.failures}
     if "timeout" in kinds:
         limit = int(2 * run.request.timeout_s) if run.request.timeout_s else 1200
-        again = _again(run, f"--timeout {limit}", "--timeout")
+        again = command_again(run, f"--timeout {limit}", "--timeout")
         if again:
             yield NextCommand(again, "gives it more time")
     if any(_curable_live(failure) for failure in run.failures) and not run.request.live:
-        again = _again(run, "--live")
+        again = command_again(run, "--live")
         if again:
             yield NextCommand(again, "profiles inside the program, with its own inputs")
 
 
 def _curable_live(failure: Failure) -> bool:
     return failure.stage == "profile" and failure.kind not in ("timeout", "interrupted", "memory")
-
-
-def _again(run: Run, option: str = "", replaces: str = "", *, elsewhere: bool = False) -> str:
-    """The command of this run, with an option more if one is given; empty where its parts cannot be told apart.
-
-    ``elsewhere`` lets the new run have a folder of its own; otherwise it replaces this one.
-    """
-    try:
-        words = shlex.split(run.command)
-    except ValueError:
-        return ""
-    if "breakdown" not in words[:3] or not words[0].endswith("inductor-bench"):
-        return ""
-    verb = words.index("breakdown")
-    split = words.index("--") if "--" in words else len(words)
-    options, rest = words[verb + 1 : split], words[split:]
-    for dropped in (replaces, *(("-o", "--output") if elsewhere else ())):
-        options = _without(options, dropped) if dropped else options
-    if elsewhere:
-        options = [word for word in options if word != "--force"]
-    elif any(word == "-o" or word.startswith("--out") for word in options) and "--force" not in options:
-        options = ["--force", *options]
-    # Before the arguments of the program, and after the target, which is what a reader looks for.
-    return shlex.join([*words[: verb + 1], *options, *shlex.split(option), *rest])
-
-
-def _without(words: list[str], option: str) -> list[str]:
-    kept: list[str] = []
-    skip = False
-    for word in words:
-        if skip:
-            skip = False
-        elif word == option:
-            skip = True
-        elif not word.startswith(f"{option}="):
-            kept.append(word)
-    return kept

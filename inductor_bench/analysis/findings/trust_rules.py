@@ -1,4 +1,4 @@
-"""Rules about the measurement: how far its figures can be trusted, how it was made, and what was looked for in vain.
+"""Rules about the measurement: the uncertainty of its figures, each graph's method, and checks that found no problem.
 
 Pure functions from a record to findings. A rule speaks only where the record holds the evidence.
 """
@@ -24,7 +24,7 @@ _INPUT = re.compile(r"\binteger input \d+ \S+?\[[^\]]*\]")
 
 
 def trust(run: Run) -> Iterator[Finding]:
-    """What makes a figure less certain than it looks."""
+    """Causes of uncertain figures."""
     if run.peaks is None and any(module.kernels for module in run.modules):
         text = "the device's peaks are not measured, so there is no percent of peak and no gain limit"
         yield Finding("no-peaks", text, level=CAUTION)
@@ -71,13 +71,13 @@ def method(run: Run) -> Iterator[Finding]:
         yield Finding("method", text, slugs(modules), level=NOTE)
     for module in run.modules:
         for note in module.notes:
-            # Said in one sentence for all graphs by ``busy-over-wall``.
+            # The finding ``busy-over-wall`` reports this for all graphs together.
             if not note.startswith("under the profiler"):
                 yield Finding("note", f"{module.label}: {note}", (module.slug,), level=NOTE)
 
 
 def methods(run: Run) -> list[tuple[str, str, list[ModuleRecord]]]:
-    """The graphs that were not simply run by their own harness, by method and reason.
+    """The graphs that were profiled in another way than by their own harness, by method and reason.
 
     Returns:
         ``(method, reason, graphs)``; reasons that differ in the number and size of an input alone count as one.
@@ -91,7 +91,7 @@ def methods(run: Run) -> list[tuple[str, str, list[ModuleRecord]]]:
 
 
 def in_order(run: Run) -> Iterator[Finding]:
-    """What was looked for and is fine, in one line, where the record can tell."""
+    """The checks that found no problem, in one line; only those for which the record holds the evidence."""
     fine = []
     on_device = [module for module in run.modules if module.device != "cpu"]
     busy = all(module.busy_share is not None and module.busy_share >= GAPS for module in on_device)
@@ -105,7 +105,7 @@ def in_order(run: Run) -> Iterator[Finding]:
 
 
 def _together(run: Run, kind: str, rule: Callable[[ModuleRecord], str], sentence: str, level: str) -> Iterator[Finding]:
-    """One finding for all graphs to which ``rule`` has something to say."""
+    """One finding for all graphs for which ``rule`` returns text."""
     said = [(module, rule(module)) for module in run.modules]
     hits = [(module, text) for module, text in said if text]
     if hits:

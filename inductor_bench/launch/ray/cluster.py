@@ -29,10 +29,10 @@ from .node import NodeJob, read_pieces, read_program, write_piece
 
 LOOK_S = 0.2
 NODES_S = 2.0
-"""How often the machines are counted."""
+"""Seconds between two counts of the machines."""
 
 PATIENCE_S = 60.0
-"""How long a cluster may have no machine that a job fits on."""
+"""Seconds that a cluster may be without a machine that a job fits on."""
 
 CLOSE_S = 10.0
 INSTALL = "every machine of the cluster needs what inductor-bench needs: pip install inductor-bench"

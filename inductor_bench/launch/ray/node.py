@@ -23,7 +23,7 @@ from ...store.files import is_private_folder
 
 PIECE_BYTES = 8 << 20
 LOOK_S = 1.0
-"""How long a look waits for the end. The machine is being measured, so nobody looks more often."""
+"""Seconds that one poll waits for the end of the job. More frequent polls would disturb the measurement."""
 
 Piece = list[tuple[str, bytes]]
 """Files, or parts of files that follow each other, by their paths in the RUN."""

@@ -19,6 +19,37 @@ class CompiledKernel:
 
 
 @dataclass(frozen=True)
+class MachineLoad:
+    """How busy a machine was while some runs of a module were measured.
+
+    Attributes:
+        runs: how many were measured.
+        cores: processors that the measuring process may use.
+        load: the system's load average of the last minute.
+        time_s: elapsed time.
+        cpu_time_s: CPU time of all threads of the measuring process.
+        waited_s: time in which its threads could run and had no processor, all together; ``None`` where not known.
+        stolen_s: time that the hypervisor took from ``cores``, all together; ``None`` where not known.
+        switches: involuntary context switches of the measuring process.
+    """
+
+    runs: int
+    cores: int
+    load: float | None = None
+    time_s: float = 0.0
+    cpu_time_s: float = 0.0
+    waited_s: float | None = None
+    stolen_s: float | None = None
+    switches: int = 0
+
+    @property
+    def delayed_share(self) -> float:
+        """The share of its running time that the process spent waiting for a processor; 0 where that is not known."""
+        lost_s = (self.waited_s or 0.0) + (self.stolen_s or 0.0)
+        return lost_s / (lost_s + self.cpu_time_s) if lost_s else 0.0
+
+
+@dataclass(frozen=True)
 class Complaint:
     """Why something stopped half-way, and what to do."""
 
@@ -32,6 +63,8 @@ class Details:
 
     Attributes:
         wall_samples_s: unprofiled, synchronised runs, in order.
+        wall_load: how busy the machine was during these.
+        profile_load: how busy it was during the profiled runs.
         graph_samples_s: replays of the whole module as one CUDA graph, in order.
         graph_error: why it cannot be captured as one.
         peak_memory_bytes: the most that torch had allocated in a run.
@@ -49,6 +82,8 @@ class Details:
     """
 
     wall_samples_s: tuple[float, ...] = ()
+    wall_load: MachineLoad | None = None
+    profile_load: MachineLoad | None = None
     graph_samples_s: tuple[float, ...] = ()
     graph_error: str | None = None
     peak_memory_bytes: int | None = None

@@ -23,7 +23,7 @@ MOST = 0.75
 
 def comparison_screen(comparison: Comparison, width: int) -> Iterator[Line]:
     """The rows of both, what was tried of them, whether they compute the same, and how they compare."""
-    pair = _told_apart(comparison.first, comparison.second)
+    pair = _distinctly_named(comparison.first, comparison.second)
     yield from kernel_table(pair, width)
     for kernel in pair:
         if kernel.tuning is not None:
@@ -51,7 +51,7 @@ def comparison_screen(comparison: Comparison, width: int) -> Iterator[Line]:
         yield [Word("  both compute the same", "good")]
 
 
-def _told_apart(*kernels: MeasuredKernel) -> list[MeasuredKernel]:
+def _distinctly_named(*kernels: MeasuredKernel) -> list[MeasuredKernel]:
     """The kernels by the names of their files where their own are the same."""
     if len({kernel.name for kernel in kernels}) == len(kernels):
         return list(kernels)

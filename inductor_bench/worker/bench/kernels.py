@@ -293,10 +293,10 @@ class TritonBenchKernel:
         return times_beside_zeros(_measure_triton(file), _measure_triton(twin) if twin else None)
 
     def launched_with(self) -> Any:
-        return _launched_how(self.file), folder_of_values(self.launch, self.file.folder)
+        return _launch_options(self.file), folder_of_values(self.launch, self.file.folder)
 
     def make_timer(self) -> GpuTimer:
-        how = {**_launched_how(self.file), **_race_windows()}
+        how = {**_launch_options(self.file), **_race_windows()}
         return GpuTimer(self.launch, self.make_arguments(), self.bind, **how)
 
     def bind(self, arguments: Any) -> Callable[[], Any]:
@@ -312,14 +312,16 @@ class TritonBenchKernel:
         return upstream.compiled_kernels({"": self.file.kernel}).get("", {})
 
 
-def _launched_how(file: Any) -> dict[str, Any]:
+def _launch_options(file: Any) -> dict[str, Any]:
     kept = getattr(file, "kept", None)  # files of earlier versions have none
     return {"moved": file.moved_bytes(), "reset": file.reset, "kept": kept}
 
 
 def _measure_triton(file: Any) -> dict[str, Any]:
     """By this process's harness, which measures the gap between launches once, and not by the file's own."""
-    return measure_cuda(file.launch, file.make_arguments(), lambda each: partial(file.run, each), **_launched_how(file))
+    return measure_cuda(
+        file.launch, file.make_arguments(), lambda each: partial(file.run, each), **_launch_options(file)
+    )
 
 
 def _race_windows() -> dict[str, Any]:

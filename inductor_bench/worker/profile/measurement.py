@@ -12,6 +12,7 @@ from types import ModuleType
 from typing import Any
 
 from ..upstream import inductor as upstream
+from .machine_load import load_since, read_counters
 from .marks import marked_kernels, needs_marks
 
 Run = Callable[[], Any]
@@ -42,13 +43,16 @@ def measure_run(
 
     Returns:
         ``wall_samples_s`` (unprofiled, one synchronised run each, in order), ``peak_memory_bytes``, ``iterations``,
-        ``marked`` (whether the C++ kernels were timed from Python).
+        ``marked`` (whether the C++ kernels were timed from Python), ``wall_load`` and ``profile_load`` (see
+        ``MachineLoad``).
     """
     synchronize = synchronizer(device)
     _warm_up(run, synchronize)
     _reset_peak_memory(device)
+    before = read_counters()
     samples = _wall_samples(run, synchronize)
-    result: Result = {"wall_samples_s": samples, "peak_memory_bytes": _peak_memory(device)}
+    result: Result = {"wall_samples_s": samples, "wall_load": load_since(before, len(samples))}
+    result["peak_memory_bytes"] = _peak_memory(device)
     result["iterations"] = max(PROFILE_RUNS_LEAST, min(repeat, int(PROFILE_BUDGET_S / max(samples))))
     printed = io.StringIO()
     result["marked"] = module is not None and needs_marks(module)
@@ -56,7 +60,9 @@ def measure_run(
         with contextlib.redirect_stdout(printed), contextlib.ExitStack() as marks:
             if module is not None and result["marked"]:
                 marks.enter_context(marked_kernels(module))
+            before = read_counters()
             upstream.print_profile(label, run, result["iterations"], trace)
+            result["profile_load"] = load_since(before, result["iterations"])
     finally:
         text.write_text(printed.getvalue(), encoding="utf-8")
     return result

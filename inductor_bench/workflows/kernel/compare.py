@@ -63,7 +63,7 @@ class _Side:
             return number
         wanted = {"number": number, "wide": self.work.options.autotune == "exhaustive"}
         variants = find_variants(facts, lambda: self.work.ask(LOAD_S, do="candidates", **wanted))
-        if not is_own and (why := why_unfit(config, variants)):
+        if not is_own and (why := refusal_of_config(config, variants)):
             raise InductorBenchError(why)
         varied = next(self.work.numbers)
         self.work.ask(BUILD_S, do="vary", number=varied, of=number, change=variants.change(config))
@@ -74,7 +74,7 @@ class _Side:
         return varied
 
 
-def why_unfit(config: Config, variants: Variants) -> str:
+def refusal_of_config(config: Config, variants: Variants) -> str:
     """Empty where the second kernel can be run in the configuration of the first; otherwise why not."""
     now = variants.now
     for whose, mine, others in (("first", config, now), ("second", now, config)):
@@ -128,7 +128,7 @@ def _bench(options: KernelOptions, python: str, folder: Path, progress: Progress
 def _compare(files: Sequence[Path], benches: Sequence[Workbench], progress: Progress) -> Comparison:
     if _take_other_arguments(files):
         progress.note(f"{OTHER_ARGUMENTS}: they are only timed")
-    for bench in _each_once(benches):
+    for bench in _distinct(benches):
         bench.look()
         bench.others = benches[0].others  # the second would take the first for another job
     sides = [_Side(file, bench, _measured(file, bench)) for file, bench in zip(files, benches, strict=True)]
@@ -183,7 +183,7 @@ def _take_other_arguments(files: Sequence[Path]) -> bool:
     return not takes_alike(first, second)
 
 
-def _each_once(benches: Sequence[Workbench]) -> list[Workbench]:
+def _distinct(benches: Sequence[Workbench]) -> list[Workbench]:
     return list({id(bench): bench for bench in benches}.values())
 
 
@@ -209,7 +209,7 @@ def _timed(side: _Side, state: str, samples: Sequence[float]) -> MeasuredKernel:
 def _best_of_each(sides: Sequence[_Side], as_they_stand: Pairing) -> tuple[Pairing, list[Failure]]:
     """Retunes both, and times what came of it by fresh samples; and why one of them could not be retuned."""
     failures: list[Failure] = []
-    for work in _each_once([side.work for side in sides]):
+    for work in _distinct([side.work for side in sides]):
         for found in retune({side.file: side.kernel for side in sides if side.work is work}, {}, work):
             if isinstance(found, Failure):
                 failures.append(found)

@@ -133,7 +133,7 @@ def _measure_all(
             else:
                 kernels[Path(measured.file)] = measured
         began = time.monotonic()
-        for found in _looked_into(dict(kernels), files, work):
+        for found in _configs_or_retunes(dict(kernels), files, work):
             if isinstance(found, Path):
                 saved.append(found)
                 continue
@@ -173,7 +173,7 @@ def _measured(files: Sequence[Path], work: Workbench) -> Iterator[MeasuredKernel
             return
 
 
-def _looked_into(
+def _configs_or_retunes(
     kernels: Mapping[Path, MeasuredKernel], files: Sequence[Path], work: Workbench
 ) -> Iterator[MeasuredKernel | Failure | Path]:
     """The kernels with what was asked for beside their times, if anything, and the files that were written."""

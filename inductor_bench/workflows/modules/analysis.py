@@ -135,6 +135,8 @@ def describe_module(attributed: AttributedModule, folder: RunFolder, costs: Cost
         trace=folder.relative(profiled.trace) if profiled.trace else None,
         log=folder.relative(profiled.log) if profiled.log else None,
         notes=_notes(attributed, wall, busy),
+        wall_load=details.wall_load,
+        profile_load=details.profile_load,
     )
 
 
@@ -154,6 +156,7 @@ def describe_unprofiled(profiled: ProfiledModule) -> ModuleRecord | None:
         wall_samples_s=samples,
         peak_memory_bytes=profiled.details.peak_memory_bytes,
         notes=("only the wall time was measured: the profile failed",),
+        wall_load=profiled.details.wall_load,
     )
 
 

@@ -35,6 +35,8 @@ def test_every_module_has_what_the_interface_names() -> None:
         assert module["wall_time_s"] > 0 and module["busy_time_s"] > 0
         assert 1e8 < module["peak_memory_bytes"] < 1e11
         assert {"name", "time_s", "share", "calls"} <= module["categories"][0].keys()
+        assert module["wall_load"]["runs"] == len(module["wall_samples_s"])
+        assert module["profile_load"]["runs"] == module["iterations"] and module["profile_load"]["cores"] > 0
         assert module["launches"] == pytest.approx(sum(kernel["calls"] for kernel in module["kernels"]))
 
 

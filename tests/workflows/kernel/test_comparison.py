@@ -20,7 +20,7 @@ from inductor_bench.records.tuning import Comparison, Config, MeasuredKernel, Pa
 from inductor_bench.report.kernel.comparison import comparison_screen, where_from
 from inductor_bench.source.standalone.same_arguments import takes_alike
 from inductor_bench.workflows.kernel import compare as comparison
-from inductor_bench.workflows.kernel.compare import why_unfit
+from inductor_bench.workflows.kernel.compare import refusal_of_config
 from inductor_bench.workflows.kernel.session import KernelOptions
 
 TIMES = {("first", 0): 100e-6, ("first", 2): 80e-6, ("second", 3): 60e-6, ("second", 0): 99.9e-6, ("second", 4): 40e-6}
@@ -164,7 +164,7 @@ BLOCKS = TritonVariants(
     ],
 )
 def test_what_config_fits(config: Config, why: str) -> None:
-    assert why_unfit(config, BLOCKS) == why
+    assert refusal_of_config(config, BLOCKS) == why
 
 
 def test_launches_with_the_same_tensors_take_alike() -> None:

@@ -1,0 +1,110 @@
+"""The rule about the machine: whether other processes disturbed a measurement so much that its figures do not count.
+
+Thresholds come from 102 trials with three graphs (0.06, 0.65 and 0.75 ms on 2 threads) on 2 cores. 30 ran beside 0, 1,
+2 and 4 spinning processes of equal scheduling weight, 72 beside other jobs at a load of 5 to 11. Of the first 30, with
+times as multiples of each graph's best:
+
+=========  =============  ===================  ==================  =============  ============
+processes  delayed share  switches in one run  spread of the wall  wall (median)  profiled run
+=========  =============  ===================  ==================  =============  ============
+0          0.00 to 0.08   0.0 to 0.3           0.06 to 0.16        1.00 to 1.03   1.0 to 1.5
+1          0.31 to 0.48   0.0 to 1.0           0.05 to 6.6         1.05 to 1.63   2.1 to 6
+2          0.51 to 0.54   0.6 to 1.5           0.45 to 5.2         1.07 to 147    4.4 to 102
+4          0.65 to 0.68   0.1 to 3.6           0.04 to 13          1.07 to 22     1.8 to 66
+=========  =============  ===================  ==================  =============  ============
+
+- The rule for wall times spoke where the median was off by more than 10%, and only there, in 97 of the 102 trials. In
+  the other 5 it was off by 6% to 12%.
+- The load average decides nothing: it was 8 in the trials beside 0 processes, since the jobs behind it gave way.
+- A median withstands delays while most runs have none: up to 0.7 switches in a run it was right within 12%. With 5 to
+  12 switches in a run it was wrong by a factor of 200, although the samples agreed within 10%.
+- A profile is a mean over few runs, and is disturbed by less than the median of the wall time.
+- Long runs are switched a few times on an idle machine too, at a negligible cost, so switches need a delay to count.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator, Sequence
+
+from ... import units
+from ...records.code.details import MachineLoad
+from ...records.run import ModuleRecord, Run
+from ..times import weight_s
+from .finding import CAUTION, Finding, command_again, labels, plural, slugs
+from .graph_rules import GAPS
+
+DELAYED = 0.25  # of its running time a process waited for a processor
+SWITCHED = 0.8  # involuntary context switches in one run: the median is of a disturbed run
+SCATTER = 0.5  # spread of the middle half of the wall samples, as a share of their median
+FEWEST_SAMPLES = 5
+LONGER = 1.1  # kernels to wall time: beside a delay, less is no sign of disturbed kernels
+MUCH_LONGER = 2.0  # kernels to wall time: no profiler alone does that to kernels of
+LEAST_S = 0.5e-3  # this much more
+
+
+def disturbed(run: Run) -> Finding | None:
+    """Which figures do not count, why, and the command to measure them again; ``None`` where less than half of the
+    program's time is concerned.
+
+    On a CPU a busy machine disturbs wall times and kernels. On a GPU it disturbs wall times, and only where the GPU is
+    not busy all the time.
+    """
+    concerned = [module for module in run.modules if is_wall_disturbed(module) or are_kernels_disturbed(module)]
+    if not concerned or 2 * sum(map(weight_s, concerned)) < sum(map(weight_s, run.modules)):
+        return None
+    heaviest = max(concerned, key=weight_s)
+    on_cpu = any(module.device == "cpu" for module in concerned)
+    what = "figures" if on_cpu else "wall times and idle times"
+    whose = "these" if len(concerned) == len(run.modules) else f"{labels(concerned)}: these"
+    kept = "" if on_cpu else " (the kernels' own times do)"
+    again = command_again(run)
+    advice = "Measure again on an idle machine" + (f" ({again})" if again else "")
+    text = f"{whose} {what} do not count{kept}: {'; '.join(_reasons(heaviest))}. {advice}"
+    return Finding("busy-machine", text, slugs(concerned), level=CAUTION)
+
+
+def is_wall_disturbed(module: ModuleRecord) -> bool:
+    """Whether the median of the wall samples is likely to be off by more than 10%."""
+    if module.device != "cpu" and (module.busy_share or 0.0) >= GAPS:
+        return False  # the device sets the wall time
+    load = module.wall_load
+    switched = load is not None and load.switches >= SWITCHED * load.runs and load.delayed_share >= DELAYED
+    return switched or _spread(module.wall_samples_s) >= SCATTER
+
+
+def are_kernels_disturbed(module: ModuleRecord) -> bool:
+    """Whether the times of a CPU graph's kernels are likely to be off by more than 10%."""
+    if module.device != "cpu" or not module.wall_time_s or not module.busy_time_s:
+        return False
+    ratio, more_s = module.busy_time_s / module.wall_time_s, module.busy_time_s - module.wall_time_s
+    delayed = module.profile_load is not None and module.profile_load.delayed_share >= DELAYED
+    return (delayed and ratio > LONGER) or (ratio > MUCH_LONGER and more_s > LEAST_S)
+
+
+def _spread(samples: Sequence[float]) -> float:
+    """The width of the middle half of the samples as a share of their median."""
+    if len(samples) < FEWEST_SAMPLES:
+        return 0.0
+    low, middle, high = statistics.quantiles(samples, n=4)
+    return (high - low) / middle if middle else 0.0
+
+
+def _reasons(module: ModuleRecord) -> Iterator[str]:
+    """The figures that show it, those of the machine first."""
+    loads = [load for load in (module.wall_load, module.profile_load) if load is not None]
+    if loads and (worst := max(loads, key=lambda load: load.delayed_share)).delayed_share >= DELAYED:
+        yield _load_words(worst)
+    if are_kernels_disturbed(module):
+        yield f"{units.seconds(module.busy_time_s)} of kernels in {units.seconds(module.wall_time_s)} of wall time"
+    if _spread(module.wall_samples_s) >= SCATTER:
+        low, _, high = statistics.quantiles(module.wall_samples_s, n=4)
+        yield f"wall times from {units.seconds(low)} to {units.seconds(high)} (middle half)"
+
+
+def _load_words(load: MachineLoad) -> str:
+    average = f"load {load.load:.1f} on {plural(load.cores, 'core')}, " if load.load is not None else ""
+    return (
+        f"the machine was busy ({average}waiting for a core {units.whole_percent(load.delayed_share)} of the time, "
+        f"{load.switches:,} involuntary context switches in {plural(load.runs, 'run')})"
+    )

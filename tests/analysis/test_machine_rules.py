@@ -1,0 +1,112 @@
+"""Whether a summary says first that its figures do not count, from records alone; and what a worker measures for it."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+
+import pytest
+import run_builder as build
+
+from inductor_bench.analysis.findings.rules import headline
+from inductor_bench.records.code.details import MachineLoad
+from inductor_bench.records.run import ModuleRecord, Run
+from inductor_bench.report.run.markdown import markdown
+from inductor_bench.store.formats.codec import decode, encode
+from inductor_bench.worker.profile.machine_load import load_since, read_counters
+
+BUSY = MachineLoad(60, 2, 4.1, 0.5, cpu_time_s=0.4, waited_s=0.6, stolen_s=0.0, switches=312)
+QUIET = MachineLoad(200, 2, 7.8, 0.5, cpu_time_s=1.84, waited_s=0.16, stolen_s=0.0, switches=34)
+STEADY = tuple(4e-3 + number % 3 * 1e-5 for number in range(20))
+COMMAND = "inductor-bench breakdown small.py"
+
+
+def one_graph(device: str = "cpu", **fields: object) -> Run:
+    """A graph whose kernels take 3.9 of 4 ms, with these fields instead."""
+    first = (build.cpu() if device == "cpu" else build.densenet()).modules[0]
+    usual = {"wall_time_s": 4e-3, "wall_samples_s": STEADY, "busy_time_s": 3.9e-3, "busy_share": 0.97}
+    module: ModuleRecord = replace(first, **(usual | fields))  # type: ignore[arg-type]
+    return replace(build.cpu(), modules=(module,), command=COMMAND)
+
+
+def first_line(run: Run) -> str:
+    lead = headline(run)
+    assert lead is not None
+    return lead.text if lead.kind == "busy-machine" else ""
+
+
+def test_a_busy_machine_is_said_first_with_its_figures_and_what_to_do() -> None:
+    run = one_graph(wall_load=BUSY, profile_load=QUIET)
+    assert first_line(run) == (
+        "these figures do not count: the machine was busy (load 4.1 on 2 cores, waiting for a core 60% of the time, "
+        f"312 involuntary context switches in 60 runs). Measure again on an idle machine ({COMMAND})"
+    )
+    assert "**These figures do not count: the machine was busy" in markdown(run)
+
+
+def test_kernels_far_longer_than_the_wall_time_and_scattered_walls_need_no_known_cause() -> None:
+    assert "50.0 ms of kernels in 0.800 ms of wall time" in first_line(one_graph(wall_time_s=8e-4, busy_time_s=50e-3))
+    scattered = tuple(1e-3 * (1 + number % 2) for number in range(20))
+    assert "wall times from 1.00 ms to 2.00 ms (middle half)" in first_line(one_graph(wall_samples_s=scattered))
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"wall_load": QUIET, "profile_load": QUIET},  # a load of 7.8 by others that gave way
+        {"wall_load": replace(BUSY, switches=40)},  # two runs of three had no delay: their median is right
+        {"wall_load": replace(BUSY, waited_s=0.02)},  # switches that cost nothing, as in long runs
+        {"wall_load": replace(BUSY, waited_s=None, stolen_s=None)},  # a system that does not tell
+        {"profile_load": BUSY},  # the kernels took no longer than the undisturbed runs
+        {"wall_time_s": 3e-3, "busy_share": 1.0},  # a profiler's overhead
+        {"wall_time_s": 1e-4, "busy_time_s": 3e-4},  # of kernels that last about as long as a mark of the profiler
+        {"wall_samples_s": (4e-3, 5e-3) * 10},
+    ],
+)
+def test_figures_that_are_about_right_are_not_disowned(fields: dict[str, object]) -> None:
+    assert not first_line(one_graph(**fields))
+
+
+def test_time_that_the_hypervisor_took_is_a_delay_as_well() -> None:
+    assert first_line(one_graph(wall_load=replace(BUSY, waited_s=0.0, stolen_s=0.6)))
+
+
+def test_kernels_beside_a_delay_are_judged_by_the_wall_time() -> None:
+    slow = {"wall_time_s": 3e-3, "busy_share": 1.0, "profile_load": BUSY}
+    assert "3.90 ms of kernels in 3.00 ms of wall time" in first_line(one_graph(**slow))
+
+
+def test_on_a_gpu_a_busy_host_disturbs_wall_times_alone_and_only_where_the_gpu_waits() -> None:
+    said = first_line(one_graph("cuda", wall_load=BUSY, busy_share=0.4))
+    assert said.startswith("these wall times and idle times do not count (the kernels' own times do): ")
+    assert not first_line(one_graph("cuda", wall_load=BUSY, busy_share=0.95))
+    assert not first_line(one_graph("cuda", wall_time_s=8e-4, busy_time_s=50e-3, busy_share=1.0, profile_load=BUSY))
+
+
+def test_a_disturbed_graph_that_takes_little_of_the_program_does_not_lead() -> None:
+    small = replace(one_graph(wall_load=BUSY).modules[0], program_calls=1)
+    large = replace(one_graph().modules[0], program_calls=50, slug="backward", label="backward")
+    run = one_graph()
+    assert not first_line(replace(run, modules=(small, large)))
+    said = first_line(replace(run, modules=(replace(small, program_calls=90), large)))
+    assert said.startswith("forward: these figures do not count")
+
+
+def test_the_load_is_kept_in_the_record_and_an_old_record_has_none() -> None:
+    run = one_graph(wall_load=BUSY)
+    data = encode(run)
+    assert decode(Run, data) == run
+    for module in data["modules"]:
+        del module["wall_load"], module["profile_load"]
+    assert decode(Run, data).modules[0].wall_load is None
+
+
+def test_a_worker_counts_what_its_own_runs_had() -> None:
+    before = read_counters()
+    end = time.perf_counter() + 0.05
+    while time.perf_counter() < end:
+        pass
+    load = decode(MachineLoad, load_since(before, 7))
+    assert load.runs == 7 and load.cores >= 1 and load.time_s >= 0.05 and load.cpu_time_s > 0
+    assert load.switches >= 0 and 0 <= load.delayed_share < 1
