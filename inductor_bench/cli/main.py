@@ -20,7 +20,7 @@ from typing import Any
 
 import click
 
-from ..errors import EXIT_BUG, EXIT_FAILURE, EXIT_INTERRUPTED, InductorBenchError
+from ..errors import EXIT_BUG, EXIT_FAILURE, EXIT_INTERRUPTED, InductorBenchError, UsageError
 from ..version import __version__
 from .output.console import Console
 
@@ -89,8 +89,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Args:
         arguments: without the program's name; those of this process where ``None``.
     """
-    words = sys.argv[1:] if arguments is None else arguments
-    given = [word.replace("\0", "?") for word in words]  # no shell passes a NUL on
+    given = list(sys.argv[1:] if arguments is None else arguments)
     for stream in (sys.stdout, sys.stderr):
         # A terminal that knows only ASCII gets question marks for bars, not an error.
         if hasattr(stream, "reconfigure"):
@@ -103,6 +102,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(given: list[str]) -> int:
     try:
+        if any("\0" in word for word in given):  # no shell passes one on, and no file can be called so
+            raise UsageError("an argument holds a NUL character", "leave it out")
         code = group.main(given, prog_name="inductor-bench", standalone_mode=False)
         sys.stdout.flush()
         return int(code or 0)

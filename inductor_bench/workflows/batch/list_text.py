@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 import itertools
+import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -94,7 +95,11 @@ def _read_text(path: Path) -> str:
         hint = f"try: inductor-bench batch {inside[0]}" if inside else "give a file with a model on each line"
         raise UsageError(f"{path} is a folder, not a list", hint)
     try:
-        text = path.read_text(encoding="utf-8-sig")
+        # Of a pipe that nobody writes to the end is read at once; one with a writer, as of `<(…)`, is read to its end.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+        os.set_blocking(descriptor, True)
+        with os.fdopen(descriptor, encoding="utf-8-sig") as stream:
+            text = stream.read()
     except FileNotFoundError:
         raise UsageError(f"the list {path} does not exist", "give a file with a model on each line") from None
     except OSError as error:

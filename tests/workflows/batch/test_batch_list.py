@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import threading
 from pathlib import Path
 
 import pytest
@@ -207,3 +209,15 @@ def test_options_of_the_whole_batch_go_where_they_fit() -> None:
     assert breakdown_words(BatchModel(model)) == ["timm:a", "--training", "--batch-size", "2", "--repeat", "5"]
     assert breakdown_words(BatchModel(script)) == ["/x/s.py", "--repeat", "5"]
     assert breakdown_words(BatchModel(factory)) == ["/x/s.py:make", "--training", "--repeat", "5"]
+
+
+def test_a_pipe_is_read_to_its_end_and_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "nobody")
+    with pytest.raises(UsageError):
+        read_list(tmp_path / "nobody", "timm")
+    reads, writes = os.pipe()
+    with os.fdopen(writes, "w") as stream:
+        threading.Timer(0.2, lambda: (stream.write("resnet18 8\n"), stream.close())).start()
+        (request,) = read_list(Path(f"/dev/fd/{reads}"), "timm")
+    os.close(reads)
+    assert request.batch_size == 8
