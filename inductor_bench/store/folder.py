@@ -12,7 +12,7 @@ from pathlib import Path
 
 from ..errors import InductorBenchError, UsageError
 from ..records.run import Run
-from .files import inside, read_json, write_json
+from .files import inside, read_json, unfinished, write_json
 from .formats import codec, schema
 from .kernel_index import INDEX, is_edited, rows_in
 from .lock import LOCK, locked
@@ -103,7 +103,7 @@ class RunFolder:
 
 
 OWN_FILES = {
-    "": (RECORD, "report.html"),
+    "": ("report.html",),
     "modules": ("*.py", "*.provenance.json"),
     "kernels": (),  # those that its index lists, and that nobody edited
     "traces": ("*.trace.json.gz", "*.details.json", "operator_costs.json"),
@@ -199,6 +199,8 @@ def remove_run(folder: RunFolder) -> None:
         if folder.work.is_symlink():
             folder.work.unlink()
         shutil.rmtree(folder.work, ignore_errors=True)
+        for path in (*unfinished(folder.record), folder.record):  # last: by it the folder is known for a run
+            path.unlink(missing_ok=True)
         _remove_empty(folder.path)
     except OSError as error:
         raise InductorBenchError(f"cannot remove {folder.path}: {error.strerror or error}", ANOTHER) from error

@@ -309,3 +309,15 @@ def test_a_wait_for_a_killed_holder_has_an_end(tmp_path: Path, monkeypatch: pyte
         with pytest.raises(UsageError, match="999999999"), locked(tmp_path):
             pass
         assert 0.3 <= time.monotonic() - begin < 5
+
+
+def test_a_removal_that_is_killed_leaves_a_run_that_can_be_replaced(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def kill(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("inductor_bench.store.folder.shutil.rmtree", kill)
+    with pytest.raises(KeyboardInterrupt):
+        make(run)
+    monkeypatch.undo()
+    make(run)
+    assert list(run.iterdir()) == []
