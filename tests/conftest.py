@@ -20,6 +20,8 @@ if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 ROOT = Path(__file__).resolve().parent.parent
+os.environ.setdefault("TORCHINDUCTOR_VEC_ISA_OK", "1")  # saves each fresh cache a trial compilation of 7 s
+
 SHIM = ROOT / "tests" / "torchvision_shim"
 # The builders and fakes of all rooms; pytest itself puts only each test file's own folder there.
 sys.path.insert(0, str(ROOT / "tests" / "support"))

@@ -159,21 +159,7 @@ def test_the_log_of_a_bug(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsy
 
 
 @pytest.mark.slow
-def test_a_run_holds_no_secret_and_can_be_analysed_again(tmp_path: Path) -> None:
-    script = tmp_path / "script.py"
-    script.write_text(COMPILES)
-    words = ("--live", "--redact", "user-id", "--", *WORDS)
-    done = runs.breakdown(tmp_path / "run", script, *words, HF_TOKEN=VALUE)
-    assert done.code == 0 and len(done.record["modules"]) == 1 and done.record["modules"][0]["method"] == "live"
-    assert spilt(tmp_path / "run") == [] and "S3CRET" not in done.printed
-    assert list((tmp_path / "run" / "traces").glob("*.gz")) and list((tmp_path / "run" / "kernels").glob("*.py"))
-    again = runs.run(runs.command("breakdown", tmp_path / "run", "--no-plots"), tmp_path / "run", HF_TOKEN=VALUE)
-    assert again.code == 0 and again.record["request"] == done.record["request"]
-    assert again.record["modules"] == done.record["modules"] and spilt(tmp_path / "run") == []
-
-
-@pytest.mark.slow
-def test_a_batch_holds_no_secret_and_goes_on(tmp_path: Path) -> None:
+def test_a_batch_holds_no_secret_goes_on_and_can_be_analysed_again(tmp_path: Path) -> None:
     for name, text in (("fails", FAILS), ("compiles", COMPILES)):
         (tmp_path / f"{name}.py").write_text(text)
     words = json.dumps(WORDS)
@@ -181,7 +167,7 @@ def test_a_batch_holds_no_secret_and_goes_on(tmp_path: Path) -> None:
     (tmp_path / "list.yaml").write_text(f"models:\n{listed}")
     batch = tmp_path / "batch"
     command = runs.command("batch", tmp_path / "list.yaml", "-o", batch, "--no-plots", "--device", "cpu")
-    command += ["--redact", "user-id"]
+    command += ["--redact", "user-id", "--live"]
     first = runs.run(command, batch, HF_TOKEN=VALUE)
     assert first.code == 1 and spilt(batch) == [] and "S3CRET" not in first.printed
 
@@ -200,3 +186,11 @@ def test_a_batch_holds_no_secret_and_goes_on(tmp_path: Path) -> None:
     assert states()["fails"][0] == "failed" and "--api-key=***, ***: refused" in (states()["fails"][1] or "")
     listing = runs.run([*command, "--list"], batch, HF_TOKEN=VALUE)
     assert listing.stdout.count("--api-key=*** --user-id ***") == 2 and "S3CRET" not in listing.printed
+
+    run = batch / "models" / "compiles"
+    assert list((run / "traces").glob("*.gz")) and list((run / "kernels").glob("*.py"))
+    record = json.loads((run / "record.json").read_text())
+    assert [module["method"] for module in record["modules"]] == ["live"]
+    analysed = runs.run(runs.command("breakdown", run, "--no-plots"), run, HF_TOKEN=VALUE)
+    assert analysed.code == 0 and analysed.record["request"] == record["request"]
+    assert analysed.record["modules"] == record["modules"] and spilt(batch) == []

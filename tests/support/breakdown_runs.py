@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from conftest import ROOT, SHIM
+from conftest import ROOT
 
 PROGRAMS = ROOT / "tests" / "programs"
 H200 = ROOT / "tests" / "data" / "h200_torch2.11"
@@ -59,8 +59,6 @@ def environment(**variables: str | Path) -> dict[str, str]:
     return {
         **os.environ,
         "INDUCTOR_BENCH_CACHE": str(scratch() / "peaks"),
-        # Spares each fresh cache a trial compilation of seven seconds.
-        "TORCHINDUCTOR_VEC_ISA_OK": "1",
         "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), str(path or "")])),
         **{name: str(value) for name, value in variables.items()},
     }
@@ -152,12 +150,6 @@ def frozen() -> Done:
 def with_values() -> Done:
     """A program whose kernels' files come with what they really read."""
     return breakdown(scratch() / "with_values", PROGRAMS / "real_values.py", "--values", "recorded")
-
-
-@functools.cache
-def timm_model() -> Done:
-    words = ("timm:test_vit", "--inference", "--batch-size", "1")
-    return breakdown(scratch() / "timm", *words, PYTHONPATH=SHIM)
 
 
 @functools.cache

@@ -8,6 +8,7 @@ import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import breakdown_runs as runs
 import psutil
@@ -68,15 +69,21 @@ def test_what_cannot_be_is_refused(words: str, message: str, models: Path, capsy
     assert [path.name for path in models.parent.iterdir()] == ["models.txt"], "nothing was written"
 
 
+LIST = f"""timm:test_vit 1
+{runs.PROGRAMS / "factories.py"}:mlp
+timm:test_fails_on_purpose 1
+timm:hf-hub:far/away
+"""
+
+
 @pytest.mark.slow
-def test_the_smoke_list_killed_and_continued(tmp_path: Path, torchvision_shim: str) -> None:
-    smoke = (runs.ROOT / "configs" / "smoke.txt").read_text()
-    (tmp_path / "smoke.txt").write_text(f"{smoke}timm:hf-hub:far/away\n")
+def test_a_batch_killed_and_continued(tmp_path: Path, torchvision_shim: str) -> None:
+    (tmp_path / "list.txt").write_text(LIST)
     batch = tmp_path / "batch"
-    words = runs.command("batch", "smoke.txt", "--inference", "-o", batch, "--no-plots", "--repeat", "3")
+    words = runs.command("batch", "list.txt", "--inference", "-o", batch, "--no-plots", "--repeat", "3")
     child = subprocess.Popen(words, cwd=tmp_path, env=runs.environment(), stdin=subprocess.DEVNULL)
     try:
-        wait_for((batch / "models" / "test_resnet" / ".work" / "program.job.json").is_file)
+        wait_for((batch / "models" / "factories-mlp" / ".work" / "program.job.json").is_file)
         started = psutil.Process(child.pid).children(recursive=True)
         assert len(started) >= 2, "the second model's process, and its program"
     finally:
@@ -84,14 +91,15 @@ def test_the_smoke_list_killed_and_continued(tmp_path: Path, torchvision_shim: s
         child.wait()
     first = batch / "models" / "test_vit" / "record.json"
     measured = first.read_bytes()
+    assert_is_the_timm_model(json.loads(measured))
     done = runs.run(words, batch, cwd=tmp_path)
     assert done.code == 1 and "Failed or skipped" in done.stdout
     assert not [process for process in started if process.is_running()], "nothing of the killed batch is left"
     assert first.read_bytes() == measured, "what was done is not done again"
     rows = {row["request"]["name"]: row for row in json.loads((batch / "batch.json").read_text())["models"]}
-    real = ("test_vit", "test_resnet", "test_convnext")
+    real = ("test_vit", "factories-mlp")
     failed = ("test_fails_on_purpose", "hf-hub-far-away")
-    assert [rows[name]["status"] for name in (*real, *failed)] == ["done"] * 3 + ["failed", "skipped"]
+    assert [rows[name]["status"] for name in (*real, *failed)] == ["done"] * 2 + ["failed", "skipped"]
     failure = rows["test_fails_on_purpose"]["failure"]
     assert failure["stage"] == "capture" and "test_fails_on_purpose" in failure["message"]
     with (batch / "summary.csv").open() as stream:
@@ -100,6 +108,14 @@ def test_the_smoke_list_killed_and_continued(tmp_path: Path, torchvision_shim: s
         assert float(summary[name]["time_s"]) > 0 and name in done.stdout
     again = runs.run([*words, "--filter", "test_vit"], batch, cwd=tmp_path)
     assert "1 of 1 are there already" in again.stderr
+
+
+def assert_is_the_timm_model(record: dict[str, Any]) -> None:
+    (module,) = record["modules"]
+    assert module["label"] == "inference" and record["title"] == "test_vit · inference · batch 1"
+    library = [kernel for kernel in module["kernels"] if kernel["category"] in ("extern_conv", "extern_gemm")]
+    assert {kernel["category"] for kernel in library} == {"extern_conv", "extern_gemm"}
+    assert all(kernel["operator"] and kernel["flops"] and kernel["shapes"] for kernel in library)
 
 
 def wait_for(condition: Callable[[], bool]) -> None:

@@ -4,7 +4,6 @@ notices nothing. On a CPU, with real compilations."""
 from __future__ import annotations
 
 import getpass
-import importlib.util
 import json
 import os
 import tempfile
@@ -119,17 +118,6 @@ def test_a_late_failure_costs_nothing() -> None:
     assert "ValueError: the evaluation failed after the child's 0" in failure["message"]
     assert "is measured" in failure["message"]
     assert "the evaluation failed" in done.stdout
-
-
-@pytest.mark.skipif(importlib.util.find_spec("timm") is None, reason="timm is not installed")
-def test_a_timm_model() -> None:
-    done = runs.timm_model()
-    assert done.code == 0, done.printed
-    (module,) = done.record["modules"]
-    assert module["label"] == "inference" and done.record["title"] == "test_vit · inference · batch 1"
-    library = [kernel for kernel in module["kernels"] if kernel["category"] in ("extern_conv", "extern_gemm")]
-    assert {kernel["category"] for kernel in library} == {"extern_conv", "extern_gemm"}
-    assert all(kernel["operator"] and kernel["flops"] and kernel["shapes"] for kernel in library)
 
 
 def test_headers_that_torch_compiled_in_an_earlier_run_are_found(

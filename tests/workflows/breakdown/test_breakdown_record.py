@@ -13,7 +13,7 @@ import pytest
 
 pytestmark = pytest.mark.slow
 
-MEASURED = [runs.training, runs.factory, runs.frozen, runs.timm_model]
+MEASURED = [runs.training, runs.factory, runs.frozen]
 
 
 def modules() -> list[dict[str, Any]]:
