@@ -89,7 +89,7 @@ def extract(
 
     from .records.category import Category
     from .records.code.extraction import locate_file
-    from .workflows.extract.files import Selection
+    from .workflows.extract.candidates import Selection
     from .workflows.extract.run import ExtractOptions, run_extract
     from .workflows.progress import Silent
 

@@ -20,10 +20,10 @@ from typing import IO
 
 from ..errors import InductorBenchError
 from ..records.traced.trace import Trace
-from .chunks import ChunkReader
-from .events import EventReader, Fields, nanoseconds
 from .iterations import split_iterations
-from .reader import DEVICE_KINDS, read_trace_and_origin
+from .reading.chunks import ChunkReader
+from .reading.events import EventReader, Fields, nanoseconds
+from .reading.reader import DEVICE_KINDS, read_trace_and_origin
 
 LIMIT_BYTES = 10_000_000
 _WHOLE_END = re.compile(rb"\}\s*\]\s*(,[^\[\]{}]*)?\}\s*$")

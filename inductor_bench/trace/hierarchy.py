@@ -1,6 +1,6 @@
 """Which host operation encloses which, and which of them are operators or launches of compiled kernels.
 
-Relies on what ``reader`` guarantees: an enclosing operator comes before what it encloses.
+Relies on what ``reading.reader`` guarantees: an enclosing operator comes before what it encloses.
 """
 
 from __future__ import annotations

@@ -13,10 +13,10 @@ import pytest
 
 from inductor_bench.errors import InductorBenchError
 from inductor_bench.records.traced.trace import Trace
-from inductor_bench.trace import chunks
-from inductor_bench.trace.events import nanoseconds
-from inductor_bench.trace.nesting import find_parents
-from inductor_bench.trace.reader import read_trace
+from inductor_bench.trace.reading import chunks
+from inductor_bench.trace.reading.events import nanoseconds
+from inductor_bench.trace.reading.nesting import find_parents
+from inductor_bench.trace.reading.reader import read_trace
 
 DATA = Path(__file__).parent.parent / "data"
 H200 = DATA / "h200_torch2.11"

@@ -26,7 +26,7 @@ from ..modules.program import FoundModule
 from ..modules.targets import Target, find_listed_modules, resolve_target
 from ..options import DRAWN, RECORDED, VALUES_LIMIT_BYTES, BreakdownOptions
 from ..progress import Progress
-from .files import Candidate, ModuleKernels, Selection, list_candidates, write_kernels
+from .candidates import Candidate, ModuleKernels, Selection, list_candidates, write_kernels
 from .from_module import ModuleRuns
 from .from_run import RunInMaking, modules_of_run
 from .lost import list_lost_kernels

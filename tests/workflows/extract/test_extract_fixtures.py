@@ -22,7 +22,7 @@ from inductor_bench.source.module.reader import read_module
 from inductor_bench.source.standalone.edit import recorded_facts
 from inductor_bench.source.static.launches import read_static_launches
 from inductor_bench.worker.launches.recorder import watch_launches
-from inductor_bench.workflows.extract.files import ExtractedKernel, ModuleKernels, list_candidates, write_kernels
+from inductor_bench.workflows.extract.candidates import ExtractedKernel, ModuleKernels, list_candidates, write_kernels
 
 MODULES = sorted(str(path.relative_to(GPU))[: -len(".py.gz")] for path in GPU.rglob("*.py.gz"))
 TRACES = {

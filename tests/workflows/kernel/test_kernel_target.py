@@ -22,7 +22,7 @@ from inductor_bench.launch.worker import default_python
 from inductor_bench.records.architectures import ARCHITECTURES
 from inductor_bench.source.static.launches import read_static_launches
 from inductor_bench.worker.upstream.triton import pretend_gpu
-from inductor_bench.workflows.extract.files import ExtractedKernel, ModuleKernels, list_candidates, write_kernels
+from inductor_bench.workflows.extract.candidates import ExtractedKernel, ModuleKernels, list_candidates, write_kernels
 
 HAS_TRITON = importlib.util.find_spec("triton") is not None
 needs_triton = pytest.mark.skipif(not HAS_TRITON, reason="needs triton")

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from ..records.traced.trace import DeviceEvent, HostOp, TensorArguments, Trace, TraceDevice
+from ...records.traced.trace import DeviceEvent, HostOp, TensorArguments, Trace, TraceDevice
 from .events import EventReader, Fields, nanoseconds
 from .nesting import find_parents
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from ..errors import InductorBenchError
+from ...errors import InductorBenchError
 from .chunks import ChunkReader
 
 T = TypeVar("T")

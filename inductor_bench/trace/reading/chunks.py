@@ -6,7 +6,7 @@ import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
-from ..errors import InductorBenchError
+from ...errors import InductorBenchError
 
 CHUNK_BYTES = 1 << 19
 _COMPRESSED_BYTES = 1 << 16  # what follows a gzip member is copied, which is little even where there are thousands
