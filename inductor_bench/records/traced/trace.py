@@ -35,8 +35,6 @@ class HostOp(NamedTuple):
     kernel_kwargs: str | None = None  # as recorded: "XBLOCK=16,YBLOCK=64"
     num_warps: int | None = None
     num_stages: int | None = None
-    kernel_num_gb: float | None = None
-    kernel_flop: float | None = None
 
 
 class DeviceEvent(NamedTuple):
@@ -96,6 +94,5 @@ class Gaps:
     """Idle stretches of the device between the activities of one iteration."""
 
     count: int
-    total_s: float
     median_s: float
     longest_s: float
