@@ -1,0 +1,104 @@
+"""Writes the standalone files of candidates, and the list of the kernels beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Hashable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from ...errors import InductorBenchError
+from ...records.code.extraction import ExtractedKernel
+from ...records.run import Failure
+from ...source.standalone.writer import file_name, file_text
+from ...store.files import sha256_of_text, write_json, write_text
+from ...store.formats import codec
+from ...store.kernel_index import INDEX, is_edited, rows_in
+from ..modules.values import SUFFIX
+from .candidates import Candidate, call_facts
+
+
+def write_kernels(
+    candidates: Sequence[Candidate],
+    folder: Path,
+    written: dict[Hashable, ExtractedKernel],
+    edited: Collection[str] = (),
+) -> Iterator[ExtractedKernel]:
+    """Writes one file per distinct candidate, and one of values beside it where these are recorded.
+
+    Args:
+        candidates: of one module, already chosen.
+        folder: where the files go; it exists.
+        written: identities and rows of what is there already; added to.
+        edited: the names of files that somebody edited, which stay as they are.
+
+    Yields:
+        a row for each candidate, in order, once its file is there; what cannot be written has its reason.
+    """
+    return (_write(candidate, folder, written, edited) for candidate in candidates)
+
+
+def _write(
+    candidate: Candidate, folder: Path, written: dict[Hashable, ExtractedKernel], edited: Collection[str]
+) -> ExtractedKernel:
+    header = candidate.header
+    row = ExtractedKernel(
+        header.name, header.kernel_id, header.category, header.module or "", header.calls or 0, header.time_s
+    )
+    if candidate.launch is None:
+        return replace(row, reason=candidate.reason)
+    known = written.get(candidate.identity)
+    if known is not None:
+        return replace(row, file=known.file, values=known.values, note=known.note, sha256=known.sha256)
+    name = file_name(header.name, header.kernel_id, tuple(other.file for other in written.values() if other.file))
+    launch, recorded = candidate.launch, candidate.recorded
+    values, note = _place_values(candidate, folder, name)
+    if candidate.values is not None and values is not None:
+        launch = candidate.values.launch_from(values)
+        recorded = {**recorded, "reference": None, **call_facts(launch, candidate.values.reference)}
+    try:
+        text = file_text(header, launch, {**recorded, **candidate.switches}, candidate.kernel)
+        if name not in edited:
+            write_text(folder / name, text)
+    except InductorBenchError as error:
+        if values is not None:
+            (folder / values).unlink(missing_ok=True)
+        return replace(row, reason=error.message)
+    row = replace(row, file=name, values=values, note=note, sha256=sha256_of_text(text))
+    written[candidate.identity] = row
+    return row
+
+
+def _place_values(candidate: Candidate, folder: Path, name: str) -> tuple[str | None, str]:
+    """The name of the file of values beside ``name``, if there can be one, and what is to be noted."""
+    if candidate.values is None:
+        return None, candidate.note
+    values = Path(name).stem + SUFFIX
+    try:
+        candidate.values.place(folder / values)
+    except InductorBenchError as error:
+        return None, f"its values are drawn: {error.message}"
+    return values, candidate.note
+
+
+def write_all(chosen: Sequence[Candidate], folder: Path) -> tuple[tuple[ExtractedKernel, ...], tuple[Failure, ...]]:
+    """Writes the files and, also where the user stops that, the list of those that are there.
+
+    Raises:
+        KeyboardInterrupt: the user stopped it.
+    """
+    rows: list[ExtractedKernel] = []
+    as_written = {row.file for row in rows_in(folder) if not is_edited(row, folder)}
+    edited = {path.name for path in folder.glob("*.py")} - as_written
+    stopped = None
+    try:
+        rows.extend(write_kernels(chosen, folder, {}, edited))
+    except KeyboardInterrupt as stop:
+        stopped = stop
+    failures = []
+    try:
+        write_json(folder / INDEX, codec.encode(tuple(rows)))
+    except InductorBenchError as error:
+        failures.append(Failure("extract", "write", error.message, error.hint))
+    if stopped is not None:
+        raise KeyboardInterrupt(f"interrupted; {len(rows)} of {len(chosen)} kernels are in {folder}") from stopped
+    return tuple(rows), tuple(failures)
