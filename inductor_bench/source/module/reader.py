@@ -9,7 +9,7 @@ import re
 from ...errors import InductorBenchError
 from ...records.code.source import CallSite, KernelDefinition, ModuleSource
 from .calls import find_entry, read_calls
-from .cpp_text import has_profile_mark, read_threads, read_vector_lanes
+from .cpp_text import read_threads, read_vector_lanes
 from .cpp_wrapper import read_wrapped_calls, read_wrapped_definitions
 from .damage import find_undefined, is_cut_short
 from .definitions import Definition, describe_kernel, is_kernel_file, read_definitions, read_multi_kernels
@@ -48,7 +48,6 @@ def read_module(text: str) -> ModuleSource:
         frozen=header.frozen,
         cpp_wrapper=header.cpp_wrapper,
         has_harness=header.has_harness,
-        kernel_profile=bool(cpp) and all(map(has_profile_mark, cpp)),
         threads=read_threads(cpp),
         vector_lanes=read_vector_lanes(cpp),
         kernels=kernels,
