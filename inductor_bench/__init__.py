@@ -89,8 +89,8 @@ def extract(
 
     from .records.category import Category
     from .records.code.extraction import locate_file
-    from .workflows.extract.files import Selection
     from .workflows.extract.run import ExtractOptions, run_extract
+    from .workflows.extract.selection import Selection
     from .workflows.progress import Silent
 
     sources = (source,) if isinstance(source, str | Path) else tuple(source)

@@ -97,7 +97,9 @@ def measure_extract() -> list[Row]:
     from inductor_bench.records.code.extraction import ExtractedKernel
     from inductor_bench.source.module.reader import parse_module, read_module
     from inductor_bench.source.static.launches import read_static_launches
-    from inductor_bench.workflows.extract.files import ModuleKernels, list_candidates, write_kernels
+    from inductor_bench.workflows.extract.candidates import list_candidates
+    from inductor_bench.workflows.extract.files import write_kernels
+    from inductor_bench.workflows.extract.module import ModuleKernels
 
     texts = {role: text_of(f"mixnet_l_p10/{role}.py") for role in ("forward", "backward")}
     begin = time.process_time()

@@ -50,6 +50,7 @@ INNER: dict[str, set[str]] = {
     "source/capture": {"module"},
     "source/static": {"module"},
     "source/standalone": {"module"},
+    "trace/reading": set(),
     "worker/upstream": set(),
     "worker/launches": {"upstream"},
     "worker/device": {"upstream"},
@@ -190,8 +191,8 @@ def test_a_package_has_one_home(package: str) -> None:
     ("name", "text"),
     [
         ("records/run.py", "from ..store import codec"),
-        ("source/module/calls.py", "from ...trace.reading import read"),
-        ("trace/reading.py", "def f():\n    from inductor_bench.analysis import census"),
+        ("source/module/calls.py", "from ...trace.reading.reader import read_trace"),
+        ("trace/gaps.py", "def f():\n    from inductor_bench.analysis import census"),
         ("analysis/census.py", "import torch.utils"),
         ("report/run/csvs.py", "import inductor_bench.workflows.report"),
         ("report/run/html.py", "from rich import box"),

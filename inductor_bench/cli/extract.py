@@ -53,8 +53,8 @@ def command(glob: str | None, category: str | None, top: int | None, listing: bo
     Exit code: 0, 1 where a kernel has no file (its row says why; the others are written), 2 for a request that cannot
     be carried out as typed.
     """
-    from ..workflows.extract.files import Selection
     from ..workflows.extract.run import ExtractOptions, run_extract
+    from ..workflows.extract.selection import Selection
 
     form, verbose, quiet = values.pop("format"), values.pop("verbose"), values.pop("quiet")
     output = values.pop("output")

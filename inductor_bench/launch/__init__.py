@@ -1,1 +1,1 @@
-"""The parent's side of a measurement: start a process, bound it, kill all of it, read its result. No torch here."""
+"""The parent's side of a measurement: starting, limiting and ending processes, and reading results. No torch here."""

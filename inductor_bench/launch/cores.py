@@ -1,4 +1,4 @@
-"""How the cores of a machine are divided among the processes that compile and the one that is timed."""
+"""Divides the cores of a machine among the processes that compile and the process that is timed."""
 
 from __future__ import annotations
 
@@ -10,27 +10,28 @@ from .jobs import CPU
 COMPILE_THREADS = "TORCHINDUCTOR_COMPILE_THREADS"
 
 OMP_THREADS = "OMP_NUM_THREADS"
-"""Sets the number of threads of operators on the CPU."""
+"""Environment variable: the number of threads of operators on the CPU."""
 
 CORES_OF_A_JOB = 4
 """Cores per device and job below which compiling would take cores from the process that is timed."""
 
 MOST_AT_ONCE = 4
-"""Maximum of jobs that overlap on a device. Each holds device memory, and is timed for a fifth of its run or more."""
+"""Maximum number of jobs that overlap on a device. Each holds device memory, and its timing takes at least a fifth of
+its duration."""
 
 CORES_KEPT = 2
 """Cores of each device that are reserved for the process that is timed."""
 
 
 def jobs_at_once(cores: int, devices: Sequence[str]) -> int:
-    """How many jobs may overlap on each device. On a CPU the timed model needs all cores."""
+    """The number of jobs that may overlap on each device; 1 on a CPU, where the timed model needs all cores."""
     if CPU in devices:
         return 1
     return max(1, min(MOST_AT_ONCE, cores // len(devices) // CORES_OF_A_JOB))
 
 
 def compile_threads(cores: int, devices: int, at_once: int) -> int | None:
-    """How many threads a job may compile with, so that those of other jobs keep theirs; ``None`` for torch's choice."""
+    """The number of compile threads of a job that leaves other jobs their cores; ``None`` for torch's choice."""
     share = cores // devices
     if at_once > 1:
         return max(1, (share - CORES_KEPT) // at_once)
@@ -38,7 +39,7 @@ def compile_threads(cores: int, devices: int, at_once: int) -> int | None:
 
 
 def cores_of_this_process() -> int:
-    """The number of cores that it may use, or its share of them where other jobs compile at the same time."""
+    """The number of cores that this process may use; its share of them where other jobs compile at the same time."""
     share = os.environ.get(COMPILE_THREADS, "")
     return min(usable_cores(), int(share)) if share.isdecimal() and int(share) else usable_cores()
 

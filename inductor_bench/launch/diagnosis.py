@@ -36,12 +36,12 @@ def last_error(text: str) -> str:
     if starts:
         after = (line for line in lines[starts[-1] + 1 :] if line and not line[0].isspace())
         return next(after, "")[:_LONGEST].strip()
-    errors = [line for line in lines if _ERROR_LINE.match(line)]  # a syntax error comes without a traceback
+    errors = [line for line in lines if _ERROR_LINE.match(line)]  # a syntax error has no traceback
     return errors[-1][:_LONGEST].strip() if errors else ""
 
 
 def remedy(text: str) -> str:
-    """What to do about a well-known error that ``text`` names; empty where no hint is known."""
+    """The hint for the well-known error that ``text`` names; empty where none is known."""
     for pattern, advice in _REMEDIES:
         match = re.search(pattern, text)
         if match:

@@ -1,7 +1,7 @@
-"""Ends what a process of this tool started once that process is gone, however it ended: ``python guardian.py MARK``.
+"""Ends the descendants of a process of this tool after its end, even after SIGKILL: ``python guardian.py MARK``.
 
-Standard input is the reading end of a pipe whose other end only that process holds, so that it breaks even after
-SIGKILL. The guardian runs as a file and imports next to nothing, because the tool starts one before its first child.
+Standard input is the reading end of a pipe whose writing end only that process holds, so that it breaks at the end of
+the process. The guardian runs as a file with few imports, because the tool starts it before its first child.
 """
 
 from __future__ import annotations
@@ -12,22 +12,23 @@ import sys
 import time
 
 VARIABLE = "INDUCTOR_BENCH_PROCESS"
-"""The environment variable that holds the marks of whoever started a process, each after that of its own parent."""
+"""Environment variable: the marks of a process's ancestors and its own, the oldest first, joined without separator."""
 
 GRACE_S = 1.0
 """Seconds from SIGTERM to SIGKILL."""
 
-LOOKS, BETWEEN_S = 6, 0.05
-"""Consecutive scans that must find no process: a process has its environment some milliseconds after its start."""
+SCANS, BETWEEN_S = 6, 0.05
+"""Number of consecutive scans that must find no process, and the seconds between them. A process has its environment
+some milliseconds after its start."""
 
 LIMIT_S = 10.0
 """Seconds to wait for processes that were sent SIGKILL and are still in a system call."""
 
-DEAF_TO = (signal.SIGINT, signal.SIGHUP, signal.SIGTERM, signal.SIGQUIT)
+IGNORED = (signal.SIGINT, signal.SIGHUP, signal.SIGTERM, signal.SIGQUIT)
 
 
 def main(mark: str) -> None:
-    for number in DEAF_TO:
+    for number in IGNORED:
         signal.signal(number, signal.SIG_IGN)
     while os.read(0, 1):
         pass
@@ -35,16 +36,16 @@ def main(mark: str) -> None:
 
 
 def end_family(mark: str) -> None:
-    """Ends every process that bears a mark, and whatever these start meanwhile."""
-    begin_s, quiet = time.monotonic(), 0
-    told: set[int] = set()
-    while quiet < LOOKS and time.monotonic() - begin_s < LIMIT_S:
-        bearing, starting = look(processes(), mark)
-        quiet = 0 if bearing or starting else quiet + 1
-        impatient = time.monotonic() - begin_s > GRACE_S
-        for pid in bearing if impatient else set(bearing) - told:
-            send(pid, signal.SIGKILL if impatient else signal.SIGTERM)
-        told.update(bearing)
+    """Ends every process with a mark, and the processes that they start meanwhile: SIGTERM first, SIGKILL later."""
+    begin_s, quiet_scans = time.monotonic(), 0
+    signalled: set[int] = set()
+    while quiet_scans < SCANS and time.monotonic() - begin_s < LIMIT_S:
+        marked, starting = scan(processes(), mark)
+        quiet_scans = 0 if marked or starting else quiet_scans + 1
+        kill = time.monotonic() - begin_s > GRACE_S
+        for pid in marked if kill else set(marked) - signalled:
+            send(pid, signal.SIGKILL if kill else signal.SIGTERM)
+        signalled.update(marked)
         time.sleep(BETWEEN_S)
 
 
@@ -52,39 +53,41 @@ def processes() -> list[int]:
     return [int(name) for name in os.listdir("/proc") if name.isdigit()]
 
 
-def look(pids: list[int], mark: str) -> tuple[list[int], list[int]]:
-    """Those that bear the mark, and those of which nobody can tell yet."""
-    bearing, starting = [], []
+def scan(pids: list[int], mark: str) -> tuple[list[int], list[int]]:
+    """The processes with the mark, and the processes that have no environment yet."""
+    marked, starting = [], []
     for pid in pids:
         environment = read(pid, "environ")
         entries = environment.split(b"\0")
         if any(mark.encode() in entry for entry in entries if entry.startswith(VARIABLE.encode() + b"=")):
-            bearing.append(pid)
+            marked.append(pid)
         elif not environment and is_starting(pid):
             starting.append(pid)
-    return bearing, starting
+    return marked, starting
 
 
 def is_starting(pid: int) -> bool:
-    """Whether it is within ``exec``: it has its program already, but neither arguments nor environment yet. A zombie
-    and a thread of the kernel have no program either."""
+    """Whether a process is within ``exec``: it has a program, but no arguments and no environment yet.
+
+    A zombie and a thread of the kernel have no program.
+    """
     try:
         return bool(os.readlink(f"/proc/{pid}/exe")) and not read(pid, "cmdline")
     except OSError:
         return False
 
 
-def read(pid: int, what: str) -> bytes:
-    """A file that the kernel shows of a process; empty where it shows nothing, or not to this user."""
+def read(pid: int, name: str) -> bytes:
+    """The file ``name`` of a process in ``/proc``; empty where it is gone, or this user may not read it."""
     try:
-        with open(f"/proc/{pid}/{what}", "rb") as stream:
+        with open(f"/proc/{pid}/{name}", "rb") as stream:
             return stream.read()
     except OSError:
         return b""
 
 
 def send(pid: int, number: signal.Signals) -> None:
-    """Sends a signal to a process, and to its group where it leads one, for members with another environment."""
+    """Sends a signal to a process; to its whole group where it leads one, because members may lack the mark."""
     try:
         (os.killpg if os.getpgid(pid) == pid else os.kill)(pid, number)
     except (ProcessLookupError, PermissionError):

@@ -1,16 +1,16 @@
-"""How a Python interpreter is started for a module of this package."""
+"""The command-line arguments and variables with which a Python interpreter runs a module of this package."""
 
 from __future__ import annotations
 
 SAFE_PATH = {"PYTHONSAFEPATH": "1"}
-"""For processes that run nothing of the user's: Python imports nothing from the current folder."""
+"""Variables of processes that run no code of the user: Python imports nothing from the current folder."""
 
 
 def module_words(name: str) -> tuple[str, ...]:
-    """What an interpreter is given to run a module of this package: ``-m``, without the current folder on its path.
+    """The arguments that run a module of this package like ``-m``, but without the current folder on the import path.
 
-    That may hold a torch of its own (a source tree) or anything else that hides a module. Unlike with
-    ``PYTHONSAFEPATH``, which Python 3.10 does not know, what it starts in turn looks where it ever did.
+    The current folder may hold modules that hide others, for example a source tree of torch. ``PYTHONSAFEPATH`` would
+    also affect the processes that the module starts, and Python 3.10 does not support it.
     """
     return ("-c", _RUN_MODULE, name)
 

@@ -1,5 +1,7 @@
-"""What an executor of a batch is given and what it says: jobs, each a command of this tool that leaves a RUN, and what
-became of them. An executor decides where and when a job runs, and nothing about its result."""
+"""The interface of a batch's executors: jobs and events.
+
+A job is a command of this tool that writes a RUN. An executor decides where and when a job runs, and reports its end.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +14,12 @@ from .interpreter import module_words
 from .process import ProcessResult
 
 ENTRY = module_words("inductor_bench")
-"""What an interpreter runs for a job."""
+"""The arguments with which an interpreter runs a job."""
 
 OFFLINE = dict.fromkeys(
     ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_DATASETS_OFFLINE", "INDUCTOR_BENCH_OFFLINE"), "1"
 )
-"""Nothing is fetched while a batch runs."""
+"""Environment variables that forbid downloads during a batch."""
 
 CPU = "cpu"
 """The device of a machine without a GPU."""
@@ -28,15 +30,15 @@ class Job:
     """One attempt at a model.
 
     Attributes:
-        name: unique among the jobs in flight.
-        target: as ``breakdown`` takes it.
-        options: of ``breakdown``.
-        arguments: of the program, where it is a script.
-        device: ``cpu`` where it needs no GPU.
-        timeout_s: the limit of the whole job.
-        run, log: where its RUN and its output go.
-        alone: whether it must not share its device with another job, not even by turns.
-        goes_on: whether its target is the RUN itself, which is there and gets more; otherwise it is made anew.
+        name: unique among the running jobs.
+        target: the target of ``breakdown``.
+        options: the options of ``breakdown``.
+        arguments: the arguments of the program, where the target is a script.
+        device: ``cpu`` for a job that needs no GPU.
+        timeout_s: limit of the whole job in seconds; ``None`` for no limit.
+        run, log: the paths of its RUN and of its output.
+        alone: whether no other job may share its device, even by turns.
+        goes_on: whether its target is the RUN itself, which exists and is extended; otherwise the RUN is made anew.
     """
 
     name: str
@@ -51,14 +53,14 @@ class Job:
     goes_on: bool = False
 
     def words(self, target: str, run: Path) -> list[str]:
-        """The command line of ``inductor-bench``."""
+        """The arguments of ``inductor-bench`` for this job, with ``target`` and ``run`` as paths on its machine."""
         rest = ["--", *self.arguments] if self.arguments else []
         return ["breakdown", target, *self.options, *([] if self.goes_on else ["-o", str(run)]), *rest]
 
 
 @dataclass(frozen=True)
 class Began:
-    """A job runs. ``device`` is ``cpu`` or a GPU's name, after ``HOST:`` on another machine."""
+    """A job has started. ``device`` is ``cpu`` or a GPU's name, after ``HOST:`` on another machine."""
 
     name: str
     device: str
@@ -66,7 +68,7 @@ class Began:
 
 @dataclass(frozen=True)
 class Ended:
-    """A job is over, its RUN and its log are in their place. ``shared`` is whether another used the same device."""
+    """A job has ended; its RUN and its log are in their places. ``shared``: whether another job used its device."""
 
     name: str
     result: ProcessResult
@@ -75,7 +77,7 @@ class Ended:
 
 @dataclass(frozen=True)
 class Lost:
-    """The machine that a job ran on is gone, which says nothing about the job."""
+    """The machine of a job is gone; the job itself did not fail."""
 
     name: str
     reason: str
@@ -89,23 +91,32 @@ class Executor(Protocol):
 
     @property
     def slots(self) -> int:
-        """How many jobs can run at once."""
+        """The number of jobs that can run at once."""
 
     def settle(self, work: Path, inherited: Sequence[int]) -> None:
-        """Says where scratch files go, and which descriptors every process of a job must hold open."""
+        """Prepares for jobs.
+
+        Args:
+            work: the folder for scratch files.
+            inherited: descriptors that every process of a job holds open.
+        """
 
     def takes(self, job: Job) -> bool:
-        """Whether it wants this job now."""
+        """Whether the executor can start this job now."""
 
     def start(self, job: Job) -> None:
-        """Takes a job. Raises: InductorBenchError: its process cannot be started."""
-
-    def events(self) -> list[Event]:
-        """What has happened since it was last asked.
+        """Starts a job.
 
         Raises:
-            InductorBenchError: nothing can be run any more.
+            InductorBenchError: its process cannot be started.
+        """
+
+    def events(self) -> list[Event]:
+        """The events since the last call.
+
+        Raises:
+            InductorBenchError: no more jobs can run.
         """
 
     def close(self) -> None:
-        """Ends whatever still runs. May be called again."""
+        """Ends all running jobs. May be called again."""

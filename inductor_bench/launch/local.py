@@ -1,9 +1,8 @@
-"""Jobs on the devices of this machine, each in a process group of its own that cannot outlive this process."""
+"""Runs jobs on the devices of this machine, each in a process group of its own that ends with this process."""
 
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 import sys
 import time
@@ -16,7 +15,6 @@ from ..store.folder import RunFolder, remove_run
 from . import jobs
 from .cores import COMPILE_THREADS, OMP_THREADS, compile_threads, usable_cores
 from .jobs import CPU, OFFLINE, Began, Ended, Event, Job
-from .marks import MARK, end_marked
 from .process import ChildProcess
 from .worker import expose_package, join_paths
 
@@ -27,29 +25,29 @@ class _Running:
     device: str
     child: ChildProcess
     waiting: Path
-    began: float
-    looked: float
+    begin_s: float
+    checked_s: float
     waited_s: float = 0.0
     shared: bool = False
 
     def out_of_time(self) -> bool:
-        """Whether its time limit has passed. Waiting for its turn at the device does not count."""
-        now = time.monotonic()
+        """Whether its time limit has passed, without the time in which it waited for its turn at the device."""
+        now_s = time.monotonic()
         if self.waiting.exists():
-            self.waited_s += now - self.looked
-        self.looked = now
-        limit = self.job.timeout_s
-        return limit is not None and now - self.began - self.waited_s > limit
+            self.waited_s += now_s - self.checked_s
+        self.checked_s = now_s
+        limit_s = self.job.timeout_s
+        return limit_s is not None and now_s - self.begin_s - self.waited_s > limit_s
 
 
 @dataclass
 class LocalExecutor:
-    """One job at a time on each device, or more where they overlap: while one is timed the others compile.
+    """Runs ``at_once`` jobs on each device. Of several jobs on a device one is timed while the others compile.
 
     Attributes:
         devices: GPUs, as ``CUDA_VISIBLE_DEVICES`` names them, or ``cpu``.
-        at_once: how many jobs overlap on a device.
-        on_line: is given each line that a job prints.
+        at_once: the number of jobs that overlap on a device.
+        on_line: called with each line that a job prints.
     """
 
     devices: Sequence[str]
@@ -58,8 +56,7 @@ class LocalExecutor:
     _work: Path = Path()
     _inherited: Sequence[int] = ()
     _running: list[_Running] = field(default_factory=list)
-    _news: list[Event] = field(default_factory=list)
-    _mark: str = ""
+    _events: list[Event] = field(default_factory=list)
 
     @property
     def slots(self) -> int:
@@ -67,17 +64,15 @@ class LocalExecutor:
 
     def settle(self, work: Path, inherited: Sequence[int]) -> None:
         self._work, self._inherited = work, inherited
-        self._mark = os.environ.get(MARK, "") + hashlib.sha256(os.fsencode(work.resolve())).hexdigest()
-        end_marked(self._mark)  # what a batch left that was killed together with its jobs
 
     def takes(self, job: Job) -> bool:
-        return self._place(job) is not None
+        return self._free_device(job) is not None
 
     def start(self, job: Job) -> None:
-        device = self._place(job)
-        assert device is not None, "it was not asked whether it takes the job"
+        device = self._free_device(job)
+        assert device is not None, "start() was called without takes()"
         if not job.goes_on:
-            remove_run(RunFolder(job.run))  # what an earlier attempt left
+            remove_run(RunFolder(job.run))  # the RUN of an earlier attempt
         waiting = self._work / f"{job.name}.waiting"
         waiting.unlink(missing_ok=True)
         child = ChildProcess(
@@ -92,26 +87,26 @@ class LocalExecutor:
         for other in self._on(device):
             other.shared = running.shared = True
         self._running.append(running)
-        self._news.append(Began(job.name, device))
+        self._events.append(Began(job.name, device))
 
     def events(self) -> list[Event]:
         for running in [running for running in self._running if running.child.wait(0) or running.out_of_time()]:
             result = running.child.end(timed_out=not running.child.wait(0))
             self._running.remove(running)
-            self._news.append(Ended(running.job.name, result, running.shared))
-        news, self._news = self._news, []
-        return news
+            self._events.append(Ended(running.job.name, result, running.shared))
+        events, self._events = self._events, []
+        return events
 
     def close(self) -> None:
-        with contextlib.ExitStack() as ends:  # all of them, whatever interrupts the end of one
+        with contextlib.ExitStack() as ends:  # ends all jobs even where ending one is interrupted
             for running in self._running:
                 ends.callback(running.child.end)
 
     def _on(self, device: str) -> list[_Running]:
         return [running for running in self._running if running.device == device]
 
-    def _place(self, job: Job) -> str | None:
-        """The idlest device that has room for a job."""
+    def _free_device(self, job: Job) -> str | None:
+        """Of the devices with room for the job the one with the fewest jobs; ``None`` where none has room."""
 
         def has_room(device: str) -> bool:
             there = self._on(device)
@@ -123,7 +118,7 @@ class LocalExecutor:
 
     def _environment(self, device: str, waiting: Path, job: Job) -> dict[str, str]:
         path = join_paths(expose_package(self._work), os.environ.get("PYTHONPATH"))
-        ours = {**OFFLINE, MARK: self._mark, "PYTHONPATH": path, "PYTHONUNBUFFERED": "1"}
+        ours = {**OFFLINE, "PYTHONPATH": path, "PYTHONUNBUFFERED": "1"}
         environment: Mapping[str, str] = {**os.environ, **ours}
         if device == CPU:
             return dict(environment)
@@ -143,5 +138,5 @@ class LocalExecutor:
 
 
 def _shares(job: Job) -> bool:
-    """Whether another job may compile while this one is timed; not if what is timed is the CPU."""
+    """Whether another job may compile while this one is timed; not where the timed device is the CPU."""
     return not job.alone and job.device != CPU

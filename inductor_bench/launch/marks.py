@@ -1,7 +1,7 @@
-"""The marks of processes: by them everything that this process started, and what these started, is found and ended.
+"""The marks of processes: an environment variable by which this process finds and ends all of its descendants.
 
-A program may start processes in sessions of their own, which no group signal reaches, and die before them, after which
-nothing but their environment tells whose they are.
+A program may start processes in sessions of their own, which no group signal reaches, and may end before them. Then
+their environment alone tells who started them.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ from ..errors import InductorBenchError
 from . import guardian
 
 MARK = guardian.VARIABLE
-"""Marks everything that one child started, and what these started: its value contains that of the child."""
+"""Environment variable: the mark of a process. It contains the marks of all its ancestors."""
 
 END_S = 3.0
 """Seconds to wait for a process to be gone after SIGKILL."""
 
 ROUNDS = 3
-"""What is being ended may start something at that moment."""
+"""Maximum number of passes: a process may start another one while it is being ended."""
 
 READS, BETWEEN_READS_S = 100, 0.01
-"""Of an environment that is not there yet: a process that starts has it after some milliseconds on a busy machine."""
-
+"""Maximum number of reads of an environment, and the seconds between them. A starting process has no environment for
+some milliseconds on a busy machine."""
 
 _WHOLE_MARK = re.compile(r"[0-9a-f]{32,}")
 
 
 class _Family:
-    """What this process has started, and the guardian that ends it when this process cannot any more."""
+    """The children of this process, and the guardian that ends them after the end of this process."""
 
     def __init__(self) -> None:
         self.mark = uuid.uuid4().hex
@@ -77,17 +77,17 @@ class _Family:
         atexit.register(self._dismiss_guardian)
 
     def _dismiss_guardian(self) -> None:
-        """At a regular end no process is left to be ended."""
+        """Ends the guardian at a regular exit, when no child is left."""
         if self._guardian is not None and not self._members:
             self._guardian.kill()
             self._guardian.wait()
 
     def leave(self) -> None:
-        """Has a fork of this process hold the pipe open no longer, and leave the guardian to its parent."""
+        """In a fork of this process: closes the pipe, and leaves the guardian to the parent."""
         atexit.unregister(self._dismiss_guardian)
         if self._guardian is not None:
             os.close(self._lifeline)
-            self._guardian.returncode = 0  # otherwise Popen would wait for it
+            self._guardian.returncode = 0  # prevents Popen from waiting for it
 
 
 _family = _Family()
@@ -103,19 +103,19 @@ os.register_at_fork(after_in_child=_begin_anew)
 
 
 def tool_mark() -> str:
-    """What the marks of all that this process starts contain: a hexadecimal number, new for each process."""
+    """The mark of this process, which the marks of its children contain: a hexadecimal number."""
     return _family.mark
 
 
 def mark_child(environment: Mapping[str, str], *, guarded: bool = True) -> str:
-    """A new mark for a child that is about to start; :func:`forget_child` takes it back.
+    """A new mark for a child that is about to start; :func:`forget_child` revokes it.
 
     Args:
-        environment: of the child, which may hold the mark of whoever started this process.
-        guarded: whether it is ended when this process is gone, however that ended.
+        environment: the environment of the child, which may hold marks of this process's ancestors.
+        guarded: whether the guardian ends the child after the end of this process.
 
     Raises:
-        InductorBenchError: the guardian that sees to it cannot be started.
+        InductorBenchError: the guardian cannot be started.
     """
     outer, own = environment.get(MARK, ""), uuid.uuid4().hex
     if not guarded:
@@ -126,30 +126,30 @@ def mark_child(environment: Mapping[str, str], *, guarded: bool = True) -> str:
 
 
 def forget_child(mark: str) -> None:
-    """Takes note that everything with this mark is gone."""
+    """Revokes a mark after the end of all processes with it."""
     _family.remove(mark)
 
 
 def end_marked(mark: str) -> None:
-    """Ends every process whose mark contains this one, with SIGKILL. A text that is no mark ends none."""
+    """Ends, with SIGKILL, every process whose mark contains this one. A text that is no mark ends none."""
     if not _WHOLE_MARK.fullmatch(mark):
         return
     for _ in range(ROUNDS):
-        strays = _marked(mark)
-        if not strays:
+        marked = _find_marked(mark)
+        if not marked:
             return
-        for process in strays:
+        for process in marked:
             with contextlib.suppress(psutil.Error):
                 process.kill()
-        psutil.wait_procs(strays, timeout=END_S)
+        psutil.wait_procs(marked, timeout=END_S)
 
 
-def _marked(mark: str) -> list[psutil.Process]:
+def _find_marked(mark: str) -> list[psutil.Process]:
     found: list[psutil.Process] = []
     unread = guardian.processes()
     for _ in range(READS):
-        bearing, unread = guardian.look(unread, mark)
-        for pid in bearing:
+        marked, unread = guardian.scan(unread, mark)
+        for pid in marked:
             with contextlib.suppress(psutil.Error):
                 found.append(psutil.Process(pid))
         if not unread:

@@ -1,4 +1,4 @@
-"""A child process with a pipe to it and a pipe from it, beside its outputs, because models print."""
+"""A child process with a pipe for requests and a pipe for answers, apart from its outputs, because models print."""
 
 from __future__ import annotations
 
@@ -10,16 +10,15 @@ from .process import ChildProcess, ProcessResult
 
 
 class PipedProcess(ChildProcess):
-    """A running command that reads requests and writes answers on pipes of their own.
+    """A running command that reads requests and writes answers on pipes.
 
     Args:
-        command: the program and its arguments. Two are added: the numbers of the descriptors on which it reads and
-            writes.
+        command: the program and its arguments. The numbers of the descriptors for reading and writing are added.
         environment, log, on_line, guarded: as for :class:`ChildProcess`.
 
     Attributes:
-        requests: what is written here, unbuffered, it reads.
-        answers: what it writes is read here.
+        requests: an unbuffered stream to the process.
+        answers: an unbuffered stream from the process.
 
     Raises:
         InductorBenchError: as for :class:`ChildProcess`.
@@ -51,7 +50,7 @@ class PipedProcess(ChildProcess):
             os.close(writes)
 
     def hang_up(self) -> None:
-        """Sends nothing more, which it reads as the end of its work."""
+        """Closes the stream of requests, which tells the process to end."""
         self.requests.close()
 
     def end(self, timed_out: bool = False) -> ProcessResult:

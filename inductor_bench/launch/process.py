@@ -1,4 +1,4 @@
-"""One child process with a log, a time limit, and no survivors."""
+"""A child process with a log and a time limit, whose descendants end with it."""
 
 from __future__ import annotations
 
@@ -19,16 +19,17 @@ from .marks import MARK, end_marked, forget_child, mark_child
 from .marks import tool_mark as tool_mark
 
 GRACE_S = 3.0
-"""How long a process may take to end after SIGTERM, and its output pipe to close after its end."""
+"""Seconds for a process to end after SIGTERM, and for its output pipe to close after its end."""
 
-LOOK_UP_S = 0.5
+WAKE_S = 0.5
+"""Maximum seconds of one uninterrupted wait."""
 
 TAIL_LINES = 15
 
 
 @dataclass(frozen=True)
 class ProcessResult:
-    """How a child process ended. ``exit_code`` is ``None`` where a signal or the time limit ended it."""
+    """The end of a child process. ``exit_code`` is ``None`` where a signal or the time limit ended it."""
 
     exit_code: int | None
     signal_name: str | None
@@ -64,16 +65,17 @@ class ProcessResult:
 
 
 class ChildProcess:
-    """A running command in a process group of its own, its two outputs merged into a log, which holds no secrets of the
-    command and its environment.
+    """A running command in a process group of its own, with one log for both outputs.
+
+    The log holds no secrets of the command and its environment.
 
     Args:
-        command: the program and its arguments; no shell is involved.
+        command: the program and its arguments, started without a shell.
         environment: the whole environment of the child.
-        log: where its output goes, appended line by line as it comes.
-        on_line: is given each line of output, on another thread.
-        inherited: file descriptors that the child gets as they are.
-        guarded: whether it is ended when this process is gone, however that ended; not where it sees to its own end.
+        log: the file to which its output is appended, line by line.
+        on_line: called with each line of output, on another thread.
+        inherited: file descriptors that the child inherits.
+        guarded: whether the guardian ends the child after the end of this process.
 
     Raises:
         InductorBenchError: the program cannot be started, or the log cannot be written.
@@ -101,7 +103,7 @@ class ChildProcess:
             self._start(command, environment, inherited)
             hide = Redaction.find([command], environment).text
             self._reader = _LogReader(self._child, self._stream, hide, on_line)
-        except BaseException:  # Ctrl-C while it starts: it runs, and nobody but its mark knows of it
+        except BaseException:  # for example Ctrl-C after its start: only its mark identifies it
             end_marked(self._mark)
             forget_child(self._mark)
             self._stream.close()
@@ -125,10 +127,10 @@ class ChildProcess:
             raise InductorBenchError(f"cannot start {command[0]}: {error.strerror or error}") from error
 
     def begin(self, log: Path) -> None:
-        """Counts its time from now on, and moves its log, for a process that waited until there was work for it.
+        """Restarts the measurement of its duration and moves its log, when a waiting process gets its work.
 
         Raises:
-            InductorBenchError: the log cannot be written there, on the same file system.
+            InductorBenchError: the log cannot be moved to ``log``.
         """
         try:
             log.parent.mkdir(parents=True, exist_ok=True)
@@ -138,22 +140,22 @@ class ChildProcess:
         self._log, self._begin = log, time.monotonic()
 
     def wait(self, timeout_s: float | None) -> bool:
-        """Whether it ended by itself within that time; without a limit ``None``.
+        """Waits up to ``timeout_s`` seconds, or without limit for ``None``. Returns whether the process has ended.
 
-        It looks up now and then: a signal that came while this process was stopped (Ctrl-Z, a paused container) may be
-        delivered to another thread, and Python then calls the handler no sooner than the main thread wakes.
+        The wait is interrupted every ``WAKE_S`` seconds: a signal that came while this process was stopped (Ctrl-Z, a
+        paused container) may reach another thread, and Python calls the handler when the main thread wakes.
         """
         end_s = math.inf if timeout_s is None else time.monotonic() + timeout_s
         while True:
             try:
-                self._child.wait(min(end_s - time.monotonic(), LOOK_UP_S))
+                self._child.wait(min(end_s - time.monotonic(), WAKE_S))
                 return True
             except subprocess.TimeoutExpired:
                 if time.monotonic() >= end_s:
                     return False
 
     def end(self, timed_out: bool = False) -> ProcessResult:
-        """Ends it and its descendants, whatever state they are in. May be called again."""
+        """Ends the process and its descendants. May be called again."""
         if self._time_s is None:
             self._time_s = time.monotonic() - self._begin
             try:
@@ -177,11 +179,14 @@ def run_process(
 ) -> ProcessResult:
     """Runs a command in the current folder to its end; see :class:`ChildProcess`.
 
-    Whatever way this returns or raises, the command and its descendants are gone. ``timeout_s`` is a wall-clock limit.
+    The command and its descendants have ended when this function returns or raises.
+
+    Args:
+        timeout_s: limit of the elapsed time in seconds; ``None`` for no limit.
 
     Raises:
         InductorBenchError: the program cannot be started, or the log cannot be written.
-        KeyboardInterrupt: passed on, after the child was killed.
+        KeyboardInterrupt: the user interrupted it; raised after the end of the command.
     """
     child = ChildProcess(command, environment=environment, log=log, on_line=on_line)
     timed_out = True
@@ -193,13 +198,13 @@ def run_process(
 
 
 def end_process_tree(child: subprocess.Popen[str], mark: str) -> None:
-    """Ends a process, its group and whatever else bears its mark: SIGTERM first, SIGKILL for what is left."""
+    """Ends a process, its group and all processes with its mark: SIGTERM first, SIGKILL after ``GRACE_S`` seconds."""
     try:
         if child.poll() is None:
             _signal_group(child.pid, signal.SIGTERM)
             with contextlib.suppress(subprocess.TimeoutExpired):
                 child.wait(GRACE_S)
-    finally:  # an impatient second Ctrl-C comes by here too
+    finally:  # also after a second Ctrl-C
         _signal_group(child.pid, signal.SIGKILL)
         child.wait()
         end_marked(mark)
@@ -211,7 +216,7 @@ def _signal_group(pid: int, number: signal.Signals) -> None:
 
 
 class _LogReader:
-    """Copies a child's output to its log, less what ``hide`` takes out, and to a listener, on a thread of its own."""
+    """A thread that copies a child's output to a listener and, through ``hide``, to the log."""
 
     def __init__(
         self,
@@ -230,7 +235,7 @@ class _LogReader:
 
     def _copy(self) -> None:
         assert self._child.stdout is not None
-        with contextlib.suppress(ValueError):  # the pipe was closed while a line was awaited
+        with contextlib.suppress(ValueError):  # the pipe was closed during a read
             for line in self._child.stdout:
                 self._write(self._hide(line))
                 self._on_line(line.rstrip("\n"))

@@ -1,4 +1,4 @@
-"""A worker that is started before there is work for it, since importing torch takes longer than many measurements."""
+"""A worker that is started before its job is known, because importing torch takes longer than many measurements."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from .process import ProcessResult
 
 
 class ReadyWorker:
-    """A process that has imported torch, or is about to, and waits for one job.
+    """A process that imports torch and then waits for one job.
 
     Args:
-        command: what starts a worker; the numbers of two pipes are added, on which it reads its job and says that it
-            is ready.
+        command: the command of a worker. The numbers of two pipes are added: on the first it reads its job, on the
+            second it reports that it is ready.
         environment: the whole environment of the worker.
-        log: where its output goes until it has a job.
-        on_line: is given each line of output.
+        log: the file for its output until it has a job.
+        on_line: called with each line of output.
 
     Raises:
-        InductorBenchError: it cannot be started.
+        InductorBenchError: the worker cannot be started.
     """
 
     def __init__(
@@ -33,23 +33,23 @@ class ReadyWorker:
         self._child = PipedProcess(command, environment=environment, log=log, on_line=on_line)
 
     def wait(self, timeout_s: float | None) -> bool:
-        """Waits until it is ready, and says whether it is: it may have ended, or take too long."""
+        """Waits up to ``timeout_s`` seconds, or without limit for ``None``. Returns whether the worker is ready."""
         if not self._is_ready and select.select([self._child.answers], [], [], timeout_s)[0]:
             self._is_ready = bool(self._child.answers.read(1))
         return self._is_ready and not self._child.wait(0)
 
     def run(self, words: Sequence[str], *, log: Path, timeout_s: float | None) -> ProcessResult:
-        """Has it do its job, and waits for its end, like ``run_process``.
+        """Sends the worker its job and waits for its end, like ``run_process``.
 
         Args:
-            words: the arguments that a worker is started with otherwise.
-            log: where its output goes from now on, together with what it has printed so far.
-            timeout_s: a limit, from now on.
+            words: the arguments of a worker that is started for the job.
+            log: the file for its output, including the output so far.
+            timeout_s: limit in seconds from now on; ``None`` for no limit.
         """
         timed_out = True
         try:
             self._child.begin(log)
-            with contextlib.suppress(BrokenPipeError):  # it ended meanwhile, which its result says
+            with contextlib.suppress(BrokenPipeError):  # the worker has ended; the result reports it
                 self._child.requests.write(json.dumps(list(words)).encode() + b"\n")
             timed_out = not self._child.wait(timeout_s)
         finally:
@@ -57,5 +57,5 @@ class ReadyWorker:
         return ended
 
     def end(self) -> None:
-        """Ends it without a job."""
+        """Ends the worker without a job."""
         self._child.end()

@@ -1,5 +1,5 @@
-"""What was asked, seen and measured, as frozen dataclasses.
+"""Requests, observations and measurements as frozen dataclasses.
 
-This room holds data and nothing else: no I/O, no statistics, no torch. Times are seconds, sizes bytes, rates per
-second. A field that could not be measured is ``None`` and its reason stands in the record's failures or notes.
+This room holds data only: no I/O, no statistics, no torch. Times are seconds, sizes are bytes, rates are per second.
+A field that could not be measured is ``None``; the record's failures or notes give the reason.
 """

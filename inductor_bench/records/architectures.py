@@ -1,4 +1,4 @@
-"""The GPU architectures that kernels can be compiled for where there is no such GPU."""
+"""The GPU architectures for which kernels can be compiled on a machine without such a GPU."""
 
 from __future__ import annotations
 
@@ -7,9 +7,16 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Architecture:
-    """What a compiler and Inductor's heuristics ask of a GPU; sizes in bytes, threads and registers per multiprocessor.
+    """The properties of a GPU that a compiler and Inductor's heuristics need.
 
-    ``shared_memory_bytes`` is the most that one block may have. The multiprocessors are those of ``device``.
+    Attributes:
+        name: as the user gives it, for example ``sm_90``.
+        capability: compute capability times 10.
+        device: a GPU of this architecture.
+        multiprocessors: the number that ``device`` has.
+        threads: maximum number of resident threads per multiprocessor.
+        shared_memory_bytes: maximum per block.
+        registers: per multiprocessor.
     """
 
     name: str
@@ -37,4 +44,4 @@ ARCHITECTURES = {
         _known(120, "RTX 5090", 170, 1536, 99),
     )
 }
-"""By the name that a user gives."""
+"""Architectures by name."""

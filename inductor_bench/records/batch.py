@@ -1,4 +1,4 @@
-"""A batch: the models that were asked for, and how far each has come. ``batch.json`` is exactly this."""
+"""A batch: the requested models and the state of each. ``batch.json`` is the JSON of :class:`Batch`."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from .run import Failure
 WAITING, RUNNING, DONE, PARTIAL, FAILED, SKIPPED = "waiting", "running", "done", "partial", "failed", "skipped"
 MEASURED = "measured"
 FINISHED = frozenset({DONE, PARTIAL, SKIPPED})
-"""What is not tried again."""
+"""States after which a model is not attempted again."""
 
 
 @dataclass(frozen=True)
 class ModelRequest:
-    """One model as it was asked for. ``None`` means: not said, ``breakdown`` decides.
+    """The request for one model. ``breakdown`` decides each option that is ``None``.
 
     Attributes:
-        name: unique in the batch; its RUN folder is called so.
-        target: as ``breakdown`` takes it.
-        line: where it stands in the list.
-        timeout_s: the limit of one attempt, all its processes together.
+        name: unique in the batch; also the name of the model's RUN folder.
+        target: the target of ``breakdown``.
+        line: line number in the list, from 1.
+        timeout_s: limit in seconds of one attempt with all its processes.
     """
 
     name: FileName
@@ -45,10 +45,16 @@ class ModelRequest:
 class BatchModel:
     """A model of a batch and its state.
 
-    ``status`` is ``waiting``, ``running``, ``measured`` (and still to be retuned), ``done``, ``partial`` (measured, and
-    something failed), ``failed``, or ``skipped`` (it would have to be downloaded). ``batch_size`` is what it was
-    measured with where memory ran out with more. ``failure`` is the first of its last attempt; ``run`` and ``log`` are
-    paths in the batch folder.
+    Attributes:
+        request: the request for the model.
+        status: ``waiting``, ``running``, ``measured`` (autotuning is left to do), ``done``, ``partial`` (measured with
+            failures), ``failed``, or ``skipped`` (it needs a download).
+        attempts: the number of attempts so far.
+        batch_size: the reduced batch size of the measurement, where memory ran out with the requested one.
+        device: the device of the last attempt.
+        time_s: duration of the last attempt in seconds.
+        run, log: paths in the batch folder.
+        failure: the first failure of the last attempt.
     """
 
     request: ModelRequest
@@ -65,7 +71,7 @@ class BatchModel:
 
 @dataclass(frozen=True)
 class Batch:
-    """A batch: ``source`` is the list as it was given, ``models`` all that it was ever asked for, in order."""
+    """A batch. ``source`` names the list; ``models`` are all models that were ever requested for it, in order."""
 
     format: int
     tool_version: str
@@ -75,5 +81,5 @@ class Batch:
     models: tuple[BatchModel, ...] = field(default=())
 
     def count(self, *states: str) -> int:
-        """How many models have one of these states."""
+        """The number of models in one of these states."""
         return sum(model.status in states for model in self.models)

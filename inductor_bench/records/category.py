@@ -1,4 +1,4 @@
-"""The one honest category of every kernel."""
+"""The categories of kernels."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import Enum
 
 
 class Category(Enum):
-    """What kind of code a kernel is. The value is what ``record.json`` and the tables show."""
+    """The category of a kernel; each kernel has one. ``record.json`` and the tables show the value."""
 
     POINTWISE = "pointwise"
     REDUCTION = "reduction"
@@ -29,7 +29,7 @@ class Category(Enum):
 
     @property
     def title(self) -> str:
-        """The words a table shows, for example ``persistent reduction`` or ``conv (library)``."""
+        """The name in a printed table, for example ``persistent reduction`` or ``conv (library)``."""
         return _TITLES.get(self, self.value.replace("_", " "))
 
 

@@ -1,4 +1,4 @@
-"""Many runs at once: of each record only what is compared over models, so that hundreds fit in memory."""
+"""The figures of all models of a batch: the compared part of each record, so that hundreds fit in memory."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from .failure import Failure
 from .retune import RetuneRow
 
 DAMAGED, NEWER = "damaged", "newer"
-"""What may be wrong with a record: it cannot be read, or not by this version of the tool."""
+"""Problems of a record: it cannot be read, or a newer version of the tool wrote it."""
 
 
 class CorpusKernel(NamedTuple):
     """A kernel of one graph; see ``records.run.Kernel`` for the fields.
 
-    The last five are of its retune, if there was one; a library kernel has that of the call that it spends most time
-    in, and no saving of its own, for that call runs other kernels too.
+    The last five fields are the results of its retune. A library kernel has those of its most expensive call, without a
+    saving, because that call runs other kernels too.
     """
 
     name: str
@@ -46,7 +46,7 @@ class CorpusKernel(NamedTuple):
 
 @dataclass(frozen=True)
 class CorpusGraph:
-    """A graph of a model, as one iteration; ``time_s`` is its wall time, or its busy time where that is longer."""
+    """A graph of a model; figures are per iteration. ``time_s`` is the longer of its wall time and its busy time."""
 
     label: str
     device: str
@@ -61,10 +61,14 @@ class CorpusGraph:
 
 @dataclass(frozen=True)
 class CorpusModel:
-    """A model of a batch: its row there, and what was measured. ``problem`` says why its record cannot be read:
-    it is ``DAMAGED`` or of a ``NEWER`` format.
+    """A model of a batch and its figures.
 
-    ``retunes`` are those of its dearest kernels, each once for all graphs, where that was asked for.
+    Attributes:
+        model: its row in the batch.
+        graphs: its graphs; empty where nothing was measured.
+        machine: device and versions, as one line.
+        problem: the reason why its record cannot be read; its kind is ``DAMAGED`` or ``NEWER``.
+        retunes: the retunes of its most expensive kernels, where they were requested; one for all graphs of a kernel.
     """
 
     model: BatchModel
@@ -76,7 +80,7 @@ class CorpusModel:
 
 @dataclass(frozen=True)
 class Corpus:
-    """All models of a batch, in its order."""
+    """All models of a batch, in the batch's order."""
 
     batch: Batch
     models: tuple[CorpusModel, ...]

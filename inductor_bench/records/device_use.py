@@ -1,4 +1,4 @@
-"""Who uses a GPU beside this tool."""
+"""The use of a GPU by other processes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class OtherProcess:
-    """A process of another job that has a context on the GPU; ``name`` is empty where it cannot be seen from here."""
+    """Another job's process with a context on the GPU. ``name`` is empty where this process cannot read it."""
 
     pid: int
     name: str = ""
@@ -16,10 +16,15 @@ class OtherProcess:
 
 @dataclass(frozen=True)
 class DeviceUse:
-    """A GPU while this tool lets it idle.
+    """The use of a GPU that this tool leaves idle.
 
-    ``gpu`` is the number by which ``nvidia-smi`` lists it. In a container the processes of others may be hidden: then
-    ``busy``, the share of the time in which kernels ran, and ``held_bytes``, the memory that is taken, tell of them.
+    In a container other processes may be hidden; ``busy`` and ``held_bytes`` still show their use.
+
+    Attributes:
+        gpu: the number of the GPU in ``nvidia-smi``.
+        processes: other jobs' processes on the GPU.
+        busy: the share of the time in which kernels ran, 0 to 1.
+        held_bytes: allocated device memory.
     """
 
     gpu: int | None = None

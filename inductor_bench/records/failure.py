@@ -1,16 +1,16 @@
-"""What went wrong, as every record says it."""
+"""The failures in every record."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 ELSEWHERE = "elsewhere"
-"""The kind of what can only be done on the machine where the run was measured."""
+"""Kind of a failure: the step is possible only on the machine that measured the run."""
 
 
 @dataclass(frozen=True)
 class Failure:
-    """Something that went wrong, and what it cost: the stage and kind are for programs, the rest for people."""
+    """A failure. Programs read ``stage`` and ``kind``; people read the other fields."""
 
     stage: str  # "capture", "profile", "trace", "analysis", "peaks", "retune", "report"
     kind: str  # "missing", "exit", "signal", "timeout", "interrupted", "memory", "nothing-compiled", "invalid", …

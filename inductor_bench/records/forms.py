@@ -1,7 +1,6 @@
-"""Forms of values beyond their types: texts that name files, and numbers without a physical bound.
+"""Constraints on values beyond their types: texts that name files, and numbers without a physical bound.
 
-``store.formats.codec`` holds what it reads to them, so that nothing in a record leads out of the folder that it lies
-in.
+``store.formats.codec`` checks every value that it reads, so that no path in a record leads out of the record's folder.
 """
 
 from __future__ import annotations
@@ -18,14 +17,14 @@ LONGEST_PLACE_BYTES = 4000
 
 @dataclass(frozen=True)
 class Form:
-    """``name`` is what a value should be, in words; ``fits`` says whether it is."""
+    """A constraint: ``name`` describes a valid value in words; ``fits`` tells whether a value is valid."""
 
     name: str
     fits: Callable[[Any], bool]
 
 
 def is_file_name(text: str) -> bool:
-    """Whether a text names a file or folder without saying where: no separator, no ``..``, no control character."""
+    """Whether a text is the bare name of a file or folder: without separator, ``..`` and control characters."""
     return (
         text not in ("", ".", "..")
         and "/" not in text
@@ -35,7 +34,7 @@ def is_file_name(text: str) -> bool:
 
 
 def is_place(text: str) -> bool:
-    """Whether a text is a relative path that stays below the folder that it refers to."""
+    """Whether a text is a relative path that stays inside its folder."""
     return len(text.encode(errors="replace")) <= LONGEST_PLACE_BYTES and all(map(is_file_name, text.split("/")))
 
 
@@ -51,12 +50,12 @@ def _is_finite(number: float) -> bool:
 
 
 FileName = Annotated[str, Form("the name of a file", is_file_name)]
-"""Of a file in a folder that is known from elsewhere."""
+"""The name of a file; another field or the context gives the folder."""
 
 Place = Annotated[str, Form("a path inside the folder", is_place)]
-"""Relative to the RUN or the batch that the record describes."""
+"""A path relative to the folder of the RUN or the batch."""
 
 Slug = Annotated[str, Form("a name of small letters, digits and dashes", _is_slug)]
 
 AnyFloat = Annotated[float, Form("a finite number", _is_finite)]
-"""A value of a program, not a measurement."""
+"""A value of the user's program, which may have any finite magnitude, unlike a measurement."""

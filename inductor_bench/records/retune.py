@@ -1,4 +1,4 @@
-"""The dearest kernels of a run, retuned: what came of it, and what the model would win."""
+"""The retunes of a run's most expensive kernels, and the projected saving of the model."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from .tuning import MeasuredKernel, Tuning
 
 FASTER = "faster"
 LIKENESS = 3.0
-"""How many times longer or shorter a kernel may take by itself than in the model, for a projection onto it."""
+"""Maximum factor between a kernel's standalone time and its time in the model for which a saving is projected."""
 
 INTERRUPTED = "it was not retuned to the end"
 UNREACHED = "the budget was spent before its turn: retune this RUN again, or with a larger --budget"
 UNFINISHED = (INTERRUPTED, UNREACHED)
-"""Problems of those that are still to be retuned."""
+"""Problems of retunes that have not come to an end."""
 
 EDITED = (
     "its file was edited, so it is not what the model runs; move it away and retune this RUN again, which writes and "
@@ -28,12 +28,17 @@ EDITED = (
 
 @dataclass(frozen=True)
 class Retune:
-    """A kernel of a run, or a library call with its arguments, and its retune as ``file`` has it.
+    """The retune of a kernel, or of a library call with its arguments.
 
-    ``calls`` and ``time_s`` are of one iteration of each of ``graphs``, which launch it. ``kernel`` is what was
-    measured of the file, with all that was tried; ``failure`` says why there is nothing. While there is neither the
-    retune was asked for and has not come to an end; a ``kernel`` of which nothing was tried is one that the budget did
-    not last for.
+    Attributes:
+        name, kernel_id, category: of the kernel.
+        graphs: the labels of the graphs that launch it.
+        calls, time_s: its calls and seconds in one iteration of these graphs together.
+        file: its standalone file.
+        method: the way of choosing candidates.
+        kernel: the measurement of the file with all candidates. It has no ``tuning`` where the budget was spent before.
+        failure: the reason why there is no measurement. ``None`` beside a ``kernel`` of ``None`` means that the retune
+            has not come to an end.
     """
 
     name: str
@@ -53,7 +58,7 @@ class Retune:
 
     @property
     def row(self) -> RetuneRow:
-        """Its figures."""
+        """The figures of the retune."""
         place = (self.name, self.kernel_id, self.category, self.graphs, self.calls, self.time_s, self.file, self.method)
         tuning = self.tuning
         if tuning is None:
@@ -65,16 +70,27 @@ class Retune:
 
 
 def why_untuned(failure: str | None, measured: bool) -> str:
-    """Why nothing came of a retune: the message of its failure, or that it is still to be done."""
+    """The reason why a retune has no result.
+
+    Args:
+        failure: the message of its failure, if it failed.
+        measured: whether the kernel's own times were measured.
+    """
     return failure if failure is not None else UNREACHED if measured else INTERRUPTED
 
 
 class RetuneRow(NamedTuple):
-    """The figures of a retune. ``problem`` says why there are none, ``caution`` what is wrong with their measurement.
+    """The figures of a retune; see :class:`Retune` for the first eight.
 
-    ``tuned_default_s`` and ``tuned_best_s`` are of one cold call of the standalone file. ``saving_s`` is a projection
-    for one iteration of the model: as if the kernel got as much faster there as its file did by itself. It is 0 where
-    that was not surely faster, or where it takes another time by itself than in the model, beyond ``LIKENESS``.
+    Attributes:
+        tuned_default_s, tuned_best_s: seconds of one cold call of the standalone file.
+        speedup: the speedup of the best candidate.
+        verdict: the verdict on the best candidate.
+        saving_s: projected saving in seconds per iteration of the model, assuming the speedup of the standalone file.
+            It is 0 where no candidate is surely faster, or where standalone time and time in the model differ by more
+            than a factor of ``LIKENESS``.
+        problem: the reason why there are no figures.
+        caution: doubts about their measurement.
     """
 
     name: str
@@ -95,11 +111,11 @@ class RetuneRow(NamedTuple):
 
     @property
     def over(self) -> bool:
-        """Whether it has come to an end, whatever that was."""
+        """Whether the retune has come to an end, with or without a result."""
         return self.problem not in UNFINISHED
 
     def tuned(self, default_s: float, best_s: float, speedup: float, verdict: str) -> RetuneRow:
-        """The row with what came of it."""
+        """The row with the result of the retune."""
         row = self._replace(tuned_default_s=default_s, tuned_best_s=best_s, speedup=speedup, verdict=verdict)
         if verdict != FASTER:
             return row._replace(saving_s=0.0)
@@ -111,7 +127,7 @@ class RetuneRow(NamedTuple):
 
 
 def best_of_each(rows: Iterable[RetuneRow]) -> tuple[RetuneRow, ...]:
-    """One row for each kernel, in their order: of several ways of tuning the one that won most."""
+    """One row for each kernel, in order: of several methods the row with the highest speedup."""
     best: dict[str, RetuneRow] = {}
     for row in rows:
         other = best.setdefault(row.kernel_id, row)
@@ -121,5 +137,5 @@ def best_of_each(rows: Iterable[RetuneRow]) -> tuple[RetuneRow, ...]:
 
 
 def by_kernel(rows: Iterable[RetuneRow]) -> dict[str, RetuneRow]:
-    """The best row of each kernel by its id, and by the name of its file: library kernels know that of their call."""
+    """The best row of each kernel, by its id and by its file, because a library kernel has the file of its call."""
     return {key: row for row in best_of_each(rows) for key in (row.file, row.kernel_id) if key}

@@ -1,4 +1,4 @@
-"""The record of one run: the interface that ``record.json`` is. See ``store`` for its format number."""
+"""The record of one run. ``record.json`` is the JSON of :class:`Run`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .retune import Retune
 
 @dataclass(frozen=True)
 class Request:
-    """What was asked for."""
+    """The request of a run; see ``workflows.options.BreakdownOptions``."""
 
     target: str
     kind: str  # "script", "factory", "timm", …, "module", "log", "structured-trace", "run", "trace"
@@ -34,7 +34,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Environment:
-    """Where it was measured. Named variables only, never the whole of the process environment."""
+    """The machine and the versions. ``variables`` are selected environment variables only."""
 
     python: str = ""
     torch: str = ""
@@ -57,16 +57,20 @@ class Environment:
 
 @dataclass(frozen=True)
 class Peaks:
-    """What the device was measured to reach; the roofs that shares of peak refer to.
+    """The measured peaks of a device: the roofs to which shares of peak refer.
 
-    ``matmul_flops`` maps a dtype (``float16``, ``bfloat16``, ``float32``, ``tf32``) to dense FLOP/s.
-    ``launch_floor_s`` is the device time of an empty kernel (GPU only).
+    Attributes:
+        memory_bandwidth, cache_bandwidth: bytes per second.
+        matmul_flops: dense FLOPs per second by dtype (``float16``, ``bfloat16``, ``float32``, ``tf32``).
+        cache_bytes: size of the L2 cache of a GPU, of the last-level cache of a CPU.
+        launch_floor_s: device seconds of an empty kernel; GPU only.
+        threads: the number of threads that were used; CPU only.
     """
 
     device: str
     memory_bandwidth: float
     matmul_flops: dict[str, float]
-    cache_bytes: int | None = None  # L2 on a GPU, last-level cache on a CPU
+    cache_bytes: int | None = None
     cache_bandwidth: float | None = None
     launch_floor_s: float | None = None
     threads: int | None = None
@@ -76,11 +80,11 @@ class Peaks:
 
 @dataclass(frozen=True)
 class ShapeGroup:
-    """The launches of one library kernel whose operator calls had the same arguments. Per iteration.
+    """The launches of one library kernel by operator calls with the same arguments; figures are per iteration.
 
-    ``operator_calls`` is how many operator calls these launches stand for: where several kernels do the same work,
-    each stands for its share of their time, and carries that share of the FLOPs and bytes. It is 0 where the launches
-    do none of the work that is counted for the operator (they rearrange or gather up what other kernels work on).
+    ``operator_calls`` is the number of operator calls that these launches represent. Where several kernels do the work
+    of one call, each represents its share of their time, and has that share of the FLOPs and bytes. It is 0 for kernels
+    that only rearrange or collect the data of others.
     """
 
     shapes: str
@@ -93,19 +97,28 @@ class ShapeGroup:
 
 @dataclass(frozen=True)
 class Kernel:
-    """A kernel of one module. ``calls``, ``time_s``, ``moved_bytes`` and ``flops`` are per iteration, all calls.
+    """A kernel of one module. Figures are per iteration, for all calls together.
 
-    ``family_id`` is the same for kernels of the same structure and other sizes (see ``source.module.identity``).
-    ``file`` is its standalone file, ``line`` the place of its definition in the module's ``file``.
-    ``time_s`` is the mean over the module's steady iterations, ``samples_s`` every iteration's total in order.
-    ``share`` is of the module's device (or CPU kernel) time, ``wall_share`` of its wall time (of its busy time where
-    that is longer, see ``ModuleRecord``). ``bound`` says which
-    roof ``peak_share`` refers to: ``memory``, ``compute``, ``cache`` (working set within L2: no share of DRAM
-    peak is given), ``latency`` (too short for a roof to apply) or ``unknown``. ``gain_limit_s`` is what one
-    iteration would save if the kernel ran at that roof. ``unjudged`` says why no roof applies, where the reason is
-    the kernel's own. ``grid``, ``block`` and ``registers`` are given where they are the same for all calls;
-    ``occupancy`` is the profiler's estimate, the mean over the kernel's time. ``dtype`` is ``tf32`` for float32 data
-    whose products may use TF32.
+    Attributes:
+        time_s: the mean over the module's steady iterations.
+        samples_s: the total of every iteration, in order.
+        share: the share of the module's device time, on a CPU of its kernels' time.
+        wall_share: the share of the module's wall time, or of its busy time where that is longer.
+        dtype: the element type of the products; ``tf32`` for float32 data whose products may use TF32.
+        bandwidth, flop_rate: bytes and FLOPs per second.
+        peak_share: the share of the roof of ``bound``.
+        bound: the roof that limits the kernel: ``memory``, ``compute``, ``cache`` (its data fits into L2, so that no
+            share of the memory's peak is given), ``latency`` (too short for a roof) or ``unknown``.
+        gain_limit_s: the time that one iteration would save if the kernel ran at its roof.
+        file: the standalone file.
+        line: the line of its definition in the module's ``file``.
+        config: block sizes, ``num_warps`` and ``num_stages``.
+        registers, grid, block: ``None`` or empty where they differ between calls.
+        occupancy: the profiler's estimate, 0 to 1, as a mean over the kernel's time.
+        operator: the library operator that launches it.
+        shapes: the launches of a library kernel by the arguments of their operator calls.
+        unjudged: the reason, due to the kernel itself, why no roof applies.
+        family_id: the same for kernels of one structure with other sizes (see ``source.module.identity``).
     """
 
     name: str
@@ -145,7 +158,7 @@ class Kernel:
 
 @dataclass(frozen=True)
 class CategoryTotal:
-    """All kernels of one category in one module, per iteration."""
+    """The sums over all kernels of one category in one module, per iteration."""
 
     name: Category
     time_s: float
@@ -157,10 +170,10 @@ class CategoryTotal:
 
 @dataclass(frozen=True)
 class IdleTime:
-    """Wall time in which the device did nothing (GPU), or no kernel ran (CPU), per iteration.
+    """Wall time per iteration in which the device was idle, or on a CPU no kernel ran.
 
-    ``count``, ``median_s`` and ``longest_s`` describe the gaps in the profiled pass, whose host side is slower
-    than an unprofiled run; ``time_s`` is wall time less busy time and does not suffer from that.
+    ``time_s`` is the wall time less the busy time. ``count``, ``median_s`` and ``longest_s`` describe the gaps in the
+    profiled runs, whose host side is slower than that of unprofiled runs.
     """
 
     time_s: float
@@ -171,15 +184,32 @@ class IdleTime:
 
 @dataclass(frozen=True)
 class ModuleRecord:
-    """One compiled module, measured.
+    """The measurement of one compiled module. Figures are per iteration.
 
-    ``method`` is ``-p`` (the module's own harness in a fresh process), ``live`` (in the capturing process with
-    the inputs that it really got) or ``trace`` (a trace recorded elsewhere); ``method_reason`` says why.
-    ``wall_samples_s`` are the unprofiled iterations in order; ``wall_time_s`` is their median. ``busy_time_s`` is
-    the union of device intervals per iteration (on a CPU: of kernel intervals), which a profiler can stretch beyond
-    the wall time. ``steady_iterations`` are those that count; the others were disturbed. ``graph_time_s`` is one
-    replay of the whole module as one CUDA graph. ``wall_load`` and ``profile_load`` say how busy the machine was during
-    the unprofiled and the profiled iterations. ``tf32`` tells that float32 matrix products may use TF32.
+    Attributes:
+        label: the name in tables, for example ``forward``.
+        slug: the name of its files.
+        role: see ``records.code.source.ModuleSource``.
+        file: the module's text.
+        device: ``cuda``, ``xpu`` or ``cpu``.
+        method: ``-p`` (the module's own harness in a fresh process), ``live`` (in the capturing process with the
+            program's inputs) or ``trace`` (a trace recorded elsewhere).
+        method_reason: the reason for the method.
+        source_path: the file that Inductor wrote.
+        program_calls: the number of the program's calls of the module.
+        wall_time_s: the median of ``wall_samples_s``, the times of the unprofiled iterations in order.
+        profiled_time_s: the time of a profiled iteration.
+        graph_time_s: the time of one replay of the whole module as one CUDA graph.
+        busy_time_s: the union of the device's intervals, on a CPU of the kernels'. The profiler can stretch it beyond
+            the wall time.
+        busy_share: the share of the wall time.
+        idle: the rest of the wall time.
+        launches: the number of device activities.
+        peak_memory_bytes: maximum of torch's allocated memory.
+        iterations: the number of profiled iterations.
+        steady_iterations: the indices of the iterations that count; the others were disturbed.
+        tf32: whether float32 matrix products may use TF32.
+        wall_load, profile_load: the machine's load during the unprofiled and the profiled iterations.
     """
 
     label: str
@@ -215,13 +245,20 @@ class ModuleRecord:
 
     @property
     def outlier_iterations(self) -> int:
-        """How many of the profiled iterations do not count."""
+        """The number of profiled iterations that do not count."""
         return self.iterations - len(self.steady_iterations) if self.steady_iterations else 0
 
 
 @dataclass(frozen=True)
 class Capture:
-    """How the modules were found. ``disagreement`` is empty where the printed lines and the trace agree."""
+    """The capture of the modules.
+
+    Attributes:
+        printed, structured: the number of modules in the printed lines and in the structured trace.
+        disagreement: the difference between the two; empty where they agree.
+        exit_code: the program's exit code.
+        graph_breaks, recompiles: the messages of torch.
+    """
 
     printed: int = 0
     structured: int = 0
@@ -234,10 +271,7 @@ class Capture:
 
 @dataclass(frozen=True)
 class Run:
-    """A whole run; ``record.json`` is exactly this. ``format`` is the schema number (see ``store.formats.schema``).
-
-    ``retunes`` are of its dearest kernels, where that was asked for.
-    """
+    """A whole run. ``format`` is the schema number; ``retunes`` are those of its most expensive kernels."""
 
     format: int
     tool_version: str

@@ -1,4 +1,4 @@
-"""Tables that people query: typed columns with their descriptions, and the answer to a query."""
+"""Tables for queries: typed columns with descriptions, and the answer to a query."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 TEXT, NUMBER, WHOLE, YES_NO = "VARCHAR", "DOUBLE", "BIGINT", "BOOLEAN"
-"""The types of columns, as SQL calls them."""
+"""The SQL types of columns."""
 
 
 class Column(NamedTuple):
-    """All values of a column; ``None`` is what is not known. ``about`` says what they mean, without the unit."""
+    """A column; a value of ``None`` is unknown. ``about`` describes the values, without the unit."""
 
     name: str
     type: str
@@ -21,7 +21,7 @@ class Column(NamedTuple):
 
 @dataclass(frozen=True)
 class Table:
-    """A table, column by column. ``about`` says what a row is."""
+    """A table, column by column. ``about`` describes a row."""
 
     name: str
     about: str
@@ -33,7 +33,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Answer:
-    """What a query gave."""
+    """The result of a query."""
 
     columns: tuple[str, ...]
     rows: Sequence[Sequence[object]]

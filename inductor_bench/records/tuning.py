@@ -1,4 +1,4 @@
-"""What was measured of standalone kernel files: their times, the candidates of a retune, and what won. Seconds."""
+"""Measurements of standalone kernel files: times in seconds, the candidates of a retune, and its outcome."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Any
 from .failure import Failure
 
 Config = dict[str, Any]
-"""What distinguishes a candidate: block sizes, ``num_warps`` and ``num_stages``; threads, flags; an implementation."""
+"""The configuration of a candidate: block sizes, ``num_warps``, ``num_stages``; threads, flags; an implementation."""
 
 
 @dataclass(frozen=True)
 class Timing:
-    """Samples of the time of one call, in the order in which they were taken, and what they say.
+    """Samples of the time of one call, in the order of measurement, and their statistics.
 
-    ``low_s`` and ``high_s`` enclose the median with a confidence of 95%; ``mad_s`` is the median distance from it.
+    ``low_s`` and ``high_s`` are the 95% confidence interval of the median. ``mad_s`` is the median absolute deviation.
     """
 
     median_s: float
@@ -29,7 +29,7 @@ class Timing:
 
 @dataclass(frozen=True)
 class Ratio:
-    """The median of ``pairs`` ratios of times that were measured in turn, and the interval that encloses it."""
+    """The median of ``pairs`` ratios of times that were measured alternately, and its confidence interval."""
 
     median: float
     low: float
@@ -39,13 +39,20 @@ class Ratio:
 
 @dataclass(frozen=True)
 class TriedCandidate:
-    """One candidate of a retune and what became of it.
+    """One candidate of a retune and its outcome.
 
-    ``status`` is ``default``, ``best``, ``finalist``, ``slower`` (dropped in the race), ``timed`` (where none is to
-    win), ``duplicate`` (compiles to what another does), ``wrong`` (its outputs differ), ``spills``, ``refused`` (it
-    does not compile or fit here), ``crashed`` or ``hung``; ``compiled`` and ``untried`` where nothing was timed;
-    ``reason`` says more. ``median_s`` is of ``samples_s``, those that it was judged by, in the order in which they were
-    taken; the last five are what it was compiled to, where that is known.
+    Attributes:
+        config: the configuration of the candidate.
+        status: ``default``, ``best``, ``finalist``, ``slower`` (dropped in the race), ``timed`` (by a method without a
+            winner), ``duplicate`` (equal code to another candidate), ``wrong`` (its outputs differ), ``spills``,
+            ``refused`` (it does not compile or fit here), ``crashed`` or ``hung``; ``compiled`` or ``untried`` where
+            nothing was timed.
+        reason: an explanation of the status.
+        median_s: the median of ``samples_s``.
+        samples: the number of all samples taken.
+        ratio: the ratio of its times to the default's.
+        registers, spills, shared_memory_bytes, instructions, binary_bytes: the result of compiling it, where known.
+        samples_s: the samples that decided, in the order of measurement.
     """
 
     config: Config
@@ -66,11 +73,20 @@ class TriedCandidate:
 class Tuning:
     """The outcome of a retune.
 
-    ``tried`` counts the candidates beside the default that were checked and timed. ``default_s`` and ``best_s`` are
-    medians of the same final rounds. ``verdict`` and ``ratio`` (over the default, in these rounds) are those of the
-    best contender. Where it was surely faster it is the best, and ``speedup`` is the inverse of its ratio; otherwise
-    the best is the default, and ``speedup`` 1. ``state`` says which times were compared: ``cold`` or ``warm``. The
-    ``method`` ``configs`` times what Inductor itself chooses from; none of them wins, and there is no ``verdict``.
+    The best candidate is the contender that was surely faster than the default; where there is none, it is the default.
+
+    Attributes:
+        method: the way of choosing candidates. ``configs`` times the candidates of Inductor itself, without a winner.
+        state: the times that were compared: ``cold`` or ``warm``.
+        candidates: all candidates.
+        tried: the number of candidates beside the default that were checked and timed.
+        default_s, best_s: medians of the same final rounds.
+        speedup: the inverse of the best candidate's ratio; 1 where the default is the best.
+        verdict: the verdict on the best contender; empty for ``configs``.
+        best_config: the configuration of the best candidate.
+        ratio: the best contender's ratio to the default in the final rounds.
+        time_s: duration of the retune in seconds.
+        notes: remarks for the user.
     """
 
     method: str
@@ -89,13 +105,18 @@ class Tuning:
 
 @dataclass(frozen=True)
 class HardwareCounters:
-    """What Nsight Compute counted in one call, with the caches emptied before it.
+    """Nsight Compute's counters of one call, after the caches were emptied.
 
-    A call may launch several device kernels (``device_kernels``): bytes and ``time_s``, at whatever clock there was,
-    are their sums; the shares (0 to 1) are means weighted by their times. ``dram_bytes`` is what went to and from the
-    memory: what the call wrote may be in the cache at its end, and is then not among them. ``dram_share`` is of the
-    bandwidth that the hardware could have, ``occupancy`` of the warps that the multiprocessors have room for.
-    ``stalls`` says how much of their time warps waited for what, by NVIDIA's names, largest first.
+    Where a call launches several device kernels, bytes and times are sums, and shares (0 to 1) are means weighted by
+    time.
+
+    Attributes:
+        device_kernels: the number of device kernels of the call.
+        dram_bytes: bytes to and from the memory, without written bytes that are still in the cache at the end.
+        dram_share: the share of the hardware's maximum bandwidth.
+        occupancy: the share of the warps for which the multiprocessors have room.
+        stalls: the share of the warps' time by the reason of waiting, by NVIDIA's names, largest first.
+        time_s: seconds at the clock of that call.
     """
 
     device_kernels: int
@@ -108,19 +129,31 @@ class HardwareCounters:
 
 @dataclass(frozen=True)
 class MeasuredKernel:
-    """One standalone file as it was timed on this machine.
+    """The measurement of one standalone file on this machine.
 
-    ``bandwidth`` (bytes per second) and ``flop_rate`` refer to the cold time, the latter to products in ``dtype``.
-    ``bound`` is what limits it at most: ``memory``, ``cache``, ``compute``, ``latency`` or ``unknown``; ``peak_share``
-    the share of that roof that it reaches, of the cache's by its warm time, ``None`` for ``latency`` or where no roof
-    was measured. ``calls`` of it there are in an iteration of the model, each of which took ``in_model_s`` there.
-    ``edited`` says that the file was changed since it was written: these are then of the kernel as it was.
-    ``occupancy`` is the share of a multiprocessor's warps that can be resident. ``with_zeros`` are the
-    times with zeros for all indices, where it has any. ``clock_mhz`` is the median clock of the multiprocessors while
-    it was timed, ``clock_change`` what of it changed from the beginning to the end, ``throttled`` what held it back.
-    ``counters`` are those of Nsight Compute, where they were asked for; ``no_counters`` says why there are none.
-    ``shared_device`` says what else used the GPU. ``advice`` says what is wrong with the measurement, if anything, and
-    what to do.
+    Attributes:
+        cold, warm: times of one call with emptied caches, and with the data of the previous call in the caches.
+        method: the way of timing.
+        moved_bytes, flops: of one call.
+        dtype: the element type of its products.
+        bandwidth, flop_rate: bytes and FLOPs per second of the cold time.
+        bound: the resource that limits it: ``memory``, ``cache``, ``compute``, ``latency`` or ``unknown``.
+        peak_share: the share of that roof that it reaches, for ``cache`` by its warm time; ``None`` for ``latency`` and
+            where no roof was measured.
+        calls: its calls in one iteration of the model.
+        in_model_s: seconds of one call in the model.
+        edited: whether the file was changed since it was written; ``calls`` and ``in_model_s`` are the original's.
+        occupancy: the share of a multiprocessor's warps that can be resident.
+        checked: whether its outputs equal the reference; ``None`` where they were not compared.
+        with_zeros: times by state (``cold``, ``warm``) with zeros as all indices, where it reads indices.
+        clock_mhz: median clock of the multiprocessors during the timing.
+        clock_change: relative change of the clock from the first to the last third of the timing.
+        throttled: the reasons why the GPU lowered its clock.
+        counters: Nsight Compute's counters, where they were requested.
+        no_counters: the reason why there are none.
+        shared_device: other users of the GPU.
+        advice: doubts about the measurement, each with a hint.
+        tuning: the outcome of a retune.
     """
 
     name: str
@@ -161,10 +194,14 @@ class MeasuredKernel:
 
 @dataclass(frozen=True)
 class Pairing:
-    """Two kernels that were timed in turn, each in a configuration.
+    """Two kernels that were timed alternately, each in one configuration.
 
-    ``ratio`` is the second's time over the first's, ``verdict`` the second's; ``first_s`` and ``second_s`` are medians
-    of the same rounds. Where it could not be done there is none of that, and ``reason`` says why.
+    Attributes:
+        first_config, second_config: the configurations.
+        first_s, second_s: medians of the same rounds; ``None`` where the kernels could not be timed.
+        ratio: the second kernel's time over the first's.
+        verdict: the verdict on the second kernel.
+        reason: the reason why they could not be timed.
     """
 
     first_config: Config
@@ -178,13 +215,19 @@ class Pairing:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Two kernels, and what they take beside each other.
+    """The comparison of two kernels.
 
-    ``same_config`` has the second in the configuration of the first: what is left of the difference is the code's.
-    ``best_of_each`` has both as they came out of a retune, where there was one. Either is ``as_they_stand`` again where
-    that has its configurations. ``difference`` is empty where both compute the same; otherwise what differs, or why
-    it cannot be told, ``alike`` being ``None``. ``failures`` says which of them could not be retuned, ``notes`` what
-    makes the times of both less comparable.
+    Attributes:
+        first, second: their own measurements.
+        state: the times that were compared: ``cold`` or ``warm``.
+        as_they_stand: both in their own configurations.
+        same_config: the second in the configuration of the first, so that the rest of the difference is due to the
+            code. It equals ``as_they_stand`` where both have the same configuration.
+        best_of_each: both in their best configurations, where they were retuned.
+        difference: the difference of their results, or the reason why it is unknown; empty where they are equal.
+        alike: whether both compute the same; ``None`` where unknown.
+        failures: failures of their retunes.
+        notes: doubts about the comparability of their times.
     """
 
     first: MeasuredKernel

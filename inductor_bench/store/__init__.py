@@ -1,1 +1,1 @@
-"""The run folder and its one source of truth, ``record.json``: schema number, codec, atomic writes. No torch here."""
+"""The RUN folder and the batch folder: their records, formats, locks and atomic writes. No torch here."""

@@ -1,4 +1,4 @@
-"""The layout of a batch folder: what was asked and how far it is, one RUN for each model, and who may write it."""
+"""The layout of a batch folder: the batch's record, one RUN for each model, and the folder's lock."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _DAMAGED = (
 
 @dataclass(frozen=True)
 class BatchFolder:
-    """One batch on disk. Everything inside is referred to by paths relative to ``path``."""
+    """One batch on disk. Its record holds paths relative to ``path``."""
 
     path: Path
 
@@ -34,7 +34,7 @@ class BatchFolder:
 
     @property
     def work(self) -> Path:
-        """Scratch of the batch in progress; removed at its end."""
+        """Scratch files of the running batch; removed at its end."""
         return self.path / ".work"
 
     @property
@@ -46,7 +46,7 @@ class BatchFolder:
         return self.path / "logs"
 
     def run(self, name: str) -> RunFolder:
-        """The RUN of a model."""
+        """The RUN folder of a model."""
         return RunFolder(self.models / name)
 
     def log(self, name: str) -> Path:
@@ -59,7 +59,7 @@ class BatchFolder:
         return self.record.is_file()
 
     def is_new(self) -> bool:
-        """Whether nothing is there but what a batch left that was killed before it began."""
+        """Whether the folder is missing, or holds only files of a batch that was killed before its record was saved."""
         left = {self.path / LOCK, *unfinished(self.record)}
         return not self.path.exists() or left.issuperset(self.path.iterdir())
 
@@ -94,10 +94,12 @@ class BatchFolder:
 
     @contextlib.contextmanager
     def locked(self, mark: str = "") -> Iterator[FolderLock]:
-        """Makes the folder, and this process the only one that writes it; see :func:`.lock.locked`.
+        """Makes the folder and holds its lock in the block; see :func:`.lock.locked`.
 
-        The processes that measure inherit the descriptor, so that a batch that was killed counts as running until they
-        have ended too.
+        The measuring processes inherit the descriptor, so that the folder stays locked until they have ended too.
+
+        Args:
+            mark: the mark of the processes that this process starts.
 
         Raises:
             UsageError: another command writes this folder.
@@ -114,5 +116,5 @@ class BatchFolder:
             yield lock
 
     def is_locked(self) -> bool:
-        """Whether a batch writes this folder now."""
+        """Whether a running batch holds this folder's lock."""
         return is_locked(self.path)

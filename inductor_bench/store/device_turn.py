@@ -1,7 +1,7 @@
-"""Taking turns at a device: of the processes that share one, a single one uses it at a time.
+"""Turns at a device that several processes share: one process at a time uses it.
 
-Which processes those are is said by an environment variable; without it there is nobody to share with. The turn is a
-lock on a file, which the system gives up for a process that ends, however it does.
+An environment variable names the file that the sharing processes lock; without it the device is not shared. The system
+releases the lock of a process that ends in any way.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from pathlib import Path
 from types import TracebackType
 
 TURN = "INDUCTOR_BENCH_DEVICE_TURN"
-"""Names the file that all processes of one device lock."""
+"""Environment variable: the file that all processes of one device lock."""
 
 WAITING = "INDUCTOR_BENCH_DEVICE_WAITING"
-"""Names the file that is there while this process waits for its turn."""
+"""Environment variable: a file that exists while this process waits for its turn."""
 
 
 class DeviceTurn:
-    """The turns of one process, as its environment says. As a context manager it is one turn."""
+    """The turns of one process, configured by its environment. As a context manager it is one turn."""
 
     def __init__(self) -> None:
         self._path, self._waiting = os.environ.get(TURN), os.environ.get(WAITING)
@@ -36,7 +36,7 @@ class DeviceTurn:
 
     @property
     def is_shared(self) -> bool:
-        """Whether there may be others."""
+        """Whether other processes may share the device."""
         return self._path is not None
 
     @property
@@ -44,7 +44,7 @@ class DeviceTurn:
         return self._lock is not None
 
     def take(self) -> None:
-        """Waits until no other process uses the device. Nothing happens where it is ours already."""
+        """Waits until no other process uses the device. Does nothing while this process has the turn."""
         if self._path is None or self._lock is not None:
             return
         lock = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o666)
@@ -56,10 +56,10 @@ class DeviceTurn:
         self._lock = lock
 
     def give_up(self) -> None:
-        """Lets others use the device. What was started on it must be over."""
+        """Releases the device for other processes. All work that this process started on it must be over."""
         lock, self._lock = self._lock, None
         if lock is not None:
-            fcntl.flock(lock, fcntl.LOCK_UN)  # for processes too that were forked meanwhile and have it open
+            fcntl.flock(lock, fcntl.LOCK_UN)  # releases it also for forks of this process that have it open
             os.close(lock)
 
     def _wait(self, lock: int) -> None:
@@ -73,4 +73,4 @@ class DeviceTurn:
                 fcntl.flock(lock, fcntl.LOCK_EX)
         finally:
             if marker is not None:
-                marker.unlink(missing_ok=True)  # also one of a process of this model that was killed while it waited
+                marker.unlink(missing_ok=True)  # may be that of an earlier process, killed while it waited

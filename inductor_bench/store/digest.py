@@ -1,4 +1,4 @@
-"""Reading what is compared over models out of a record, without building all of it: ten times as fast."""
+"""Reads the compared figures of a record without building the whole record, which is ten times as fast."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from .formats.codec import LARGEST, SMALLEST
 
 _READERS = 4
 FEW = 16
-"""So many records are read by this process alone."""
+"""Number of records up to which this process reads them alone."""
 
 _DAMAGED = (KeyError, TypeError, ValueError, AttributeError, ArithmeticError)
 
 
 def read_corpus(folder: BatchFolder, batch: Batch) -> Corpus:
-    """The corpus of a batch. A record that cannot be read is a model with a problem."""
+    """The figures of all models of a batch. A model whose record cannot be read has a ``problem``."""
     models: Sequence[BatchModel] = batch.models
     if len(models) <= FEW:
         found = tuple(_read_model(model, folder.path) for model in models)
@@ -44,7 +44,7 @@ def read_corpus(folder: BatchFolder, batch: Batch) -> Corpus:
 
 @contextlib.contextmanager
 def without_collection() -> Iterator[None]:
-    """No search for cycles in the block: records have none, and looking for them takes a third of the time."""
+    """Turns off garbage collection in the block: records have no cycles, and the search takes a third of the time."""
     gc.disable()
     try:
         yield
@@ -62,7 +62,7 @@ def _read_model(model: BatchModel, folder: Path) -> CorpusModel:
         return CorpusModel(model, problem=None if begun else _problem(error))
     if not begun:
         return found
-    # A record holds retunes once all else of it is measured.
+    # Retunes come last: a record with one is otherwise complete.
     return replace(found, model=replace(model, status=MEASURED)) if found.retunes else CorpusModel(model)
 
 
@@ -73,11 +73,15 @@ def _problem(error: InductorBenchError) -> Failure:
 
 
 def read_digest(model: BatchModel, record: Path) -> CorpusModel:
-    """What is compared of one record.
+    """The compared figures of one record.
+
+    Args:
+        model: the model's row in the batch.
+        record: the path of its ``record.json``.
 
     Raises:
-        NewerFormatError: it was written by a newer version of the tool.
-        InductorBenchError: it is missing or damaged.
+        NewerFormatError: a newer version of the tool wrote the record.
+        InductorBenchError: the record is missing or damaged.
     """
     try:
         data = read_json(record)
@@ -156,7 +160,7 @@ def _kernel(data: dict[str, Any]) -> CorpusKernel:
 
 
 def _tuned(kernel: CorpusKernel, file: str | None, tuned: Mapping[str, RetuneRow]) -> CorpusKernel:
-    """The kernel with its own retune, or with that of the library call whose file it has."""
+    """The kernel with the figures of its own retune, or of the library call that shares its file."""
     own = tuned.get(kernel.kernel_id)
     found = own or tuned.get(file or "")
     if found is None:

@@ -1,5 +1,7 @@
-"""What a RUN keeps beside its record so that it can be analysed again: module texts, raw measurements, provenance,
-operator costs. Each is validated when it is read."""
+"""The files of a RUN that allow a new analysis: module texts, raw measurements, provenance and operator costs.
+
+Every file is validated when it is read.
+"""
 
 from __future__ import annotations
 
@@ -27,47 +29,47 @@ def load_module(folder: RunFolder, slug: str) -> str:
     """The text of a module, as Inductor wrote it.
 
     Raises:
-        InductorBenchError: it is gone or cannot be read.
+        InductorBenchError: the file is gone or cannot be read.
     """
     return read_text(folder.file(f"modules/{slug}.py"))
 
 
 def checked(module: ModuleRecord) -> ModuleRecord:
-    """A module's row as a record can hold it.
+    """The module itself, if a record can hold it.
 
     Raises:
-        InductorBenchError: it cannot, as where a sum of damaged figures is not finite.
+        InductorBenchError: a field is invalid, for example a sum of damaged figures that is not finite.
     """
     codec.decode(ModuleRecord, codec.encode(module))
     return module
 
 
 def save_details(folder: RunFolder, slug: str, details: Mapping[str, Any]) -> None:
-    """Keeps what the process that measured a module knew, as it was said."""
+    """Stores the raw results of the process that measured a module."""
     write_json(folder.traces / f"{slug}.details.json", dict(details))
 
 
 def load_details(folder: RunFolder, slug: str) -> Details:
-    """What :func:`save_details` kept; with everything at its default where there is nothing.
+    """The results that :func:`save_details` stored; every field has its default where there is no file.
 
     Raises:
-        InductorBenchError: it cannot be read.
+        InductorBenchError: the file is damaged or cannot be read.
     """
     path = folder.optional_file(f"traces/{slug}.details.json")
     return Details() if path is None else _decode(Details, read_json(path), path)
 
 
 def save_costs(folder: RunFolder, costs: Mapping[OperatorCall, OperatorCost]) -> None:
-    """Keeps the counted costs of library calls beside the traces that they belong to."""
+    """Stores the counted costs of library calls beside the traces."""
     pairs = [{"call": codec.encode(call), "cost": codec.encode(cost)} for call, cost in costs.items()]
     write_text(folder.traces / COSTS, json.dumps(pairs))
 
 
 def load_costs(folder: RunFolder) -> dict[OperatorCall, OperatorCost]:
-    """What :func:`save_costs` kept; empty where a run has none.
+    """The costs that :func:`save_costs` stored; empty where there is no file.
 
     Raises:
-        InductorBenchError: it cannot be read.
+        InductorBenchError: the file is damaged or cannot be read.
     """
     path = folder.optional_file(f"traces/{COSTS}")
     if path is None:
@@ -79,16 +81,16 @@ def load_costs(folder: RunFolder) -> dict[OperatorCall, OperatorCost]:
 
 
 def save_code(folder: RunFolder, slug: str, code: CapturedCode | None) -> None:
-    """Keeps where the module's kernels came from in the user's program, by provenance handle."""
+    """Stores the lines of the user's program from which the module's kernels originate, by provenance handle."""
     if code is not None and code.stack_traces:
         write_text(folder.modules / f"{slug}.provenance.json", json.dumps(codec.encode(code.stack_traces)))
 
 
 def load_code(folder: RunFolder, slug: str, text: str) -> CapturedCode | None:
-    """What :func:`save_code` kept, as far as the analysis needs it; ``None`` where a run has nothing.
+    """The module's code with the lines that :func:`save_code` stored; ``None`` where there is no file.
 
     Raises:
-        InductorBenchError: it cannot be read.
+        InductorBenchError: the file is damaged or cannot be read.
     """
     path = folder.optional_file(f"modules/{slug}.provenance.json")
     if path is None:

@@ -1,4 +1,4 @@
-"""Reading files that may be anybody's, and writing so that a reader never sees half of one, nor anything elsewhere."""
+"""Reads untrusted files, and writes files atomically and only inside their folder."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _COPIED_AT_ONCE = 1 << 24
 
 
 def write_text(path: Path, text: str) -> None:
-    """Writes UTF-8 text atomically (a temporary file beside it, then a rename).
+    """Writes UTF-8 text atomically, through a temporary file in the same folder.
 
     Raises:
         InductorBenchError: the disk is full, read-only, or the folder is not there.
@@ -32,12 +32,12 @@ def _bytes_of(text: str) -> bytes:
 
 
 def sha256_of_text(text: str) -> str:
-    """That of the file which :func:`write_text` writes."""
+    """The hash, in hexadecimal digits, of the file that :func:`write_text` writes."""
     return hashlib.sha256(_bytes_of(text)).hexdigest()
 
 
 def sha256_of_file(path: Path) -> str | None:
-    """That of a file; ``None`` where it is not there or cannot be read."""
+    """The hash of a file in hexadecimal digits; ``None`` where it is missing or cannot be read."""
     try:
         return hashlib.sha256(path.read_bytes()).hexdigest()
     except OSError:
@@ -45,23 +45,27 @@ def sha256_of_file(path: Path) -> str | None:
 
 
 def write_bytes(path: Path, data: bytes) -> None:
-    """Like :func:`write_text`, for bytes."""
+    """Writes bytes as :func:`write_text` writes text."""
     with replacing(path) as stream:
         stream.write(data)
 
 
 def copy_file(source: Path, target: Path) -> None:
-    """Copies a file atomically. Raises: InductorBenchError: it cannot be read or written."""
+    """Copies a file atomically.
+
+    Raises:
+        InductorBenchError: a file cannot be read or written.
+    """
     with replacing(target) as stream, source.open("rb") as original:
         shutil.copyfileobj(original, stream, _COPIED_AT_ONCE)
 
 
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[BinaryIO]:
-    """A stream whose bytes become the file at ``path`` once the block has ended well; else nothing is left of them.
+    """A stream whose bytes become the file at ``path`` at the end of the block; after an exception they are discarded.
 
     Raises:
-        InductorBenchError: the disk is full, read-only, or the folder is not there.
+        InductorBenchError: the disk is full, read-only, or the folder cannot be made.
     """
     temporary = None
     try:
@@ -83,11 +87,11 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
 
 
 def is_private_folder(path: Path, closed: int) -> bool:
-    """Whether the folder of that name, in a place that all users share, is this user's; it is made where it is missing.
+    """Whether a folder in a place that all users share belongs to this user; makes it where it is missing.
 
     Args:
-        path: its name, which others can guess, and take first.
-        closed: the permissions that nobody else may have; those of an older one are taken away.
+        path: the folder; its name can be guessed, so that another user may have made it first.
+        closed: permission bits that the folder must not have; they are removed from an existing folder.
     """
     try:
         with contextlib.suppress(FileExistsError):
@@ -107,20 +111,24 @@ def is_private_folder(path: Path, closed: int) -> bool:
 
 
 def unfinished(path: Path) -> list[Path]:
-    """What processes that were killed had written of a file until then."""
+    """The temporary files of ``path`` that killed processes left."""
     return list(path.parent.glob(f".{path.name}.*"))
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Writes JSON with two-space indentation, atomically. ``value`` is what ``codec.encode`` returns."""
+    """Writes a value that ``codec.encode`` returned as JSON with two-space indentation, atomically.
+
+    Raises:
+        InductorBenchError: the disk is full, read-only, or the folder cannot be made.
+    """
     write_text(path, json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
 
 
 def read_text(path: Path) -> str:
-    """The text of a file that others wrote. What is not UTF-8 in it becomes U+FFFD: Python itself refuses such a file.
+    """The text of an untrusted file. Bytes that are not UTF-8 become U+FFFD.
 
     Raises:
-        InductorBenchError: it is not there or cannot be read.
+        InductorBenchError: the file is missing or cannot be read.
     """
     try:
         return path.read_text(encoding="utf-8", errors="replace")
@@ -132,10 +140,10 @@ def read_json(path: Path) -> Any:
     """Reads a JSON file.
 
     Raises:
-        InductorBenchError: it is not there, cannot be read, or is not JSON that one of our own files can be.
+        InductorBenchError: the file is missing, cannot be read, is not JSON, or is nested too deep.
     """
     try:
-        if path.exists() and not path.is_file():  # a pipe would be waited for
+        if path.exists() and not path.is_file():  # reading a pipe would block
             raise InductorBenchError(f"{path} is not a file")
         return json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -147,10 +155,10 @@ def read_json(path: Path) -> Any:
 
 
 def inside(folder: Path, place: str) -> Path:
-    """The file at a relative path, if it really lies in the folder: no link leads out of it.
+    """The file at a relative path in a folder.
 
     Raises:
-        InductorBenchError: it is gone, is no plain file, or lies elsewhere.
+        InductorBenchError: the file is gone, is no plain file, or a link leads out of the folder.
     """
     path = folder / place
     try:
@@ -159,13 +167,17 @@ def inside(folder: Path, place: str) -> Path:
             raise InductorBenchError(f"{path} leads out of {folder}", "put the file itself there")
         if not real.is_file():
             raise InductorBenchError(f"{path} is not a file")
-    except (OSError, RuntimeError, ValueError) as error:  # gone or unreadable, a circle of links, a NUL
+    except (OSError, RuntimeError, ValueError) as error:  # gone or unreadable; a circle of links; a NUL in the path
         raise InductorBenchError(f"{path} is gone" if not os.path.lexists(path) else f"cannot read {path}") from error
     return path
 
 
 def refuse_link(path: Path) -> None:
-    """Raises: InductorBenchError: it is a link, which may lead anywhere."""
+    """Checks that a path is no symbolic link, because a link may lead anywhere.
+
+    Raises:
+        InductorBenchError: the path is a symbolic link.
+    """
     if path.is_symlink():
         real = os.path.realpath(path)
         raise InductorBenchError(
@@ -174,10 +186,10 @@ def refuse_link(path: Path) -> None:
 
 
 def own_folder(path: Path) -> Path:
-    """A folder of ours to write files in, made if it is not there.
+    """The folder itself, made where it is missing, for this tool's files.
 
     Raises:
-        InductorBenchError: it is a link, which may lead anywhere, or cannot be made.
+        InductorBenchError: it is a symbolic link, or cannot be made.
     """
     refuse_link(path)
     try:

@@ -1,4 +1,4 @@
-"""The layout of a RUN folder, and how one is made, opened and saved."""
+"""The layout of a RUN folder; making, loading, saving and removing a run."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _DAMAGED = "the record is damaged; take it from a copy of the run, or measure ag
 
 @dataclass(frozen=True)
 class RunFolder:
-    """One run on disk. Everything inside is referred to by paths relative to ``path``."""
+    """One run on disk. Its record holds paths relative to ``path``."""
 
     path: Path
 
@@ -42,7 +42,7 @@ class RunFolder:
 
     @property
     def kernels(self) -> Path:
-        """One standalone file per kernel."""
+        """The standalone files, one per kernel."""
         return self.path / "kernels"
 
     @property
@@ -51,7 +51,7 @@ class RunFolder:
 
     @property
     def work(self) -> Path:
-        """Caches and temporary files of the run in progress; removed at its end."""
+        """Caches and temporary files of the running command; removed at its end."""
         return self.path / ".work"
 
     def relative(self, path: Path) -> str:
@@ -61,29 +61,29 @@ class RunFolder:
         """A file of the run by its path in the folder.
 
         Raises:
-            InductorBenchError: it is gone, is no file, or a link leads out of the folder.
+            InductorBenchError: the file is gone, is no plain file, or a link leads out of the folder.
         """
         return inside(self.path, place)
 
     def optional_file(self, place: str) -> Path | None:
-        """Like :meth:`file`, and ``None`` where nothing is there."""
+        """The file of :meth:`file`, or ``None`` where nothing exists at that path."""
         return self.file(place) if os.path.lexists(self.path / place) else None
 
     def save(self, run: Run) -> None:
-        """Writes ``record.json`` atomically, if it can be read again.
+        """Writes ``record.json`` atomically, after a check that it can be read again.
 
         Raises:
-            InductorBenchError: it cannot be written, or would be damaged; an earlier record is then as it was.
+            InductorBenchError: it cannot be written, or a field is invalid; an earlier record stays unchanged.
         """
         data = codec.encode(run)
         codec.decode(Run, data)
         write_json(self.record, data)
 
     def load(self) -> Run:
-        """Reads ``record.json``, of this or an older format.
+        """Reads ``record.json`` of this or an older format.
 
         Raises:
-            InductorBenchError: it is missing, damaged, or of a newer format.
+            InductorBenchError: the record is missing, damaged, or of a newer format.
         """
         if not self.record.is_file():
             raise InductorBenchError(
@@ -105,35 +105,35 @@ class RunFolder:
 OWN_FILES = {
     "": ("report.html",),
     "modules": ("*.py", "*.provenance.json"),
-    "kernels": (),  # those that its index lists, and that nobody edited
+    "kernels": (),  # the files that the index lists, without edited ones
     "traces": ("*.trace.json.gz", "*.details.json", "operator_costs.json"),
     "logs": ("*.log", "*.p.txt"),
     "tables": ("*.csv",),
     "plots": ("*.png",),
 }
-"""What a run consists of: folders, and the names of the files in them."""
+"""The files of a run: patterns of names by folder."""
 
 
 @contextlib.contextmanager
 def new_run_folder(path: Path | None, title: str, *, force: bool, mark: str = "") -> Iterator[tuple[RunFolder, str]]:
-    """Makes the folder of a new run, which no other command can write until the end of the block.
+    """Makes the folder of a new run, and holds its lock until the end of the block.
 
     Args:
-        path: where, or ``None`` for the first free ``runs/<title>-<n>`` below the current folder.
-        title: what the run is about; its letters and digits name the folder.
-        force: whether an earlier run at ``path`` may be replaced. Of that, only what was written for it is removed.
-        mark: see :func:`.lock.locked`.
+        path: the folder; ``None`` for the first free ``runs/<title>-<n>`` below the current folder.
+        title: the title of the run; its letters and digits name the folder.
+        force: whether an earlier run at ``path`` may be replaced. Only that run's own files are removed.
+        mark: the mark of the processes that this process starts; see :func:`.lock.locked`.
 
     Yields:
-        The folder, and the mark of what an earlier command on it started and could not end.
+        The folder, and the mark of the processes that a killed command on this folder left.
 
     Raises:
-        UsageError: something else is at ``path``, or another command writes it.
+        UsageError: ``path`` holds other files, or another command writes it.
         InductorBenchError: the folder cannot be made.
     """
     folder = RunFolder(_make(path, title, force=force))
     with locked(folder.path, mark) as lock:
-        _check_replaceable(folder, force=force)  # once more: it may be another's by now
+        _check_replaceable(folder, force=force)  # again: another command may have written it before the lock
         remove_run(folder)
         try:
             yield folder, lock.left
@@ -155,21 +155,25 @@ def _make(path: Path | None, title: str, *, force: bool) -> Path:
 
 
 def _check_replaceable(folder: RunFolder, *, force: bool) -> None:
-    """Whether a new run may go where something is: a folder without files, or with ``force`` an earlier run."""
+    """Checks that a new run may use a folder: it is empty, or with ``force`` it holds an earlier run.
+
+    Raises:
+        UsageError: it may not.
+    """
     path = folder.path
     if not path.is_dir():
         raise UsageError(f"{path} exists and is not a folder", ANOTHER)
     if not any(item.name != LOCK for item in path.iterdir()):
         return
-    reason = _why_not_a_run(folder)
+    reason = _irreplaceable_reason(folder)
     if reason:
         raise UsageError(f"{path} is not empty and is not a run of inductor-bench: {reason}", ANOTHER)
     if not force:
         raise UsageError(f"{path} holds an earlier run", "replace it with --force, or choose another folder with -o")
 
 
-def _why_not_a_run(folder: RunFolder) -> str:
-    """Why a folder may hold somebody's other files; empty for one that holds a run and is meant for it."""
+def _irreplaceable_reason(folder: RunFolder) -> str:
+    """The reason why a folder may hold files of the user; empty for a folder that holds a run only."""
     real = folder.path.resolve()
     if real in (Path.home(), Path.cwd(), *Path.cwd().parents):
         return "it is the home folder, or the current folder or above it"
@@ -186,7 +190,7 @@ def _why_not_a_run(folder: RunFolder) -> str:
 
 
 def remove_run(folder: RunFolder) -> None:
-    """Removes a run's own files and its scratch. What else lies in its folders stays, edited kernel files too.
+    """Removes a run's own files and its scratch folder. Other files stay, and so do edited kernel files.
 
     Raises:
         InductorBenchError: a file cannot be removed.
@@ -199,7 +203,7 @@ def remove_run(folder: RunFolder) -> None:
         if folder.work.is_symlink():
             folder.work.unlink()
         shutil.rmtree(folder.work, ignore_errors=True)
-        for path in (*unfinished(folder.record), folder.record):  # last: by it the folder is known for a run
+        for path in (*unfinished(folder.record), folder.record):  # last, because the record identifies the run
             path.unlink(missing_ok=True)
         _remove_empty(folder.path)
     except OSError as error:
@@ -214,7 +218,7 @@ def _own_files(folder: RunFolder) -> Iterator[Path]:
         elif place.is_dir():
             for pattern in patterns:
                 yield from _files(place.glob(pattern))
-                yield from _files(place.glob(f".{pattern}.????????"))  # what was being written when it was killed
+                yield from _files(place.glob(f".{pattern}.????????"))  # temporary files of a killed command
     if not folder.kernels.is_symlink():
         yield from _own_kernels(folder.kernels)
 
@@ -231,7 +235,7 @@ def _files(paths: Iterable[Path]) -> Iterator[Path]:
 
 
 def _remove_empty(path: Path) -> None:
-    with contextlib.suppress(OSError):  # it holds something that is not ours, or is not there
+    with contextlib.suppress(OSError):  # it holds other files, or is missing
         path.rmdir()
 
 

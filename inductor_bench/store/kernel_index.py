@@ -1,4 +1,4 @@
-"""The index of an extraction: a row for each kernel, beside the files."""
+"""The index of an extraction: a row for each kernel, in the folder of the kernel files."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def read_index(folder: Path) -> tuple[ExtractedKernel, ...]:
     """The rows of the kernels whose files are in a folder.
 
     Raises:
-        InductorBenchError: their index is missing or damaged.
+        InductorBenchError: the index is missing or damaged.
     """
     rows = read_json(folder / INDEX)
     if not isinstance(rows, list):
@@ -25,7 +25,7 @@ def read_index(folder: Path) -> tuple[ExtractedKernel, ...]:
 
 
 def rows_in(folder: Path) -> tuple[ExtractedKernel, ...]:
-    """Like :func:`read_index`, and none where that cannot be read."""
+    """The rows of :func:`read_index`; none where the index cannot be read."""
     try:
         return read_index(folder)
     except InductorBenchError:
@@ -33,7 +33,7 @@ def rows_in(folder: Path) -> tuple[ExtractedKernel, ...]:
 
 
 def is_edited(row: ExtractedKernel, folder: Path) -> bool:
-    """Whether the file of a row is there, and is not as it was written."""
+    """Whether the file of a row exists and differs from the file that was written."""
     if row.file is None or row.sha256 is None:
         return False
     return sha256_of_file(folder / row.file) not in (None, row.sha256)

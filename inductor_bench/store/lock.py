@@ -1,7 +1,7 @@
-"""Who may write a folder: one command at a time, whichever verb it is.
+"""The lock of a folder: one command at a time writes it.
 
-The lock is one of the system on a file in the folder, so that it ends with its holder, however that ends. The file
-names the holder while it runs; it is left behind only by one that was killed.
+The lock is a system lock on a file in the folder, so that it ends with its holder's process. The file names the holder
+and stays behind only where the holder was killed.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from ..errors import InductorBenchError, UsageError
 
 LOCK = ".lock"
 PATIENCE_S = 20.0
-"""How long the processes of a command that was killed may take to end."""
+"""Seconds to wait for the end of the processes that a killed command started."""
 
 _LONGEST = 4096
 _OWNER = re.compile(r"(\d{1,10})(?: ([0-9a-f]{32,}))?\n")
-"""A process and its mark. The file may be anybody's: a short mark would be that of others, too."""
+"""A process id and its mark. Another user may have written the file, and a short mark would match other processes."""
 
 
 @dataclass(frozen=True)
 class FolderLock:
-    """A lock that is held.
+    """A lock that this process holds.
 
     Attributes:
-        descriptor: holds it; a process that inherits it holds it too.
-        left: marks the processes of a holder that was killed and may not have ended them; empty where there was none.
+        descriptor: the descriptor of the lock; a process that inherits it holds the lock too.
+        left: the mark of the processes of an earlier holder that was killed; empty where there was none.
     """
 
     descriptor: int
@@ -44,14 +44,14 @@ class FolderLock:
 
 @contextlib.contextmanager
 def locked(folder: Path, mark: str = "") -> Iterator[FolderLock]:
-    """Makes a folder, which must exist, this process's own for the time of the block.
+    """Holds the lock of a folder in the block.
 
     Args:
-        folder: the folder that is written.
-        mark: of the processes that this one starts; kept for whoever comes after a kill.
+        folder: an existing folder.
+        mark: the mark of the processes that this process starts; the next holder reads it after a kill.
 
     Raises:
-        UsageError: another command writes it; the message names its process.
+        UsageError: another command holds the lock; the message names its process.
         InductorBenchError: the folder cannot be written, or its file system has no locks.
     """
     path = folder / LOCK
@@ -68,7 +68,7 @@ def locked(folder: Path, mark: str = "") -> Iterator[FolderLock]:
 
 
 def is_locked(folder: Path) -> bool:
-    """Whether a command writes the folder now."""
+    """Whether a running command holds the lock of the folder."""
     try:
         with (folder / LOCK).open() as stream:
             fcntl.flock(stream, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -86,7 +86,7 @@ class _Owner:
 
     def is_alive(self) -> bool:
         try:
-            return bool(psutil.Process(int(self.pid)).status() != psutil.STATUS_ZOMBIE)  # killed, and not yet collected
+            return bool(psutil.Process(int(self.pid)).status() != psutil.STATUS_ZOMBIE)  # a zombie was killed
         except psutil.AccessDenied:
             return True
         except (ValueError, OverflowError, psutil.Error):
@@ -127,7 +127,7 @@ def _open(path: Path) -> int:
 
 
 def _is_at(descriptor: int, path: Path) -> bool:
-    """Whether the file that was locked is still there: its last holder took it away when it ended."""
+    """Whether the locked file is still at ``path``; its last holder may have removed it at its end."""
     try:
         return os.path.samestat(os.fstat(descriptor), os.lstat(path))
     except FileNotFoundError:

@@ -1,6 +1,6 @@
-"""The cache of measured peaks: one small JSON file per device, outside any RUN, so that each is measured once.
+"""The cache of measured peaks: one JSON file per device outside any RUN, so that each device is measured once.
 
-A cache that cannot be read or written is as good as an empty one; it never fails a measurement.
+A cache that cannot be read or written counts as empty and fails no measurement.
 """
 
 from __future__ import annotations
@@ -16,26 +16,25 @@ from .files import read_json, write_json
 from .formats import codec
 
 FORMAT = 2
-"""The version of the cached file, and of how its peaks are measured. What has another is measured again, never
-converted."""
+"""The version of the file and of the way of measuring. A file of another version is measured again."""
 
 
 def cache_folder() -> Path:
-    """``$INDUCTOR_BENCH_CACHE``, else ``inductor-bench`` in ``$XDG_CACHE_HOME``, else in ``~/.cache``."""
+    """``$INDUCTOR_BENCH_CACHE``, or else ``inductor-bench`` in ``$XDG_CACHE_HOME``, or else in ``~/.cache``."""
     chosen = os.environ.get("INDUCTOR_BENCH_CACHE")
     if chosen:
         return Path(chosen)
     base = os.environ.get("XDG_CACHE_HOME")
-    # By the specification, a relative XDG path is to be ignored.
+    # The specification says that a relative XDG path is invalid.
     root = Path(base) if base and Path(base).is_absolute() else Path(os.path.expanduser("~")) / ".cache"
     return root / "inductor-bench"
 
 
 def peaks_key(environment: Environment, device: str) -> str:
-    """Names what the peaks depend on: the device, torch's minor version, and the driver or the threads in use.
+    """The key of a device's peaks: the device, torch's minor version, and the driver or the number of threads.
 
     Args:
-        environment: of the process that measures.
+        environment: the environment of the measuring process.
         device: a device type or name; ``cpu`` or an accelerator's.
     """
     torch = _leading(environment.torch, 2)
@@ -52,7 +51,7 @@ def peaks_key(environment: Environment, device: str) -> str:
 
 
 def load_peaks(key: str) -> Peaks | None:
-    """The cached peaks of a key, or ``None`` where there are none that this version can read."""
+    """The cached peaks of a key; ``None`` where there are none, or of another version."""
     try:
         data = read_json(_path(key))
         if not isinstance(data, dict) or data.get("format") != FORMAT:
@@ -64,7 +63,7 @@ def load_peaks(key: str) -> Peaks | None:
 
 
 def save_peaks(key: str, peaks: Peaks) -> bool:
-    """Caches the peaks of a key, atomically. Returns whether that worked; a full or read-only disk is no failure."""
+    """Caches the peaks of a key, atomically. Returns whether the file could be written."""
     try:
         write_json(_path(key), {"format": FORMAT, "peaks": codec.encode(peaks)})
     except InductorBenchError:
@@ -73,7 +72,7 @@ def save_peaks(key: str, peaks: Peaks) -> bool:
 
 
 def slug(text: str) -> str:
-    """A file name of letters, digits and dashes; long ones are cut and told apart by a hash."""
+    """A file name of letters, digits and dashes. A long name is cut and ends in a hash of the whole text."""
     name = re.sub(r"[^a-z0-9.]+", "-", text.lower()).strip("-.") or "device"
     if len(name) <= 100:
         return name

@@ -1,10 +1,10 @@
-"""Which words of a command and of its output are secrets, and the same without them.
+"""Finds secrets in commands, environments and output, and replaces them with ``***``.
 
-A RUN is made to be shared, so no file of it holds a key, a token or a password that was given to the program. What
-counts is the name that stands before a value, ``--api-key VALUE``, ``--hf_token=VALUE``, ``API_KEY=VALUE``,
-``"token": "VALUE"``: it is a secret's where its last words are among :data:`NAMES`, whatever its case and whether
-``-``, ``_``, ``.`` or a capital letter parts them; a number at its end does not count. So ``--wandb.api-key`` and
-``apiKey2`` are, while ``--tokenizer``, ``--max-tokens``, ``--key-dim``, ``--author`` and ``--monkey`` are not.
+A RUN is made to be shared, so that none of its files may hold a key, a token or a password of the program. The name
+before a value decides: ``--api-key VALUE``, ``--hf_token=VALUE``, ``API_KEY=VALUE``, ``"token": "VALUE"``. A name is a
+secret's where its last words are among :data:`NAMES`, in any case; ``-``, ``_``, ``.`` or a capital letter separates
+words, and a number at the end is ignored. ``--wandb.api-key`` and ``apiKey2`` are names of secrets; ``--tokenizer``,
+``--max-tokens``, ``--key-dim``, ``--author`` and ``--monkey`` are not.
 """
 
 from __future__ import annotations
@@ -25,34 +25,33 @@ from ..records.run import Run
 MASK = "***"
 OPTION = "--redact"
 VARIABLE = "INDUCTOR_BENCH_REDACT"
-"""Names further secrets for every process, parted by commas, like ``--redact``."""
+"""Environment variable: further names of secrets, separated by commas, as with ``--redact``."""
 
 NAMES = (
     *("key", "api-key", "apikey", "access-key", "secret-key", "private-key"),
     *("token", "bearer", "auth", "authorization", "cookie", "credential", "credentials", "signature", "sig"),
     *("password", "passwords", "passwd", "pwd", "pass", "passphrase", "passcode", "secret", "secrets"),
 )
-"""What the names of secrets end in."""
+"""The last words of names of secrets."""
 
 SHORTEST = 6
-"""Characters of a value that is looked for in running text, where a shorter one would hit ordinary words."""
+"""Minimum length of a value that is searched in text; a shorter value would match ordinary words."""
 
 _SURE = re.compile(
     r"(?:password|passwd|passphrase|passcode|secret|apikey|(?:access|auth|secret|private)(?:key|token))s?$"
 )
-"""Ends of a last word that leave no doubt: also where another word runs into it, as in ``PGPASSWORD``, and also where
-the value is a number."""
+"""Certain ends of a last word: they count inside a longer word too, as in ``PGPASSWORD``, and for a number as value."""
 
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[^\W\d_A-Z]+|\d+")
 _NAMED = re.compile(r"(?:--?|\+{1,2})?(?P<name>[^\W\d][\w./@-]*)(?:(?:=|:\s+)(?P<value>.*))?", re.DOTALL)
 _PAIR = re.compile(r"""(?P<before>(["'])(?P<name>[\w. -]+)\2\s*:\s*(["']))(?P<value>.*?)(?=\4)""", re.DOTALL)
 _SWITCH = re.compile(r"true|false|yes|no|on|off|none|null|auto|", re.IGNORECASE)
 _NUMBER = re.compile(r"[-+]?\d[\d_.,]*(?:e[-+]?\d+)?[kmgb]?|<[^<>]*>|\[[^\[\]]*\]", re.IGNORECASE)
-"""A number, or a special token of a vocabulary: ``<pad>``, ``[MASK]``."""
+"""A number, or a special token of a vocabulary, for example ``<pad>`` or ``[MASK]``."""
 
 _PASSWORD = re.compile(r"""(?P<before>\w://[^\s/:@"'<>]*:)(?P<value>[^\s/"'<>]+)(?=@)""")
 _USER = re.compile(r"""(?P<before>\bhttps?://)(?P<value>[^\s/:@"'<>]{16,})(?=@)""", re.IGNORECASE)
-"""A token in the place of a user's name, which has no password."""
+"""A token in an address in place of a user name, without a password."""
 
 _QUERY = re.compile(r"""(?P<before>[?&](?P<name>[\w.-]+)=)(?P<value>[^&\s"'<>]+)""")
 _HEADER = re.compile(
@@ -64,11 +63,11 @@ _HEADER = re.compile(
 
 @dataclass(frozen=True)
 class Redaction:
-    """Takes secrets out of what is written, leaving ``***`` in their place. What it has done once it leaves alone.
+    """Replaces secrets with ``***``. A second pass over the same text changes nothing.
 
     Attributes:
-        names: secrets beside those that :data:`NAMES` end.
-        values: the secrets that are known, at least :data:`SHORTEST` characters each, the longest first.
+        names: names of further secrets, beside those of :data:`NAMES`.
+        values: the known secrets of at least :data:`SHORTEST` characters, the longest first.
     """
 
     names: tuple[str, ...] = ()
@@ -78,15 +77,15 @@ class Redaction:
     def find(
         cls, commands: Iterable[Sequence[str]], environment: Mapping[str, str], names: Sequence[str] = ()
     ) -> Redaction:
-        """The secrets of some commands and of an environment.
+        """The redaction of the secrets in commands and in an environment.
 
         Args:
-            commands: the words of each.
-            environment: variables whose names are those of secrets hold one; ``INDUCTOR_BENCH_REDACT`` names others.
-            names: of further secrets, which are hidden whatever their value is.
+            commands: the words of each command.
+            environment: environment variables; ``INDUCTOR_BENCH_REDACT`` holds further names.
+            names: further names of secrets; every value after such a name is hidden.
 
         Raises:
-            UsageError: a name without a letter.
+            UsageError: a name has no letter.
         """
         for name in names:
             if not _parts(name):
@@ -102,20 +101,20 @@ class Redaction:
 
     @property
     def variables(self) -> dict[str, str]:
-        """What tells other processes the names."""
+        """The environment variables that give the names to other processes."""
         return {VARIABLE: ",".join(self.names)} if self.names else {}
 
     def words(self, words: Sequence[str]) -> tuple[str, ...]:
-        """The words of a command without its secrets, however short these are."""
+        """The words of a command without its secrets of any length."""
         return tuple(
-            self.text(self._without_pairs(before)) + (MASK if secret else "") for before, secret in self._parted(words)
+            self.text(self._without_pairs(before)) + (MASK if secret else "") for before, secret in self._split(words)
         )
 
     def text(self, text: str) -> str:
-        """Running text without the known secrets, passwords in addresses, and headers that carry a secret."""
+        """The text without the known secrets, passwords in addresses, and secrets in headers."""
         for value in self.values:
             text = text.replace(value, MASK)
-        if "://" in text:  # a program prints many lines, and time is being measured: first what can be told at once
+        if "://" in text:  # a cheap test before the patterns, because lines are redacted while the program is timed
             for pattern in (_PASSWORD, _USER) if "@" in text else ():
                 text = pattern.sub(rf"\g<before>{MASK}", text)
             text = _QUERY.sub(self._masked, text)
@@ -129,7 +128,7 @@ class Redaction:
         return replace(failure, message=message, hint=hint, log_tail=tail)
 
     def run(self, run: Run) -> Run:
-        """A record as it may be written: what was typed, what the program said, and what went wrong."""
+        """The record without secrets in the command, the program's messages and the failures."""
         request = replace(
             run.request, target=self.text(run.request.target), arguments=self.words(run.request.arguments)
         )
@@ -151,7 +150,7 @@ class Redaction:
         )
 
     def batch(self, batch: Batch) -> Batch:
-        """A batch as it may be written."""
+        """The batch without secrets."""
         models = (
             replace(
                 model,
@@ -164,16 +163,16 @@ class Redaction:
         return replace(batch, command=self.text(batch.command), models=tuple(models))
 
     def _values_of(self, words: Sequence[str]) -> Iterator[str]:
-        for before, secret in self._parted(words):
+        for before, secret in self._split(words):
             yield from [secret] if secret else []
             yield from (
                 match["value"] for match in _PAIR.finditer(before) if self._hides(match["name"], match["value"])
             )
             yield from (match["value"] for match in _PASSWORD.finditer(before))
 
-    def _parted(self, words: Sequence[str]) -> Iterator[tuple[str, str]]:
-        """Each word, parted before the secret that it ends in; most end in none."""
-        option = ""  # whose value the next word may be
+    def _split(self, words: Sequence[str]) -> Iterator[tuple[str, str]]:
+        """Each word, split before the secret at its end; the second part is mostly empty."""
+        option = ""  # the option before the word
         for word in words:
             if option and not word.startswith("-") and self._hides(option, word):
                 yield "", word
@@ -185,7 +184,7 @@ class Redaction:
             option = named["name"] if named and named["value"] is None and word.startswith("-") else ""
 
     def _place(self, word: str) -> int:
-        """Where the secret of ``--a=b`` begins, or of ``--a=b=c``; the word's length where there is none."""
+        """The index of the secret in ``--a=b`` or ``--a=b=c``; the word's length where there is none."""
         begin = 0
         while (named := _NAMED.fullmatch(word, begin)) is not None and named["value"] is not None:
             begin = named.start("value")
@@ -200,7 +199,7 @@ class Redaction:
         return match["before"] + (MASK if self._hides(match["name"], match["value"]) else match["value"])
 
     def _hides(self, name: str, value: str) -> bool:
-        """Whether the value of that name is a secret."""
+        """Whether the value after a name is a secret."""
         parts = _parts(name)
         if any(_end_in(parts, asked) for asked in self.names):
             return value != ""
@@ -223,17 +222,17 @@ def _end_in(parts: list[str], name: str) -> bool:
 
 
 def asked_for(words: Sequence[str]) -> tuple[str, ...]:
-    """The names after ``--redact`` among this tool's own words, which nobody has read yet."""
+    """The names after ``--redact`` in this tool's own command line, before the command line is parsed."""
     own = [part for word in takewhile(lambda word: word != "--", words) for part in word.split("=", 1)]
     return tuple(name for word, name in pairwise(own) if word == OPTION and _parts(name))
 
 
 def _is_path(value: str) -> bool:
-    """Whether a value names a file, as ``--key`` may: it is no secret, and stands in many a line."""
+    """Whether a value is the path of a file, as after ``--key``: no secret, and frequent in output."""
     return os.sep in value and os.path.exists(value)
 
 
 def _forms(value: str) -> Iterator[str]:
-    """A secret as programs print it: as it is, within quotes, in JSON and in an address; of several lines, each."""
+    """The forms in which programs print a secret: plain, quoted, in JSON, in an address, and each of its lines."""
     forms = (value, repr(value)[1:-1], json.dumps(value)[1:-1], quote(value, safe=""), *value.splitlines())
     return (form for form in forms if len(form) >= SHORTEST)

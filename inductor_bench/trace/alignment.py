@@ -1,4 +1,4 @@
-"""Pairs the calls in a module's text with the calls in a trace, by the order of their names alone."""
+"""Pairs the calls in a module's text with the calls in a trace, by the order of their names."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from array import array
 from collections.abc import Sequence
 from difflib import SequenceMatcher
 
-# Maximum of differences: beyond it the sequences are unrelated; time and memory grow with its square.
 _MOST_DIFFERENCES = 1500
+"""Number of differences above which two sequences count as unrelated; time and memory grow with its square."""
 
 
 def align_calls(expected: Sequence[str], seen: Sequence[str]) -> list[int | None]:
-    """For each name of ``seen`` the index of the call in ``expected`` that it is, or None for one that is extra.
+    """For each name of ``seen`` the index of its call in ``expected``, or ``None`` for an extra call.
 
-    The pairing is increasing, pairs equal names only, and is as long as can be (a longest common subsequence); an
-    expected call may stay without partner. Takes O(n·d) for d differences.
+    The indices increase, and only equal names are paired: the pairs are a longest common subsequence. An expected call
+    may have no partner. Time is O(n·d) for n names and d differences.
     """
     if list(expected) == list(seen):
         return list(range(len(expected)))
@@ -43,7 +43,7 @@ def _common(left: list[str], right: list[str]) -> list[tuple[int, int]]:
 
 
 def _search(left: list[str], right: list[str]) -> list[tuple[int, int]]:
-    """Myers' greedy search: the furthest point reached on each diagonal, one difference more each round."""
+    """Myers' greedy search: each round allows one difference more and stores the furthest point on each diagonal."""
     if not left or not right:
         return []
     most = min(len(left) + len(right), _MOST_DIFFERENCES)

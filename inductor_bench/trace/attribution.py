@@ -1,5 +1,7 @@
-"""Attribution of each device activity (on a CPU: each outermost operator) of a trace to the call in the compiled module
-that caused it, by the trace's ids and the order of calls. Names serve only as a cross-check."""
+"""Attributes each device activity of a trace (on a CPU: each outermost operator) to its call in the compiled module.
+
+Attribution follows the trace's ids and the order of calls; names are a cross-check.
+"""
 
 from __future__ import annotations
 
@@ -15,13 +17,13 @@ from .hierarchy import children, is_operator
 
 _NUMBER = re.compile(r"\s*-?[0-9]{1,18}\s*")
 LIBRARIES = re.compile(r"mkldnn|onednn|\bmkl|flash_attention|xnnpack|fbgemm")
-"""Operators that name the library which does the work, nested in the operator that the module calls."""
+"""Names of operators that name their library; they are nested in the operator that the module calls."""
 
 
 def attribute_activities(trace: Trace, iterations: Sequence[Iteration], source: ModuleSource) -> tuple[Activity, ...]:
-    """Lists what ran in each iteration, with the call site, the kernel and the operator that it belongs to.
+    """The activities of each iteration, each with its call site, its kernel and its operator.
 
-    On a GPU an activity is a device event; on a CPU it is an outermost operator, with its inclusive time.
+    On a GPU an activity is a device event. On a CPU it is an outermost operator, with its inclusive time.
     """
     reader = _Attribution(trace, source)
     if source.device == "cpu":
@@ -41,7 +43,7 @@ class _Attribution:
         self._children = children(trace)
 
     def _expected_name(self, call: CallSite) -> str:
-        # Host operators bear the module's variable (add_kernel_0) where device events bear the function (add_kernel).
+        # A host operator is named by the module's variable (add_kernel_0), a device event by the function (add_kernel).
         if call.kernel is not None or call.alternatives:
             return call.kernel or call.target
         return (call.operator or call.target).replace(".", "::", 1)
@@ -54,7 +56,7 @@ class _Attribution:
         return {op: self._source.calls[place] for op, place in pairs if place is not None}
 
     def _launches(self, iteration: Iteration) -> dict[int, CallSite]:
-        """The call site of each launch where no operators were recorded (cpp_wrapper): by order, as far as it tells."""
+        """The call site of each launch that order determines, where no operators were recorded (cpp_wrapper)."""
         events = [(place, self._trace.device_events[place]) for place in iteration.device_events]
         if any(event.host_op >= 0 for _, event in events):
             return {}
@@ -64,7 +66,7 @@ class _Attribution:
         for number, index in enumerate(indices):
             if index is None:
                 after = next((later for later in indices[number:] if later is not None), len(self._expected))
-                # What stands between two generated kernels is the library call between them, if there is only one.
+                # An event between two generated kernels belongs to the library call between them, if there is one only.
                 indices[number] = before + 1 if after - before == 2 else None
             else:
                 before = index
@@ -128,7 +130,7 @@ class _Attribution:
         return index
 
     def _top_at(self, time_s: float, iteration: Iteration) -> int:
-        """The outermost operator that was running when something was launched: the profiler loses an id at times."""
+        """The outermost operator that was running at a launch; needed because the profiler loses some ids."""
         ops = self._trace.host_ops
         place = bisect_right(iteration.top_ops, time_s, key=lambda index: ops[index].start_s) - 1
         if place < 0:
@@ -169,9 +171,9 @@ class _Attribution:
         return values
 
     def _library_name(self, index: int) -> str:
-        """The first operator inside an outermost one that names a library, or the outermost one's own name.
+        """The name of the first operator inside an outermost operator that names a library, or the latter's own name.
 
-        Decided by names alone: by time, one call would bear two names where timings vary.
+        The choice depends on names alone: a choice by time would give one call two names where timings vary.
         """
         below = [index]
         while below:

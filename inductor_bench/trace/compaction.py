@@ -1,7 +1,7 @@
-"""Keeping a trace: gzipped, under a size limit, still a trace that Perfetto and chrome://tracing open.
+"""Stores a trace, gzipped and under a size limit, as a file that Perfetto and chrome://tracing open.
 
-Where a whole trace does not fit, whole iterations are left out from the end. Never changes the source, and never
-leaves half a file at the target.
+Of a trace that does not fit, the last iterations are dropped first. The source stays as it is, and the target is
+written whole or not at all.
 """
 
 from __future__ import annotations
@@ -13,17 +13,19 @@ import re
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
 from typing import IO
 
 from ..errors import InductorBenchError
 from ..records.traced.trace import Trace
-from .chunks import ChunkReader
-from .events import EventReader, Fields, nanoseconds
 from .iterations import split_iterations
-from .reader import DEVICE_KINDS, read_trace_and_origin
+from .reading.chunks import ChunkReader
+from .reading.events import EventReader
+from .reading.numbers import Fields, nanoseconds
+from .reading.reader import read_trace_and_origin
+from .reading.templates import DEVICE_KINDS
 
 LIMIT_BYTES = 10_000_000
 _WHOLE_END = re.compile(rb"\}\s*\]\s*(,[^\[\]{}]*)?\}\s*$")
@@ -32,19 +34,8 @@ _FLOW_PHASES = ("s", "t", "f")
 _SAFETY = 0.97  # share of the size limit that an estimate aims for
 
 
-@dataclass(frozen=True)
-class StoredTrace:
-    """What was stored. ``complete`` tells that no event of the source is missing; ``iterations_kept`` may be 0.
-    ``truncated`` tells that the source itself was cut short."""
-
-    iterations_kept: int
-    size_bytes: int
-    complete: bool
-    truncated: bool = False
-
-
 class _Detail(IntEnum):
-    """How much of each event is kept; the higher, the less."""
+    """The parts of a trace that are kept; a higher value keeps less."""
 
     EVERYTHING = 0
     NO_FLOWS = 1
@@ -52,26 +43,30 @@ class _Detail(IntEnum):
     DEVICE_ONLY = 3
 
 
-def store_trace(
-    source: Path, target: Path, limit_bytes: int = LIMIT_BYTES, iterations: int | None = None
-) -> StoredTrace:
-    """Gzip the trace ``source`` into ``target`` so that it takes at most ``limit_bytes``.
+def store_trace(source: Path, target: Path, limit_bytes: int = LIMIT_BYTES, iterations: int | None = None) -> bool:
+    """Stores the trace ``source``, gzipped, as ``target`` with a size of at most ``limit_bytes``.
 
-    What does not fit is dropped in this order: the last iterations, flow arrows and Python frames, arguments,
-    host operations, the later part of the one iteration that is left. The file appears under its name only whole.
+    A trace that is too large loses, in this order: the last iterations, flow arrows and Python frames, arguments,
+    host operations, the later part of the remaining iteration.
 
     Args:
-        iterations: how many runs of the module the trace shows, where that is known.
+        source: a Chrome trace of torch.profiler, plain or gzipped.
+        target: the file to write; it appears whole or not at all.
+        limit_bytes: maximum size of ``target``.
+        iterations: the number of runs of the module in the trace, where it is known.
+
+    Returns:
+        Whether the source itself was cut short or damaged.
 
     Raises:
-        InductorBenchError: where the source is no trace, the target cannot be written, or even the trace's header
-            takes more than ``limit_bytes``.
+        InductorBenchError: the source is no trace, the target cannot be written, or the trace's header alone takes more
+            than ``limit_bytes``.
     """
     partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
     try:
-        stored = _store(source, partial, limit_bytes, iterations)
+        truncated = _store(source, partial, limit_bytes, iterations)
         os.replace(partial, target)
-        return stored
+        return truncated
     except OSError as error:
         reason = error.strerror or str(error)
         raise InductorBenchError(
@@ -81,27 +76,26 @@ def store_trace(
         partial.unlink(missing_ok=True)
 
 
-def _store(source: Path, partial: Path, limit: int, expected: int | None) -> StoredTrace:
-    whole = _copy_whole(source, partial, limit)
-    if whole is not None and expected is not None:
-        return StoredTrace(expected, whole, True)
-    trace, origin = read_trace_and_origin(source)
-    starts = [origin + round(run.start_s * 1e9) for run in split_iterations(trace, expected)]
-    if whole is not None:
-        return StoredTrace(len(starts), whole, True)
+def _store(source: Path, partial: Path, limit: int, expected: int | None) -> bool:
+    fits = _copy_whole(source, partial, limit)
+    if fits and expected is not None:
+        return False
+    trace, origin = read_trace_and_origin(source)  # raises where the source is no trace
+    if fits:
+        return False
 
     def write(end: int | None, detail: _Detail = _Detail.EVERYTHING) -> int:
         return _write(source, partial, _Selection(trace, origin, end, detail), limit)
 
-    if trace.truncated:  # small, but it had to be written anew to be valid JSON
-        size = write(None)
-        if size <= limit:
-            return StoredTrace(len(starts), size, True, truncated=True)
-    return replace(_store_part(write, trace, origin, starts, limit), truncated=trace.truncated)
+    # A trace that was cut short may be small: written anew it is valid JSON again.
+    if not (trace.truncated and write(None) <= limit):
+        starts = [origin + round(run.start_s * 1e9) for run in split_iterations(trace, expected)]
+        _store_part(write, trace, origin, starts, limit)
+    return trace.truncated
 
 
-def _store_part(write: Callable[..., int], trace: Trace, origin: int, starts: list[int], limit: int) -> StoredTrace:
-    """Keep as many iterations as fit, by the size of the first; or as much of the first as fits."""
+def _store_part(write: Callable[..., int], trace: Trace, origin: int, starts: list[int], limit: int) -> None:
+    """Writes as many iterations as fit, estimated from the size of the first; or the part of the first that fits."""
     ends: list[int | None] = [*starts[1:], None]
     size = write(ends[0])
     if size <= limit and len(ends) > 1:
@@ -109,13 +103,14 @@ def _store_part(write: Callable[..., int], trace: Trace, origin: int, starts: li
         while kept > 1:
             size = write(ends[kept - 1])
             if size <= limit:
-                return StoredTrace(kept, size, False)
+                return
             kept = min(kept - 1, int(kept * _SAFETY * limit / size))
-        return StoredTrace(1, write(ends[0]), False)
+        write(ends[0])
+        return
     for detail in (_Detail.NO_FLOWS, _Detail.NO_ARGUMENTS, _Detail.DEVICE_ONLY):
         size = write(ends[0], detail)
         if size <= limit:
-            return StoredTrace(min(1, len(starts)), size, False)
+            return
     if write(origin, _Detail.DEVICE_ONLY) > limit:
         raise InductorBenchError(
             f"the header of the trace alone takes more than {limit} bytes", "Allow more room for stored traces."
@@ -125,11 +120,10 @@ def _store_part(write: Callable[..., int], trace: Trace, origin: int, starts: li
     while size > limit:
         duration //= 2
         size = write(origin + duration, _Detail.DEVICE_ONLY)
-    return StoredTrace(0, size, False)
 
 
-def _copy_whole(source: Path, partial: Path, limit: int) -> int | None:
-    """Gzip the source as it is; None where it does not fit, or was cut short and would not open."""
+def _copy_whole(source: Path, partial: Path, limit: int) -> bool:
+    """Gzips the source as it is. Returns whether it fits and has an end, so that it opens."""
     last: deque[bytes] = deque(maxlen=2)
     reader = ChunkReader(source)
     with _gzip_writer(partial) as (file, raw):
@@ -137,24 +131,23 @@ def _copy_whole(source: Path, partial: Path, limit: int) -> int | None:
             file.write(chunk)
             last.append(chunk[-65536:])
             if raw.tell() > limit:
-                return None
-    size = partial.stat().st_size
+                return False
     whole = not reader.damaged and _WHOLE_END.search(b"".join(last)[-65536:]) is not None
-    return size if whole and size <= limit else None
+    return whole and partial.stat().st_size <= limit
 
 
 @contextmanager
 def _gzip_writer(path: Path) -> Iterator[tuple[IO[bytes], IO[bytes]]]:
-    """A gzip file that is the same for the same content: neither name nor time in it. Yields it and what is below."""
+    """Yields a gzip file and its raw file. It holds neither name nor time, so that equal contents give equal bytes."""
     with open(path, "wb") as raw, gzip.GzipFile("", "wb", 6, raw, mtime=0) as file:
         yield file, raw  # type: ignore[misc]
 
 
 class _Selection:
-    """Decides on each event: those begun before ``end`` (nanoseconds of the trace's clock), with ``detail``.
+    """The events that began before ``end`` (nanoseconds of the trace's clock), in the parts that ``detail`` keeps.
 
-    An activity of the device goes with its launch, and a flow arrow with the activity that it leads to, so that
-    both ends of every arrow are there.
+    A device activity is kept with its launch, and a flow arrow with the activity that it leads to, so that every kept
+    arrow has both its ends.
     """
 
     def __init__(self, trace: Trace, origin: int, end: int | None, detail: _Detail) -> None:
@@ -207,7 +200,7 @@ def _moment(launch: float | None, start: float) -> float:
 
 
 def _write(source: Path, partial: Path, selection: _Selection, limit: int) -> int:
-    """Write the selected events; returns the size, or more than ``limit`` (of a file given up) as an estimate."""
+    """Writes the selected events and returns their size in bytes; stops at twice ``limit`` and returns that size."""
     reader = EventReader(source, _kind_of)
     bare = selection.detail >= _Detail.NO_ARGUMENTS
     between = b""
@@ -229,7 +222,7 @@ def _write(source: Path, partial: Path, selection: _Selection, limit: int) -> in
 
 
 def _closes(tail: bytes) -> bool:
-    """Whether what follows the events completes the file: a source cut there does not."""
+    """Whether the text after the events completes the file, unlike that of a source that was cut there."""
     try:
         json.loads(b'{"traceEvents": []' + tail)
     except (ValueError, RecursionError):

@@ -1,6 +1,6 @@
-"""Which host operation encloses which, and which of them are operators or launches of compiled kernels.
+"""The nesting of host operations, and which of them are operators or launches of compiled kernels.
 
-Relies on what ``reader`` guarantees: an enclosing operator comes before what it encloses.
+``reading.reader`` sorts an enclosing operation before the operations that it encloses; this file relies on it.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ def is_operator(name: str) -> bool:
 
 
 def is_compiled_kernel(op: HostOp) -> bool:
-    """Whether a host operation is the launch of a kernel that Inductor generated, or that it launches for the user."""
+    """Whether a host operation launches a kernel that Inductor generated, or the user's own Triton kernel."""
     return op.kernel_file is not None or op.kernel_kwargs is not None or _COMPILED.match(op.name) is not None
 
 
 def top_of_each(trace: Trace) -> tuple[int, ...]:
-    """For each host operation the outermost operation around it (itself where it is one), or -1 for mere ranges."""
+    """For each host operation the index of the outermost operation around it, or its own; -1 for annotation ranges."""
     ops = trace.host_ops
     enclosing = {op.parent for op in ops}
     tops: list[int] = []
@@ -41,7 +41,7 @@ def _is_range(op: HostOp) -> bool:
 
 
 def children(trace: Trace) -> tuple[tuple[int, ...], ...]:
-    """For each host operation what stands directly inside it, in order."""
+    """For each host operation the indices of the operations directly inside it, in order."""
     lists: list[list[int]] = [[] for _ in trace.host_ops]
     for index, op in enumerate(trace.host_ops):
         if op.parent >= 0:

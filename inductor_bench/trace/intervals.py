@@ -1,4 +1,4 @@
-"""Arithmetic on time intervals: busy time as a union, and the gaps in it. Pure functions, seconds throughout."""
+"""Arithmetic on time intervals in seconds: busy time as a union, and the gaps in it."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from statistics import median
 
 from ..records.traced.trace import DeviceEvent, Gaps
 
-# A trace counts whole nanoseconds. Half of one is the rounding of a float, not idle time.
 _RESOLUTION_S = 0.5e-9
+"""Shortest gap in seconds. A trace counts whole nanoseconds, so that a shorter gap is the rounding of a float."""
 
 
 def merge(intervals: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
-    """The union of ``(start, end)`` pairs as disjoint ones in order; those that end before they start are dropped."""
+    """The union of ``(start, end)`` pairs as disjoint pairs in order; drops pairs that end before they start."""
     merged: list[tuple[float, float]] = []
     for start, end in sorted(interval for interval in intervals if interval[1] >= interval[0]):
         if merged and start <= merged[-1][1]:
@@ -26,7 +26,7 @@ def merge(intervals: Iterable[tuple[float, float]]) -> list[tuple[float, float]]
 
 
 def union_length(intervals: Iterable[tuple[float, float]]) -> float:
-    """The time that at least one of the intervals covers."""
+    """The total time that the intervals cover; overlapping parts count once."""
     return math.fsum(end - start for start, end in merge(intervals))
 
 
@@ -36,17 +36,17 @@ def spans(events: Iterable[DeviceEvent]) -> list[tuple[float, float]]:
 
 
 def busy_time(events: Iterable[DeviceEvent]) -> dict[int, float]:
-    """Per device, the time in which anything ran on it: activities that overlap on several streams count once."""
+    """The busy seconds of each device by its index; activities that overlap on several streams count once."""
     return {device: union_length(spans(found)) for device, found in _by_device(events).items()}
 
 
 def gaps(events: Iterable[DeviceEvent]) -> Gaps:
-    """The idle stretches between the first and the last activity of each device, all devices together."""
+    """The gaps between the first and the last activity of each device, summarised over all devices."""
     return _summarise(pause for on_device in _by_device(events).values() for pause in _pauses(spans(on_device)))
 
 
 def gaps_between(intervals: Iterable[tuple[float, float]]) -> Gaps:
-    """The stretches between the first and the last interval that none of them covers."""
+    """The gaps between the first and the last interval: stretches that no interval covers."""
     return _summarise(_pauses(intervals))
 
 
@@ -60,8 +60,8 @@ def _pauses(intervals: Iterable[tuple[float, float]]) -> Iterator[float]:
 def _summarise(pauses: Iterable[float]) -> Gaps:
     found = list(pauses)
     if not found:
-        return Gaps(count=0, total_s=0.0, median_s=0.0, longest_s=0.0)
-    return Gaps(count=len(found), total_s=math.fsum(found), median_s=median(found), longest_s=max(found))
+        return Gaps(count=0, median_s=0.0, longest_s=0.0)
+    return Gaps(count=len(found), median_s=median(found), longest_s=max(found))
 
 
 def _by_device(events: Iterable[DeviceEvent]) -> dict[int, list[DeviceEvent]]:

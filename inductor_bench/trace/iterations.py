@@ -1,11 +1,11 @@
-"""Splitting a trace into the runs of the module that it shows.
+"""Splits a trace into the runs of the module that it shows.
 
-On a GPU a device synchronisation ends each run, but there are others too, and other work may be traced before and
-after; on a CPU there are none. What decides is that the sequence of outermost calls repeats itself; on a GPU a
-repetition must also start anew after a synchronisation. Kernels that Inductor generated can only be part of a run.
+The sequence of outermost calls repeats itself from run to run; the repetition decides. On a GPU a device
+synchronisation ends each run, so that each unit of the repetition must start after one; further synchronisations and
+other work may precede and follow. On a CPU there are no synchronisations. A generated kernel always belongs to a run.
 
-Where nothing repeats, the trace is one run: all of its calls, less the allocations of inputs before and the
-harness's own arithmetic after (``torch.median`` of its timings).
+A trace without a repetition is one run: all of its calls, less the allocations of inputs at its start and the
+harness's own arithmetic (``torch.median`` of its timings) at its end.
 """
 
 from __future__ import annotations
@@ -20,32 +20,35 @@ from ..records.traced.trace import Iteration, Trace
 from .hierarchy import is_compiled_kernel, top_of_each
 from .periods import Repetition, find_repetition
 
-# What Inductor's harness does with its timings after the last run, and how it makes inputs before the first.
 _SUMMARY = ("aten::empty", "aten::to", "aten::lift_fresh", "aten::detach_", "aten::median")
+"""The operators that Inductor's harness calls after the last run, to summarise its timings."""
+
 _ALLOCATIONS = frozenset({"aten::randn", "aten::rand", "aten::randint", "aten::zeros", "aten::as_strided"})
+"""The operators that Inductor's harness calls before the first run, to make inputs."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Call:
-    """An outermost call of the thread that runs the module (or, without any, an activity of the device)."""
+    """An outermost call on the module's thread, or a device activity in a trace without host operators."""
 
     name: str
     start_s: float
     end_s: float
     compiled: bool
-    works: bool  # it launched something, or is something, on the device
+    works: bool  # it is a device activity or launched one
 
 
 def split_iterations(trace: Trace, expected: int | None = None) -> tuple[Iteration, ...]:
     """The runs of the module in ``trace``, in order.
 
     Args:
-        expected: how many runs there should be, where that is known; runs that differ from each other on a CPU
-            are told apart only with it. Where the trace does not hold so many it is split as if nothing were known.
+        trace: as ``read_trace`` returns it.
+        expected: the number of runs, where it is known. Only with it can runs on a CPU that differ from each other be
+            separated. A trace that does not hold so many runs is split as if the number were unknown.
 
     Returns:
-        nothing for a trace without events; one run that spans everything where no repetition is found. ``top_ops``
-        and ``device_events`` of a run are what was called, and launched, within it.
+        One run that spans all calls where no repetition is found; no runs for a trace without events. ``top_ops`` of a
+        run are the operators that it called, ``device_events`` the activities that it launched.
     """
     tops = top_of_each(trace)
     calls = _list_calls(trace, tops)
@@ -76,7 +79,7 @@ def _list_calls(trace: Trace, tops: Sequence[int]) -> list[_Call]:
 
 
 def _find_summary(calls: Sequence[_Call]) -> int:
-    """Where the harness's own arithmetic begins, or the number of calls where it is not there."""
+    """The index at which the harness's own arithmetic begins; the number of calls where there is none."""
     names = [call.name for call in calls[-64:]]
     offset = len(calls) - len(names)
     for place in range(len(names) - len(_SUMMARY), -1, -1):
@@ -87,7 +90,7 @@ def _find_summary(calls: Sequence[_Call]) -> int:
 
 
 def _split_calls(calls: Sequence[_Call], trace: Trace, expected: int | None) -> list[tuple[int, int]] | None:
-    """Ranges of calls, one per run, or None where they cannot be determined."""
+    """The range of calls of each run, or ``None`` where the runs cannot be determined."""
     numbers: dict[str, int] = {}
     tokens = [numbers.setdefault(call.name, len(numbers)) for call in calls]
     marked = [call.compiled for call in calls]
@@ -104,7 +107,7 @@ def _split_calls(calls: Sequence[_Call], trace: Trace, expected: int | None) -> 
             return alike
     found = find_repetition(tokens, marked, None, expected, trace.truncated)
     first = _trim(calls, 0, len(calls))[0]
-    if first and not any(marked) and not (found and found.stop > first):  # only the inputs repeat themselves
+    if first and not any(marked) and not (found and found.stop > first):  # the repetition lies within the inputs
         found = find_repetition(tokens[first:], marked[first:], None, expected, trace.truncated)
         found = found and Repetition(found.start + first, found.length, found.count, found.slack)
     if found:
@@ -118,10 +121,10 @@ def _units(found: Repetition, shift: int) -> list[tuple[int, int]]:
 
 
 def _choose_phase(calls: Sequence[_Call], found: Repetition) -> int:
-    """Where a unit starts, when calls around the repetition happen to continue it.
+    """The shift of the units where calls before or after the repetition happen to continue it.
 
-    A repetition that begins with the trace begins with a run. Otherwise a run follows the longest pause, for
-    between two runs the caller has its turn. Generated kernels cannot be left outside.
+    A repetition at the start of the trace begins with a run. Elsewhere a run follows the longest pause, because the
+    caller works between two runs. The shifted units must hold every generated kernel.
     """
     compiled = [index for index, call in enumerate(calls) if call.compiled]
     shifts = [
@@ -140,7 +143,7 @@ def _choose_phase(calls: Sequence[_Call], found: Repetition) -> int:
 
 
 def _cut(calls: Sequence[_Call], synchronizations: Sequence[float]) -> list[tuple[int, int]]:
-    """Ranges of calls between one synchronisation and the next; empty ones are left out."""
+    """The ranges of calls between consecutive synchronisations, without empty ranges."""
     segments: list[tuple[int, int]] = []
     last = -1
     for index, call in enumerate(calls):
@@ -156,7 +159,7 @@ def _cut(calls: Sequence[_Call], synchronizations: Sequence[float]) -> list[tupl
 def _choose_segments(
     calls: Sequence[_Call], segments: Sequence[tuple[int, int]], expected: int | None
 ) -> list[tuple[int, int]] | None:
-    """The segments that are runs although they differ in detail, or the only one that did any work."""
+    """The segments that are runs although they differ in detail, or the single segment that did any work."""
     compiled = any(call.compiled for call in calls)
     working = [
         segment
@@ -175,7 +178,7 @@ def _choose_segments(
 
 
 def _split_at_anchors(tokens: list[int], marked: list[bool], expected: int) -> list[tuple[int, int]] | None:
-    """Runs that are not quite equal: each holds the earliest generated kernel that occurs once per run."""
+    """Runs that differ slightly: each run holds one call of the first kernel that is called ``expected`` times."""
     counts = Counter(token for token, mark in zip(tokens, marked, strict=True) if mark)
     anchors: dict[int, list[int]] = {token: [] for token, count in counts.items() if count == expected}
     for index, token in enumerate(tokens):
@@ -209,7 +212,7 @@ def _span_all(calls: Sequence[_Call], trace: Trace) -> tuple[int, int]:
 
 
 def _trim(calls: Sequence[_Call], start: int, stop: int) -> tuple[int, int]:
-    """Leave out the making of inputs at the front, unless there is nothing else."""
+    """The range without the allocations of inputs at its start, unless it holds nothing else."""
     first = start
     while first < stop and calls[first].name in _ALLOCATIONS:
         first += 1
@@ -240,7 +243,7 @@ def _build(
 
 
 def _lower_bound(calls: Sequence[_Call], start: int, synchronizations: Sequence[float]) -> float:
-    """The moment from which launches belong to the run that starts with call ``start``."""
+    """The time in seconds from which launches belong to the run that starts with call ``start``."""
     after = bisect_left(synchronizations, calls[start].start_s)
     bound = synchronizations[after - 1] if after else calls[start].start_s
     return max(bound, calls[start - 1].end_s) if start and after else bound

@@ -1,6 +1,6 @@
-"""Finding the repetition in a sequence of calls: something before, the same unit several times, something after.
+"""Finds the repetition in a sequence of calls: a prefix, the same unit several times, a suffix.
 
-Works on tokens (one whole number per call) and knows nothing of traces.
+It works on tokens, one whole number per call.
 """
 
 from __future__ import annotations
@@ -12,12 +12,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-_MOST_CANDIDATES = 5000
+_MOST_LENGTHS = 5000
+"""Number of candidate lengths of a unit after which no further tokens are looked at."""
 
 
 @dataclass(frozen=True, slots=True)
 class Repetition:
-    """``count`` equal units of ``length`` tokens from ``start`` on; they could start up to ``slack`` tokens later."""
+    """``count`` equal units of ``length`` tokens from index ``start`` on, or from up to ``slack`` tokens later."""
 
     start: int
     length: int
@@ -36,28 +37,28 @@ def find_repetition(
     expected: int | None = None,
     partial: bool = False,
 ) -> Repetition | None:
-    """The shortest unit (or, with ``expected``, the unit repeated so often) that accounts for every marked token.
+    """The repetition of the shortest unit whose repetitions hold every marked token.
 
     Args:
         tokens: one number per call; equal numbers are equal calls.
-        marked: calls that can only belong to a unit, never to what stands before or after.
-        starts: where given, a unit other than the first may only start at these positions.
-        expected: how many units there are, where that is known.
-        partial: allow an incomplete unit before and after.
+        marked: whether each call must belong to a unit, and to neither the prefix nor the suffix.
+        starts: whether a unit other than the first may start at each call; every start is allowed where ``None``.
+        expected: the number of units, where it is known.
+        partial: whether the prefix and the suffix may hold marked tokens of an incomplete unit.
 
     Returns:
-        None where nothing repeats in such a way.
+        ``None`` where no unit repeats in such a way.
     """
     text = np.asarray(tokens, dtype=np.int64)
     marks = np.flatnonzero(np.asarray(marked, dtype=bool))
     best: Repetition | None = None
     for length in _lengths(text, marks):
         start, run = _longest_run(text, length)
-        found = _shape(start, run, length, expected)
+        found = _count_units(start, run, length, expected)
         if found is None:
             continue
         found = _align(found, starts)
-        if found is None or not _accounts(found, marks, partial):
+        if found is None or not _holds_all(found, marks, partial):
             continue
         if len(marks):
             return found
@@ -67,9 +68,9 @@ def find_repetition(
 
 
 def _lengths(text: NDArray[np.int64], marks: NDArray[np.intp]) -> Iterator[int]:
-    """Lengths that a unit may have, shortest first: distances between occurrences of a token that each unit holds.
+    """Candidate lengths of a unit, shortest first: distances between occurrences of a token that each unit holds.
 
-    Among marked tokens the rarest gives the fewest; without marks any token that recurs may be the one.
+    The rarest of the marked tokens gives the fewest lengths. Without marks every token that recurs is a candidate.
     """
     most = len(text) // 2
     if len(marks):
@@ -80,7 +81,7 @@ def _lengths(text: NDArray[np.int64], marks: NDArray[np.intp]) -> Iterator[int]:
         return
     lengths: set[int] = set()
     for token, count in Counter(text.tolist()).most_common():
-        if count < 2 or len(lengths) > _MOST_CANDIDATES:
+        if count < 2 or len(lengths) > _MOST_LENGTHS:
             break
         places = np.flatnonzero(text == token)
         lengths.update(int(gap) for gap in places[1:] - places[0] if gap <= most)
@@ -88,7 +89,7 @@ def _lengths(text: NDArray[np.int64], marks: NDArray[np.intp]) -> Iterator[int]:
 
 
 def _longest_run(text: NDArray[np.int64], length: int) -> tuple[int, int]:
-    """Start and extent of the longest stretch in which every token equals the one ``length`` further on."""
+    """Start and size of the longest stretch in which every token equals the token ``length`` further on."""
     equal = np.concatenate(([False], text[:-length] == text[length:], [False]))
     edges = np.flatnonzero(equal[1:] != equal[:-1])
     if len(edges) == 0:
@@ -98,7 +99,7 @@ def _longest_run(text: NDArray[np.int64], length: int) -> tuple[int, int]:
     return int(edges[2 * longest]), int(extents[longest]) + length
 
 
-def _shape(start: int, run: int, length: int, expected: int | None) -> Repetition | None:
+def _count_units(start: int, run: int, length: int, expected: int | None) -> Repetition | None:
     count = run // length
     if count < 2 or (expected is not None and count < expected):
         return None
@@ -109,7 +110,7 @@ def _shape(start: int, run: int, length: int, expected: int | None) -> Repetitio
 
 
 def _align(found: Repetition, starts: Sequence[bool] | None) -> Repetition | None:
-    """Shift the units so that all but the first (before which anything may stand) start where they may."""
+    """Shifts the units so that all but the first start at allowed positions; ``None`` where no shift does."""
     if starts is None:
         return found
     for shift in range(found.slack + 1):
@@ -121,7 +122,8 @@ def _align(found: Repetition, starts: Sequence[bool] | None) -> Repetition | Non
     return None
 
 
-def _accounts(found: Repetition, marks: NDArray[np.intp], partial: bool) -> bool:
+def _holds_all(found: Repetition, marks: NDArray[np.intp], partial: bool) -> bool:
+    """Whether the units, shifted by at most ``slack``, hold every marked token."""
     if len(marks) == 0:
         return True
     before, after = int(marks[0]), int(marks[-1])

@@ -22,7 +22,7 @@ from inductor_bench.records.traced.trace import DeviceEvent, TensorArguments
 from inductor_bench.source.module.reader import read_module
 from inductor_bench.trace.attribution import attribute_activities
 from inductor_bench.trace.iterations import split_iterations
-from inductor_bench.trace.reader import read_trace
+from inductor_bench.trace.reading.reader import read_trace
 from inductor_bench.worker.costs.operators import count_operator_costs
 from inductor_bench.workflows.modules.roofs import _judge_module
 

@@ -11,7 +11,8 @@ from inductor_bench.analysis.kernel_bytes import touched_bytes
 from inductor_bench.records.code.launch import Argument, TensorView
 from inductor_bench.source.module.reader import read_module
 from inductor_bench.source.static.launches import read_static_launches
-from inductor_bench.workflows.extract.files import ModuleKernels, list_candidates
+from inductor_bench.workflows.extract.candidates import list_candidates
+from inductor_bench.workflows.extract.module import ModuleKernels
 
 CPP = """extern "C"  void  kernel(float* in_out_ptr0,
                        const half* in_ptr0,

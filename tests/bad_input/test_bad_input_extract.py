@@ -23,7 +23,9 @@ from inductor_bench.source.module.reader import read_module
 from inductor_bench.source.standalone.writer import file_name
 from inductor_bench.source.static.launches import read_static_launches
 from inductor_bench.workflows.extract import files as kernel_files
-from inductor_bench.workflows.extract.files import ModuleKernels, list_candidates, write_kernels
+from inductor_bench.workflows.extract.candidates import list_candidates
+from inductor_bench.workflows.extract.files import write_kernels
+from inductor_bench.workflows.extract.module import ModuleKernels
 
 TEXT = gzip.decompress((ROOT / "tests/data/cpu_torch2.13/inference.py.gz").read_bytes()).decode()
 FIRST = "cpp_fused_convolution_0"

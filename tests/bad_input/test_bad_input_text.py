@@ -21,8 +21,8 @@ from inductor_bench.source.capture.structured import read_structured_trace
 from inductor_bench.source.module.reader import read_module
 from inductor_bench.source.static.launches import read_static_launches
 from inductor_bench.store.files import read_text
-from inductor_bench.trace.nesting import find_parents
-from inductor_bench.trace.reader import read_trace
+from inductor_bench.trace.reading.nesting import find_parents
+from inductor_bench.trace.reading.reader import read_trace
 from inductor_bench.workflows.batch.list_text import read_list
 from inductor_bench.workflows.kernel.targets import find_files
 from inductor_bench.workflows.modules.targets import find

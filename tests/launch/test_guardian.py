@@ -15,7 +15,7 @@ import psutil
 import pytest
 from conftest import ROOT
 
-from inductor_bench.launch.guardian import DEAF_TO
+from inductor_bench.launch.guardian import IGNORED
 
 FAMILY = """
 import os, signal, subprocess, sys, time
@@ -182,7 +182,7 @@ def test_it_holds_nothing_of_the_tools_and_hears_nothing(tmp_path: Path) -> None
         deadline = time.monotonic() + 10
         while "SigIgn" in (status := Path(f"/proc/{guardian.pid}/status").read_text()):
             ignored = int(status.split("SigIgn:")[1].split()[0], 16)
-            if all(ignored >> (number - 1) & 1 for number in DEAF_TO):
+            if all(ignored >> (number - 1) & 1 for number in IGNORED):
                 break
             assert time.monotonic() < deadline
         files = {os.readlink(path) for path in Path(f"/proc/{guardian.pid}/fd").iterdir()}

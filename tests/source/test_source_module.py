@@ -16,6 +16,7 @@ from source_data import CPU, GPU, cpu_sample, gpu_sample, module_of, text_of
 from inductor_bench.errors import InductorBenchError
 from inductor_bench.records.category import Category
 from inductor_bench.records.code.source import ModuleSource
+from inductor_bench.source.module.cpp_text import has_profile_mark
 from inductor_bench.source.module.reader import read_module
 
 MIXNET = GPU / "mixnet_l_train"
@@ -37,7 +38,7 @@ def test_mixnet_forward_has_every_kernel_and_call() -> None:
     assert Counter(operators(module)) == {None: 630, "aten.convolution": 155, "aten.addmm": 1}
     assert all(call.aten_ops for call in module.calls)
     assert len(module.inputs) == 480 and module.has_harness
-    assert not (module.dynamic or module.unbacked or module.frozen or module.cpp_wrapper or module.kernel_profile)
+    assert not (module.dynamic or module.unbacked or module.frozen or module.cpp_wrapper)
 
 
 def test_mixnet_backward_has_every_kernel_and_call() -> None:
@@ -91,7 +92,8 @@ def test_every_call_is_in_the_trace_and_in_order(module: Path, trace: Path) -> N
     source = module_of(module)
     events = json.loads(gzip.decompress(trace.read_bytes()))["traceEvents"]
     seen = [re.sub(r"^graph_\d+_", "", name) for name in _outermost(events)]
-    silent = {kernel.name for kernel in source.kernels if kernel.language == "cpp" and not source.kernel_profile}
+    cpp = [kernel for kernel in source.kernels if kernel.language == "cpp"]
+    silent = {kernel.name for kernel in cpp if not has_profile_mark(kernel.source)}
     calls = [call for call in source.calls if call.kernel not in silent]
     expected = [{call.kernel or (call.operator or "").replace(".", "::"), *call.alternatives} for call in calls]
     known = set().union(*expected)
@@ -248,7 +250,7 @@ def test_gpu_cpp_wrapper_is_read_from_its_strings() -> None:
 
 def test_cpu_cpp_wrapper_is_read_from_its_strings() -> None:
     module = cpu_sample("cppw")
-    assert module.cpp_wrapper and module.device == "cpu" and module.kernel_profile and module.vector_lanes == 16
+    assert module.cpp_wrapper and module.device == "cpu" and module.vector_lanes == 16
     assert [(call.target, call.operator, call.handle) for call in module.calls] == [
         ("aoti_torch_cpu_addmm_out", "aten.addmm", "aoti_torch_cpu_addmm_out:1"),
         ("cpp_fused__softmax_0", None, "cpp_fused__softmax_0:2"),
@@ -259,7 +261,7 @@ def test_cpu_cpp_wrapper_is_read_from_its_strings() -> None:
 def test_cpu_training_example() -> None:
     forward = module_of(CPU / "forward.py")
     assert (forward.role, forward.device, forward.threads, forward.vector_lanes) == ("forward", "cpu", 2, 16)
-    assert forward.kernel_profile and forward.has_harness
+    assert forward.has_harness
     assert [call.operator for call in forward.calls] == [None, "aten.convolution", None, "aten.addmm", None]
     assert all(call.handle for call in forward.calls)
     kinds = Counter(given.dtype for given in forward.inputs)

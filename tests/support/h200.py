@@ -17,7 +17,7 @@ from inductor_bench.store.formats.codec import decode
 from inductor_bench.store.formats.schema import upgrade
 from inductor_bench.trace.attribution import attribute_activities
 from inductor_bench.trace.iterations import split_iterations
-from inductor_bench.trace.reader import read_trace
+from inductor_bench.trace.reading.reader import read_trace
 
 FOLDER = Path(__file__).resolve().parent.parent / "data" / "h200_torch2.11"
 

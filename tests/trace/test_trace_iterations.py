@@ -13,7 +13,7 @@ from inductor_bench.records.traced.trace import DeviceEvent, HostOp, Iteration, 
 from inductor_bench.trace.alignment import align_calls
 from inductor_bench.trace.hierarchy import children, top_of_each
 from inductor_bench.trace.iterations import split_iterations
-from inductor_bench.trace.reader import read_trace
+from inductor_bench.trace.reading.reader import read_trace
 
 DATA = Path(__file__).parent.parent / "data"
 H200 = DATA / "h200_torch2.11"

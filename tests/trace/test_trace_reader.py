@@ -13,10 +13,10 @@ import pytest
 
 from inductor_bench.errors import InductorBenchError
 from inductor_bench.records.traced.trace import Trace
-from inductor_bench.trace import chunks
-from inductor_bench.trace.events import nanoseconds
-from inductor_bench.trace.nesting import find_parents
-from inductor_bench.trace.reader import read_trace
+from inductor_bench.trace.reading import chunks
+from inductor_bench.trace.reading.nesting import find_parents
+from inductor_bench.trace.reading.numbers import nanoseconds
+from inductor_bench.trace.reading.reader import read_trace
 
 DATA = Path(__file__).parent.parent / "data"
 H200 = DATA / "h200_torch2.11"
@@ -93,7 +93,7 @@ def test_figures_of_the_recorded_training_step() -> None:
     assert (trace.devices[0].compute_capability, trace.devices[0].multiprocessors) == ("9.0", 132)
     assert all(event.occupancy is None or 0 <= event.occupancy <= 1 for event in trace.device_events)
     first = trace.host_ops[0]
-    assert (first.kernel_kwargs, first.num_warps, first.kernel_num_gb) == ("XBLOCK=16,YBLOCK=64", 4, 5.184e-06)
+    assert (first.kernel_kwargs, first.num_warps, first.num_stages) == ("XBLOCK=16,YBLOCK=64", 4, 1)
 
 
 @pytest.mark.parametrize("path", [TEM, CPU, MIXNET], ids=lambda path: path.parent.name)

@@ -17,7 +17,7 @@ from inductor_bench.records.traced.trace import DeviceEvent, Gaps
 from inductor_bench.trace.compaction import store_trace
 from inductor_bench.trace.intervals import busy_time, gaps, merge, union_length
 from inductor_bench.trace.iterations import split_iterations
-from inductor_bench.trace.reader import read_trace
+from inductor_bench.trace.reading.reader import read_trace
 
 DATA = Path(__file__).parent.parent / "data"
 MIXNET = DATA / "h200_torch2.11/mixnet_l_train/forward.trace.json.gz"
@@ -46,8 +46,8 @@ def test_busy_time_of_overlapping_streams_and_several_devices() -> None:
 
 def test_gaps() -> None:
     events = [event(0, 2), event(1, 3, stream=9), event(6, 1), event(7, 1), event(14, 1), event(100, 1, device=1)]
-    assert gaps(events) == Gaps(count=2, total_s=8, median_s=4, longest_s=6)
-    assert gaps([]) == Gaps(0, 0.0, 0.0, 0.0)
+    assert gaps(events) == Gaps(count=2, median_s=4, longest_s=6)
+    assert gaps([]) == Gaps(0, 0.0, 0.0)
 
 
 def test_activities_that_touch_leave_no_gap_of_rounding() -> None:
@@ -62,7 +62,8 @@ def test_recorded_step_is_busy_as_measured() -> None:
         assert busy == pytest.approx(sum(found.duration_s for found in events), rel=1e-9)  # one stream, no overlap
         assert busy == pytest.approx(14.6e-3, rel=0.02)
         span = max(found.start_s + found.duration_s for found in events) - events[0].start_s
-        assert busy + gaps(events).total_s == pytest.approx(span, rel=1e-6)
+        idle = gaps(events)
+        assert idle.longest_s <= span - busy <= idle.count * idle.longest_s
 
 
 def load(path: Path) -> dict[str, Any]:
@@ -77,9 +78,7 @@ def unmatched_flows(document: dict[str, Any]) -> set[int]:
 
 def test_a_trace_that_fits_is_kept_as_it_is(tmp_path: Path) -> None:
     target = tmp_path / "forward.trace.json.gz"
-    stored = store_trace(MIXNET, target)
-    assert (stored.iterations_kept, stored.complete) == (3, True)
-    assert stored.size_bytes == target.stat().st_size
+    assert not store_trace(MIXNET, target)
     assert gzip.decompress(target.read_bytes()) == gzip.decompress(MIXNET.read_bytes())
     assert [path.name for path in tmp_path.iterdir()] == [target.name]
 
@@ -87,9 +86,8 @@ def test_a_trace_that_fits_is_kept_as_it_is(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("limit", "kept"), [(300_000, 2), (150_000, 1)])
 def test_whole_iterations_are_dropped_from_the_end(limit: int, kept: int, tmp_path: Path) -> None:
     target = tmp_path / "t.json.gz"
-    stored = store_trace(MIXNET, target, limit)
-    assert (stored.iterations_kept, stored.complete) == (kept, False)
-    assert target.stat().st_size == stored.size_bytes <= limit
+    assert not store_trace(MIXNET, target, limit)
+    assert target.stat().st_size <= limit
     document, whole = load(target), load(MIXNET)
     assert unmatched_flows(document) == set()
     assert document["deviceProperties"] == whole["deviceProperties"]
@@ -106,17 +104,15 @@ def test_whole_iterations_are_dropped_from_the_end(limit: int, kept: int, tmp_pa
         assert sum(found.duration_s for found in mine) == pytest.approx(sum(found.duration_s for found in theirs))
 
 
-@pytest.mark.parametrize(("limit", "kept"), [(100_000, 1), (30_000, 1), (5_000, 0), (2_000, 0)])
-def test_less_than_an_iteration_still_fits_and_opens(limit: int, kept: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("limit", "whole"), [(100_000, True), (30_000, True), (5_000, False), (2_000, False)])
+def test_less_than_an_iteration_still_fits_and_opens(limit: int, whole: bool, tmp_path: Path) -> None:
     target = tmp_path / "t.json.gz"
-    stored = store_trace(MIXNET, target, limit)
-    assert stored.iterations_kept == kept
+    assert not store_trace(MIXNET, target, limit)
     assert target.stat().st_size <= limit
     assert unmatched_flows(load(target)) == set()
     trace = read_trace(target)
     assert not trace.truncated
-    if kept:
-        assert len(trace.device_events) == 795
+    assert (len(trace.device_events) == 795) is whole
 
 
 def test_no_room_for_the_header_is_an_error_and_leaves_nothing(tmp_path: Path) -> None:
@@ -130,8 +126,7 @@ def test_a_cut_trace_is_stored_so_that_it_opens(share: float, tmp_path: Path) ->
     text = gzip.decompress(CPU.read_bytes())
     source, target = tmp_path / "cut.json", tmp_path / "t.json.gz"
     source.write_bytes(text[: int(len(text) * share)])
-    stored = store_trace(source, target)
-    assert stored.complete
+    assert store_trace(source, target), "cut short"
     assert len(load(target)["traceEvents"]) > 20
     whole, part = read_trace(target), read_trace(source)
     assert (whole.host_ops, whole.truncated, part.truncated) == (part.host_ops, False, True)

@@ -14,9 +14,9 @@ from inductor_bench.source.module.header import read_header
 from inductor_bench.source.module.reader import read_module
 from inductor_bench.store.folder import RunFolder
 from inductor_bench.store.kernel_index import read_index
-from inductor_bench.trace.reader import read_trace
+from inductor_bench.trace.reading.reader import read_trace
 from inductor_bench.workflows.breakdown import run as breakdown
-from inductor_bench.workflows.extract.run import extract_run
+from inductor_bench.workflows.extract.into_run import extract_run
 from inductor_bench.workflows.modules import analysis as module_analysis
 from inductor_bench.workflows.modules.survey import Survey
 from inductor_bench.workflows.options import BreakdownOptions

@@ -1,1 +1,1 @@
-"""Jobs on a Ray cluster. The only files that know Ray; the executor's interface is ``launch.jobs``."""
+"""Runs jobs on a Ray cluster. Only these files use Ray; ``launch.jobs`` defines the executor's interface."""

@@ -1,8 +1,8 @@
-"""The one file that imports Ray: a process between a batch and a cluster, ``… REQUESTS ANSWERS ADDRESS SCRATCH``.
+"""The process between a batch and a Ray cluster: ``… ADDRESS SCRATCH REQUESTS ANSWERS``. Only this file imports Ray.
 
-Ray's own process may hang or be ended by Ray where a cluster cannot be reached or dies; the batch's must not. Requests
-are lines of JSON on a file descriptor, each a job, and so are the answers; see :mod:`.ray_executor`. Once the requests
-end, so does all that runs on the cluster, and the scratch folder goes, which a batch that was killed cannot remove.
+Where a cluster cannot be reached or dies, Ray may hang or end its process, so that it runs apart from the batch's.
+Requests and answers are lines of JSON on file descriptors; a request is a job, see :mod:`.executor`. At the end of the
+requests this process ends all jobs on the cluster and removes the scratch folder, also after the batch was killed.
 """
 
 from __future__ import annotations
@@ -27,18 +27,22 @@ from ...store.folder import RunFolder, remove_run
 from ..worker import PACKAGE
 from .node import NodeJob, read_pieces, read_program, write_piece
 
-LOOK_S = 0.2
+POLL_S = 0.2
+"""Seconds between two polls of the jobs."""
+
 NODES_S = 2.0
 """Seconds between two counts of the machines."""
 
 PATIENCE_S = 60.0
-"""Seconds that a cluster may be without a machine that a job fits on."""
+"""Seconds for which a cluster may lack a machine on which a job fits."""
 
 CLOSE_S = 10.0
+"""Maximum seconds to wait for the end of the jobs."""
+
 INSTALL = "every machine of the cluster needs what inductor-bench needs: pip install inductor-bench"
 
 Steps = Generator[Any, Any, None]
-"""Gives references to wait for, and is sent what they refer to."""
+"""The steps of a job: a generator that yields a reference to wait for, and receives its value."""
 
 
 @dataclass
@@ -53,7 +57,7 @@ class _Attempt:
 
 @dataclass
 class Cluster:
-    """Runs jobs on the machines of a Ray cluster, which schedules them: one GPU each, or one machine each."""
+    """Runs jobs on the machines of a Ray cluster. Ray schedules them: each on one GPU, or each on one machine."""
 
     answers: Any
     _attempts: dict[Any, _Attempt] = field(default_factory=dict)
@@ -63,8 +67,12 @@ class Cluster:
     _fitting: float = 0.0
 
     def connect(self, address: str) -> None:
-        """Raises: ConnectionError, ValueError, RuntimeError: what Ray says of an address."""
-        os.chdir("/")  # Ray has its workers import from the current folder of who connects
+        """Connects to a cluster.
+
+        Raises:
+            ConnectionError, ValueError, RuntimeError: Ray cannot connect to the address.
+        """
+        os.chdir("/")  # Ray's workers import from the current folder of the connecting process
         ray.init(
             address=address,
             log_to_driver=False,
@@ -75,8 +83,8 @@ class Cluster:
         self._fitting = self._counted
 
     def start(self, job: dict[str, Any]) -> None:
-        """Asks for a place for a job."""
-        # On a CPU the whole of a machine, and of the largest only: times of different ones could not be compared.
+        """Starts a job as soon as Ray finds a machine for it."""
+        # A job for the CPU takes a whole machine of the largest kind, so that times of different jobs are comparable.
         cpus = 1.0 if job["gpu"] else max(self._machines, default=1.0)
         options = {"num_gpus": int(job["gpu"]), "num_cpus": cpus, "max_restarts": 0, "scheduling_strategy": "SPREAD"}
         actor = ray.remote(NodeJob).options(**options).remote()
@@ -84,8 +92,8 @@ class Cluster:
         attempt.steps = self._follow(attempt)
         self._attempts[next(attempt.steps)] = attempt
 
-    def look(self) -> None:
-        """Goes on with every job that has something to say."""
+    def poll(self) -> None:
+        """Advances every job whose reference has a value."""
         references = list(self._attempts)
         if not references:
             return
@@ -99,17 +107,17 @@ class Cluster:
                 if isinstance(cause, ImportError):
                     self._say("broken", message=f"a machine of the Ray cluster runs no model: {cause}", hint=INSTALL)
                 elif not attempt.over:
-                    ray.kill(attempt.actor)  # a machine that is only out of reach must not go on with it
+                    ray.kill(attempt.actor)  # a machine that is out of reach for a time must not continue the job
                     self._say("lost", name=attempt.job["name"], reason=_first_line(cause or error))
 
-    def tend(self) -> None:
-        """Takes note of machines that came and went."""
+    def check_machines(self) -> None:
+        """Counts the machines every ``NODES_S`` seconds, and moves jobs whose machines are gone."""
         if time.monotonic() - self._counted < NODES_S:
             return
         self._count_machines()
         for reference, attempt in list(self._attempts.items()):
             if not attempt.began and attempt.cpus > max(self._machines, default=attempt.cpus):
-                del self._attempts[reference]  # the largest machines are gone: on the largest of the others
+                del self._attempts[reference]  # the largest machines are gone: restart on the largest of the others
                 ray.kill(attempt.actor)
                 self.start(attempt.job)
         if all(self._gpus if attempt.job["gpu"] else self._machines for attempt in self._attempts.values()):
@@ -193,15 +201,15 @@ def main(arguments: list[str]) -> int:
 def _serve(cluster: Cluster, requests: int) -> None:
     pending = b""
     while True:
-        if select.select([requests], [], [], LOOK_S)[0]:
+        if select.select([requests], [], [], POLL_S)[0]:
             data = os.read(requests, 1 << 20)
             if not data:
                 return
             *lines, pending = (pending + data).split(b"\n")
             for line in lines:
                 cluster.start(json.loads(line))
-        cluster.look()
-        cluster.tend()
+        cluster.poll()
+        cluster.check_machines()
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Jobs on the machines of an existing Ray cluster. Ray is imported by a process of its own, :mod:`.cluster`."""
+"""Runs jobs on the machines of an existing Ray cluster, through a process that imports Ray: :mod:`.cluster`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,11 @@ from ..process import ProcessResult
 from ..worker import worker_environment
 
 CONNECT_S = 20.0
+"""Maximum seconds to wait for a cluster's answer."""
+
 CLOSE_S = 15.0
+"""Maximum seconds to wait for the end of Ray's process."""
+
 LAST_LINES = 200
 ANY = "auto"
 START = "start one with `ray start --head`, or name it with --address HOST:PORT"
@@ -34,14 +38,14 @@ _SETTING = re.compile(r"(TORCHINDUCTOR|TORCHDYNAMO|TRITON|PYTORCH)_")
 
 
 class RayExecutor:
-    """One job on each GPU of the cluster, or on each machine where all are for the CPU.
+    """Runs one job on each GPU of the cluster, or on each machine where all jobs are for the CPU.
 
     Args:
-        address: of the cluster; empty for the one that Ray finds.
-        on_line: is given each line that a job prints.
+        address: the address of the cluster; empty for the cluster that Ray finds.
+        on_line: called with each line that a job prints.
 
     Raises:
-        UsageError: Ray is not installed, there is no such cluster, or it is of another version.
+        UsageError: Ray is not installed, there is no cluster at the address, or it has another version.
     """
 
     def __init__(self, address: str, on_line: Callable[[str], None]) -> None:
@@ -60,7 +64,7 @@ class RayExecutor:
             [sys.executable, *module_words(f"{__package__}.cluster"), self._address, str(folder)],
             environment=worker_environment(folder, {**os.environ, "RAY_gcs_rpc_server_reconnect_timeout_s": "20"}),
             log=folder / "ray.log",
-            guarded=False,  # it has jobs on other machines to end, and does once its pipes break
+            guarded=False,  # when its pipes break it ends the jobs on other machines, and then itself
         )
         try:
             self._connect()
@@ -72,7 +76,7 @@ class RayExecutor:
         self._work = work
 
     def takes(self, job: Job) -> bool:
-        return True  # Ray has them wait
+        return True  # Ray queues jobs
 
     def start(self, job: Job) -> None:
         file, _, function = job.target.rpartition(":") if ".py:" in job.target else (job.target, "", "")
@@ -99,14 +103,14 @@ class RayExecutor:
         self._logs[job.name] = job.log
         requests = os.dup(self._child.requests.fileno())
         with contextlib.suppress(BrokenPipeError), os.fdopen(requests, "wb") as stream:
-            stream.write(json.dumps(message).encode() + b"\n")  # where it breaks, the next look finds why
+            stream.write(json.dumps(message).encode() + b"\n")  # after a break, the next events() reports the reason
 
     def events(self) -> list[Event]:
         return [event for answer in self._read(0.0) if (event := self._understand(answer)) is not None]
 
     def close(self) -> None:
         try:
-            self._child.hang_up()  # which ends all jobs
+            self._child.hang_up()  # ends all jobs
             if self._connected:
                 self._child.wait(CLOSE_S)
         finally:
@@ -130,9 +134,13 @@ class RayExecutor:
     def _called(self) -> str:
         return "any address" if self._address == ANY else self._address
 
-    def _read(self, patience_s: float) -> list[dict[str, Any]]:
-        """The answers that have come. Raises: InductorBenchError: there will be no more."""
-        if not select.select([self._child.answers], [], [], max(patience_s, 0.0))[0]:
+    def _read(self, timeout_s: float) -> list[dict[str, Any]]:
+        """The answers that arrive within ``timeout_s`` seconds.
+
+        Raises:
+            InductorBenchError: Ray's process has ended.
+        """
+        if not select.select([self._child.answers], [], [], max(timeout_s, 0.0))[0]:
             return []
         data = self._child.answers.read(1 << 20)
         if not data:
@@ -163,5 +171,5 @@ class RayExecutor:
 
 
 def _settings() -> dict[str, str]:
-    """What this shell sets for torch's compiler, which the machines of a cluster do not know; no paths."""
+    """The variables of this process that configure torch's compiler, for the machines of a cluster; without paths."""
     return {name: value for name, value in os.environ.items() if _SETTING.match(name) and os.sep not in value}

@@ -1,6 +1,6 @@
-"""A job on a machine of a cluster: it runs in a scratch folder there, and what it leaves is handed over piece by piece.
+"""A job on a machine of a cluster: it runs in a scratch folder there, and its files are sent back in pieces.
 
-Nothing of this needs Ray, which makes an actor of :class:`NodeJob`.
+:mod:`.cluster` makes a Ray actor of :class:`NodeJob`; this file does not import Ray.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from typing import Any
 from ...store.files import is_private_folder
 
 PIECE_BYTES = 8 << 20
-LOOK_S = 1.0
-"""Seconds that one poll waits for the end of the job. More frequent polls would disturb the measurement."""
+POLL_S = 1.0
+"""Seconds for which one poll waits for the end of the job. Shorter polls would disturb the measurement."""
 
 Piece = list[tuple[str, bytes]]
-"""Files, or parts of files that follow each other, by their paths in the RUN."""
+"""Files, or consecutive parts of files, with their paths in the RUN."""
 
 
 class NodeJob:
-    """One job, from its begin to its last file."""
+    """One job, from its start to its last file."""
 
     def __init__(self) -> None:
         self._scratch, self._lock = make_scratch()
@@ -38,17 +38,17 @@ class NodeJob:
         self._pieces: Iterator[Piece] = iter(())
 
     def put(self, piece: Piece) -> None:
-        """Takes a piece of the RUN that the job goes on with, before it begins."""
+        """Stores a piece of the RUN that the job extends, before the job starts."""
         write_piece(self._scratch / "run", piece)
 
     def begin(self, order: Mapping[str, Any]) -> str:
-        """Starts the job and names its device, ``HOST:GPU`` or ``HOST:cpu``.
+        """Starts the job. Returns its device, ``HOST:GPU`` or ``HOST:cpu``.
 
         Args:
-            order: ``entry``, ``program`` (its files, by their paths), ``words`` (of the command line, with ``{run}`` in
-                the place of the RUN's path), ``variables``, ``gpu`` (whether it has one) and ``timeout_s``.
+            order: ``entry``, ``program`` (the bytes of its files by path), ``words`` (the command line, with ``{run}``
+                for the RUN's path), ``variables``, ``gpu`` (whether the job has a GPU) and ``timeout_s``.
         """
-        from ..process import ChildProcess  # a machine that lacks a package says so when it is asked to begin
+        from ..process import ChildProcess  # here, so that a machine without a package reports it when a job starts
 
         for name, data in order["program"].items():
             path = _place(self._scratch / "program", name)
@@ -67,8 +67,8 @@ class NodeJob:
         return f"{socket.gethostname()}:{os.environ.get('CUDA_VISIBLE_DEVICES') if order['gpu'] else 'cpu'}"
 
     def look(self) -> tuple[bytes, dict[str, Any] | None]:
-        """What it has printed since the last look, and how it ended once it has."""
-        over = self._child.wait(LOOK_S)
+        """The output since the last call, and the result of the job after its end, ``None`` before."""
+        over = self._child.wait(POLL_S)
         ended = None
         if over or (self._timeout_s is not None and time.monotonic() - self._began > self._timeout_s):
             result = asdict(self._child.end(timed_out=not over))
@@ -81,11 +81,11 @@ class NodeJob:
         return printed, ended
 
     def piece(self) -> Piece:
-        """The next of the RUN's files; an empty list once there are no more."""
+        """The next piece of the RUN; an empty list after the last one."""
         return next(self._pieces, [])
 
     def close(self) -> None:
-        """Ends what still runs, and leaves nothing on this machine."""
+        """Ends the job and removes its scratch folder."""
         if hasattr(self, "_child"):
             self._child.end()
         os.chdir("/")
@@ -101,13 +101,13 @@ class NodeJob:
 
 
 RAYS = frozenset({"OMP_NUM_THREADS"})
-"""Variables that Ray sets for its actors, and that would change what is measured."""
+"""Variables that Ray sets for its actors and that would change the measurement."""
 
 
 def make_scratch() -> tuple[Path, int]:
-    """A new scratch folder, and a descriptor that says that it is in use. Those that nobody uses are removed.
+    """Makes a scratch folder, and removes unused scratch folders. Returns it with the descriptor of its lock.
 
-    Where another user took the name of their folder, the new one has a name that nobody can guess.
+    Where another user has taken the name of the parent folder, the new folder has an unguessable name elsewhere.
     """
     parent = Path(tempfile.gettempdir()) / f"inductor-bench-nodes-{os.getuid()}"
     if not is_private_folder(parent, closed=0o077):
@@ -115,18 +115,22 @@ def make_scratch() -> tuple[Path, int]:
         return path, _lock(path)
     for lock in parent.glob("*.lock"):
         with contextlib.suppress(OSError), lock.open() as stream:
-            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)  # whoever made it was killed
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)  # succeeds where its owner was killed
             remove_scratch(lock.with_suffix(""))
     while True:
         path = parent / uuid.uuid4().hex
-        with contextlib.suppress(BlockingIOError):  # another is just removing what nobody uses
+        with contextlib.suppress(BlockingIOError):  # another process is removing unused folders
             descriptor = _lock(path)
             path.mkdir()
             return path, descriptor
 
 
 def _lock(path: Path) -> int:
-    """The lock of a scratch folder, which this process holds. Raises: BlockingIOError: another has it already."""
+    """Takes the lock of a scratch folder. Returns its descriptor.
+
+    Raises:
+        BlockingIOError: another process holds it.
+    """
     descriptor = os.open(path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -137,13 +141,13 @@ def _lock(path: Path) -> int:
 
 
 def remove_scratch(path: Path) -> None:
-    """Removes a scratch folder that no process uses any more."""
+    """Removes a scratch folder and its lock."""
     shutil.rmtree(path, ignore_errors=True)
     path.with_suffix(".lock").unlink(missing_ok=True)
 
 
 def read_program(file: Path) -> dict[str, bytes]:
-    """What a program can import from beside its file: the Python files there, and those of the packages there."""
+    """The Python files that a program can import from its folder, packages included: bytes by relative path."""
     files = sorted(file.parent.glob("*.py"))
     packages = [path.parent for path in sorted(file.parent.glob("*/__init__.py"))]
     files += [path for package in packages for path in sorted(package.rglob("*.py"))]
@@ -151,7 +155,7 @@ def read_program(file: Path) -> dict[str, bytes]:
 
 
 def read_pieces(folder: Path) -> Iterator[Piece]:
-    """All files of a folder, in pieces of about :data:`PIECE_BYTES`; without scratch that was left there."""
+    """All files of a folder except ``.work``, in pieces of about :data:`PIECE_BYTES`."""
     piece: Piece = []
     size = 0
     for path in sorted(folder.rglob("*")):
@@ -170,15 +174,15 @@ def read_pieces(folder: Path) -> Iterator[Piece]:
 
 def _parts(path: Path) -> Iterator[bytes]:
     with path.open("rb") as stream:
-        yield stream.read(PIECE_BYTES)  # of an empty file too
+        yield stream.read(PIECE_BYTES)  # one part for an empty file too
         yield from iter(lambda: stream.read(PIECE_BYTES), b"")
 
 
 def write_piece(folder: Path, piece: Piece) -> None:
-    """Adds a piece to the copy of a folder.
+    """Appends the parts of a piece to the files of a folder.
 
     Raises:
-        ValueError: a name of it leads out of the folder; it comes from another machine.
+        ValueError: a name, which comes from another machine, leads out of the folder.
     """
     for name, data in piece:
         path = _place(folder, name)
@@ -188,7 +192,11 @@ def write_piece(folder: Path, piece: Piece) -> None:
 
 
 def _place(folder: Path, name: str) -> Path:
-    """Where a file of that name lies in a folder. Raises: ValueError: not in it."""
+    """The path of a file in a folder.
+
+    Raises:
+        ValueError: the name leads out of the folder.
+    """
     path = PurePosixPath(name)
     if not path.parts or path.is_absolute() or ".." in path.parts:
         raise ValueError(f"{name!r} is no name of a file in a folder")

@@ -1,1 +1,1 @@
-"""Compiled code: modules, kernels, launches, extracted files. It may import records only."""
+"""Records of compiled code: modules, kernels, launches and extracted files. It imports records only."""

@@ -1,4 +1,4 @@
-"""What the candidates of standalone Triton files compile to for a GPU that need not be here. Nothing is timed."""
+"""Candidates of standalone Triton files, compiled for a GPU that this machine may lack, and not timed."""
 
 from __future__ import annotations
 
@@ -9,11 +9,15 @@ from ..tuning import Config, TriedCandidate
 
 @dataclass(frozen=True)
 class CompiledCandidates:
-    """The candidates of one kernel.
+    """The compiled candidates of one kernel.
 
-    ``default_configs`` and ``max_configs`` count those that Inductor tries without and with max-autotune;
-    ``same_candidate_set`` says that these are the same, so that max-autotune can win nothing. ``limits`` says what of
-    this kernel cannot be varied, and why.
+    Attributes:
+        method: the way of choosing candidates.
+        candidates: with their registers, spills and shared memory.
+        default_configs, max_configs: the number of configurations that Inductor tries without and with max-autotune.
+        same_candidate_set: whether both sets are equal, so that max-autotune cannot be faster.
+        limits: the parts of the kernel that cannot be varied, with the reason.
+        time_s: duration of the compilation in seconds.
     """
 
     method: str
@@ -27,7 +31,7 @@ class CompiledCandidates:
 
 @dataclass(frozen=True)
 class CompiledKernel:
-    """One standalone file, compiled for ``target``. ``config`` is the one that the model ran, or else the first."""
+    """One standalone file, compiled for ``target``. ``config`` is the model's configuration, or else the first one."""
 
     name: str
     kernel_id: str

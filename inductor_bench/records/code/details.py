@@ -1,4 +1,4 @@
-"""What the process that measured a module knew of it; kept beside the trace as ``SLUG.details.json``."""
+"""The raw results of the process that measured a module, stored beside the trace as ``SLUG.details.json``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .launch import Launch
 
 @dataclass(frozen=True)
 class CompiledKernel:
-    """What a Triton kernel was compiled to. ``config`` holds its block sizes, ``num_warps`` and ``num_stages``."""
+    """The result of compiling a Triton kernel. ``config`` holds its block sizes, ``num_warps`` and ``num_stages``."""
 
     config: dict[str, int] = field(default_factory=dict)
     registers: int | None = None
@@ -20,17 +20,18 @@ class CompiledKernel:
 
 @dataclass(frozen=True)
 class MachineLoad:
-    """How busy a machine was while some runs of a module were measured.
+    """The load of the machine while runs of a module were measured.
 
     Attributes:
-        runs: how many were measured.
-        cores: processors that the measuring process may use.
+        runs: the number of measured runs.
+        cores: the number of processors that the measuring process may use.
         load: the system's load average of the last minute.
-        time_s: elapsed time.
-        cpu_time_s: CPU time of all threads of the measuring process.
-        waited_s: time in which its threads could run and had no processor, all together; ``None`` where not known.
-        stolen_s: time that the hypervisor took from ``cores``, all together; ``None`` where not known.
-        switches: involuntary context switches of the measuring process.
+        time_s: elapsed seconds.
+        cpu_time_s: CPU seconds of all threads of the measuring process.
+        waited_s: seconds in which its threads were ready but had no processor, summed over the threads; ``None`` where
+            unknown.
+        stolen_s: seconds that the hypervisor took from ``cores``, summed over them; ``None`` where unknown.
+        switches: the number of involuntary context switches of the measuring process.
     """
 
     runs: int
@@ -44,14 +45,14 @@ class MachineLoad:
 
     @property
     def delayed_share(self) -> float:
-        """The share of its running time that the process spent waiting for a processor; 0 where that is not known."""
+        """The share of its running time that the process waited for a processor, 0 to 1; 0 where unknown."""
         lost_s = (self.waited_s or 0.0) + (self.stolen_s or 0.0)
         return lost_s / (lost_s + self.cpu_time_s) if lost_s else 0.0
 
 
 @dataclass(frozen=True)
 class Complaint:
-    """Why something stopped half-way, and what to do."""
+    """The reason why a measurement stopped early, and a hint."""
 
     message: str
     hint: str = ""
@@ -59,26 +60,26 @@ class Complaint:
 
 @dataclass(frozen=True)
 class Details:
-    """Of one module. Everything is at its default for a trace that was recorded elsewhere.
+    """The raw results for one module. Every field has its default for a trace that was recorded elsewhere.
 
     Attributes:
-        wall_samples_s: unprofiled, synchronised runs, in order.
-        wall_load: how busy the machine was during these.
-        profile_load: how busy it was during the profiled runs.
-        graph_samples_s: replays of the whole module as one CUDA graph, in order.
-        graph_error: why it cannot be captured as one.
-        peak_memory_bytes: the most that torch had allocated in a run.
-        iterations: how many runs were profiled.
-        threads: of torch, in the process that measured.
+        wall_samples_s: times of the unprofiled, synchronised runs, in order.
+        wall_load: the machine's load during these runs.
+        profile_load: the machine's load during the profiled runs.
+        graph_samples_s: times of replays of the whole module as one CUDA graph, in order.
+        graph_error: the reason why the module cannot be captured as a CUDA graph.
+        peak_memory_bytes: maximum of torch's allocated memory in a run.
+        iterations: the number of profiled runs.
+        threads: the number of torch's threads in the measuring process.
         marked: whether C++ kernels were timed from Python.
         truncated: whether the trace is cut short.
-        switches: those of torch that decide which library kernels run, as the program had them.
-        compiled: what each Triton kernel was compiled to, by its variable in the module.
+        switches: the program's settings of torch that select library kernels.
+        compiled: the result of compiling each Triton kernel, by its variable in the module.
         launches: every distinct launch of one run.
-        references: of each launch ``{"fingerprint": …}`` of what it writes, or ``{"error": …}``.
-        recorded: launches whose values were recorded; ``None`` where that was not asked for.
-        recorded_references: like ``references``, of ``recorded``.
-        values_error: why the recording of values stopped.
+        references: for each launch ``{"fingerprint": …}`` of its outputs, or ``{"error": …}``.
+        recorded: the launches whose values were recorded; ``None`` where recording was not requested.
+        recorded_references: the references of ``recorded``.
+        values_error: the reason why the recording of values stopped.
     """
 
     wall_samples_s: tuple[float, ...] = ()

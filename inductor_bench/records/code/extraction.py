@@ -1,4 +1,4 @@
-"""What is said of each kernel that is extracted."""
+"""The rows of an extraction: one for each kernel."""
 
 from __future__ import annotations
 
@@ -11,11 +11,9 @@ from ..forms import FileName
 
 @dataclass(frozen=True)
 class ExtractedKernel:
-    """One row of an extraction: a kernel, and its file or the reason why it has none.
+    """A kernel, and its file or the reason why it has none; see :class:`KernelFile` for the fields.
 
-    ``time_s`` is its time per iteration in the model and ``calls`` its launches, where known. ``values`` is the file
-    of its recorded values; ``note`` says what of them was asked for and is not there. ``sha256`` is that of ``file`` as
-    it was written; rows of older versions have none.
+    ``sha256`` is ``None`` in rows of older versions.
     """
 
     name: str
@@ -36,18 +34,18 @@ class KernelFile(ExtractedKernel):
     """A row of :func:`inductor_bench.extract`.
 
     Attributes:
-        name: of the kernel; of a library call the operator and a number.
-        kernel_id: the same for the same kernel in other models and runs; 16 hexadecimal digits.
-        category: what kind of kernel it is.
+        name: the kernel's name; for a library call the operator and a number.
+        kernel_id: 16 hexadecimal digits, the same for the same kernel in other models and runs.
+        category: the category of the kernel.
         module: the label of its module, such as ``forward``.
-        calls: how often one run of the module launches it.
-        time_s: its time in the model per iteration, in seconds, where it was measured.
-        path: the absolute path of the file that runs by itself; ``None`` where there can be none.
-        reason: why there is none, or an empty string.
+        calls: the number of its launches in one run of the module.
+        time_s: its time in the model in seconds per iteration, where it was measured.
+        path: the absolute path of the standalone file; ``None`` where the kernel can have none.
+        reason: the reason why there is no file; empty where there is one.
         values_path: the absolute path of the safetensors file of its recorded values, where there is one.
-        note: what of its values is drawn although recorded ones were asked for, or an empty string.
+        note: the values that are drawn although recorded ones were requested; empty where there are none.
         file, values: the names of ``path`` and ``values_path``.
-        sha256: of the file as it was written.
+        sha256: the hash of the file as it was written.
     """
 
     path: Path | None = None

@@ -1,6 +1,6 @@
-"""What a kernel or a library operator was called with, exactly enough to call it again elsewhere.
+"""The arguments of a kernel or a library operator, complete enough to repeat the call elsewhere.
 
-Sizes are bytes, offsets and strides elements. Nothing here knows of torch: dtypes and devices are its names.
+Sizes are bytes; offsets and strides are elements. Dtypes and devices are torch's names as text.
 """
 
 from __future__ import annotations
@@ -12,12 +12,15 @@ from ..forms import AnyFloat, FileName
 
 @dataclass(frozen=True)
 class Values:
-    """How a storage is filled.
+    """The values of a storage.
 
-    ``kind`` is ``normal`` (floats, drawn from a normal distribution), ``integers`` (drawn uniformly from ``low`` to
-    ``high``, both included; for ``bool`` with ``high`` as 1 and ``share`` as the share of true elements), ``zeros``,
-    or ``recorded`` (the bytes that it really held: ``data``, zlib-compressed base64, or ``file``, a safetensors file
-    beside the standalone file, under the key ``storage_<index>``).
+    Attributes:
+        kind: ``normal`` (floats from a normal distribution), ``integers`` (uniform), ``zeros``, or ``recorded`` (the
+            bytes of the original storage, in ``data`` or ``file``).
+        low, high: the range of ``integers``, both ends included; 0 and 1 for ``bool``.
+        share: the share of true elements of a ``bool`` storage.
+        data: recorded bytes, zlib-compressed and in base64.
+        file: a safetensors file beside the standalone file; its key is ``storage_<index>``.
     """
 
     kind: str
@@ -30,9 +33,9 @@ class Values:
 
 @dataclass(frozen=True)
 class Storage:
-    """One allocation that arguments of a launch are views of; arguments that alias share one.
+    """One allocation; tensor arguments are views of it, and arguments that alias share it.
 
-    ``alignment`` is the largest power of two, up to 256, that divided its address. ``dtype`` is that of its first view.
+    ``alignment`` is the largest power of two, up to 256, that divided its address. ``dtype`` is its first view's.
     """
 
     size_bytes: int
@@ -56,11 +59,11 @@ class TensorView:
 
 @dataclass(frozen=True)
 class Argument:
-    """One argument: exactly one field is set, by ``kind``.
+    """One argument. ``kind`` tells which field holds its value.
 
-    ``kind`` is ``tensor``, ``int``, ``float``, ``bool``, ``text``, ``none``, ``list`` (``items``), ``dtype``,
+    ``kind`` is ``tensor``, ``int``, ``float``, ``bool``, ``text``, ``none``, ``list`` (in ``items``), ``dtype``,
     ``device``, ``layout`` or ``memory_format`` (``text`` holds torch's name without the prefix), or ``opaque``
-    (``text`` holds a description: such a call cannot be made again).
+    (``text`` describes the value; the call cannot be repeated).
     """
 
     kind: str
@@ -73,11 +76,16 @@ class Argument:
 
 @dataclass(frozen=True)
 class Launch:
-    """One distinct call. ``calls`` is how many of the module's calls in one run had just these arguments.
+    """One distinct launch of a kernel, or one distinct call of a library operator.
 
-    ``kernel`` is the kernel's variable in the compiled module (empty for an operator); ``operator`` the full name of
-    the overload for a library call (``aten.convolution.default``). ``positions`` are the places, counted over all
-    launches of one run, where it was made. ``mutated`` are the indices of the arguments that it writes.
+    Attributes:
+        kernel: the kernel's variable in the compiled module; empty for an operator.
+        operator: the full name of the overload of a library call, for example ``aten.convolution.default``.
+        calls: the number of calls with these arguments in one run.
+        positions: the positions of these calls among all launches of one run.
+        storages: the allocations that the tensor arguments view.
+        arguments, keywords: positional and keyword arguments.
+        mutated: indices of the arguments that the call writes.
     """
 
     kernel: str

@@ -1,4 +1,4 @@
-"""What the text of a compiled module says: its kernels, and its calls in the order in which they run."""
+"""The contents of a compiled module's text: its kernels, and its calls in execution order."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ..category import Category
 
 @dataclass(frozen=True)
 class SourceLine:
-    """A line of the user's program that a kernel came from."""
+    """A line of the user's program from which a kernel originates."""
 
     file: str
     line: int
@@ -21,18 +21,26 @@ class SourceLine:
 class KernelDefinition:
     """One kernel that a compiled module defines.
 
-    ``name`` is the variable in the module; ``event_name`` what the profiler calls its launches (they differ for
-    user-defined Triton kernels and, by a ``graph_<n>_`` prefix, for C++ kernels: there it is the bare name).
-    ``kernel_id`` is a content hash that does not change with numbering, paths or the device;
-    ``family_id`` one that does not change with sizes either.
-    ``moved_bytes`` is Inductor's own estimate (each buffer once), where the module carries one.
+    Attributes:
+        name: the variable in the module.
+        event_name: the profiler's name of its launches, without the prefix ``graph_<n>_`` of C++ kernels. It differs
+            from ``name`` for user-defined Triton kernels.
+        kernel_id: a hash of the content, independent of numbering, paths and the device.
+        category: the category of the kernel.
+        language: ``triton``, ``cpp``, or another backend's name as Inductor spells it.
+        source: the kernel's text.
+        line: the line of its definition in the module.
+        kernel_hash: Inductor's own hash of the kernel.
+        moved_bytes: Inductor's estimate (each buffer once), where the module holds one.
+        template_flops: the FLOPs of one call of a template kernel, as Inductor counts them.
+        family_id: a hash of the content that is independent of sizes, too.
     """
 
     name: str
     event_name: str
     kernel_id: str
     category: Category
-    language: str  # "triton", "cpp" or another backend's name as Inductor spells it
+    language: str
     source: str
     line: int
     kernel_hash: str | None = None
@@ -43,14 +51,19 @@ class KernelDefinition:
 
 @dataclass(frozen=True)
 class CallSite:
-    """One call in a compiled module, in execution order.
+    """One call in a compiled module.
 
-    ``target`` is what is called as written (``triton_poi_fused_add_0``, ``extern_kernels.mm``,
-    ``torch.ops.aten.sort.stable``); ``kernel`` the definition's name where it is a kernel of the module;
-    ``operator`` the ATen operator without overload (``aten.mm``) where it is a library or fallback call.
-    ``source_nodes`` and ``aten_ops`` come from the comment at this very call. ``handle`` is the provenance
-    debug handle (``name:index``). ``conditional`` calls stand in a branch or loop and need not run.
-    ``alternatives`` are the kernels of a multi-kernel, one of which runs; ``kernel`` is ``None`` there.
+    Attributes:
+        index: position in execution order.
+        line: line in the module.
+        target: the called name as written: ``triton_poi_fused_add_0``, ``extern_kernels.mm``,
+            ``torch.ops.aten.sort.stable``.
+        kernel: the name of the called kernel of the module; ``None`` for a library call and a multi-kernel.
+        operator: the ATen operator without overload (``aten.mm``) of a library or fallback call.
+        source_nodes, aten_ops: from the comment at this call.
+        handle: the provenance debug handle, ``name:index``.
+        conditional: whether the call stands in a branch or a loop, so that it may not run.
+        alternatives: the kernels of a multi-kernel, of which one runs.
     """
 
     index: int
@@ -67,7 +80,7 @@ class CallSite:
 
 @dataclass(frozen=True)
 class ModuleInput:
-    """One argument of a compiled module, as its ``get_args`` fabricates it. ``shape`` holds ints or symbols."""
+    """One argument of a compiled module, as its ``get_args`` makes it."""
 
     name: str
     kind: str  # "tensor", "int", "none" or "opaque"
@@ -80,26 +93,36 @@ class ModuleInput:
 
 @dataclass(frozen=True)
 class ModuleSource:
-    """What can be read from a compiled module without running it.
+    """The facts that the text of a compiled module holds.
 
-    ``role`` is ``forward``, ``backward``, ``inference`` or ``unknown`` (cpp_wrapper modules carry no mark).
-    ``graph_number`` is the number of the AOT id. ``has_harness`` tells whether it can be run from the file.
-    ``frozen`` tells that weights were folded into the module (freezing). ``unbacked`` that sizes depend on data.
-    In a module that was edited or cut short, ``undefined`` are the kernels that it calls and does not define, with
-    their numbers of calls, and ``cut_short`` tells that the end of its calls is missing.
+    Attributes:
+        role: ``forward``, ``backward``, ``inference`` or ``unknown`` (cpp_wrapper modules carry no mark).
+        graph_number: the number of the AOT id.
+        device: ``cuda``, ``xpu`` or ``cpu``.
+        dynamic: whether sizes are symbols.
+        unbacked: whether sizes depend on data.
+        frozen: whether weights were folded into the module (freezing).
+        cpp_wrapper: whether the calls are made from C++.
+        has_harness: whether the file can be run by itself.
+        threads: the fixed number of OpenMP threads of its C++ kernels; ``None`` where it is not fixed.
+        vector_lanes: float32 lanes of the vector steps of its C++ kernels; ``None`` where they have none.
+        kernels: its definitions.
+        calls: its calls in execution order.
+        inputs: its arguments.
+        undefined: kernels that an edited module calls but does not define, with their numbers of calls.
+        cut_short: whether the end of its calls is missing.
     """
 
     role: str
     graph_number: int | None
-    device: str  # "cuda", "xpu", "cpu"
+    device: str
     dynamic: bool
     unbacked: bool
     frozen: bool
     cpp_wrapper: bool
     has_harness: bool
-    kernel_profile: bool  # C++ kernels carry record-function marks
-    threads: int | None  # the literal number of OpenMP threads that C++ kernels insist on, where they do
-    vector_lanes: int | None  # float32 lanes of the vector steps in C++ kernels, where they have any
+    threads: int | None
+    vector_lanes: int | None
     kernels: tuple[KernelDefinition, ...] = ()
     calls: tuple[CallSite, ...] = ()
     inputs: tuple[ModuleInput, ...] = ()
@@ -109,10 +132,10 @@ class ModuleSource:
 
 @dataclass(frozen=True)
 class CapturedCode:
-    """One compiled module as the structured trace tells of it.
+    """One compiled module as the structured trace describes it.
 
-    ``role`` is as in :class:`ModuleSource`, here from what was compiled for the frame, which also covers modules
-    that carry no mark of their own.
+    ``role`` is as in :class:`ModuleSource`, but comes from the compilations of the frame, so that modules without a
+    mark of their own have one too. ``stack_traces`` are the program's lines by provenance handle.
     """
 
     path: str

@@ -1,1 +1,1 @@
-"""What a trace holds: events, activities, operators. It may import records only."""
+"""Records of traces: events, activities and operators. It imports records only."""

@@ -1,4 +1,4 @@
-"""Something that ran, attributed: the step between a trace and the census. Lives in memory only, never on disk."""
+"""Attributed activities: the step in memory between a trace and the aggregation."""
 
 from __future__ import annotations
 
@@ -12,15 +12,24 @@ from .trace import DeviceEvent, TensorArguments
 class Activity:
     """One device event, or on a CPU one outermost operator, of one iteration.
 
-    ``call`` is the call site of the compiled module, ``kernel`` the kernel of the module that ran, ``operator`` the
-    library operator as the profiler names it (``aten::convolution``). ``instance`` is the same number for all
-    activities of one operator call. ``arguments`` are those of the outermost operator; ``inner`` is the innermost one
-    that launched it, by name and arguments, where that is another and was recorded.
+    Attributes:
+        iteration: index of the iteration.
+        name: the name of the device event, the kernel or the library operator.
+        kind: ``kernel``, ``memcpy`` or ``memset``.
+        duration_s: duration in seconds.
+        call: the call site in the compiled module.
+        kernel: the kernel of the module that ran.
+        operator: the library operator by the profiler's name, for example ``aten::convolution``.
+        instance: a number that all activities of one operator call share.
+        arguments: the arguments of the outermost operator.
+        config: the launch configuration of a Triton kernel.
+        event: the device event.
+        inner: name and arguments of the innermost operator, where it differs from the outermost and was recorded.
     """
 
     iteration: int
     name: str
-    kind: str  # "kernel", "memcpy" or "memset"
+    kind: str
     duration_s: float
     call: CallSite | None
     kernel: KernelDefinition | None

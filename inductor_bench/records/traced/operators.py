@@ -1,4 +1,4 @@
-"""What a call of a library operator costs: the question (as the profiler recorded the call) and the answer."""
+"""Calls of library operators as the profiler recorded them, and their costs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .trace import TensorArguments
 
 @dataclass(frozen=True, slots=True)
 class OperatorCall:
-    """One call as a trace recorded it. ``name`` is the dispatcher's (``aten::addmm``), ``device`` a device type."""
+    """One call in a trace. ``name`` is the dispatcher's name (``aten::addmm``), ``device`` a device type."""
 
     name: str
     arguments: TensorArguments
@@ -18,13 +18,15 @@ class OperatorCall:
 
 @dataclass(frozen=True, slots=True)
 class OperatorCost:
-    """What one such call has to do, whichever kernels do it.
+    """The work of one call, independent of the kernels that do it.
 
-    ``flops`` counts a multiply-add as two and matrix products only (convolutions, attention); ``None`` where the
-    operator has none or none can be counted. ``moved_bytes`` is every input read once and every output written once;
-    0 for a view; ``None`` where unknown. ``dtype`` is the element type that the arithmetic works on, in torch's
-    spelling. ``reason`` says why a figure is missing, and is empty where nothing is: an operator without a matrix
-    product has no ``flops`` and needs no reason.
+    Attributes:
+        flops: the FLOPs of matrix products, convolutions and attention; a multiply-add counts as two. ``None`` for an
+            operator without them, or where they cannot be counted.
+        moved_bytes: every input read once plus every output written once; 0 for a view; ``None`` where unknown.
+        dtype: the element type of the arithmetic, in torch's spelling.
+        reason: the reason why a figure is missing; empty where none is. An operator without matrix products has no
+            ``flops`` and needs no reason.
     """
 
     flops: int | None = None

@@ -1,4 +1,4 @@
-"""What a Chrome trace of the PyTorch profiler holds, reduced to what the census needs. Times in seconds."""
+"""The contents of a Chrome trace of the PyTorch profiler that the aggregation needs. Times are seconds."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ from typing import Any, NamedTuple
 
 @dataclass(frozen=True, slots=True)
 class TensorArguments:
-    """The recorded inputs of one host operator, parallel tuples, one entry per argument.
+    """The recorded inputs of one host operator: parallel tuples with one entry per argument.
 
-    ``dims`` and ``strides`` are ``()`` for scalars; a tensor list is a tuple of tuples. ``types`` are the
-    profiler's names (``c10::Half``, ``float``, ``Scalar``, ``TensorList``); ``concrete`` the scalars as text.
+    Attributes:
+        dims, strides: sizes and strides in elements; ``()`` for a scalar, a tuple of tuples for a tensor list.
+        types: the profiler's names, for example ``c10::Half``, ``float``, ``Scalar``, ``TensorList``.
+        concrete: the scalars as text.
     """
 
     dims: tuple[Any, ...]
@@ -35,12 +37,10 @@ class HostOp(NamedTuple):
     kernel_kwargs: str | None = None  # as recorded: "XBLOCK=16,YBLOCK=64"
     num_warps: int | None = None
     num_stages: int | None = None
-    kernel_num_gb: float | None = None
-    kernel_flop: float | None = None
 
 
 class DeviceEvent(NamedTuple):
-    """One activity on a device. ``host_op`` is the index of the innermost operator that launched it, or -1."""
+    """One activity on a device. ``host_op`` is the index of the innermost operator around its launch, or -1."""
 
     name: str
     kind: str  # "kernel", "memcpy" or "memset"
@@ -56,12 +56,12 @@ class DeviceEvent(NamedTuple):
     grid: tuple[int, int, int] | None = None
     block: tuple[int, int, int] | None = None
     occupancy: float | None = None  # estimated achieved occupancy, 0 to 1
-    moved_bytes: int | None = None  # of a copy or memset
+    moved_bytes: int | None = None  # the size of a copy or memset
 
 
 @dataclass(frozen=True, slots=True)
 class TraceDevice:
-    """A device as the trace's header describes it."""
+    """A device in the header of a trace."""
 
     index: int
     name: str
@@ -72,7 +72,7 @@ class TraceDevice:
 
 @dataclass(frozen=True)
 class Trace:
-    """A whole trace. ``synchronizations`` are the start times of device synchronisations on the host."""
+    """A trace. ``synchronizations`` are the start times, on the host, of device synchronisations."""
 
     host_ops: tuple[HostOp, ...]
     device_events: tuple[DeviceEvent, ...]
@@ -83,7 +83,7 @@ class Trace:
 
 @dataclass(frozen=True, slots=True)
 class Iteration:
-    """One run of the module inside a trace: index ranges are into ``Trace.host_ops`` and ``device_events``."""
+    """One run of the module in a trace. ``top_ops`` and ``device_events`` are indices into the trace's tuples."""
 
     start_s: float
     end_s: float
@@ -93,9 +93,8 @@ class Iteration:
 
 @dataclass(frozen=True, slots=True)
 class Gaps:
-    """Idle stretches of the device between the activities of one iteration."""
+    """The number of idle stretches between the activities of one iteration, and their median and maximum in seconds."""
 
     count: int
-    total_s: float
     median_s: float
     longest_s: float

@@ -1,4 +1,4 @@
-"""What torch logs while it compiles: the output code in a log, and ``TORCH_TRACE`` folders.
+"""Reads torch's output during compilation: paths of modules in a log, and ``TORCH_TRACE`` folders.
 
-Of ``source`` it may import ``module`` only.
+Of the rooms of ``source`` it imports ``module`` only.
 """

@@ -1,4 +1,4 @@
-"""A name that a person understands for every compiled module, and a form of it that is safe in file names."""
+"""A readable name for every compiled module, and a form of it for file names."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _UNSAFE = re.compile(r"[^a-z0-9]+")
 
 @dataclass(frozen=True)
 class ModuleLabel:
-    """``label`` is unique in the run, for people; ``slug`` holds ``[a-z0-9-]`` only, and is unique too."""
+    """The names of a module; both are unique in the run. ``slug`` consists of ``[a-z0-9-]``."""
 
     label: str
     slug: str
@@ -23,22 +23,26 @@ class ModuleLabel:
 
 @dataclass(frozen=True)
 class _Mark:
-    """What a label is made of."""
+    """The parts of a label."""
 
     role: str
     dynamic: bool
     rank: int | None
     pair: Hashable  # the same for the forward and the backward of one graph
-    frame: Hashable  # the frame in one role: an inference graph is no second version of a training graph
+    frame: Hashable  # includes the role, because an inference graph is no recompilation of a training graph
     frame_compile_id: int | None
 
 
 def label_modules(modules: Sequence[tuple[str, CapturedCode | None]]) -> tuple[ModuleLabel, ...]:
-    """Labels modules, given in the order of their compilation as text and what the structured trace said of it.
+    """The labels of modules.
 
-    ``forward``, ``backward``, ``inference`` or ``graph`` (a module that carries no mark), numbered from the second
-    on so that ``backward-2`` is the backward of ``forward-2``; ``(dynamic)`` where sizes are symbols, ``(recompile)``
-    where the frame had been compiled before in that role, and the rank in front where there are several.
+    A label is ``forward``, ``backward``, ``inference`` or ``graph`` (a module without a mark), numbered from the second
+    one on, so that ``backward-2`` is the backward of ``forward-2``. It ends in ``(dynamic)`` where sizes are symbols,
+    and in ``(recompile)`` where the frame was compiled before in that role. It begins with the rank where there are
+    several ranks.
+
+    Args:
+        modules: text and entry in the structured trace of each module, in the order of compilation.
     """
     marks = [_mark(text, code) for text, code in modules]
     several_ranks = len({mark.rank for mark in marks}) > 1
@@ -77,8 +81,8 @@ def _first_compilations(marks: Sequence[_Mark]) -> dict[Hashable, int]:
 
 
 def _numbers(marks: Sequence[_Mark]) -> list[int]:
-    # Backwards are compiled in their own order, so the forwards decide the numbers of both. Another process (or a
-    # reset of Dynamo) counts its graphs from 0 again: the second forward 0 goes with the second backward 0.
+    # Backwards are compiled in an order of their own, so that the forwards decide the numbers of both. Another process,
+    # or a reset of Dynamo, counts its graphs from 0 again: the second forward 0 belongs to the second backward 0.
     numbers = [0] * len(marks)
     seen: Counter[Hashable] = Counter()
     families: dict[Hashable, dict[Hashable, int]] = {}

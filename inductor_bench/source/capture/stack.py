@@ -1,4 +1,4 @@
-"""Stack traces and messages of the structured trace as lines of the user's program."""
+"""Finds the lines of the user's program in stack traces and messages of the structured trace."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _EXPLANATION = re.compile(r"^\s*Explanation: (.+)$", re.MULTILINE)
 
 
 def read_source_line(stack: str) -> SourceLine | None:
-    """The innermost frame of a formatted stack that is not torch's own; its last frame where all are torch's."""
+    """The innermost frame of a formatted stack outside torch; the last frame where all frames are torch's."""
     frames = [_source_line(match) for match in _FRAME.finditer(stack)]
     if not frames:
         return None
@@ -29,13 +29,13 @@ def read_source_line(stack: str) -> SourceLine | None:
 
 
 def read_source_lines(stacks: Iterable[str]) -> tuple[SourceLine, ...]:
-    """The lines behind several stacks, each once, in order."""
+    """The distinct lines of several stacks, in order."""
     lines = (read_source_line(stack) for stack in stacks)
     return tuple(dict.fromkeys(line for line in lines if line is not None))
 
 
 def read_graph_break(text: str) -> str:
-    """A graph break in one line, ``file:line: reason``, from what Dynamo recorded about it."""
+    """Dynamo's message on a graph break as one line, ``file:line: reason``."""
     place, reason = _BREAK_AT.search(text), _BREAK_REASON.search(text)
     user_part = text.partition("\nTraceback (most recent call last)")[0]
     frame = read_source_line(user_part)

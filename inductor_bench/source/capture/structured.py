@@ -1,6 +1,6 @@
-"""Reading the structured trace that torch writes (``TORCH_TRACE``): compiled modules, graph breaks, recompiles.
+"""Reads torch's structured trace (``TORCH_TRACE``): compiled modules, graph breaks and recompilations.
 
-Streams: a trace of a large model is hundreds of megabytes, of which only a few kinds of entry are kept.
+It reads line by line, because the trace of a large model has hundreds of megabytes, and keeps a few kinds of entries.
 """
 
 from __future__ import annotations
@@ -50,12 +50,15 @@ _TYPES: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class StructuredTrace:
-    """What the trace of one program tells.
+    """The structured trace of one program.
 
-    ``graph_breaks`` are ``file:line: reason``, each once; ``recompiles`` are ``file:line function: reason``, one for
-    each recompilation, where the reason is that of the most recent entry that no longer fitted. ``torch_version`` is
-    ``None`` where the trace does not say (before torch 2.12). ``writers`` are the path of
-    each module with the id of each process that wrote it.
+    Attributes:
+        codes: the compiled modules.
+        graph_breaks: distinct graph breaks as ``file:line: reason``.
+        recompiles: one ``file:line function: reason`` for each recompilation; the reason is the failed guard of the
+            most recent cache entry.
+        torch_version: ``None`` in traces before torch 2.12, which do not hold it.
+        writers: pairs of a module's path and the id of a process that wrote it.
     """
 
     codes: tuple[CapturedCode, ...] = ()
@@ -82,7 +85,7 @@ class _Entry:
 
 @dataclass
 class _Process:
-    """The entries of one trace file, that is of one process, taken together."""
+    """The collected entries of one trace file, which one process wrote."""
 
     rank: int | None
     codes: list[CapturedCode] = field(default_factory=list)
@@ -124,7 +127,7 @@ class _Process:
         expected = pending.pop(0) if pending else "unknown"
         said = read_header(entry.payload).role
         code = CapturedCode(
-            # Without a path the module could not be written; the text is all there is.
+            # A module that could not be written has no path.
             path=_text(about.get("file_path")) or _text(about.get("filename")),
             text=entry.payload,
             frame_id=frame_id,
@@ -140,7 +143,7 @@ class _Process:
         stacks = _json(entry.payload)
         if not isinstance(stacks, dict) or not stacks:
             return
-        # Forward and backward share their frame: the entry belongs to the latest module that has these handles.
+        # Forward and backward share a frame: the entry belongs to the latest module with these handles.
         for place in reversed(range(len(self.codes))):
             code = self.codes[place]
             if (code.frame_id, code.frame_compile_id) != entry.frame or code.stack_traces:
@@ -170,12 +173,12 @@ class _Process:
 
 
 def read_structured_trace(folder: Path) -> StructuredTrace:
-    """Reads all files of a ``TORCH_TRACE`` folder: one for each process.
+    """Reads all files of a ``TORCH_TRACE`` folder: one file for each process.
 
-    A file that ends in the middle of a line counts up to there.
+    Of a file that is cut short the whole entries count.
 
     Raises:
-        InductorBenchError: there is no such folder, or no trace in it, or it cannot be read.
+        InductorBenchError: the folder is missing, holds no trace, or cannot be read.
     """
     processes = [_read_process(file) for file in _trace_files(folder)]
     codes = [code for process in processes for code in process.codes]
@@ -203,7 +206,7 @@ def _trace_files(folder: Path) -> list[Path]:
 
 
 def _first_line(file: Path) -> tuple[int, str]:
-    # Ranks in order; other processes in the order in which they began.
+    # Sort key: processes without a rank first, by their start; then ranks in order.
     rank = _RANK.search(file.name)
     return (int(rank.group(1)) if rank else -1, next(_lines(file), "")[:21])
 
@@ -245,7 +248,7 @@ def _parse_header(line: str) -> dict[str, Any] | None:
     parsed = _json(match.group(2)) if match else None
     if match is None or not isinstance(parsed, dict):
         return None
-    # What has another type than torch writes is as if it were not there.
+    # A value of another type than torch's is dropped.
     known = {key: value for key, value in parsed.items() if isinstance(value, _TYPES.get(key, object))}
     return known | {"pid": int(match.group(1)) if match.group(1) else None}
 
@@ -262,7 +265,7 @@ def _lines(file: Path) -> Iterator[str]:
 
 
 def _text(value: object) -> str:
-    """A text without what no file system and no encoding takes; of anything else nothing."""
+    """The text without NULs and lone surrogates; an empty text for a value of another type."""
     return value.replace("\0", "").encode("utf-8", "replace").decode() if isinstance(value, str) else ""
 
 

@@ -1,4 +1,4 @@
-"""A module that Inductor wrote: its kernels, calls, inputs and header, read as text and syntax tree.
+"""Reads a compiled module as text and syntax tree: its kernels, calls, inputs and header.
 
 It imports no other room of ``source``.
 """

@@ -1,6 +1,6 @@
-"""The calls of a compiled module in the order in which they run, from its ``call`` function.
+"""Reads the calls of a compiled module in execution order, from its ``call`` function.
 
-Partitions and subgraphs are read where they are called. Allocations, views, assertions and stream look-ups are no
+Calls of partitions and subgraphs are followed. Allocations, views, assertions and stream look-ups do not count as
 calls.
 """
 
@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from ...records.code.source import CallSite
 from .comments import handle_matches, read_comment
 
-# Methods of tensors that launch something; the rest of what is called on a buffer only looks at it.
 _METHODS = {"copy_": "copy_", "zero_": "zero_", "fill_": "fill_", "item": "item", "clone": "clone"}
+"""Methods of tensors that launch kernels; other methods only inspect a tensor."""
+
 _FUNCTIONS = {"torch.stack": "aten.stack", "torch.cat": "aten.cat"}
-# ExternKernelChoice names that are not those of the operator behind them.
 _EXTERN = {
     "bias_addmm": "aten.addmm",
     "mm_dtype": "aten.mm",
@@ -29,13 +29,15 @@ _EXTERN = {
     "_mkl_linear": "mkl._mkl_linear",
     "qlinear_pointwise": "onednn.qlinear_pointwise",
 }
+"""Operators by ``extern_kernels`` name, where the names differ."""
+
 _NAMESPACES = {"aten": "aten", "inductor_ops": "inductor", "_quantized": "_quantized"}
 _VIEWS = {"aten.view", "aten.as_strided", "inductor._reinterpret_tensor", "inductor._alloc_from_pool"}
 
 
 @dataclass(frozen=True)
 class _Target:
-    """What one call expression calls: a kernel, a multi-kernel, an operator, or a function of the module."""
+    """The target of one call expression: a kernel, a multi-kernel, an operator, or a function of the module."""
 
     name: str
     kernel: str | None = None
@@ -51,10 +53,10 @@ def read_calls(
     """The calls of a parsed module.
 
     Args:
-        tree: the module.
-        lines: its text by lines, for the comments.
+        tree: the syntax tree of the module.
+        lines: the lines of its text, for the comments.
         kernels: the variables that hold kernels.
-        choices: the kernels behind each multi-kernel.
+        choices: the kernels of each multi-kernel.
     """
     reader = _Reader(tree, lines, frozenset(kernels), choices)
     reader.read()
@@ -160,7 +162,7 @@ class _Reader:
 
 
 def find_entry(tree: ast.Module) -> ast.FunctionDef | None:
-    """The function that runs the module: ``Runner.call``, or ``call`` where there are no partitions."""
+    """The function that runs the module: ``Runner.call``, or ``call`` in a module without partitions."""
     for node in tree.body:
         if isinstance(node, ast.FunctionDef) and node.name == "call":
             return node
@@ -183,7 +185,7 @@ def partition_names(tree: ast.Module) -> tuple[str, ...]:
 
 
 DEEPEST_CALLS = 16
-"""How deep functions of a module are followed into each other: partitions and subgraphs are one or two deep."""
+"""Maximum depth of nested functions of a module that are followed; partitions and subgraphs have one or two levels."""
 
 _LEAVES = (ast.Name, ast.Constant, ast.expr_context)
 
@@ -197,7 +199,7 @@ def _in_order(node: ast.AST) -> Iterator[ast.Call]:
 
 
 def dotted(node: ast.expr) -> tuple[str, ...]:
-    """The parts of a dotted name; none for any other expression."""
+    """The parts of a dotted name; an empty tuple for any other expression."""
     names: list[str] = []
     while isinstance(node, ast.Attribute):
         names.append(node.attr)
@@ -206,7 +208,7 @@ def dotted(node: ast.expr) -> tuple[str, ...]:
 
 
 def find_operator(path: tuple[str, ...]) -> str | None:
-    """The operator that a dotted name calls, for example ``aten.convolution``; ``None`` where it does no work."""
+    """The operator of a dotted name, for example ``aten.convolution``; ``None`` for views and other names."""
     operator = _operator(path)
     return None if operator in _VIEWS else operator
 

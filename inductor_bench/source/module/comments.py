@@ -1,4 +1,4 @@
-"""The comments that Inductor writes above kernel definitions and calls: origins, provenance handles, kernel paths."""
+"""Reads Inductor's comments above kernel definitions and calls: origins, provenance handles, kernel paths."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _KERNEL_PATH = re.compile(r"kernel path: .*?(\w+)\.py\s*$")
 
 @dataclass(frozen=True)
 class Comment:
-    """What a block of comment lines says; the last statement of each kind counts."""
+    """The statements of a block of comment lines; the last one of each kind counts."""
 
     source_nodes: tuple[str, ...] = ()
     aten_ops: tuple[str, ...] = ()
@@ -22,7 +22,7 @@ class Comment:
 
 
 def read_comment(lines: Iterable[str]) -> Comment:
-    """Reads comment lines (``#`` or ``//``); lines of code among them are passed over."""
+    """Reads comment lines (``#`` or ``//``), and skips lines of code among them."""
     nodes: tuple[str, ...] = ()
     ops: tuple[str, ...] = ()
     handle = kernel_hash = None
@@ -40,10 +40,10 @@ def read_comment(lines: Iterable[str]) -> Comment:
 
 
 def handle_matches(handle: str | None, target: str) -> bool:
-    """Whether a provenance handle (``name:index``) is that of a call of ``target``."""
+    """Whether a provenance handle (``name:index``) names ``target``."""
     return handle is not None and handle.rpartition(":")[0] == target
 
 
 def _names(text: str) -> tuple[str, ...]:
-    # A node without a name of its own leaves an empty place in the list.
+    # A node without a name leaves an empty entry.
     return tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))

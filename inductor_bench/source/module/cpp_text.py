@@ -1,4 +1,4 @@
-"""What the text of a C++ kernel insists on: the number of threads, the vector width, its profiler marks."""
+"""Reads the text of C++ kernels: fixed numbers of threads, vector widths, profiler marks and functions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _THREADS = (
 _ARRAY = re.compile(r"\b(\w+_arr)\[(\d+)\]")
 _BY_THREAD = re.compile(r"\b(\w+_arr)\[tid\]")
 _MARK = re.compile(r"RAIIAtenRecordFunctionHandle\s+record_|\bRECORD_FUNCTION\(")
-# A whole vector is a plain literal; the rest at the end of a row is written as an index expression (``8L``).
+# The load of a whole vector has a plain literal; the load at the end of a row has an index expression (``8L``).
 _LOAD = re.compile(
     r"Vectorized<(?:at::|c10::)?(float|BFloat16|bfloat16|Half|half)>::loadu\([^;]*?"
     r",\s*(?:static_cast<int64_t>\()?(\d+)\)?(?:,[^;]*?)?\);"
@@ -23,9 +23,9 @@ _EXTERN_C = re.compile(r'extern "C"\s+[\w\s]*?\bvoid\s+(\w+)\(')
 
 
 def read_threads(sources: Iterable[str]) -> int | None:
-    """The number of OpenMP threads that the kernels are written for, or ``None`` where any number is right.
+    """The fixed number of OpenMP threads of the kernels; ``None`` where any number works.
 
-    Arrays with an element per thread count; those with one per lane of a vector have like names and do not.
+    It is also the size of arrays with an element per thread. Arrays with an element per vector lane have similar names.
     """
     found = []
     for text in sources:
@@ -36,11 +36,11 @@ def read_threads(sources: Iterable[str]) -> int | None:
 
 
 def read_vector_lanes(sources: Iterable[str]) -> int | None:
-    """float32 values in one vector step, or ``None`` where no kernel is vectorised."""
+    """The number of float32 values in one vector step; ``None`` where no kernel is vectorised."""
     vectorised = [text for text in sources if "at::vec::Vectorized<" in text]
     wide = {"full": set[int](), "half": set[int]()}
     for text in vectorised:
-        # 16-bit values become one vector of float32 each time, or two where the loop is cut for the 16-bit ones.
+        # A vector of 16-bit values becomes one vector of float32, or two where the loop steps by 16-bit lanes.
         halves = 1 if "convert<float>(" in text and "convert<float,2," not in text else 2
         for kind, number in _LOAD.findall(text):
             wide["full" if kind == "float" else "half"].add(int(number) // (1 if kind == "float" else halves))
@@ -53,12 +53,12 @@ def read_vector_lanes(sources: Iterable[str]) -> int | None:
 
 
 def has_profile_mark(text: str) -> bool:
-    """Whether the kernel reports itself to the profiler when it runs."""
+    """Whether the text of a C++ kernel holds a mark by which the profiler records its calls."""
     return _MARK.search(text) is not None
 
 
 def find_cpp_functions(text: str) -> Iterator[tuple[str, str, int]]:
-    """The functions with C linkage that ``text`` defines: name, source, offset. Prototypes are passed over."""
+    """Name, source and offset of each function with C linkage that ``text`` defines, without prototypes."""
     for match in _EXTERN_C.finditer(text):
         brace, semicolon = text.find("{", match.end()), text.find(";", match.end())
         if brace < 0 or 0 <= semicolon < brace:

@@ -1,4 +1,4 @@
-"""Compiled modules whose wrapper is C++: the kernels and calls stand inside strings of the Python file."""
+"""Reads compiled modules with a C++ wrapper, whose kernels and calls are in strings of the Python file."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ _PROXY = "aoti_torch_proxy_executor_call_function"
 
 @dataclass(frozen=True)
 class _Text:
-    """One string constant of the module and the line on which it begins."""
+    """A string constant of the module, and the line on which it begins."""
 
     text: str
     line: int
 
 
 def read_wrapped_definitions(tree: ast.Module) -> tuple[Definition, ...]:
-    """The kernels that a module with a C++ wrapper defines: C++ functions, and Triton kernels kept as text."""
+    """The kernels that a module with a C++ wrapper defines: C++ functions, and Triton kernels as text."""
     found: dict[str, Definition] = {}
     for one in _strings(tree):
         if one.text.lstrip().startswith(_AUTOTUNING):
@@ -107,20 +107,20 @@ def _operator(function: str, line: str, comment: Comment) -> str | None:
     namespace, name = (shim.group(1) or "aten").rstrip("_"), shim.group(2)
     if namespace != "aten":
         return f"{namespace}._{name}"
-    # The shim's name ends in the overload, which only the comment tells from the operator's own name.
+    # The shim's name ends in the overload; the comment tells where the operator's own name ends.
     known = [op for op in comment.aten_ops if f"aten.{name}".startswith(op)]
     return max(known, key=len, default=f"aten.{name}")
 
 
 def autotuning_blocks(tree: ast.Module) -> Iterator[ast.Module]:
-    """The Python code that launches each Triton kernel once to tune it, kept as text before a C++ wrapper."""
+    """The blocks of Python code before a C++ wrapper that launch each Triton kernel once to tune it."""
     for one in _strings(tree):
         if one.text.lstrip().startswith(_AUTOTUNING) and (block := _parse_block(one)[0]) is not None:
             yield block
 
 
 def _parse_block(block: _Text) -> tuple[ast.Module | None, str, int]:
-    """The code below the heading, parsed if it can be, as text, and how many lines stand before it."""
+    """The code below the heading as a tree (``None`` where it does not parse), as text, and the lines before it."""
     heading, _, code = block.text.partition("\n")
     lines_before = 1
     if not heading.strip():

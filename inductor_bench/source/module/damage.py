@@ -1,4 +1,4 @@
-"""What is wrong with a compiled module that was edited or cut short, and yet is Python."""
+"""Finds damage in a compiled module that was edited or cut short but is still valid Python."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .calls import dotted, find_entry
 
 
 def find_undefined(tree: ast.Module) -> tuple[tuple[str, int], ...]:
-    """What the module calls, as ``name(...)`` or ``name.run(...)``, and never defines; each with how often it does."""
+    """The names that the module calls, as ``name(...)`` or ``name.run(...)``, but never defines, with their counts."""
     known = set(dir(builtins))
     called: Counter[str] = Counter()
     for node in ast.walk(tree):
@@ -29,6 +29,6 @@ def find_undefined(tree: ast.Module) -> tuple[tuple[str, int], ...]:
 
 
 def is_cut_short(tree: ast.Module) -> bool:
-    """Whether the function that runs the module never returns, which Inductor's always does."""
+    """Whether the function that runs the module lacks the ``return`` that Inductor always writes."""
     entry = find_entry(tree)
     return entry is not None and not any(isinstance(node, ast.Return) for node in ast.walk(entry))

@@ -1,6 +1,6 @@
-"""The kernels that a compiled module defines, as it hands them to ``async_compile``.
+"""Reads the kernels that a compiled module passes to ``async_compile``.
 
-Reads the text of the module only. Which kind a kernel is follows from its decorator and its calls, never from its name.
+The category of a kernel follows from its decorator and its calls, never from its name.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .identity import cpp_kernel_id, family_id, text_kernel_id, triton_kernel_id
 
 MULTI_KERNELS = ("multi_kernel", "size_hint_multi_kernel")
 _CPP = ("cpp", "cpp_pybinding")
-# Matrix templates in other languages; what else async_compile takes (halide, pallas, metal) has no category of ours.
+# Languages of matrix templates. Kernels in further languages (halide, pallas, metal) have the category OTHER.
 _TEMPLATES = ("cuda", "cutlass", "rocm", "xpu", "cutedsl", "nv_universal_gemm")
 _HEURISTICS = {
     "pointwise": Category.POINTWISE,
@@ -41,7 +41,7 @@ _FUNCTION = re.compile(r"^def (\w+)\(", re.MULTILINE)
 
 @dataclass(frozen=True)
 class Definition:
-    """A kernel as defined: the variable, the method of ``async_compile``, the source and the comment above."""
+    """A kernel's definition: the variable, the method of ``async_compile``, the source and the comment above it."""
 
     name: str
     language: str
@@ -51,7 +51,13 @@ class Definition:
 
 
 def read_definitions(tree: ast.Module, lines: Sequence[str], first_line: int = 0) -> tuple[Definition, ...]:
-    """The kernels of a parsed module in order; ``first_line`` is added to the line numbers."""
+    """The kernels of a parsed module in order.
+
+    Args:
+        tree: the syntax tree.
+        lines: the lines of the text, for the comments.
+        first_line: added to the line numbers.
+    """
     found = []
     for name, method, call in _compilations(tree):
         if method in MULTI_KERNELS:
@@ -63,7 +69,7 @@ def read_definitions(tree: ast.Module, lines: Sequence[str], first_line: int = 0
 
 
 def read_multi_kernels(tree: ast.Module) -> dict[str, tuple[str, ...]]:
-    """The kernels among which each multi-kernel chooses when it runs, by the multi-kernel's name."""
+    """The kernels of each multi-kernel, which chooses one of them at run time, by the multi-kernel's name."""
     choices = {}
     for name, method, call in _compilations(tree):
         if method in MULTI_KERNELS:
@@ -73,7 +79,7 @@ def read_multi_kernels(tree: ast.Module) -> dict[str, tuple[str, ...]]:
 
 
 def describe_kernel(definition: Definition, called_ops: Iterable[str]) -> KernelDefinition:
-    """The record of a kernel, given the ATen operators that the comments at its calls name."""
+    """The record of a kernel. ``called_ops`` are the ATen operators in the comments at its calls."""
     source, language = definition.source, definition.language
     category = _category(definition, {*definition.comment.aten_ops, *called_ops})
     flop = _FLOP.search(source) if category is Category.TEMPLATE else None
@@ -136,8 +142,8 @@ def _category(definition: Definition, aten_ops: set[str]) -> Category:
 
 
 def _combined(kind: str, aten_ops: set[str]) -> Category:
-    # Foreach operators and horizontally combined kernels share their generator. Only the operators tell them apart
-    # where combo kernels are not autotuned, as both then use the foreach heuristic; they are not always recorded.
+    # Foreach operators and horizontally fused kernels share a generator. Without autotuning of combo kernels both use
+    # the foreach heuristic, so that only their operators distinguish them, which are not always recorded.
     if any("._foreach_" in name for name in aten_ops):
         return Category.FOREACH
     return Category.FOREACH if kind == "foreach" and not aten_ops else Category.COMBO
@@ -169,13 +175,14 @@ def _kernel_id(definition: Definition) -> str:
 
 
 def _file_hash(source: str) -> str:
-    # Inductor names a kernel's file after its content; user-defined kernels have no comment that says so.
+    # Inductor names a kernel's file by a hash of its content; the module has no comment with the hash of user-defined
+    # kernels.
     digest = hashlib.sha256(source.strip().encode()).digest()
     return "c" + base64.b32encode(digest)[:51].decode().lower()
 
 
 def is_kernel_file(tree: ast.Module) -> bool:
-    """Whether this is one standalone Triton kernel rather than a module."""
+    """Whether the text is Inductor's file of a single Triton kernel, and not a module."""
     functions = [node for node in tree.body if isinstance(node, ast.FunctionDef)]
     decorators = [ast.unparse(decorator) for function in functions for decorator in function.decorator_list]
     return any(text.startswith("triton_heuristics.") for text in decorators)

@@ -1,6 +1,6 @@
-"""What a compiled module says about itself as a whole: its role, its number, whether its sizes are symbols.
+"""Reads the facts about a compiled module as a whole: its role, its number, whether its sizes are symbols.
 
-Text only, no parsing, so that it is cheap for a file of megabytes; everything about kernels and calls is elsewhere.
+It searches the text without parsing it, which is cheap for a file of megabytes.
 """
 
 from __future__ import annotations
@@ -8,12 +8,12 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-# cpp_wrapper modules have no such line; with compile-time autotuning a docstring stands before it.
+# cpp_wrapper modules have no such line. With compile-time autotuning a docstring precedes it.
 _AOT_ID = re.compile(r"^# AOT ID: .*?(?<!\d)(\d{1,9})_(forward|backward|inference)\b", re.MULTILINE)
 _SYMBOL = r"^[ \t]+(?:int64_t |auto )?{}\d+ = "
 _BACKED = re.compile(_SYMBOL.format("s"), re.MULTILINE)
 _UNBACKED = re.compile(_SYMBOL.format("z?u"), re.MULTILINE)
-# A pattern that begins with plain letters is searched for many times faster than one that begins with \b.
+# A search for a pattern that begins with plain letters is many times faster than one that begins with \b.
 _FROZEN = re.compile(r"_frozen_param\d+\b")
 _DEVICE = (
     re.compile(r"device_str='(\w+)'"),
@@ -26,7 +26,7 @@ _DEVICE = (
 
 @dataclass(frozen=True)
 class ModuleHeader:
-    """The module as a whole. ``role`` is ``forward``, ``backward``, ``inference`` or ``unknown``."""
+    """The facts about a module as a whole; see ``records.code.source.ModuleSource`` for the fields."""
 
     role: str
     graph_number: int | None
@@ -39,7 +39,7 @@ class ModuleHeader:
 
 
 def read_header(text: str) -> ModuleHeader:
-    """Reads what the text of a compiled module says about the module as a whole. Never fails."""
+    """The facts about the module as a whole. Any text has them."""
     aot = _AOT_ID.search(text)
     unbacked = _UNBACKED.search(text) is not None
     return ModuleHeader(
@@ -55,7 +55,7 @@ def read_header(text: str) -> ModuleHeader:
 
 
 def _device(text: str) -> str:
-    # A module for a GPU may hold kernels for the CPU too, never the other way round.
+    # A module for a GPU may hold kernels for the CPU, but not vice versa.
     for pattern in _DEVICE:
         devices = {match.group(1) for match in pattern.finditer(text)} - {"cpu"}
         if devices:

@@ -1,7 +1,7 @@
-"""Ids by content: the same kernel has the same id in another model, run or numbering. 16 hexadecimal digits.
+"""Ids of kernels: 16 hexadecimal digits of a hash of the content, equal in other models, runs and numberings.
 
-What counts is what decides how fast a kernel is: its kind, size hints, argument types and constants, and its body.
-Names, paths, the device, and settings that differ from one version of torch to the next do not.
+An id depends on the properties that decide a kernel's speed: its kind, size hints, argument types, constants and body.
+It does not depend on names, paths, the device, and settings that differ between versions of torch.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .syntax import parse
 _SIZE = re.compile(r"(?<![\w.])\d+(?:\.0)?L?L?(?![\w.])")
 _HEURISTIC_FIELDS = ("config", "configs", "size_hints", "reduction_hint", "tile_hint", "num_stages", "num_warps")
 _META_FIELDS = ("signature", "constants")
-# They change the code; versions of torch differ in whether they write down what is the default.
+# Settings that change the code, with their defaults, which some versions of torch leave out.
 _DEFAULTS = {"enable_fp_fusion": "True", "disable_ftz": "False", "launch_pdl": "False", "native_matmul": "False"}
 _HARNESS = re.compile(r"^(?:def get_args\(|def call\(|if __name__ ==)", re.MULTILINE)
 _DEFINITION = re.compile(r"^@triton_heuristics\.", re.MULTILINE)
@@ -31,9 +31,9 @@ _LENGTH = 16
 
 
 def triton_kernel_id(source: str) -> str:
-    """The id of a Triton kernel, from the source that stands in its compiled module or in its own file.
+    """The id of a Triton kernel, from its source in the compiled module or in its own file.
 
-    Source that is not as Inductor writes it still gets an id, from its text.
+    Source that Inductor did not write has an id of its text.
     """
     start = _DEFINITION.search(source)
     function = _FUNCTION.search(source, start.end()) if start else None
@@ -44,14 +44,15 @@ def triton_kernel_id(source: str) -> str:
 
 
 def cpp_kernel_id(source: str) -> str:
-    """The id of a C++ kernel, from its source without includes, profiler marks, comments and its name."""
+    """The id of a C++ kernel: of its source without includes, profiler marks, comments and the kernel's name."""
     return _digest(("cpp", _cpp_text(source)))
 
 
 def family_id(language: str, source: str, name: str) -> str:
-    """The id that kernels of the same structure have in common, whatever their sizes.
+    """The id that kernels of one structure with different sizes share.
 
-    It is of the code with every whole number alike (the count of a mean is one), without size hints and alignment.
+    It is a hash of the code with every whole number replaced (also the count of a mean), without size hints and
+    alignment.
     """
     if language == "triton":
         start = _DEFINITION.search(source)
@@ -67,23 +68,23 @@ def family_id(language: str, source: str, name: str) -> str:
 
 
 def without_sizes(text: str) -> str:
-    """The text with every whole number alike; numbers within names stay."""
+    """The text with every whole number replaced by ``N``; numbers within names stay."""
     return _SIZE.sub("N", text)
 
 
 def operator_id(operator: str, arguments_text: str) -> str:
-    """The id of a library call: the operator, and its arguments as text (shapes, strides, types; no values)."""
+    """The id of a library call: of the operator and its arguments as text (shapes, strides and types)."""
     return _digest(("operator", operator, " ".join(arguments_text.split())))
 
 
 def launch_key(launch: Launch) -> Hashable:
-    """What is the same for a call in two runs of a module: all but the values and how often it was made."""
+    """A key that is equal for the same launch in two runs of a module: all fields but the values and the counts."""
     layout = tuple((storage.size_bytes, storage.dtype, storage.device) for storage in launch.storages)
     return launch.kernel, launch.operator, launch.arguments, tuple(launch.keywords.items()), layout
 
 
 def text_kernel_id(language: str, source: str, name: str) -> str:
-    """The id of a kernel in any other language, from its text without its name."""
+    """The id of a kernel in any other language: of its text without the kernel's name."""
     return _digest((language, _plain_lines(_anonymous(source, name))))
 
 
@@ -131,12 +132,12 @@ def _entries(node: ast.expr | None) -> list[tuple[str, ast.expr]]:
 
 
 def _grid(grid: ast.expr) -> list[str]:
-    """The blocks of a launch by configuration; the same in other spellings is left out."""
+    """The grid of a launch by configuration, without the copies in other languages."""
     return [ast.unparse(value) for key, value in _entries(grid) if key in ("config", "python")]
 
 
 def _divisible(configs: ast.expr) -> list[str]:
-    # Which arguments are aligned decides how wide the loads are. Other attributes differ between versions.
+    # The alignment of arguments decides the width of loads. Other attributes differ between versions.
     if not isinstance(configs, ast.List) or not configs.elts or not isinstance(configs.elts[0], ast.Dict):
         return []
     pairs = zip(configs.elts[0].keys, configs.elts[0].values, strict=True)
@@ -144,7 +145,7 @@ def _divisible(configs: ast.expr) -> list[str]:
 
 
 def _jit_text(source: str, decorator: int, function: re.Match[str]) -> str:
-    """Helpers and kernel without imports, decorator and harness, the kernel's name made neutral."""
+    """The text of the helpers and the kernel without imports, decorator and harness, and with a neutral name."""
     helpers = source.find("@triton.jit", 0, decorator)
     harness = _HARNESS.search(source, function.end())
     text = source[helpers:decorator] if helpers >= 0 else ""

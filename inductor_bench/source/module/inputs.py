@@ -1,4 +1,4 @@
-"""The arguments of a compiled module as its own harness fabricates them."""
+"""Reads the arguments of a compiled module from its own harness."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 
 from ...records.code.source import ModuleInput
 
-# Up to torch 2.10 the inputs are made where they are used.
 _HARNESSES = ("get_args", "benchmark_compiled_module")
+"""The functions that make the inputs: since torch 2.11, and up to 2.10."""
 
 
 def read_inputs(tree: ast.Module) -> tuple[ModuleInput, ...]:
-    """The arguments in order; empty where the module has no harness. Constants of the module are none of them."""
+    """The arguments in order, without the module's constants; empty where the module has no harness."""
     functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
     for name in _HARNESSES:
         if name in functions and (order := _order(functions[name])):

@@ -1,4 +1,4 @@
-"""Reading a module that Inductor wrote, as text and syntax tree, without importing or running it."""
+"""Reads a compiled module as text and syntax tree, without importing or running it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import re
 from ...errors import InductorBenchError
 from ...records.code.source import CallSite, KernelDefinition, ModuleSource
 from .calls import find_entry, read_calls
-from .cpp_text import has_profile_mark, read_threads, read_vector_lanes
+from .cpp_text import read_threads, read_vector_lanes
 from .cpp_wrapper import read_wrapped_calls, read_wrapped_definitions
 from .damage import find_undefined, is_cut_short
 from .definitions import Definition, describe_kernel, is_kernel_file, read_definitions, read_multi_kernels
@@ -21,12 +21,12 @@ _CAPTURE_HINT = "a compiled module is what a 'Compiled module path:' line names"
 _INDUCTOR = re.compile(r"\bAsyncCompile\(\)|\bCppWrapperCodeCache\b|^ +args\.clear\(\)", re.MULTILINE)
 
 
-@functools.lru_cache(maxsize=4)  # of a module of hundreds of kernels this takes a second
+@functools.lru_cache(maxsize=4)  # reading a module of hundreds of kernels takes a second
 def read_module(text: str) -> ModuleSource:
-    """Reads a compiled module; of a text that was read just before, what was found then.
+    """The facts that the text of a compiled module holds. The last four results are cached.
 
     Raises:
-        InductorBenchError: the text is not a module that Inductor compiled; it says what it is instead, where it can.
+        InductorBenchError: the text is not a compiled module; the message says what it is, where that is known.
     """
     tree = parse_module(text)
     lines = text.splitlines()
@@ -48,7 +48,6 @@ def read_module(text: str) -> ModuleSource:
         frozen=header.frozen,
         cpp_wrapper=header.cpp_wrapper,
         has_harness=header.has_harness,
-        kernel_profile=bool(cpp) and all(map(has_profile_mark, cpp)),
         threads=read_threads(cpp),
         vector_lanes=read_vector_lanes(cpp),
         kernels=kernels,
@@ -59,12 +58,12 @@ def read_module(text: str) -> ModuleSource:
     )
 
 
-@functools.lru_cache(maxsize=1)  # a module is read several times in turn: its kernels, then its launches
+@functools.lru_cache(maxsize=1)  # a module is read several times in succession: its kernels, then its launches
 def parse_module(text: str) -> ast.Module:
-    """The syntax tree of a compiled module; it must not be changed.
+    """The syntax tree of a compiled module. Callers must not change it, because it is cached.
 
     Raises:
-        InductorBenchError: the text is something else.
+        InductorBenchError: the text is not a compiled module.
     """
     try:
         tree = parse(text)

@@ -1,4 +1,4 @@
-"""Python text that others wrote as a syntax tree: what it holds is examined here, once."""
+"""Parses untrusted Python text, and checks the syntax tree."""
 
 from __future__ import annotations
 
@@ -8,17 +8,19 @@ import re
 
 from ...errors import InductorBenchError
 
-_DEEPEST = 150  # levels of a tree; Inductor's have some twenty, and every level takes several frames of the stack
+_DEEPEST = 150
+"""Maximum number of levels of a tree. Inductor's trees have about twenty; a level takes several frames of the stack."""
+
 _DIGITS = re.compile(r"\d{300}")
-_GREATEST = 2**63
+_LARGEST = 2**63
 _LEAVES = (ast.Name, ast.expr_context, ast.operator)
 
 
 def parse(text: str) -> ast.Module:
-    """The syntax tree of a Python text: its numbers fit 64 bits, its texts are Unicode, and following it is safe.
+    """The syntax tree of a Python text. Its numbers fit into 64 bits, its texts are Unicode, and its depth is limited.
 
     Raises:
-        InductorBenchError: it is not Python, or holds what no generated code does; the message says which.
+        InductorBenchError: the text is not Python, or exceeds a limit; the message says which.
     """
     if _DIGITS.search(text):
         raise InductorBenchError("it holds a number of hundreds of digits")
@@ -43,7 +45,7 @@ def _is_usable(value: object) -> bool:
         return value.isascii() or not any("\ud800" <= character <= "\udfff" for character in value)
     if isinstance(value, float):
         return math.isfinite(value)
-    return not isinstance(value, int) or value <= _GREATEST
+    return not isinstance(value, int) or value <= _LARGEST
 
 
 def _words(value: object) -> str:

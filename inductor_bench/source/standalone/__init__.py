@@ -1,5 +1,4 @@
-"""The file of one kernel that runs by itself: ``writer`` chooses by language, and ``cpp``, ``triton`` and ``operator``
-write it.
+"""Writes standalone kernel files. ``writer`` is the entry; ``cpp``, ``triton`` and ``operator`` write one kind each.
 
-Of ``source`` it may import ``module`` only; ``harness`` is read as text.
+Of the rooms of ``source`` it imports ``module`` only; it reads ``harness`` as text.
 """

@@ -1,7 +1,4 @@
-"""The standalone file of a C++ kernel: its source, and what it must be compiled and run with.
-
-Writes text only: it compiles nothing.
-"""
+"""Makes the text of a C++ kernel's standalone file: its source, its number of threads and its vector width."""
 
 from __future__ import annotations
 
@@ -55,14 +52,13 @@ def cpp_text(header: StandaloneHeader, kernel: KernelDefinition, launch: Launch,
     """The whole text of the standalone file of a C++ kernel.
 
     Args:
-        header: what it says of itself.
+        header: the description of the kernel.
         kernel: the definition.
-        launch: the call that it makes.
-        facts: ``RECORDED`` so far, with the encoded launch. ``threads`` and ``vector_isa`` are those of the capture,
-            as in the record of its environment.
+        launch: the recorded call.
+        facts: ``RECORDED`` so far, with the encoded launch, and with ``threads`` and ``vector_isa`` of the capture.
 
     Raises:
-        UnwritableKernelError: the source has no entry that can be read, or the launch does not fit it.
+        UnwritableKernelError: the entry function cannot be read, or does not fit the launch.
     """
     types = argument_types(kernel.source)
     if len(types) != len(launch.arguments):
@@ -92,7 +88,7 @@ def argument_types(source: str) -> tuple[str, ...]:
     """The C++ types of a kernel's arguments in order, for example ``const float*``, from its entry's signature.
 
     Raises:
-        UnwritableKernelError: there is no entry named ``kernel``.
+        UnwritableKernelError: there is no function named ``kernel``.
     """
     entry = _ENTRY.search(source)
     if entry is None:
@@ -102,14 +98,14 @@ def argument_types(source: str) -> tuple[str, ...]:
 
 
 def written_arguments(types: Sequence[str]) -> list[int]:
-    """The indices of the arguments that a kernel may write: pointers to what is not constant."""
+    """The indices of the arguments that a kernel may write: pointers to non-constant types."""
     return [index for index, each in enumerate(types) if each.endswith("*") and not each.startswith("const ")]
 
 
 def vector_bits(source: str, isa: str | None) -> int | None:
-    """The width of the vectors that the source's loops are written for; ``None`` where it uses none.
+    """The width in bits of the vectors in the source's loops; ``None`` where it uses none.
 
-    ``isa`` is what torch chose at capture. Inductor may have been told to use narrower vectors, never wider ones.
+    ``isa`` is the instruction set that torch chose at capture. Inductor may use narrower vectors, but never wider ones.
     """
     if "at::vec::" not in source:
         return None
@@ -120,14 +116,14 @@ def vector_bits(source: str, isa: str | None) -> int | None:
 
 
 def needs_words(needs: dict[str, Any]) -> str:
-    """What a kernel was compiled for, as the header of its file has it; empty where any machine will do."""
+    """The number of threads and the vector width of a kernel, for the header of its file; empty without either."""
     threads, exactly, bits = needs["threads"], needs["literal_threads"], needs["vector_bits"]
     words = f"exactly {exactly} threads" if exactly else f"{threads} threads" if threads else ""
     return ", ".join(filter(None, (words, f"vectors of {bits} bits" if bits else "")))
 
 
 def quoted(text: str) -> str:
-    """A Python literal of a text, over as many lines as it has where that keeps every character."""
+    """A Python literal of a text: a raw literal over several lines where that keeps every character."""
     literal = f"r'''{text}'''"
     try:
         kept = "\r" not in text and ast.literal_eval(literal) == text

@@ -1,4 +1,4 @@
-"""Changing the recorded facts and the source in the text of a standalone file, and nothing else in it."""
+"""Changes the recorded facts and the source in the text of a standalone file."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from .header import recorded_text
 
 
 def edit_standalone(text: str, change: dict[str, Any]) -> str:
-    """The text of the file with ``change`` made in it.
+    """The text of a standalone file with changes.
 
     Args:
-        text: a standalone file.
-        change: new values of ``RECORDED`` by key; ``source`` stands for the C++ text.
+        text: the text of the file.
+        change: new values of ``RECORDED`` by key; the key ``source`` stands for the C++ text.
 
     Raises:
-        InductorBenchError: it has no such parts as plain literals, so somebody rewrote it.
+        InductorBenchError: a part to change is missing or no plain literal, because the file was rewritten.
     """
     facts = {key: value for key, value in change.items() if key != "source"}
     recorded = recorded_facts(text)
@@ -30,7 +30,11 @@ def edit_standalone(text: str, change: dict[str, Any]) -> str:
 
 
 def recorded_facts(text: str) -> dict[str, Any]:
-    """The ``RECORDED`` of a standalone file. Raises: InductorBenchError: it has none that is a plain literal."""
+    """The ``RECORDED`` of a standalone file.
+
+    Raises:
+        InductorBenchError: it is missing or no plain literal.
+    """
     return _literal(text, "RECORDED")
 
 

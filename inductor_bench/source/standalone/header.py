@@ -1,7 +1,4 @@
-"""What every standalone kernel file begins with: its docstring, and the recorded facts as a literal.
-
-Writes text only: it creates no file and imports neither torch nor triton.
-"""
+"""Makes the beginning of every standalone kernel file: its docstring, and the recorded facts as a literal."""
 
 from __future__ import annotations
 
@@ -27,15 +24,19 @@ _OPTIONS = (
 
 
 class UnwritableKernelError(InductorBenchError):
-    """There can be no standalone file of this kernel; the message says why in a few words."""
+    """A kernel cannot have a standalone file; the message gives the reason in a few words."""
 
 
 @dataclass(frozen=True)
 class StandaloneHeader:
-    """What a standalone file says of itself.
+    """The description of a kernel in its standalone file.
 
-    ``module`` is the label of the compiled module, ``model`` the title of what was compiled, ``calls`` the launches
-    per iteration and ``time_s`` their seconds on the device per iteration, where they were measured.
+    Attributes:
+        module: the label of the compiled module.
+        model: the title of the compiled program.
+        calls: the number of launches per iteration.
+        time_s: device seconds per iteration, where they were measured.
+        moved_bytes: bytes of one call.
     """
 
     name: str
@@ -56,7 +57,7 @@ class StandaloneHeader:
 
 
 def described_facts(header: StandaloneHeader) -> dict[str, Any]:
-    """The part of ``RECORDED`` that is the same in every language."""
+    """The facts of ``RECORDED`` that files in every language have."""
     return {
         "name": header.name,
         "kernel_id": header.kernel_id,
@@ -72,9 +73,9 @@ def described_facts(header: StandaloneHeader) -> dict[str, Any]:
 
 
 def write_header(header: StandaloneHeader, launch: Launch, more: Iterable[tuple[str, str]] = ()) -> str:
-    """The docstring of the file as source text: what the kernel is, where it came from, how to run the file.
+    """The docstring of the file as source text: the kernel, its origin, and the command line of the file.
 
-    ``more`` are options that only files of this kind have, with what they do.
+    ``more`` are further options of files of this kind, with their descriptions.
     """
     versions = (("torch", header.torch_version), ("triton", header.triton_version), ("on", header.device_name))
     rows = [
@@ -131,25 +132,25 @@ def _tensor_words(view: TensorView) -> str:
 
 
 def plain(text: str) -> str:
-    """One line without control characters; what cannot be shown is escaped."""
+    """The text as one line, with escapes for characters that cannot be printed."""
     words = " ".join(text.split())
     return "".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in words)
 
 
 def _folded(line: str, indent: int) -> str:
-    """The line over as many as it needs, up to a few."""
+    """The line wrapped into at most ``_MOST_LINES`` lines."""
     return textwrap.fill(line, _LINE, subsequent_indent=" " * indent, max_lines=_MOST_LINES, placeholder=" ...")
 
 
 def recorded_text(facts: dict[str, Any]) -> str:
-    """``RECORDED = {...}`` as a Python literal, one line per fact, storage and argument."""
+    """The statement ``RECORDED = {...}`` with a Python literal, one line per fact, storage and argument."""
     return f"RECORDED = {_literal(facts, 0)}\n"
 
 
 def _literal(value: Any, depth: int) -> str:
     inner, outer = "    " * (depth + 1), "    " * depth
     if isinstance(value, float) and not math.isfinite(value):
-        return repr(str(value))  # a literal has no word for it; float() takes this one
+        return repr(str(value))  # Python has no literal for it; float() reads this text
     if isinstance(value, dict):
         items = [f"{key!r}: {_literal(item, depth + 1)}" for key, item in value.items()]
         shape = "{}"

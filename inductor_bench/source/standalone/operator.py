@@ -1,7 +1,4 @@
-"""The standalone file of a library call: the operator with its exact arguments.
-
-Writes text only: it calls nothing.
-"""
+"""Makes the text of a library call's standalone file: the operator with its exact arguments."""
 
 from __future__ import annotations
 
@@ -48,14 +45,14 @@ def operator_text(header: StandaloneHeader, launch: Launch, facts: dict[str, Any
     """The whole text of the standalone file of a library call.
 
     Args:
-        header: what it says of itself.
-        launch: the call that it makes.
+        header: the description of the call.
+        launch: the recorded call.
         facts: ``RECORDED`` so far, with the encoded launch. ``threads`` is the number of CPU threads of the capture,
-            ``flops`` what the call was counted to do, where that is known; on a GPU the ``SWITCHES`` of its harness are
-            those of the program.
+            ``flops`` the counted FLOPs, where known; on a GPU the ``SWITCHES`` of the harness have the program's
+            values.
 
     Raises:
-        UnwritableKernelError: the call needs what a file cannot carry, such as a process group.
+        UnwritableKernelError: the call cannot be repeated from a file, for example because it needs a process group.
     """
     name = launch.operator or ""
     namespace = name.partition(".")[0]
@@ -80,10 +77,10 @@ def operator_text(header: StandaloneHeader, launch: Launch, facts: dict[str, Any
 
 
 def device_type(launch: Launch) -> str:
-    """``cpu`` or ``cuda``: where a call runs, from its tensors and from the devices that it names.
+    """The device type of a call, ``cpu`` or ``cuda``, from its tensors and its device arguments.
 
     Raises:
-        UnwritableKernelError: for any other device.
+        UnwritableKernelError: the call runs on another device.
     """
     named = (item.text or "" for item in (*launch.arguments, *launch.keywords.values()) if item.kind == "device")
     devices = {name.partition(":")[0] for name in (*(storage.device for storage in launch.storages), *named)}

@@ -12,10 +12,10 @@ HARNESS = Path(__file__).resolve().parent / "harness"
 
 @functools.cache
 def harness_text(*names: str) -> str:
-    """Harness modules pasted one after another, their imports gathered at the top.
+    """The text of harness modules one after another, with their imports at the top.
 
     Raises:
-        ValueError: two of them define the same name, of which the one before would get the other's meaning.
+        ValueError: two modules define the same name.
     """
     plain: set[str] = set()
     taken: set[str] = set()
@@ -37,7 +37,7 @@ def harness_text(*names: str) -> str:
 
 
 def _split_imports(text: str) -> tuple[list[ast.Import | ast.ImportFrom], str]:
-    """The imports at the top level, and the rest without them and without the docstring of the module."""
+    """The imports at the top level, and the text without these imports and without the module's docstring."""
     lines, imports, dropped = text.splitlines(), [], set[int]()
     for index, node in enumerate(ast.parse(text).body):
         if isinstance(node, ast.Import | ast.ImportFrom):
@@ -51,12 +51,12 @@ def _split_imports(text: str) -> tuple[list[ast.Import | ast.ImportFrom], str]:
 
 @functools.lru_cache(maxsize=64)
 def defined_names(text: str) -> frozenset[str]:
-    """The names that a text defines at its top level."""
+    """The names that a Python text defines at its top level."""
     return names_in(ast.parse(text).body)
 
 
 def names_in(statements: Iterable[ast.stmt]) -> frozenset[str]:
-    """The names that statements define; imported modules are left out."""
+    """The names that statements define, without imported names."""
     found: set[str] = set()
     for node in statements:
         if isinstance(node, ast.FunctionDef | ast.ClassDef):

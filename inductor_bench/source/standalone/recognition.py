@@ -1,4 +1,4 @@
-"""Telling a standalone kernel file from what else is given for one, by its text: nothing is run to find out."""
+"""Recognises a standalone kernel file by its text, without running it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _INDUCTOR = re.compile(r"torch\._inductor|triton_heuristics")
 
 
 def holds_triton_kernel(path: Path) -> bool:
-    """Whether a file looks like a Triton kernel's; one that cannot be read does not."""
+    """Whether the text of a file mentions Inductor's Triton launcher; ``False`` where it cannot be read."""
     try:
         return "triton_heuristics" in path.read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -21,10 +21,10 @@ def holds_triton_kernel(path: Path) -> bool:
 
 
 def require_standalone(path: Path) -> None:
-    """Refuses a file that is not the standalone file of one kernel.
+    """Checks that a file is the standalone file of one kernel.
 
     Raises:
-        InductorBenchError: it says what the file is, and how to get the right one.
+        InductorBenchError: it is not; the message says what it is, the hint how to get a standalone file.
     """
     try:
         text = path.read_text(encoding="utf-8")

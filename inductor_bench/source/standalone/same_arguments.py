@@ -1,4 +1,4 @@
-"""Whether two kernels are given the same to compute with."""
+"""Compares the arguments of two recorded launches."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 def takes_alike(launch: dict[str, Any], other: dict[str, Any]) -> bool:
     """Whether two recorded launches have the same tensors, in the same order and with the same values.
 
-    Whole numbers may differ: a kernel counts its elements as it is written, and another torch writes it otherwise.
+    Whole numbers may differ, because different versions of torch pass different counts of elements.
     """
     return _without_counts(launch) == _without_counts(other)
 

@@ -1,7 +1,7 @@
-"""One Triton kernel of a compiled module as a file that runs by itself.
+"""Makes the text of a Triton kernel's standalone file.
 
-The source is the module's, less the harness that Inductor may have put at its end. Only one thing is changed in it:
-literals of device properties are wrapped, so that the GPU that it runs on can take their place.
+The source is the module's without Inductor's own harness. One change is made in it: literals of device properties are
+wrapped in a call, so that the properties of the present GPU can replace them.
 """
 
 from __future__ import annotations
@@ -37,10 +37,16 @@ if __name__ == "__main__":
 
 
 def triton_text(header: StandaloneHeader, kernel: KernelDefinition, launch: Launch, facts: dict[str, Any]) -> str:
-    """The text of the file; ``facts`` become ``RECORDED``.
+    """The whole text of the standalone file of a Triton kernel.
+
+    Args:
+        header: the description of the kernel.
+        kernel: the definition.
+        launch: the recorded call.
+        facts: ``RECORDED`` so far, with the encoded launch.
 
     Raises:
-        UnwritableKernelError: the source cannot be parsed, defines no kernel, or uses names of the harness.
+        UnwritableKernelError: the source cannot be parsed, defines no kernel, or defines names of the harness.
     """
     source, variable, names = kernel_source(kernel.source)
     definition, harness = harness_text(_DEFINITION), harness_text(*_HARNESS)
@@ -64,17 +70,21 @@ def triton_text(header: StandaloneHeader, kernel: KernelDefinition, launch: Laun
 
 
 def _compact(value: Any) -> Any:
-    """Encoded records without the fields that say nothing."""
+    """Encoded records without the fields that are ``None``."""
     if isinstance(value, dict):
         return {key: _compact(item) for key, item in value.items() if item is not None}
     return [_compact(item) for item in value] if isinstance(value, list) else value
 
 
 def kernel_source(source: str) -> tuple[str, str, frozenset[str]]:
-    """The kernel without Inductor's harness and with retargeted device properties, its name, and all defined names.
+    """A kernel's source for a standalone file.
+
+    Returns:
+        The source without Inductor's harness and with wrapped device properties, the kernel's name, and all names that
+        the source defines.
 
     Raises:
-        UnwritableKernelError: it cannot be parsed or holds no kernel.
+        UnwritableKernelError: the source cannot be parsed or holds no kernel.
     """
     try:
         tree = parse(source)
@@ -110,7 +120,7 @@ def _is_own_harness(node: ast.stmt) -> bool:
 
 
 def _wrap_properties(kernel: ast.FunctionDef, lines: list[str]) -> list[str | None]:
-    """Puts ``this_device(...)`` around every ``DeviceProperties(...)`` in a dictionary of the decorators."""
+    """Wraps every ``DeviceProperties(...)`` in a dictionary of the decorators in ``this_device(...)``."""
     calls = [
         node
         for decorator in kernel.decorator_list

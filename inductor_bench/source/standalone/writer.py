@@ -1,7 +1,4 @@
-"""The standalone file of a kernel: its name, and its text as the kernel's language needs it.
-
-Writes text only: it creates no file and imports neither torch nor triton.
-"""
+"""Makes the name and the text of a kernel's standalone file, for any language."""
 
 from __future__ import annotations
 
@@ -29,15 +26,14 @@ def file_text(
     """The whole text of one standalone file.
 
     Args:
-        header: what it says of itself.
-        launch: the call that it makes.
-        recorded: the encoded ``launch`` under that name, and what else the harness of the language takes:
-            ``config`` (a flat dictionary of block sizes, ``num_warps`` and ``num_stages``), ``reference`` (a
-            fingerprint) and ``tolerance``.
+        header: the description of the kernel.
+        launch: the recorded call.
+        recorded: facts for the harness: ``launch`` (encoded), and optionally ``config`` (a flat dictionary of block
+            sizes, ``num_warps`` and ``num_stages``), ``reference`` (a fingerprint) and ``tolerance``.
         kernel: the definition; ``None`` for a library call.
 
     Raises:
-        UnwritableKernelError: there can be no such file.
+        UnwritableKernelError: the kernel cannot have a standalone file.
     """
     facts = {**described_facts(header), **recorded}
     for argument in (*launch.arguments, *launch.keywords.values()):
@@ -52,7 +48,11 @@ def file_text(
 
 
 def refuse_opaque(argument: Argument) -> None:
-    """Raises ``UnwritableKernelError`` for an argument that cannot be made again."""
+    """Checks that an argument can be made again.
+
+    Raises:
+        UnwritableKernelError: it cannot.
+    """
     if argument.kind == "opaque":
         raise UnwritableKernelError(f"an argument cannot be made again: {plain(argument.text or 'unknown')[:80]}")
     for item in argument.items:
@@ -60,11 +60,10 @@ def refuse_opaque(argument: Argument) -> None:
 
 
 def file_name(name: str, kernel_id: str, taken: Collection[str] = ()) -> str:
-    """A file name for a kernel of any name: letters, digits, ``_`` and ``-``, no longer than 160 bytes, ends in .py.
+    """The file name of a kernel: letters, digits, ``_`` and ``-``, at most 160 bytes, ending in .py.
 
-    Names as Inductor gives them, which end in a number, are kept. Any other (``json.py`` would be imported by its
-    neighbours in place of the library), or one that is ``taken`` (compared without case), gets the first digits of the
-    id.
+    Inductor's names, which end in a number, are kept. Any other name gets the first digits of the id, because a file
+    ``json.py`` would hide the library from the files beside it; so does a name that is ``taken`` in any case.
     """
     safe = re.sub(r"[^A-Za-z0-9_-]", "_", name).lstrip("-")[:_LONGEST_NAME] or "kernel"
     used = {each.lower() for each in taken}

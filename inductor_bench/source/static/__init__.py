@@ -1,4 +1,4 @@
-"""The launches of a module that nobody ran: shapes and arguments from the text alone.
+"""Reads the launches of a module from its text, without a run: shapes and arguments.
 
-Of ``source`` it may import ``module`` only.
+Of the rooms of ``source`` it imports ``module`` only.
 """

@@ -1,17 +1,17 @@
-"""The arguments of a launch as a module's text tells of them: the storages that buffers share, and what fills these."""
+"""The arguments of a launch that a module's text describes: storages, the views that share them, and their values."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ...records.code.launch import Argument, Launch, Storage, TensorView, Values
 from ...records.code.source import KernelDefinition
 from .kernel_writes import CPP_SIGNATURE, Buffer, cpp_buffers, triton_buffers
 
 ALIGNMENT = 64
-"""What torch's allocators guarantee, at least."""
+"""Alignment in bytes that all of torch's allocators guarantee."""
 
 _SIGNATURE = re.compile(r"'signature': \{([^{}]*)\}")
 _PARAMETER = re.compile(r"'(\w+)': '([^']*)'")
@@ -47,7 +47,7 @@ _CPP_TYPES = {
 
 @dataclass(frozen=True)
 class View:
-    """A tensor variable: a view of a storage, ``offset`` elements into it. Unknown shapes are ``None``."""
+    """A tensor variable: a view of a storage from element ``offset`` on. An unknown shape is ``None``."""
 
     storage: int
     offset: int = 0
@@ -55,9 +55,15 @@ class View:
     stride: tuple[int, ...] | None = None
     dtype: str | None = None
 
+    def with_layout(self, shape: tuple[int, ...] | None, stride: tuple[int, ...] | None) -> View:
+        """The view with a shape and strides; without both where one is unknown or their lengths differ."""
+        if shape is None or stride is None or len(shape) != len(stride):
+            shape = stride = None
+        return replace(self, shape=shape, stride=stride)
+
     @property
     def extent(self) -> tuple[int, int]:
-        """The bytes of its storage that it reaches: the first, and the one after the last."""
+        """The range of bytes of its storage that the view covers: the first byte, and the byte after the last."""
         size, shape, stride = item_size(self.dtype or ""), self.shape or (), self.stride or ()
         start = self.offset * size
         if 0 in shape:
@@ -66,19 +72,19 @@ class View:
 
 
 Value = View | int | float | tuple["Value", ...]
-"""What a variable of ``call`` holds, as far as it can be followed."""
+"""The value of a variable of ``call``."""
 
 
 @dataclass(frozen=True)
 class Pointer:
-    """A pointer of a kernel's signature: what it points to, and how the kernel uses it."""
+    """A pointer in a kernel's signature: its element type, and its use by the kernel."""
 
     dtype: str
     use: Buffer
 
 
 def read_pointers(kernel: KernelDefinition) -> list[Pointer] | None:
-    """The pointers of a kernel's signature in order; ``None`` where it has no signature that can be read."""
+    """The pointers of a kernel's signature in order; ``None`` where the signature cannot be read."""
     if kernel.language == "cpp":
         entry, uses = CPP_SIGNATURE.search(kernel.source), cpp_buffers(kernel.source)
         if entry is None or uses is None:
@@ -104,7 +110,7 @@ def _cpp_type(kind: str) -> str:
 
 
 def item_size(dtype: str) -> int:
-    """The bytes of an element, from the bits that torch writes into the names of its types."""
+    """The bytes of an element, from the number of bits in the type's name; at least 1."""
     bits = _BITS.search(dtype)
     return max(1, int(bits.group()) // 8) if bits else 1
 
@@ -116,7 +122,15 @@ def describe_launch(
     device: str,
     sizes: Sequence[int],
 ) -> Launch:
-    """The launch of a kernel with arguments that are all known; ``sizes`` are the bytes of each storage."""
+    """The launch of a kernel.
+
+    Args:
+        kernel: the definition.
+        values: the arguments, all of them known.
+        pointers: the pointers of the kernel's signature.
+        device: the device type of the tensors.
+        sizes: the bytes of each storage.
+    """
     places = [index for index, value in enumerate(values) if isinstance(value, View)]
     views = [value for value in values if isinstance(value, View)]
     described, regions = lay_out(views, sizes)
@@ -131,7 +145,11 @@ def describe_launch(
 
 
 def lay_out(views: Sequence[View], sizes: Sequence[int]) -> tuple[list[TensorView], list[tuple[int, list[int]]]]:
-    """The views as tensors of a launch's storages, and of each of these its bytes and the views that lie in it."""
+    """Maps views to the storages of a launch.
+
+    Returns:
+        The views as tensors of the launch; for each storage of the launch its bytes and the indices of its views.
+    """
     described: dict[int, TensorView] = {}
     regions = _find_regions(views, sizes)
     for number, (start, _, members) in enumerate(regions):
@@ -140,7 +158,7 @@ def lay_out(views: Sequence[View], sizes: Sequence[int]) -> tuple[list[TensorVie
 
 
 def _find_regions(views: Sequence[View], sizes: Sequence[int]) -> list[tuple[int, int, list[int]]]:
-    """Start, size and views of the stretches of memory that views lie in, split as the worker's ``regions`` does."""
+    """Start, size and views of the regions of memory that views cover, split as in ``worker.launches.regions``."""
     by_storage: dict[int, list[int]] = {}
     for index, view in enumerate(views):
         by_storage.setdefault(view.storage, []).append(index)
@@ -161,20 +179,20 @@ def _find_regions(views: Sequence[View], sizes: Sequence[int]) -> list[tuple[int
 
 
 def _tensor_view(view: View, storage: int, start: int) -> TensorView:
-    """A variable as a view of a region that starts at a byte of its storage."""
+    """A variable as a view of a region that begins at byte ``start`` of its storage."""
     dtype = view.dtype or ""
     size = item_size(dtype)
     return TensorView(storage, view.offset - start // size, view.shape or (), view.stride or (), dtype, size)
 
 
 def _storage(dtype: str, size: int, uses: Sequence[Buffer], device: str) -> Storage:
-    # The text holds no bounds for what is read of integers: zeros, as Inductor's own harness has them.
+    # The text holds no bounds of whole numbers: zeros, as in Inductor's own harness.
     cleared = any(use.cleared for use in uses) or all(use.output_only for use in uses)
     return Storage(size, dtype, device, ALIGNMENT, Values("normal" if is_drawn(dtype) and not cleared else "zeros"))
 
 
 def is_drawn(dtype: str) -> bool:
-    """Whether any values of this type will do."""
+    """Whether storages of this type are filled with random values."""
     return "float" in dtype or "complex" in dtype
 
 

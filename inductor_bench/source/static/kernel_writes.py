@@ -1,4 +1,4 @@
-"""Which buffers a generated kernel writes, from its signature and its text. Nothing here imports torch."""
+"""Finds the buffers that a generated kernel writes, from its signature and its text."""
 
 from __future__ import annotations
 
@@ -19,8 +19,11 @@ _LIBRARIES = {"tl", "triton_helpers", "libdevice", "tl_math", "math", "triton", 
 class Buffer:
     """A pointer in a kernel's signature.
 
-    ``output_only`` buffers are written without having been read; ``cleared`` ones (workspaces, semaphores) hold zeros
-    before each launch.
+    Attributes:
+        name: the parameter.
+        written: whether the kernel may write the buffer.
+        output_only: whether the kernel never reads what the buffer held before.
+        cleared: whether the buffer (a workspace or semaphores) holds zeros before each launch.
     """
 
     name: str
@@ -30,7 +33,7 @@ class Buffer:
 
 
 def cpp_buffers(source: str) -> tuple[Buffer, ...] | None:
-    """The pointers of a C++ kernel in order; ``None`` where its entry cannot be found."""
+    """The pointers of a C++ kernel in order; ``None`` where its entry function is not found."""
     match = CPP_SIGNATURE.search(source)
     if match is None:
         return None
@@ -48,10 +51,10 @@ def triton_buffers(signature: Mapping[str, str], mutated: frozenset[str], source
     """The pointers of a Triton kernel in order.
 
     Args:
-        signature: each parameter's type as Triton writes it (``*fp32``).
-        mutated: the names that Inductor says are updated in place.
-        source: the text of the kernel and its helper functions. Only templates and user-defined kernels, whose
-            parameters may have any name, need it; without it all of their buffers count as written.
+        signature: Triton's type by parameter, for example ``*fp32``.
+        mutated: the parameters that Inductor marks as updated in place.
+        source: the text of the kernel and its helper functions. It is needed only for templates and user-defined
+            kernels, whose parameters may have any name; without it all of their buffers count as written.
     """
     names = [name for name, kind in signature.items() if kind.startswith("*")]
     generated = {name for name in names if _GENERATED.fullmatch(name)}
@@ -71,10 +74,10 @@ def triton_buffers(signature: Mapping[str, str], mutated: frozenset[str], source
 
 
 def stored_parameters(source: str, parameters: frozenset[str]) -> frozenset[str] | None:
-    """The parameters of the kernel in a Triton source that it may store through; ``None`` where it cannot be read.
+    """The pointer parameters through which the kernel in a Triton source may store.
 
-    The kernel is the function that has all of ``parameters``. A pointer handed to a function that is not in the text
-    counts as stored through.
+    The kernel is the function with all of ``parameters``. A pointer argument of a function outside the text counts as
+    stored through. ``None`` where the source cannot be read or holds no such function.
     """
     try:
         tree = parse(source)
@@ -92,7 +95,7 @@ def _parameters(function: ast.FunctionDef) -> list[str]:
 
 
 class _Stores:
-    """Follows pointers through assignments and helper functions to the stores."""
+    """Follows pointers through assignments and helper functions to stores."""
 
     def __init__(self, functions: Mapping[str, ast.FunctionDef]) -> None:
         self._functions = functions
@@ -101,13 +104,13 @@ class _Stores:
     def of(self, function: ast.FunctionDef) -> frozenset[str]:
         if function.name in self._known:
             return self._known[function.name]
-        self._known[function.name] = frozenset()  # a function that calls itself
+        self._known[function.name] = frozenset()  # ends the recursion of a function that calls itself
         origins: dict[str, frozenset[str]] = {name: frozenset({name}) for name in _parameters(function)}
         assignments = [
             node for node in ast.walk(function) if isinstance(node, ast.Assign | ast.AugAssign | ast.AnnAssign)
         ]
         size = -1
-        while size != sum(map(len, origins.values())):  # a loop may carry a pointer back to an earlier line
+        while size != sum(map(len, origins.values())):  # repeated, because a loop may carry a pointer to earlier lines
             size = sum(map(len, origins.values()))
             for node in assignments:
                 found = _origins(node.value, origins) if node.value is not None else frozenset()
@@ -139,7 +142,7 @@ class _Stores:
 
 
 def _root(node: ast.expr) -> str | None:
-    """The name that a dotted expression begins with."""
+    """The first name of a dotted expression."""
     while isinstance(node, ast.Attribute):
         node = node.value
     return node.id if isinstance(node, ast.Name) else None
@@ -150,7 +153,7 @@ def _all(nodes: list[ast.expr], origins: Mapping[str, frozenset[str]]) -> frozen
 
 
 def _origins(node: ast.AST, origins: Mapping[str, frozenset[str]]) -> frozenset[str]:
-    """The parameters that an expression is computed from, except through what was loaded from memory."""
+    """The parameters from which an expression is computed, without those behind a load from memory."""
     if isinstance(node, ast.Name):
         return origins.get(node.id, frozenset())
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and "load" in node.func.attr:

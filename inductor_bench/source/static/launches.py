@@ -1,8 +1,7 @@
-"""What the kernels and operators of a compiled module are called with, as far as its text tells.
+"""Reads the launches of a compiled module from its text, for modules that cannot be run here.
 
-Shapes, strides, aliasing and scalars are followed through the allocations of ``call``. Values are not in the text.
-
-For modules that cannot be run here. What a run would tell is better (see ``worker.launches.recorder``).
+It follows shapes, strides, aliasing and scalars through the allocations of ``call``. The text holds no values. Launches
+that a run recorded are more complete; see ``worker.launches.recorder``.
 """
 
 from __future__ import annotations
@@ -20,10 +19,13 @@ from ..module.cpp_wrapper import autotuning_blocks
 from ..module.definitions import read_multi_kernels
 from ..module.reader import parse_module
 from .arguments import Pointer, Value, View, describe_launch, read_pointers
+from .multi_kernels import read_argument_slices, select_arguments
 from .operators import call_parts, describe_operator, result_dtypes
 
 _ALLOCATOR = re.compile(r"empty_strided(_cuda|_cpu|_xpu|_cpu_pinned|_mtia|_p2p)?|generate_example_value")
-_MOST = 2**63
+_BOUND = 2**63
+"""Upper bound of the whole numbers that are computed."""
+
 _BLOCKS = ("body", "orelse", "finalbody")
 _ARITHMETIC: Mapping[type, Callable[[int, int], int]] = {
     ast.Add: operator.add,
@@ -37,8 +39,11 @@ _ARITHMETIC: Mapping[type, Callable[[int, int], int]] = {
 def read_static_launches(text: str, source: ModuleSource) -> tuple[Launch, ...]:
     """The distinct launches of the module's kernels and library calls, in call order.
 
-    What has arguments that cannot be followed is left out. Integer storages are filled with zeros, as Inductor's own
-    harness does, because the text holds no bounds. All kernels of a multi-kernel count as launched.
+    Launches with unknown arguments are left out. Storages of whole numbers hold zeros, as in Inductor's own harness,
+    because the text holds no bounds. All kernels of a multi-kernel count as launched.
+
+    Raises:
+        InductorBenchError: the text is not a compiled module.
     """
     tree = parse_module(text)
     reader = _Reader(tree, source)
@@ -48,7 +53,7 @@ def read_static_launches(text: str, source: ModuleSource) -> tuple[Launch, ...]:
         return tuple(reader.launches.values())
     for block in autotuning_blocks(tree):
         reader.follow(block.body)
-    # Compile-time tuning launches each kernel once; how often the wrapper does stands in the calls.
+    # A compile-time tuning block launches each kernel once; the wrapper's calls tell the number of launches.
     names = [call.kernel for call in source.calls if call.kernel is not None]
     places = {name: tuple(place for place, other in enumerate(names) if other == name) for name in names}
     return tuple(
@@ -59,7 +64,7 @@ def read_static_launches(text: str, source: ModuleSource) -> tuple[Launch, ...]:
 
 
 class _Reader:
-    """Follows statements: what each variable holds, and the launches on the way."""
+    """Follows statements: it tracks the value of each variable and collects the launches."""
 
     def __init__(self, tree: ast.Module, source: ModuleSource) -> None:
         self.launches: dict[tuple[object, ...], Launch] = {}
@@ -68,7 +73,7 @@ class _Reader:
         self._choices = {
             name: kernels for name, kernels in read_multi_kernels(tree).items() if self._kernels.keys() >= set(kernels)
         }
-        self._slices = _argument_slices(tree)
+        self._slices = read_argument_slices(tree)
         self._functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
         self._partitions = partition_names(tree)
         self._inputs = {item.name: item for item in source.inputs}
@@ -103,7 +108,7 @@ class _Reader:
                     self._names[name.id] = self._input(name.id) if parts is None else parts[index]
 
     def _input(self, name: str) -> Value:
-        """An argument of the module; a tensor of unknown shape where the harness does not tell."""
+        """An argument of the module; a tensor of unknown shape where the harness does not describe it."""
         item = self._inputs.get(name)
         if item is not None and item.kind == "int":
             return item.value or 0
@@ -118,7 +123,7 @@ class _Reader:
         dtype: str | None = None,
     ) -> View:
         self._sizes.append(0)
-        return self._sized(_shaped(View(len(self._sizes) - 1, 0, dtype=dtype), shape, stride))
+        return self._sized(View(len(self._sizes) - 1, 0, dtype=dtype).with_layout(shape, stride))
 
     def _sized(self, view: View) -> View:
         if view.shape is not None and view.stride is not None and view.dtype is not None:
@@ -140,12 +145,12 @@ class _Reader:
             values = [self._evaluate(node) for node in call.args]
             taken = self._slices.get(name, {})
             chosen = enumerate(self._kernels[kernel] for kernel in self._choices[name])
-            self._launch([(one, _taken(values, taken.get(index))) for index, one in chosen])
+            self._launch([(one, select_arguments(values, taken.get(index))) for index, one in chosen])
         elif self._operator(call) is None:
             self._evaluate(call)
 
     def _operator(self, call: ast.Call) -> View | None:
-        """What a library call returns, its launch taken down; ``None`` for any other call."""
+        """Collects the launch of a library call and returns its result; ``None`` for any other call."""
         parts = call_parts(call)
         if parts is None:
             return None
@@ -164,7 +169,7 @@ class _Reader:
     def _learn_shape(self, name: str, shape: tuple[int, ...] | None, stride: tuple[int, ...] | None) -> None:
         known = self._names.get(name)
         if isinstance(known, View) and shape is not None and stride is not None:
-            self._names[name] = self._sized(_shaped(known, shape, stride))
+            self._names[name] = self._sized(known.with_layout(shape, stride))
 
     def _evaluate(self, node: ast.expr) -> Value | None:
         if isinstance(node, ast.Name):
@@ -177,7 +182,7 @@ class _Reader:
             return self._result(node)
         if isinstance(node, ast.Subscript):
             whole, index = self._evaluate(node.value), self._evaluate(node.slice)
-            if isinstance(whole, View) and isinstance(index, int):  # of the several results of an operator
+            if isinstance(whole, View) and isinstance(index, int):  # one of several results of an operator
                 dtypes = self._results.get(whole.storage, ())
                 return self._new(dtype=dtypes[index] if 0 <= index < len(dtypes) else None)
             inside = isinstance(whole, tuple) and isinstance(index, int) and -len(whole) <= index < len(whole)
@@ -189,11 +194,11 @@ class _Reader:
             left, right = self._evaluate(node.left), self._evaluate(node.right)
             if isinstance(left, int) and isinstance(right, int) and right:
                 result = _ARITHMETIC[type(node.op)](left, right)
-                return result if abs(result) < _MOST else None
+                return result if abs(result) < _BOUND else None
         return None
 
     def _result(self, call: ast.Call) -> Value | None:
-        """What an allocation, a view or a function of the module gives."""
+        """The result of an allocation, a view, a function of the module or a library call; ``None`` where unknown."""
         path = dotted(call.func)
         name = path[0] if len(path) == 1 else self._partition(call.func)
         if name in self._functions:
@@ -207,7 +212,7 @@ class _Reader:
             offset = self._evaluate(call.args[3]) if len(call.args) > 3 else 0
             if isinstance(base, View) and isinstance(offset, int):
                 shape, stride = self._sizes_of(call.args[1]), self._sizes_of(call.args[2])
-                return _shaped(replace(base, offset=base.offset + offset), shape, stride)
+                return replace(base, offset=base.offset + offset).with_layout(shape, stride)
         return self._operator(call)
 
     def _partition(self, function: ast.expr) -> str:
@@ -267,49 +272,3 @@ class _Reader:
             known.append(value)
         device = "cpu" if kernel.language == "cpp" else self._device
         return describe_launch(kernel, known, pointers, device, self._sizes)
-
-
-def _argument_slices(tree: ast.Module) -> dict[str, dict[int, list[slice]]]:
-    """Which of a multi-kernel's arguments each of its kernels takes."""
-    tables: dict[str, ast.Dict] = {}
-    found = {}
-    for statement in tree.body:
-        if not isinstance(statement, ast.Assign) or not isinstance(statement.targets[0], ast.Name):
-            continue
-        name, value = statement.targets[0].id, statement.value
-        if isinstance(value, ast.Dict):
-            tables[name] = value
-        elif isinstance(value, ast.Call):
-            given = [keyword.value for keyword in value.keywords if keyword.arg == "arg_index"]
-            if given and isinstance(given[0], ast.Name) and given[0].id in tables:
-                found[name] = _read_slices(tables[given[0].id])
-    return found
-
-
-def _taken(values: Sequence[Value | None], parts: Sequence[slice] | None) -> list[Value | None]:
-    return list(values) if parts is None else [value for part in parts for value in values[part]]
-
-
-def _read_slices(table: ast.Dict) -> dict[int, list[slice]]:
-    parts: dict[int, list[slice]] = {}
-    for key, value in zip(table.keys, table.values, strict=True):
-        if isinstance(key, ast.Constant) and isinstance(value, ast.List):
-            calls = [item for item in value.elts if isinstance(item, ast.Call)]
-            found = [_read_slice(call) for call in calls]
-            if isinstance(key.value, int) and None not in found:
-                parts[key.value] = [one for one in found if one is not None]
-    return parts
-
-
-def _read_slice(call: ast.Call) -> slice | None:
-    """A slice of two or three whole numbers, as Inductor writes it; ``None`` for any other call."""
-    ends = [argument.value for argument in call.args if isinstance(argument, ast.Constant)]
-    whole = all(end is None or type(end) is int for end in ends) and len(ends) == len(call.args) in (2, 3)
-    return slice(*ends) if whole and 0 not in ends[2:] else None
-
-
-def _shaped(view: View, shape: tuple[int, ...] | None, stride: tuple[int, ...] | None) -> View:
-    """The view with a shape and strides; without either where one is not known or they do not go together."""
-    if shape is None or stride is None or len(shape) != len(stride):
-        shape = stride = None
-    return replace(view, shape=shape, stride=stride)

@@ -1,4 +1,4 @@
-"""Library calls as a module's text tells of them: the overload, and arguments of which everything is known."""
+"""The library calls in a module's text: the overload and the arguments."""
 
 from __future__ import annotations
 
@@ -15,30 +15,33 @@ _RESULTS_OF_ARGUMENT_TYPE = {
     **dict.fromkeys(("aten.convolution", "aten.mm", "aten.addmm", "aten.bmm", "aten.baddbmm", "aten.sort"), 1),
     "aten.convolution_backward": 3,
 }
-"""How many of what an operator returns, counted from the first, have the element type of its first tensor."""
+"""The number of leading results of an operator that have the element type of its first tensor argument."""
 
 _METHODS = {"copy_": "default", "zero_": "default", "fill_": "Scalar"}
-"""Methods of tensors that launch something, and their overloads."""
+"""Methods of tensors that launch kernels, and their overloads."""
 
 _PARAMETERS = {
     "aten.convolution.default": (
         *("input", "weight", "bias", "stride", "padding", "dilation", "transposed", "output_padding", "groups"),
     )
 }
-"""Of operators whose calls name what is passed on by place: a running module's call has it there."""
+"""Parameters by operator, for operators that a module calls with keywords but that receive positional arguments."""
 
 _UNITS = ("alpha", "beta")
-"""Of products and sums: 1 where nothing is said, and then not passed on."""
+"""Keywords of products and sums; their default is 1, and a recorded call leaves the default out."""
 
 _ATTENTION = "aten._scaled_dot_product_"
 
 
 class UnknownArgumentError(Exception):
-    """The text does not tell an argument."""
+    """The value of an argument is not in the text."""
 
 
 def call_parts(call: ast.Call) -> tuple[str, Sequence[ast.expr]] | None:
-    """The full name of the overload that a call names, for example ``aten.mm.out``, and its positional arguments."""
+    """The full name of the called overload, for example ``aten.mm.out``, and its positional arguments.
+
+    ``None`` for a call that is no library call.
+    """
     path = dotted(call.func)
     if not path:
         return None
@@ -52,7 +55,7 @@ def _overload(path: Sequence[str], keywords: Sequence[str | None]) -> str | None
     if find_operator(tuple(path)) is None:
         return None
     if path[0] == "extern_kernels" and len(path) == 2:
-        own_name = find_operator(tuple(path)) == f"aten.{path[1]}"  # others are made of several operators
+        own_name = find_operator(tuple(path)) == f"aten.{path[1]}"  # other names stand for several operators
         return f"aten.{path[1]}.{'out' if 'out' in keywords else 'default'}" if own_name else None
     if tuple(path[:2]) == ("torch", "ops") and len(path) in (4, 5):
         return ".".join([*path[2:], *(["default"] if len(path) == 4 else [])])
@@ -67,13 +70,13 @@ def describe_operator(
     device: str,
     sizes: Sequence[int],
 ) -> Launch | None:
-    """The launch that a call makes; ``None`` where the text does not tell all of its arguments.
+    """The launch of a library call; ``None`` where an argument is unknown.
 
     Args:
-        overload: its full name.
-        arguments, keywords: as they are written.
-        evaluate: what is known of an expression: tensors, numbers, tuples of them.
-        device: where the module's tensors lie.
+        overload: the full name of the overload.
+        arguments, keywords: the expressions in the module.
+        evaluate: returns the value of an expression (a tensor, a number or a tuple of them), or ``None``.
+        device: the device type of the module's tensors.
         sizes: the bytes of each storage.
     """
     named = {keyword.arg: keyword.value for keyword in keywords if keyword.arg is not None}
@@ -110,7 +113,7 @@ def describe_operator(
 
 
 def result_dtypes(launch: Launch) -> tuple[str, ...]:
-    """The element types of what a call returns, as far as they are sure; further results may follow."""
+    """The element types of a call's leading results; those of further results are unknown."""
     operator = (launch.operator or "").rpartition(".")[0]
     count = _RESULTS_OF_ARGUMENT_TYPE.get(operator, 0)
     if operator.startswith(_ATTENTION):

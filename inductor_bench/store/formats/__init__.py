@@ -1,3 +1,1 @@
-"""How records become bytes and back: JSON, tables, tensors, schema numbers. Nothing here knows which file is which;
-the store's other files do.
-"""
+"""File formats: JSON of records, tables, tensors and schema numbers. The store's other files know the paths."""

@@ -1,6 +1,6 @@
-"""Frozen dataclasses to JSON and back, by their type hints. Knows nothing of files or of any one record.
+"""Converts frozen dataclasses to JSON data and back, by their type hints.
 
-What comes from outside is validated here and nowhere else: types, the range of numbers, and texts that name files.
+All validation of untrusted records happens here: types, ranges of numbers, and texts that name files.
 """
 
 from __future__ import annotations
@@ -21,18 +21,19 @@ from ...records.forms import Form
 T = TypeVar("T")
 
 LARGEST, SMALLEST = 1e100, 1e-100
-"""The range of a float's magnitude beside 0. Sums, products and ratios of two stay finite within it."""
+"""The range of a float's magnitude, apart from 0. Sums, products and ratios of two such numbers are finite."""
 
 LARGEST_INT = 1 << 64
-"""Above every count, size and address."""
+"""Bound of whole numbers; counts, sizes and addresses lie below it."""
 
 
 def encode(value: Any) -> Any:
-    """Turns a dataclass, or a container of them, into what ``json.dumps`` takes.
+    """The JSON data of a dataclass or a container of dataclasses, for ``json.dumps``.
+
+    Infinite and NaN numbers become ``None``, because JSON has no form for them.
 
     Raises:
-        TypeError: for a type that the format does not have. Infinite and NaN numbers become ``None``, because JSON
-            has no word for them and readers disagree about the unofficial ones.
+        TypeError: a value has a type without a JSON form.
     """
     if value is None or (isinstance(value, str | int) and not isinstance(value, Enum)):
         return value
@@ -60,7 +61,7 @@ def decode(kind: type[T], data: Any) -> T:
     """Builds a ``kind`` from decoded JSON. Unknown keys are ignored; keys with a default may be missing.
 
     Raises:
-        InductorBenchError: the data does not fit ``kind``; the message names the place.
+        InductorBenchError: the data does not fit ``kind``; the message names the field.
     """
     wanted: Any = kind
     try:
@@ -75,7 +76,7 @@ Decoder = Callable[[Any], Any]
 
 
 class _MisfitError(Exception):
-    """What does not fit, and where: the steps that lead to it, the last one first."""
+    """An invalid value: ``what`` describes it, ``place`` are the steps to it, innermost first."""
 
     def __init__(self, what: str) -> None:
         super().__init__(what)
@@ -88,7 +89,7 @@ def _misfit(wanted: str, data: Any) -> _MisfitError:
 
 
 def _shown(data: Any) -> str:
-    if isinstance(data, int) and abs(data) > LARGEST_INT:  # its digits may be more than Python writes out
+    if isinstance(data, int) and abs(data) > LARGEST_INT:  # Python refuses to convert very long integers to text
         return f"a number of {data.bit_length()} bits"
     text = repr(data[:60] if isinstance(data, str | list) else data)
     return text if len(text) <= 60 else text[:57] + "..."
@@ -96,7 +97,7 @@ def _shown(data: Any) -> str:
 
 @cache
 def _decoder(kind: Any) -> Decoder:
-    """What decodes a type, made once for each."""
+    """The decoder of a type; it is made once for each type."""
     origin = get_origin(kind)
     if origin in (Union, UnionType):
         return _optional(kind)
@@ -118,7 +119,7 @@ def _decoder(kind: Any) -> Decoder:
 def _float(data: Any) -> float:
     if not isinstance(data, int | float) or isinstance(data, bool):
         raise _misfit("float", data)
-    if data and not SMALLEST <= abs(data) <= LARGEST:  # nor is NaN within
+    if data and not SMALLEST <= abs(data) <= LARGEST:  # also true for NaN
         raise _misfit("a number that can be measured" if abs(data) < math.inf else "a finite number", data)
     return float(data)
 
@@ -141,7 +142,7 @@ def _plain(kind: type) -> Decoder:
 
 
 def _formed(kind: type, form: Form) -> Decoder:
-    """Of a type whose values have a :class:`Form`; a float may then be any."""
+    """The decoder of a type with a :class:`Form`; it replaces the range check of floats."""
     decode_plain = _decoder(kind)
 
     def decode_formed(data: Any) -> Any:
@@ -233,7 +234,7 @@ def _dataclass(kind: Any) -> Decoder:
     def decode_dataclass(data: Any) -> Any:
         if not isinstance(data, dict):
             raise _misfit(f"an object ({kind.__name__})", data)
-        if not wanted:  # only now, since the type may hold itself
+        if not wanted:  # on the first call, because the type may contain itself
             hints = get_type_hints(kind, include_extras=True)
             for item in fields(kind):
                 needed = item.default is MISSING and item.default_factory is MISSING

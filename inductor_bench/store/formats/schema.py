@@ -1,4 +1,4 @@
-"""The format number of ``record.json`` and the way from older numbers to this one.
+"""The format number of ``record.json``, and the upgrade of older records.
 
 History
     1   the first format.
@@ -14,7 +14,7 @@ from ...errors import InductorBenchError
 FORMAT = 1
 
 UPGRADES: Mapping[int, Callable[[dict[str, Any]], dict[str, Any]]] = {}
-"""From a format number to the function that turns such a record into one of the next number."""
+"""By format number the function that turns such a record into a record of the next number."""
 
 
 class NewerFormatError(InductorBenchError):
@@ -22,15 +22,15 @@ class NewerFormatError(InductorBenchError):
 
 
 def upgrade(data: dict[str, Any], origin: str) -> dict[str, Any]:
-    """Brings a decoded record to :data:`FORMAT`.
+    """The decoded record in the format :data:`FORMAT`.
 
     Args:
-        data: the decoded JSON; not changed.
-        origin: what to call it in a message.
+        data: the decoded JSON; it stays unchanged.
+        origin: the record's name in messages.
 
     Raises:
-        NewerFormatError: it was written by a newer version of the tool.
-        InductorBenchError: it carries no format number, or one that is not read any more.
+        NewerFormatError: a newer version of the tool wrote the record.
+        InductorBenchError: the record has no format number, or one that this version cannot read.
     """
     number = data.get("format")
     if not isinstance(number, int):

@@ -1,4 +1,4 @@
-"""Tables as Parquet files and under SQL. The only file that imports DuckDB, which is optional."""
+"""Writes tables as Parquet files and runs SQL on them. This is the only file that imports the optional DuckDB."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _SOURCE = "source"
 
 
 def write_parquet(tables: Sequence[Table], folder: Path) -> bool:
-    """Writes each table as ``NAME.parquet`` below ``folder``, atomically; without DuckDB, takes older ones away.
+    """Writes each table as ``NAME.parquet`` in ``folder``, atomically; without DuckDB it removes older files.
 
     Returns:
-        Whether they were written.
+        Whether the files were written.
 
     Raises:
         InductorBenchError: a file cannot be written.
@@ -46,10 +46,10 @@ def write_parquet(tables: Sequence[Table], folder: Path) -> bool:
 
 
 def ask(tables: Sequence[Table], sql: str) -> Answer:
-    """What a query over the tables gives. It runs in memory on a copy of them and can reach no file.
+    """The answer of a query over the tables. It runs on a copy in memory and cannot open files.
 
     Raises:
-        UsageError: DuckDB refuses it.
+        UsageError: DuckDB refuses the query.
         InductorBenchError: DuckDB is not installed.
     """
     duckdb = _load()
@@ -63,10 +63,10 @@ def ask(tables: Sequence[Table], sql: str) -> Answer:
         connection.execute("SET lock_configuration = true")
         try:
             result = connection.execute(sql)
-            if result is None:  # nothing but comments
+            if result is None:  # the query holds comments only
                 return Answer((), [])
             return Answer(tuple(column[0] for column in result.description or ()), result.fetchall())
-        except (duckdb.Error, OverflowError) as error:  # of a value that Python has no type for
+        except (duckdb.Error, OverflowError) as error:  # OverflowError: Python has no type for a value
             message, *more = _lines(error)
             hint = READ_ONLY if isinstance(error, duckdb.PermissionException) else " ".join(more)
             raise UsageError(message, hint or "without a query, the tables and their columns are listed") from error
@@ -83,10 +83,10 @@ def _load() -> Any:
 
 @contextlib.contextmanager
 def _connect(duckdb: Any) -> Iterator[Any]:
-    # Without a folder for what does not fit in memory: it would lie where the command was typed.
+    # Without a temporary folder: by default it would lie in the current folder.
     connection = duckdb.connect(":memory:", config={"threads": str(_THREADS), "temp_directory": ""})
     try:
-        connection.execute("SET enable_progress_bar = false")  # it goes to stdout
+        connection.execute("SET enable_progress_bar = false")  # it is printed on stdout
         yield connection
     finally:
         connection.close()
@@ -94,10 +94,10 @@ def _connect(duckdb: Any) -> Iterator[Any]:
 
 @contextlib.contextmanager
 def _source(connection: Any, table: Table) -> Iterator[str]:
-    """A SELECT that gives the table in its types, for the time of the block."""
+    """A SELECT statement that returns the table with its column types; valid inside the block."""
     import numpy
 
-    # A NaN is read as NULL, so that whole numbers that are not all known come through floats.
+    # DuckDB reads NaN as NULL, so that columns of whole numbers with unknown values pass as floats.
     arrays = {
         column.name: numpy.array([_readable(value) for value in column.values], dtype=object)
         if column.type == TEXT
@@ -113,14 +113,14 @@ def _source(connection: Any, table: Table) -> Iterator[str]:
 
 
 def _readable(value: object) -> object:
-    """A text with what UTF-8 lacks, as of a path with other bytes in its name, written out."""
+    """The text with escapes for characters that UTF-8 cannot encode, as in a path with arbitrary bytes."""
     if isinstance(value, str) and not value.isascii():
         return value.encode("utf-8", "backslashreplace").decode()
     return value
 
 
 def _lines(error: Exception) -> list[str]:
-    """DuckDB's message: what is wrong, then what it proposes; less the query, which was just typed, and tracebacks."""
+    """The lines of DuckDB's message: the error, then its proposals; without the query's text and tracebacks."""
     text = str(error).split("\nLINE ")[0].split("\nTraceback ")[0]
     return [line.strip() for line in text.splitlines() if line.strip()] or [type(error).__name__]
 

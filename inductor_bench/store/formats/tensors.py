@@ -1,4 +1,4 @@
-"""Writing tensors as a safetensors file: the length of a header, the header as JSON, then the bytes, piece by piece."""
+"""Writes tensors as a safetensors file: the length of the header, the header as JSON, then the bytes."""
 
 from __future__ import annotations
 
@@ -32,9 +32,13 @@ _DTYPES = {
 
 @dataclass(frozen=True)
 class FlatTensor:
-    """A tensor of one dimension. ``dtype`` is torch's name; a type that the format lacks is written as bytes.
+    """A tensor of one dimension.
 
-    ``pieces`` are its bytes in order, in host memory; they are asked for while the file is written.
+    Attributes:
+        dtype: torch's name; a type that the format lacks is written as bytes.
+        itemsize: bytes per element.
+        size_bytes: bytes of the tensor.
+        pieces: its bytes in order, in host memory; iterated while the file is written.
     """
 
     dtype: str
@@ -44,7 +48,7 @@ class FlatTensor:
 
 
 def write_tensors(path: Path, tensors: Mapping[str, FlatTensor]) -> None:
-    """Writes a safetensors file; whole or not at all.
+    """Writes a safetensors file, whole or not at all.
 
     Raises:
         InductorBenchError: the disk is full, read-only, or the folder cannot be made.

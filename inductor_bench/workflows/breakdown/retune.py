@@ -17,7 +17,7 @@ from ...store.device_turn import DeviceTurn
 from ...store.folder import RunFolder
 from ...store.kernel_index import is_edited, read_index, rows_in
 from ..devices import visible_gpus
-from ..extract.run import extract_run
+from ..extract.into_run import extract_run
 from ..kernel.run import run_kernel
 from ..kernel.session import KernelOptions
 from ..options import DRAWN, RECORDED, BreakdownOptions, RetuneOptions

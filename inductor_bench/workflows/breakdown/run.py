@@ -26,7 +26,7 @@ from ...store.lock import locked
 from ...store.redaction import Redaction
 from ...version import __version__
 from ..extract.from_run import RunInMaking
-from ..extract.run import extract_run
+from ..extract.into_run import extract_run
 from ..modules.analysis import (
     AttributedModule,
     attribute_module,

@@ -19,7 +19,8 @@ from ..modules.program import FoundModule, capture_environment
 from ..modules.survey import Survey, take_survey
 from ..modules.values import read_values, values_failure
 from ..progress import Progress
-from .files import Candidate, ModuleKernels
+from .candidates import Candidate
+from .module import ModuleKernels
 
 SEE_MORE = "-v shows what it prints"
 

@@ -21,7 +21,7 @@ from ..modules.profiling import ProfiledModule
 from ..modules.reanalysis import attribute_again, load_profiled
 from ..modules.values import ModuleValues, read_values, values_work
 from ..options import RECORDED
-from .files import ModuleKernels
+from .module import ModuleKernels
 
 DAMAGED = "the RUN is damaged; take it from a copy, or measure again"
 WITHOUT_TIMES = "the files are written; the times of library calls are not known without it"

@@ -9,7 +9,8 @@ from ...records.category import Category
 from ...source.module.identity import operator_id
 from ...source.standalone.header import StandaloneHeader
 from ...version import __version__
-from .files import Candidate, ModuleKernels
+from .candidates import Candidate
+from .module import ModuleKernels
 
 NOT_DEFINED = "the module calls it, but does not define it"
 NOT_WATCHED = "a library call of which the module's text does not tell all arguments; only a run does"

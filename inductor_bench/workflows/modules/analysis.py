@@ -23,7 +23,7 @@ from ...store.folder import RunFolder
 from ...trace.attribution import attribute_activities
 from ...trace.intervals import busy_time, gaps, gaps_between, union_length
 from ...trace.iterations import split_iterations
-from ...trace.reader import read_trace
+from ...trace.reading.reader import read_trace
 from .profiling import ProfiledModule
 
 Costs = Mapping[OperatorCall, OperatorCost]

@@ -86,9 +86,9 @@ class Profiling:
 
     def _from_trace(self, module: FoundModule, label: ModuleLabel, source: ModuleSource, trace: Path) -> ProfiledModule:
         path = self._trace_path(label)
-        stored = store_trace(trace, path)
+        truncated = store_trace(trace, path)
         reason = f"recorded elsewhere: {trace.name}"
-        if not stored.truncated:
+        if not truncated:
             return ProfiledModule(module, label, source, "trace", reason, path, None)
         details = self._keep_details(label, {"truncated": True})
         failure = Failure(

@@ -12,7 +12,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-import psutil
 import pytest
 import torch
 from conftest import ROOT
@@ -264,19 +263,6 @@ def test_a_job_has_its_share_of_the_cores_unless_it_times_them(tmp_path: Path, m
         monkeypatch.setenv(OMP_THREADS, "5")
         assert executor._environment("0", tmp_path, job_of(tmp_path))[OMP_THREADS] == "5", "the user's own"
     finally:
-        executor.close()
-
-
-def test_what_a_batch_left_that_was_killed_with_its_jobs_is_ended(tmp_path: Path) -> None:
-    killed, other, again = (LocalExecutor(("cpu",), 1, lambda line: None) for _ in range(3))
-    killed.settle(tmp_path / "b", ())
-    environment = killed._environment("cpu", tmp_path, job_of(tmp_path, "cpu"))
-    with subprocess.Popen(["sleep", "60"], env=environment) as worker:
-        other.settle(tmp_path / "c", ())
-        assert worker.poll() is None
-        again.settle(tmp_path / "b", ())
-        assert not psutil.pid_exists(worker.pid)
-    for executor in (killed, other, again):
         executor.close()
 
 

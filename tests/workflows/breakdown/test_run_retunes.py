@@ -27,7 +27,7 @@ from inductor_bench.store.folder import RunFolder
 from inductor_bench.store.lock import locked
 from inductor_bench.workflows.breakdown import retune as run_retunes
 from inductor_bench.workflows.breakdown.run import run_breakdown
-from inductor_bench.workflows.extract.run import extract_run
+from inductor_bench.workflows.extract.into_run import extract_run
 from inductor_bench.workflows.options import BreakdownOptions, RetuneOptions
 from inductor_bench.workflows.progress import Silent
 

@@ -20,9 +20,12 @@ from inductor_bench.errors import InductorBenchError
 from inductor_bench.launch.session import WorkerSession
 from inductor_bench.launch.worker import default_python
 from inductor_bench.records.architectures import ARCHITECTURES
+from inductor_bench.records.code.extraction import ExtractedKernel
 from inductor_bench.source.static.launches import read_static_launches
 from inductor_bench.worker.upstream.triton import pretend_gpu
-from inductor_bench.workflows.extract.files import ExtractedKernel, ModuleKernels, list_candidates, write_kernels
+from inductor_bench.workflows.extract.candidates import list_candidates
+from inductor_bench.workflows.extract.files import write_kernels
+from inductor_bench.workflows.extract.module import ModuleKernels
 
 HAS_TRITON = importlib.util.find_spec("triton") is not None
 needs_triton = pytest.mark.skipif(not HAS_TRITON, reason="needs triton")

@@ -1,6 +1,6 @@
-"""Makes the arguments of a recorded launch again, and compares what a call wrote with what it should have written.
+"""Makes the arguments of a recorded launch, and finds the tensors and bytes that a call reads and writes.
 
-Plain torch and the standard library: this text stands in every standalone kernel file.
+Every standalone kernel file holds this text, which uses torch and the standard library only.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The command line of a standalone kernel file, and what it prints."""
+"""The command line of a standalone kernel file, and its output."""
 
 from __future__ import annotations
 

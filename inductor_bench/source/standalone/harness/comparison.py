@@ -1,6 +1,6 @@
-"""What tensors hold, in a form that can be written down and compared later, on another machine.
+"""Fingerprints of tensors, which can be stored and compared later on another machine.
 
-Plain torch and the standard library: this text stands in every standalone kernel file.
+Every standalone kernel file holds this text, which uses torch and the standard library only.
 """
 
 from __future__ import annotations

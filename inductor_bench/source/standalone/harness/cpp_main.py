@@ -1,4 +1,4 @@
-"""Compiles and runs one C++ kernel of a compiled module, with what the module insisted on: threads and vector width."""
+"""Compiles and runs one C++ kernel with the number of threads and the vector width of its module."""
 
 from __future__ import annotations
 

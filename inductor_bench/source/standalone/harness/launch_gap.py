@@ -1,8 +1,8 @@
-"""What a launch in a CUDA graph takes beside its kernel, and times on a GPU with that taken off.
+"""Measures the gap between two launches in a CUDA graph, and subtracts it from times on a GPU.
 
-The profiler counts a kernel from its first to its last instruction. The slope of graphs also has what lies between two
-kernels: the GPU fetches the next launch, and what the last kernel wrote settles. That is some tenths of a microsecond,
-more where the caches do not hold the launch either, and much of the time of a short kernel.
+The profiler times a kernel from its first to its last instruction. The slope of graphs includes the gap between two
+kernels, in which the GPU fetches the next launch and completes the writes of the last kernel. The gap is some tenths of
+a microsecond, longer where the caches do not hold the launch, and a large part of the time of a short kernel.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Calls one library operator with recorded arguments: runs it, counts its work, compares it with a more precise run."""
+"""Runs, checks and times one library operator with recorded arguments, and counts its work."""
 
 from __future__ import annotations
 

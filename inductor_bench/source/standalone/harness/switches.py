@@ -1,4 +1,4 @@
-"""The switches of torch that decide which library kernels run on a GPU: set as the program had them, for one call."""
+"""Sets torch's settings that select library kernels on a GPU to the program's values, for one call."""
 
 from __future__ import annotations
 

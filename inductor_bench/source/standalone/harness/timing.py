@@ -1,4 +1,4 @@
-"""What samples of a time say. Plain Python: this text stands in every standalone kernel file."""
+"""Statistics of time samples, in plain Python. Every standalone kernel file holds this text."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Times a call on the CPU: warm, with its data where the last call left it, and cold, with its data out of the caches.
+"""Times a call on the CPU: warm, with its data in the caches as the last call left them, and cold, without.
 
-A sample is a window of at least a millisecond. What the call writes is put back between samples, outside of them.
+A sample is a window of at least a millisecond. Written data is restored between samples, outside of the timed windows.
 """
 
 from __future__ import annotations

@@ -1,15 +1,15 @@
-"""Times calls on a GPU, with their arguments out of the caches (cold) and in them (warm).
+"""Times calls on a GPU, with their arguments outside the caches (cold) and in the caches (warm).
 
-Calls are unrolled in CUDA graphs of two lengths, and what counts is the slope between them: what a graph and an event
-cost is the same in both; the gap between two calls, which is in the slope, is taken off. A cold graph first reads
-more than the L2 holds and then calls with as many copies of the arguments as it has launches, so that none finds its
-own in the cache, however little of them it touches; what earlier calls wrote is written back meanwhile, as in a model.
-A warm graph calls with one copy.
+Calls are unrolled in CUDA graphs of two lengths. The time of a call is the slope between the two, because the cost of a
+graph and of an event is the same in both; the gap between two calls is part of the slope and is subtracted. A cold
+graph first reads more bytes than the L2 holds, and then calls with one copy of the arguments per launch, so that no
+call finds its arguments in the cache; the writes of earlier calls are completed meanwhile, as in a model. A warm graph
+calls with one copy.
 
-Calls write: what they write is put back between samples, outside of the timed part, so that values do not drift away
-over thousands of calls. Storages named by ``reset`` must be as they were before every single call (the flags of a
-split scan, whole numbers that index what the same kernel reads); they are reset inside of the graph, and the slope of
-graphs that only reset is taken off.
+Written data is restored between samples, outside of the timed part, so that values do not drift over thousands of
+calls. Storages in ``reset`` must have their initial values before every call (the flags of a split scan, whole numbers
+that index what the same kernel reads). They are reset inside the graph, and the slope of graphs that only reset is
+subtracted.
 """
 
 from __future__ import annotations

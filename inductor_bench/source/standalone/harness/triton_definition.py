@@ -1,7 +1,7 @@
-"""Stands above the kernel in a standalone Triton file: checks for a GPU, and retargets the kernel to it.
+"""The text above the kernel in a standalone Triton file: checks for a GPU, and retargets the kernel to it.
 
-Of Inductor it uses what its generated kernels use themselves, and its cache of tuning results, which is shut while the
-kernel is defined: it goes by the name of the file, and would swap the configuration in silence.
+It uses the parts of Inductor that generated kernels use, and Inductor's cache of tuning results. The cache is closed
+while the kernel is defined: its key is the name of the file, so that it could replace the configuration unnoticed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Calls one Triton kernel with the recorded arguments: makes them, runs, checks and times it."""
+"""Runs, checks and times one Triton kernel with the recorded arguments."""
 
 from __future__ import annotations
 

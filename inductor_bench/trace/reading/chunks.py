@@ -1,4 +1,4 @@
-"""The bytes of a trace file, piece by piece, whether it is gzipped or not (told by its first bytes)."""
+"""Reads the bytes of a trace file in chunks. Its first bytes tell whether the file is gzipped."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
-from ..errors import InductorBenchError
+from ...errors import InductorBenchError
 
 CHUNK_BYTES = 1 << 19
-_COMPRESSED_BYTES = 1 << 16  # what follows a gzip member is copied, which is little even where there are thousands
+_COMPRESSED_BYTES = 1 << 16  # small, because the rest of a chunk is copied after each member of a gzip file
 GZIP_MAGIC = b"\x1f\x8b"
 
 
 class ChunkReader:
     """Iterates over the uncompressed content of ``path``.
 
-    ``damaged`` becomes True where a gzip stream ends early or is corrupt; what was whole has been yielded by then.
+    ``damaged`` becomes True where a gzip stream ends early or is corrupt, after the whole part has been yielded.
 
     Raises:
-        InductorBenchError: while iterating, where the file cannot be opened or read.
+        InductorBenchError: during the iteration, where the file cannot be opened or read.
     """
 
     def __init__(self, path: Path) -> None:
@@ -41,11 +41,11 @@ class ChunkReader:
             ) from error
 
     def _inflate(self, compressed: Iterator[bytes]) -> Iterator[bytes]:
-        """Own inflation rather than the gzip module, which throws away its buffer where a file was cut short."""
+        """Inflates here, because the gzip module discards its buffer where a file is cut short."""
         inflater = zlib.decompressobj(wbits=31)
         for data in compressed:
             while data:
-                if inflater.eof:  # another gzip member follows; zero padding does not count as one
+                if inflater.eof:  # another gzip member follows; zero padding is no member
                     data = data.lstrip(b"\0")
                     if not data:
                         break
@@ -72,7 +72,7 @@ def _prepend(first: bytes, rest: Iterator[bytes]) -> Iterator[bytes]:
 
 
 def _gather(pieces: Iterator[bytes]) -> Iterator[bytes]:
-    """The pieces joined into chunks, so that a caller that joins chunks does not do so for every few bytes."""
+    """The pieces joined into chunks of at least ``CHUNK_BYTES``, so that callers join large chunks only."""
     held: list[bytes] = []
     size = 0
     for piece in pieces:

@@ -1,0 +1,171 @@
+"""From a module's text and the launches of one run to one standalone file per distinct kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from ...analysis.classification import classify_operator
+from ...analysis.kernel_bytes import touched_bytes
+from ...records.category import Category
+from ...records.code.launch import Launch
+from ...records.code.source import CallSite, KernelDefinition
+from ...records.run import Kernel
+from ...source.module.identity import launch_key, operator_id
+from ...source.standalone.header import StandaloneHeader
+from ...store.formats import codec
+from ...version import __version__
+from ..modules.values import RecordedValues, drawn_note
+from .module import ModuleKernels, call_sites
+
+UNSEEN = "it was not launched in the run that was watched"
+UNREAD = "the module's text does not tell its arguments; only a run does"
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A kernel with the launch that its file will make; ``launch`` is ``None`` where there is ``reason`` instead.
+
+    ``sites`` are the indices of its call sites in the module. ``values`` are the recorded ones of this launch, ``note``
+    what is drawn although recorded values are asked for. ``switches`` are those under which a library call is made.
+    """
+
+    header: StandaloneHeader
+    launch: Launch | None
+    kernel: KernelDefinition | None
+    recorded: dict[str, Any]
+    reason: str = ""
+    sites: tuple[int, ...] = ()
+    values: RecordedValues | None = None
+    note: str = ""
+    switches: Mapping[str, bool] = field(default_factory=dict)
+
+    @property
+    def identity(self) -> Hashable:
+        """The same for two kernels that would give the same file but for its header and its recorded values."""
+        if self.launch is None:
+            return self.header.kernel_id, self.header.name
+        call, more = self.launch, (*self.launch.keywords.items(), *self.switches.items())
+        return self.header.kernel_id, call.storages, call.arguments, more, call.mutated
+
+
+def list_candidates(module: ModuleKernels) -> list[Candidate]:
+    """Every kernel of the module's census that has code or arguments of its own: one candidate each.
+
+    A kernel that is launched with several sets of arguments gets the set that is used most.
+    """
+    sites = call_sites(module)
+    by_kernel: dict[str, list[int]] = {}
+    for index, launch in enumerate(module.launches):
+        if launch.operator is None:
+            by_kernel.setdefault(launch.kernel, []).append(index)
+    called = {call.kernel for call in module.source.calls} | {
+        name for call in module.source.calls for name in call.alternatives
+    }
+    found = []
+    for kernel in module.source.kernels:
+        places = by_kernel.get(kernel.name, [])
+        if places or kernel.name in called:
+            found.append(_kernel_candidate(module, kernel, places, sites))
+    numbers: dict[str, int] = {}
+    for index, launch in enumerate(module.launches):
+        if launch.operator is not None:
+            found.append(_operator_candidate(module, index, launch, sites, numbers))
+    return found
+
+
+def _kernel_candidate(
+    module: ModuleKernels, kernel: KernelDefinition, places: Sequence[int], sites: Mapping[int, CallSite]
+) -> Candidate:
+    index = max(places, key=lambda place: module.launches[place].calls, default=None)
+    positions = [position for place in places for position in module.launches[place].positions]
+    header = _header(module, kernel.name, kernel.kernel_id, kernel.category, [sites.get(one) for one in positions])
+    measured = next((one for one in module.measured if one.line == kernel.line and one.kernel_id), None)
+    if measured is not None:
+        header = replace(header, time_s=measured.time_s, moved_bytes=_per_call(measured))
+    header = replace(header, moved_bytes=kernel.moved_bytes or header.moved_bytes)
+    if index is None:
+        return Candidate(header, None, kernel, {}, UNSEEN if module.watched else UNREAD)
+    if header.moved_bytes is None and kernel.language == "cpp":
+        moved = touched_bytes("cpp", kernel.source, module.launches[index].arguments)
+        header = replace(header, moved_bytes=moved)
+    recorded = _recorded(module, index)
+    compiled = module.compiled.get(kernel.name)
+    if compiled:
+        recorded["config"] = compiled.config
+    elif measured is not None and measured.config:
+        recorded["config"] = measured.config
+    return _with_values(module, Candidate(header, module.launches[index], kernel, recorded))
+
+
+def _with_values(module: ModuleKernels, candidate: Candidate) -> Candidate:
+    if module.values is None or candidate.launch is None:
+        return candidate
+    values = module.values.find(candidate.header.name, candidate.launch)
+    return replace(candidate, values=values, note=drawn_note(values.launch if values else candidate.launch))
+
+
+def _operator_candidate(
+    module: ModuleKernels, index: int, launch: Launch, sites: Mapping[int, CallSite], numbers: dict[str, int]
+) -> Candidate:
+    assert launch.operator is not None
+    stem = launch.operator.removesuffix(".default").replace(".", "_")
+    numbers[stem] = numbers.get(stem, -1) + 1
+    header = _header(
+        module,
+        f"{stem}_{numbers[stem]}",
+        operator_id(launch.operator, repr(launch_key(launch))),
+        classify_operator(launch.operator.replace(".", "::", 1)),
+        [sites.get(position) for position in launch.positions],
+    )
+    calls = tuple(sites[position].index for position in launch.positions if position in sites)
+    switches = module.switches if module.source.device == "cuda" else {}
+    candidate = Candidate(header, launch, None, _recorded(module, index), sites=calls, switches=switches)
+    return _with_values(module, candidate)
+
+
+def _recorded(module: ModuleKernels, index: int) -> dict[str, Any]:
+    reference = module.references[index] if index < len(module.references) else {}
+    recorded = call_facts(module.launches[index], reference)
+    if module.source.device == "cpu":
+        recorded["threads"] = module.source.threads or module.environment.threads
+        recorded["vector_isa"] = module.environment.vector_isa
+    return recorded
+
+
+def call_facts(launch: Launch, reference: Mapping[str, Any]) -> dict[str, Any]:
+    facts: dict[str, Any] = {"launch": codec.encode(launch)}
+    if "fingerprint" in reference:
+        facts["reference"] = reference["fingerprint"]
+    return facts
+
+
+def _header(
+    module: ModuleKernels, name: str, kernel_id: str, category: Category, sites: Sequence[CallSite | None]
+) -> StandaloneHeader:
+    seen = [site for site in sites if site is not None]
+    times = [module.call_times[site.index] for site in seen if site.index in module.call_times]
+    environment = module.environment
+    return StandaloneHeader(
+        name=name,
+        kernel_id=kernel_id,
+        category=category,
+        aten_ops=tuple(dict.fromkeys(op for site in seen for op in site.aten_ops)),
+        source_nodes=tuple(dict.fromkeys(node for site in seen for node in site.source_nodes)),
+        source_lines=tuple(
+            dict.fromkeys(line for site in seen for line in module.source_lines.get(site.handle or "", ()))
+        ),
+        module=module.label,
+        model=module.title,
+        tool_version=__version__,
+        torch_version=environment.torch or None,
+        triton_version=environment.triton,
+        device_name=environment.accelerator if module.source.device != "cpu" else environment.cpu,
+        calls=len(sites) or None,
+        time_s=sum(times) if times else None,
+    )
+
+
+def _per_call(kernel: Kernel) -> int | None:
+    return round(kernel.moved_bytes / kernel.calls) if kernel.moved_bytes is not None and kernel.calls else None
