@@ -9,7 +9,7 @@ import pytest
 from inductor_bench.autotune import triton_grid
 from inductor_bench.autotune.triton_grid import MOST_ELEMENTS, MOST_PER_THREAD, grid, is_sound, neighbours
 from inductor_bench.autotune.variants import TritonVariants
-from inductor_bench.records.architectures import ARCHITECTURES
+from inductor_bench.devices.nvidia.architectures import ARCHITECTURES
 from inductor_bench.workflows.kernel.cross_compile import judge
 
 POWERS = tuple(1 << power for power in range(13))

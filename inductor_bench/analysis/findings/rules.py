@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ...records.architectures import ARCHITECTURES
+from ...devices.nvidia.architectures import ARCHITECTURES
 from ...records.failure import ELSEWHERE
 from ...records.run import Failure, Kernel, Run
 from . import graph_rules, trust_rules

@@ -15,8 +15,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from inductor_bench.devices.nvidia.architectures import Architecture
 from inductor_bench.errors import InductorBenchError
-from inductor_bench.records.architectures import Architecture
 from inductor_bench.records.tuning import Config
 from inductor_bench.source.standalone.harness.arguments import mutated_storages, restore, snapshot
 from inductor_bench.source.standalone.same_arguments import takes_alike

@@ -12,8 +12,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from inductor_bench.devices.nvidia.architectures import Architecture
 from inductor_bench.errors import InductorBenchError
-from inductor_bench.records.architectures import Architecture
 
 _USAGE = re.compile(r"\bREG:(\d+) STACK:(\d+)\b")
 _INSTRUCTION = re.compile(r"^\s+/\*[0-9a-f]{4,}\*/\s+(?!NOP\b)\S", re.MULTILINE)

@@ -12,11 +12,11 @@ from typing import Any
 
 from ...autotune.compile_pool import Builders, Built, Job
 from ...autotune.variants import TritonVariants, triton_variants
+from ...devices.nvidia.architectures import ARCHITECTURES, Architecture
 from ...errors import InductorBenchError, UsageError
 from ...launch.cores import usable_cores
 from ...launch.session import WorkerLostError, WorkerSession
 from ...launch.worker import default_python
-from ...records.architectures import ARCHITECTURES, Architecture
 from ...records.code.compilation import CompiledCandidates, CompiledKernel
 from ...records.run import Failure
 from ...records.tuning import Config, TriedCandidate

@@ -8,7 +8,7 @@ import shutil
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ...analysis.hardware.counters import metrics_for, read_counters
+from ...devices.nvidia.counters import metrics_for, read_counters
 from ...errors import InductorBenchError
 from ...launch.interpreter import SAFE_PATH
 from ...launch.process import ProcessResult, run_process

@@ -8,11 +8,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ...analysis.hardware.occupancy import theoretical_occupancy
 from ...analysis.roofline import Work, judge_kernel
 from ...analysis.statistics import summarize
 from ...autotune.compile_pool import LOAD_S
 from ...autotune.variants import find_variants
+from ...devices.nvidia.occupancy import theoretical_occupancy
 from ...errors import InductorBenchError
 from ...records.run import Environment, Peaks
 from ...records.tuning import MeasuredKernel
