@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from ..devices.table import device_of
 from .interpreter import module_words
 from .process import ProcessResult
 
@@ -19,8 +20,10 @@ OFFLINE = dict.fromkeys(
 )
 """Nothing is fetched while a batch runs."""
 
-CPU = "cpu"
-"""The device of a machine without a GPU."""
+
+def is_host(device: str | None) -> bool:
+    """Whether jobs on a device need all cores of the machine and no GPU; ``None`` is the best device there is."""
+    return device_of(device).runs_on_host
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from inductor_bench.devices.nvidia.architectures import Architecture
+from inductor_bench.devices.nvidia.device import NVIDIA
+from inductor_bench.devices.nvidia.multiprocessor import THREADS_OF_BLOCK, THREADS_OF_WARP
 from inductor_bench.errors import InductorBenchError
 
 _USAGE = re.compile(r"\bREG:(\d+) STACK:(\d+)\b")
@@ -41,15 +43,15 @@ def pretend_gpu(architecture: Architecture) -> dict[str, str]:
     from torch._inductor.runtime import hints, triton_helpers
 
     facts = {
-        "type": "cuda",
+        "type": NVIDIA.type,
         "index": 0,
         "multi_processor_count": architecture.multiprocessors,
         "cc": architecture.capability,
         "major": architecture.capability // 10,
         "regs_per_multiprocessor": architecture.registers,
         "max_threads_per_multi_processor": architecture.threads,
-        "max_threads_per_block": 1024,
-        "warp_size": 32,
+        "max_threads_per_block": THREADS_OF_BLOCK,
+        "warp_size": THREADS_OF_WARP,
     }
     kind: Any = hints.DeviceProperties
     properties = kind(**{name: value for name, value in facts.items() if name in kind._fields})
