@@ -9,6 +9,7 @@ import re
 from dataclasses import dataclass
 
 from ...devices.cpu import CPU
+from ...devices.table import device_of
 
 # cpp_wrapper modules have no such line; with compile-time autotuning a docstring stands before it.
 _AOT_ID = re.compile(r"^# AOT ID: .*?(?<!\d)(\d{1,9})_(forward|backward|inference)\b", re.MULTILINE)
@@ -59,7 +60,7 @@ def read_header(text: str) -> ModuleHeader:
 def _device(text: str) -> str:
     # A module for a GPU may hold kernels for the CPU too, never the other way round.
     for pattern in _DEVICE:
-        devices = {match.group(1) for match in pattern.finditer(text)} - {CPU.type}
+        devices = {match.group(1) for match in pattern.finditer(text) if not device_of(match.group(1)).runs_on_host}
         if devices:
             return min(devices)
     return CPU.type

@@ -64,23 +64,6 @@ def pretend_gpu(architecture: Architecture) -> dict[str, str]:
     return {"torch": str(torch.__version__), "triton": str(triton.__version__)}
 
 
-def present_gpu() -> Architecture:
-    """The current GPU, for builders that pretend to have it. (2.11, 2.13)"""
-    import torch
-
-    seen: Any = torch.cuda.get_device_properties(torch.cuda.current_device())
-    capability = 10 * seen.major + seen.minor
-    return Architecture(
-        name=f"sm_{capability}",
-        capability=capability,
-        device=seen.name,
-        multiprocessors=seen.multi_processor_count,
-        threads=seen.max_threads_per_multi_processor,
-        shared_memory_bytes=seen.shared_memory_per_block_optin,
-        registers=seen.regs_per_multiprocessor,
-    )
-
-
 def tuning_values(kernel: Any, config: Any) -> dict[str, tuple[int, ...]]:
     """The values that Inductor's coordinate descent can reach from a configuration, in order, by field. (2.11, 2.13)"""
     tuner = kernel.coordesc_tuner
