@@ -18,6 +18,8 @@ from pathlib import Path
 
 import pytest
 
+from inductor_bench.devices.table import DEVICES
+
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "inductor_bench"
 FILES = sorted(PACKAGE.rglob("*.py"))
@@ -86,7 +88,7 @@ HOMES: dict[str, re.Pattern[str]] = {
 ONE_FILE = ("matplotlib", "jinja2", "ray", "duckdb")
 """Packages that a single file may import."""
 
-DEVICE_TYPES = ("cpu", "cuda", "hip", "xpu")
+DEVICE_TYPES = (*DEVICES, "hip", "xpu")
 DEVICE_ROOMS = re.compile(r"devices/.*|worker/device/.*|source/standalone/harness/.*")
 """The files that may ask which device it is. The harness is pasted into standalone files, which run without this
 package, so it asks by itself."""

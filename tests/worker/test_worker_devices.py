@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,17 +12,26 @@ import pytest
 import torch
 
 from inductor_bench.devices.cpu import CPU
+from inductor_bench.devices.nvidia.architectures import ARCHITECTURES
 from inductor_bench.errors import InductorBenchError
 from inductor_bench.worker import survey as worker_survey
 from inductor_bench.worker.bench.kernels import TritonBenchKernel
 from inductor_bench.worker.bench.session import Bench
 from inductor_bench.worker.capture import programs
+from inductor_bench.worker.device import nvidia
 from inductor_bench.worker.device.environment import describe_environment
-from inductor_bench.worker.device.runtimes import best_device_type, open_device, runtime_of
+from inductor_bench.worker.device.runtimes import NVIDIA_RUNTIME, best_device_type, open_device, runtime_of
 from inductor_bench.worker.profile.measurement import measure_graph_replay, measure_run
 from inductor_bench.worker.profile.profile import list_launches
 
 ROCM = "built for ROCm 6.4.43482"
+
+
+def pretend(monkeypatch: pytest.MonkeyPatch, properties: Any) -> None:
+    """Lets torch see one GPU with these properties."""
+    answers = {"is_available": True, "device_count": 1, "current_device": 0, "get_device_properties": properties}
+    for name, answer in answers.items():
+        monkeypatch.setattr(torch.cuda, name, lambda *_, answer=answer: answer)
 
 
 @pytest.fixture
@@ -32,13 +42,45 @@ def rocm(monkeypatch: pytest.MonkeyPatch) -> None:
     )
     monkeypatch.setattr(torch.version, "hip", "6.4.43482")
     monkeypatch.setattr(torch.version, "cuda", None)
-    for name, value in {
-        "is_available": True,
-        "device_count": 1,
-        "current_device": 0,
-        "get_device_properties": properties,
-    }.items():
-        monkeypatch.setattr(torch.cuda, name, lambda *_, value=value: value)
+    pretend(monkeypatch, properties)
+
+
+@pytest.fixture
+def h200(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What torch says of an H200."""
+    properties = SimpleNamespace(
+        name="NVIDIA H200",
+        total_memory=140 << 30,
+        multi_processor_count=132,
+        major=9,
+        minor=0,
+        max_threads_per_multi_processor=2048,
+        shared_memory_per_block_optin=227 << 10,
+        regs_per_multiprocessor=65536,
+    )
+    pretend(monkeypatch, properties)
+    monkeypatch.setattr(nvidia, "driver_version", lambda: "580.82")
+
+
+@pytest.mark.usefixtures("h200")
+def test_an_nvidia_gpu_is_described_with_its_limits() -> None:
+    found = describe_environment()
+    assert (found.accelerator, found.compute_capability, found.driver) == ("NVIDIA H200", "9.0", "580.82")
+    present = NVIDIA_RUNTIME.architecture()
+    assert replace(present, device="H100") == ARCHITECTURES["sm_90"]
+    assert best_device_type() == "cuda" and open_device("cuda")[0] is NVIDIA_RUNTIME
+    with pytest.raises(InductorBenchError, match="there is no cuda:1 among the 1 CUDA devices"):
+        open_device("cuda:1")
+
+
+def test_a_race_on_a_gpu_takes_short_windows(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: dict[str, Any] = {}
+    monkeypatch.setattr(nvidia, "GpuTimer", lambda *_, **how: seen.update(how))
+    monkeypatch.setattr(nvidia, "launch_gap", lambda: {"cold": 1e-6})
+    arguments: Any = None
+    NVIDIA_RUNTIME.make_timer({}, arguments, lambda made: print, moved=8, reset=[1])
+    windows = {"window_s": nvidia.RACE_WINDOW_S, "warm_up_s": nvidia.RACE_WARM_UP_S, "gap": {"cold": 1e-6}}
+    assert seen == {"moved": 8, "reset": [1], **windows}
 
 
 @pytest.mark.usefixtures("rocm")
