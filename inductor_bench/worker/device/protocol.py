@@ -38,7 +38,7 @@ class DeviceRuntime(Protocol):
         """The name of one device."""
 
     def describe(self, environment: Environment) -> Environment:
-        """The environment with what is known of such a device; it is not raised that there is none."""
+        """The environment with the facts of such a device, as far as there is one. Nothing is raised."""
 
     def synchronize(self) -> None:
         """Waits until everything that was launched has ended."""
