@@ -18,6 +18,8 @@ from pathlib import Path
 
 import pytest
 
+from inductor_bench.devices.table import DEVICES
+
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "inductor_bench"
 FILES = sorted(PACKAGE.rglob("*.py"))
@@ -28,16 +30,17 @@ ROOMS: dict[str, set[str]] = {
     "units": set(),
     "version": set(),
     "records": LEAVES,
-    "store": {"records"} | LEAVES,
-    "source": {"records"} | LEAVES,
-    "trace": {"records"} | LEAVES,
-    "analysis": {"records"} | LEAVES,
-    "autotune": {"records", "source", "analysis", "launch", "store"} | LEAVES,
-    "worker": {"records", "store", "source"} | LEAVES,
-    "launch": {"records", "store"} | LEAVES,
-    "report": {"records", "analysis", "store"} | LEAVES,
-    "workflows": {"records", "store", "source", "trace", "analysis", "autotune", "launch"} | LEAVES,
-    "cli": {"records", "store", "report", "workflows", "analysis", "launch"} | LEAVES,
+    "devices": {"records"} | LEAVES,
+    "store": {"records", "devices"} | LEAVES,
+    "source": {"records", "devices"} | LEAVES,
+    "trace": {"records", "devices"} | LEAVES,
+    "analysis": {"records", "devices"} | LEAVES,
+    "autotune": {"records", "devices", "source", "analysis", "launch", "store"} | LEAVES,
+    "worker": {"records", "devices", "store", "source"} | LEAVES,
+    "launch": {"records", "devices", "store"} | LEAVES,
+    "report": {"records", "devices", "analysis", "store"} | LEAVES,
+    "workflows": {"records", "devices", "store", "source", "trace", "analysis", "autotune", "launch"} | LEAVES,
+    "cli": {"records", "devices", "store", "report", "workflows", "analysis", "launch"} | LEAVES,
     "__main__": {"cli"},
     "": {"workflows", "records", "version"},
 }
@@ -53,11 +56,11 @@ INNER: dict[str, set[str]] = {
     "trace/reading": set(),
     "worker/upstream": set(),
     "worker/launches": {"upstream"},
-    "worker/device": {"upstream"},
+    "worker/device": {"upstream", "peaks"},
     "worker/profile": {"upstream", "launches", "device"},
     "worker/capture": {"upstream", "launches", "device", "profile"},
     "worker/costs": set(),
-    "worker/peaks": {"device"},
+    "worker/peaks": set(),
     "worker/bench": {"upstream", "device"},
     "workflows/modules": set(),
     "workflows/extract": {"modules"},
@@ -85,6 +88,11 @@ HOMES: dict[str, re.Pattern[str]] = {
 
 ONE_FILE = ("matplotlib", "jinja2", "ray", "duckdb")
 """Packages that a single file may import."""
+
+DEVICE_TYPES = (*DEVICES, "hip", "xpu")
+DEVICE_ROOMS = re.compile(r"devices/.*|worker/device/.*|source/standalone/harness/.*")
+"""The files that may ask which device it is. The harness is pasted into standalone files, which run without this
+package, so it asks by itself."""
 
 BROAD_EXCEPT = {"worker/__main__.py", "cli/main.py"}
 MOST_LINES = 330
@@ -159,11 +167,41 @@ def long_functions(name: str, text: str) -> list[str]:
     return found
 
 
+def is_device_type(node: ast.AST) -> bool:
+    """Whether an expression is one kind of device: its type's literal, or an entry of the table by its name."""
+    if isinstance(node, ast.Tuple | ast.List | ast.Set):
+        return any(map(is_device_type, node.elts))
+    if isinstance(node, ast.Constant):
+        return isinstance(node.value, str) and node.value.partition(":")[0] in DEVICE_TYPES
+    return ast.unparse(node).removesuffix(".type") in ("CPU", "NVIDIA")
+
+
+def device_questions(name: str, text: str) -> list[str]:
+    """The places that ask which device it is, and not the device for what they need to know."""
+    if DEVICE_ROOMS.fullmatch(name):
+        return []
+    found = []
+    for node in ast.walk(ast.parse(text)):
+        asked: list[ast.expr] = []
+        if isinstance(node, ast.Compare):
+            asked = [node.left, *node.comparators]
+        elif isinstance(node, ast.MatchValue):
+            asked = [node.value]
+        elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Sub | ast.BitAnd):
+            asked = [side for side in (node.left, node.right) if isinstance(side, ast.Set)]
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "startswith":
+            asked = node.args
+        if any(map(is_device_type, asked)):
+            found.append(f"{name}:{asked[0].lineno} {ast.unparse(node)}")
+    return found
+
+
 @pytest.mark.parametrize("path", FILES, ids=name_of)
 def test_a_file_keeps_to_its_room(path: Path) -> None:
     name, text = name_of(path), path.read_text()
     assert room_of(name) in ROOMS, f"{name} lies in no known room"
     assert wrong_imports(name, text) == []
+    assert device_questions(name, text) == [], "ask `device_of` for a fact or a word"
 
 
 @pytest.mark.parametrize("path", FILES, ids=name_of)
@@ -208,6 +246,35 @@ def test_a_package_has_one_home(package: str) -> None:
 )
 def test_a_wrong_import_is_seen(name: str, text: str) -> None:
     assert len(wrong_imports(name, text)) == 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "module.device == 'cuda'",
+        "'cpu' != device.type",
+        "device in ('cpu', 'xpu')",
+        "device.startswith('cuda:')",
+        "devices - {'hip'}",
+        "device == CPU.type",
+        "device_of(name) is NVIDIA",
+        "match device:\n    case 'cpu': pass",
+    ],
+)
+def test_a_question_which_device_it_is_is_seen(text: str) -> None:
+    assert len(device_questions("report/run/plots.py", text)) == 1
+    for room in ("devices/table.py", "worker/device/nvidia.py", "source/standalone/harness/switches.py"):
+        assert device_questions(room, text) == []
+
+
+def test_a_question_to_a_device_is_none_about_its_kind() -> None:
+    for text in (
+        "device_of(kind).runs_on_host == True",
+        "ask(device='cpu')",
+        "bound == 'memory'",
+        "ones(device='cuda')",
+    ):
+        assert device_questions("report/run/plots.py", text) == []
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+from ..devices.table import device_of
 from ..records.category import Category
 from ..records.corpus import Corpus, CorpusGraph, CorpusKernel, CorpusModel
 from .findings.graph_rules import LAUNCH_BOUND
@@ -185,7 +186,9 @@ def _group(key: str, members: list[_Member], whole: float) -> KernelGroup:
 
 def waits_for_host(graph: CorpusGraph) -> bool:
     """Whether the graph waits for its host, so that a faster kernel would not shorten the run."""
-    return graph.device != "cpu" and graph.busy_share is not None and graph.busy_share < LAUNCH_BOUND
+    if device_of(graph.device).runs_on_host:
+        return False
+    return graph.busy_share is not None and graph.busy_share < LAUNCH_BOUND
 
 
 def _gain(kernels: Iterable[CorpusKernel]) -> float | None:

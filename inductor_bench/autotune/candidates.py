@@ -23,8 +23,8 @@ class Variants(Space, Protocol):
     """The ways in which one kernel can be changed."""
 
     @property
-    def on_cpu(self) -> bool:
-        """Whether it runs there, and not on a GPU."""
+    def device(self) -> str:
+        """The type of the device that it runs on."""
 
     @property
     def axes(self) -> Mapping[str, tuple[Any, ...]]:

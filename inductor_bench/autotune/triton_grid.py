@@ -9,18 +9,15 @@ import itertools
 import math
 from collections.abc import Mapping, Sequence
 
+from ..devices.nvidia.multiprocessor import ELEMENTS_OF_THREAD, THREADS_OF_WARP
 from ..records.tuning import Config
 
 Ladders = Mapping[str, Sequence[int]]
-
-MOST_PER_THREAD = 64
-"""Elements of a block; beyond it, registers spill."""
 
 MOST_ELEMENTS = 1 << 20
 """Of a block: Triton's limit."""
 
 MOST_COMBINATIONS = 20_000
-_WARP = 32
 _REACH = {"NUM_STAGES": 2}  # one stage may be better than two, and three better than one
 
 
@@ -55,9 +52,9 @@ def is_sound(config: Config, fixed_elements: int = 1) -> bool:
     blocks: list[int] = [value for field, value in config.items() if field.endswith("BLOCK")]
     if not blocks and fixed_elements == 1:
         return True
-    elements, threads = math.prod(blocks) * fixed_elements, int(config["num_warps"]) * _WARP
-    busy = elements >= threads or threads == _WARP
-    return busy and elements <= min(threads * MOST_PER_THREAD, MOST_ELEMENTS)
+    elements, threads = math.prod(blocks) * fixed_elements, int(config["num_warps"]) * THREADS_OF_WARP
+    busy = elements >= threads or threads == THREADS_OF_WARP
+    return busy and elements <= min(threads * ELEMENTS_OF_THREAD, MOST_ELEMENTS)
 
 
 def _including(config: Config, ladders: Ladders) -> dict[str, list[int]]:

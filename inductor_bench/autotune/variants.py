@@ -6,6 +6,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..devices.cpu import CPU
+from ..devices.nvidia.device import NVIDIA
+from ..devices.table import device_of
 from ..errors import InductorBenchError
 from ..records.tuning import Config
 from .cpp_variants import default_config, variant_axes, vary
@@ -18,7 +21,7 @@ Request = dict[str, Any]
 class CpuSpace:
     """The search space of a kernel on the CPU, of which some axes can be varied, each by itself."""
 
-    on_cpu = True
+    device = CPU.type
     now: Config
     axes: Axes
 
@@ -114,7 +117,7 @@ class TritonVariants:
         limits: what cannot be varied, and why.
     """
 
-    on_cpu = False
+    device = NVIDIA.type
 
     now: Config
     default: tuple[Config, ...]
@@ -194,7 +197,7 @@ class LibraryVariants:
     max: tuple[Config, ...]
     wide: tuple[Config, ...] = ()
     limits: str = ""
-    on_cpu = False
+    device = NVIDIA.type
     axes: Axes = field(default_factory=dict)
 
     def propose(self, method: str) -> list[Config]:
@@ -250,7 +253,7 @@ def find_variants(facts: dict[str, Any], candidates: Callable[[], dict[str, Any]
         source, cpp = facts["source"], recorded["cpp"]
         axes = variant_axes(source, cpp, facts["processors"], facts["vector_widths"])
         return CppVariants(source, cpp, default_config(source, cpp), axes)
-    if facts["language"] == "operator" and facts["device"] == "cpu":
+    if facts["language"] == "operator" and device_of(facts["device"]).runs_on_host:
         now = recorded.get("threads") or facts["processors"]
         powers = [2**exponent for exponent in range(facts["processors"].bit_length())]
         counts = tuple(dict.fromkeys([now, *(each for each in powers if each <= facts["processors"])]))

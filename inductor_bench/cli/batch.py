@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..devices.table import DEVICES
 from ..errors import EXIT_FAILURE, EXIT_OK, UsageError
 from ..records.batch import FAILED, MEASURED, PARTIAL, RUNNING, WAITING, Batch, ModelRequest
 from ..workflows.options import AMP, MODES
@@ -84,7 +85,7 @@ def _read_devices(context: click.Context, parameter: click.Parameter, value: str
 @click.option("--mode", type=click.Choice(list(MODES)), help="The mode of torch.compile.")
 @click.option("--dynamic/--no-dynamic", default=None, help="The dynamic argument of torch.compile.")
 @click.option("--amp", metavar="DTYPE", type=click.Choice(list(AMP)), help="Autocast to float16 or bfloat16.")
-@click.option("--device", type=click.Choice(["cpu", "cuda"]), help="The best there is where not given.")
+@click.option("--device", type=click.Choice(list(DEVICES)), help="The best there is where not given.")
 @click.option("--seed", type=int, help="Of random weights and inputs.")
 @click.option("--live", is_flag=True, default=None, help="Profile inside the programs.")
 @click.option("--repeat", metavar="N", type=click.IntRange(min=1), help="Profiled iterations.")

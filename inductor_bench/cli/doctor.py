@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from .. import units
+from ..devices.table import best_device, device_of_peaks
 from ..errors import EXIT_FAILURE, EXIT_OK
 from ..records.run import Environment, Peaks
 from ..store.peaks import cache_folder, peaks_key, slug
@@ -70,10 +71,9 @@ def _lines(report: DoctorReport) -> Iterator[str]:
 
 
 def _peak_lines(peaks: Peaks) -> Iterator[str]:
-    on_gpu = peaks.launch_floor_s is not None
     threads = f" with {peaks.threads} thread{'s' * (peaks.threads > 1)}" if peaks.threads else ""
     yield f'What {peaks.device} reaches{threads}: the peaks that "of peak" refers to'
-    cache = "L2" if on_gpu else "cache"
+    cache = device_of_peaks(peaks).words.cache
     rows = [("DRAM", units.rate(peaks.memory_bandwidth), f"simple kernels over arrays far larger than the {cache}")]
     if peaks.cache_bandwidth is not None:
         held = f"a third of its {units.size(peaks.cache_bytes)}" if peaks.cache_bytes else "arrays that it holds"
@@ -91,13 +91,14 @@ def _peak_lines(peaks: Peaks) -> Iterator[str]:
 
 def _kept_lines(peaks: Peaks, environment: Environment) -> Iterator[str]:
     """How old the figures are, where they are kept, and how to get better ones."""
-    device = "cpu" if peaks.launch_floor_s is None else "cuda"
-    path = cache_folder() / "peaks" / f"{slug(peaks_key(environment, device))}.json"
+    device = device_of_peaks(peaks)
+    path = cache_folder() / "peaks" / f"{slug(peaks_key(environment, device.type))}.json"
     kept = f", kept in {path}" if path.is_file() else ""
     if peaks.measured_at:
         yield f"Measured {_age(peaks.measured_at)}{kept}"
     yield "Other work on the machine lowers these figures. To measure again, on an idle machine:"
-    yield f"  inductor-bench doctor --remeasure{' --device cpu' if environment.accelerator and device == 'cpu' else ''}"
+    option = "" if device is best_device(environment) else f" --device {device.type}"
+    yield f"  inductor-bench doctor --remeasure{option}"
 
 
 def _age(measured_at: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
-from .jobs import CPU
+from .jobs import is_host
 
 COMPILE_THREADS = "TORCHINDUCTOR_COMPILE_THREADS"
 
@@ -25,7 +25,7 @@ CORES_KEPT = 2
 
 def jobs_at_once(cores: int, devices: Sequence[str]) -> int:
     """The number of jobs that may overlap on each device; 1 on a CPU, where the timed model needs all cores."""
-    if CPU in devices:
+    if any(map(is_host, devices)):
         return 1
     return max(1, min(MOST_AT_ONCE, cores // len(devices) // CORES_OF_A_JOB))
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from ..devices.table import device_of
 from .interpreter import module_words
 from .process import ProcessResult
 
@@ -21,8 +22,10 @@ OFFLINE = dict.fromkeys(
 )
 """Environment variables that forbid downloads during a batch."""
 
-CPU = "cpu"
-"""The device of a machine without a GPU."""
+
+def is_host(device: str | None) -> bool:
+    """Whether jobs on a device need all cores of the machine and no GPU; ``None`` is the best device there is."""
+    return device_of(device).runs_on_host
 
 
 @dataclass(frozen=True)

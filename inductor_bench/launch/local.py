@@ -10,11 +10,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from ..devices.nvidia.visible import VISIBLE_GPUS
 from ..store.device_turn import TURN, WAITING
 from ..store.folder import RunFolder, remove_run
 from . import jobs
 from .cores import COMPILE_THREADS, OMP_THREADS, compile_threads, usable_cores
-from .jobs import CPU, OFFLINE, Began, Ended, Event, Job
+from .jobs import OFFLINE, Began, Ended, Event, Job, is_host
 from .process import ChildProcess
 from .worker import expose_package, join_paths
 
@@ -120,23 +121,23 @@ class LocalExecutor:
         path = join_paths(expose_package(self._work), os.environ.get("PYTHONPATH"))
         ours = {**OFFLINE, "PYTHONPATH": path, "PYTHONUNBUFFERED": "1"}
         environment: Mapping[str, str] = {**os.environ, **ours}
-        if device == CPU:
+        if is_host(device):
             return dict(environment)
         turn = {
             TURN: str(self._work.resolve() / f"gpu-{device.replace('/', '-')}.turn"),
             WAITING: str(waiting.resolve()),
         }
         threads = compile_threads(usable_cores(), len(self.devices), self.at_once if _shares(job) else 1)
-        shared = (COMPILE_THREADS,) if job.device == CPU else (COMPILE_THREADS, OMP_THREADS)
+        shared = (COMPILE_THREADS,) if is_host(job.device) else (COMPILE_THREADS, OMP_THREADS)
         share = {name: str(threads) for name in shared} if threads else {}
         return {
             **share,
             **environment,
             **(turn if self.at_once > 1 else {}),
-            "CUDA_VISIBLE_DEVICES": device,
+            VISIBLE_GPUS: device,
         }
 
 
 def _shares(job: Job) -> bool:
     """Whether another job may compile while this one is timed; not where the timed device is the CPU."""
-    return not job.alone and job.device != CPU
+    return not job.alone and not is_host(job.device)

@@ -13,12 +13,14 @@ from os import cpu_count
 from pathlib import Path
 from typing import Any
 
+from ..devices.table import common_device
 from ..errors import InductorBenchError
 from ..records.batch import DONE, MEASURED, PARTIAL, RUNNING, WAITING, Batch, BatchModel
 from ..records.category import Category
 from ..records.corpus import DAMAGED, NEWER, Corpus, CorpusGraph, CorpusKernel, CorpusModel
 from ..records.failure import Failure
 from ..records.retune import RetuneRow, by_kernel, why_untuned
+from ..records.run import Environment
 from .batch import BatchFolder
 from .files import read_json
 from .formats import schema
@@ -196,10 +198,11 @@ def _whole(value: Any) -> int | None:
     return None if value is None else int(value)
 
 
-def _machine(environment: dict[str, Any], graphs: Sequence[CorpusGraph]) -> str:
-    on_cpu = bool(graphs) and all(graph.device == "cpu" for graph in graphs)
-    device = environment["cpu"] if on_cpu or not environment["accelerator"] else environment["accelerator"]
-    parts = [device, f"torch {environment['torch']}" if environment["torch"] else ""]
-    if environment["triton"] and not on_cpu:
-        parts.append(f"triton {environment['triton']}")
+def _machine(data: dict[str, Any], graphs: Sequence[CorpusGraph]) -> str:
+    known = ("cpu", "accelerator", "torch", "triton")
+    environment = Environment(**{name: data[name] for name in known})
+    device = common_device(graph.device for graph in graphs)
+    parts = [device.name_in(environment) or environment.cpu, f"torch {environment.torch}" if environment.torch else ""]
+    if environment.triton and device.generates_triton:
+        parts.append(f"triton {environment.triton}")
     return " · ".join(part for part in parts if part)

@@ -10,6 +10,7 @@ import os
 import re
 from pathlib import Path
 
+from ..devices.table import device_of
 from ..errors import InductorBenchError
 from ..records.run import Environment, Peaks
 from .files import read_json, write_json
@@ -35,19 +36,10 @@ def peaks_key(environment: Environment, device: str) -> str:
 
     Args:
         environment: the environment of the measuring process.
-        device: a device type or name; ``cpu`` or an accelerator's.
+        device: a device type, or the name of a device such as ``cuda:1``.
     """
-    torch = _leading(environment.torch, 2)
-    if device.partition(":")[0] == "cpu":
-        parts = [
-            environment.cpu,
-            environment.vector_isa or "",
-            f"{environment.threads or environment.cpu_count} threads",
-        ]
-    else:
-        units = f"{environment.multiprocessors} units" if environment.multiprocessors else ""
-        parts = [environment.accelerator or device, units, f"driver {_leading(environment.driver or 'unknown', 1)}"]
-    return slug(" ".join([*parts, f"torch {torch}"]))
+    torch = ".".join(re.split(r"[.+]", environment.torch)[:2])
+    return slug(" ".join([*device_of(device).peaks_depend_on(environment), f"torch {torch}"]))
 
 
 def load_peaks(key: str) -> Peaks | None:
@@ -81,7 +73,3 @@ def slug(text: str) -> str:
 
 def _path(key: str) -> Path:
     return cache_folder() / "peaks" / f"{slug(key)}.json"
-
-
-def _leading(version: str, parts: int) -> str:
-    return ".".join(re.split(r"[.+]", version)[:parts])

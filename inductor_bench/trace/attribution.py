@@ -9,6 +9,7 @@ import re
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 
+from ..devices.table import device_of
 from ..records.code.source import CallSite, KernelDefinition, ModuleSource
 from ..records.traced.activity import Activity
 from ..records.traced.trace import DeviceEvent, Iteration, TensorArguments, Trace
@@ -26,7 +27,7 @@ def attribute_activities(trace: Trace, iterations: Sequence[Iteration], source: 
     On a GPU an activity is a device event. On a CPU it is an outermost operator, with its inclusive time.
     """
     reader = _Attribution(trace, source)
-    if source.device == "cpu":
+    if device_of(source.device).runs_on_host:
         return tuple(activity for index, one in enumerate(iterations) for activity in reader.host(index, one))
     return tuple(activity for index, one in enumerate(iterations) for activity in reader.device(index, one))
 

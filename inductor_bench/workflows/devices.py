@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-import os
-import subprocess
 from collections.abc import Sequence
 
+from ..devices.cpu import CPU
+from ..devices.nvidia.visible import visible_gpus
 from ..errors import UsageError
 from ..launch.cores import jobs_at_once
-from ..launch.jobs import CPU
+from ..launch.jobs import is_host
 from ..records.batch import ModelRequest
 
 
@@ -25,14 +25,14 @@ def find_devices(asked: Sequence[str], requests: Sequence[ModelRequest]) -> tupl
     """
     if len(set(asked)) < len(asked):
         raise UsageError("--devices names a device twice", "two models on one device would share its time")
-    there = () if requests and all(request.device == CPU for request in requests) else visible_gpus()
+    there = () if requests and all(is_host(request.device) for request in requests) else visible_gpus()
     if asked and there:
         strange = [device for device in asked if device not in there]
         if strange:
             raise UsageError(f"there is no GPU {strange[0]}", f"there are {', '.join(there)}; --device cpu is the CPU")
-    elif asked and list(asked) != [CPU]:
+    elif not all(map(is_host, asked)):
         raise UsageError(f"there is no GPU {asked[0]}", "leave --devices away to measure on the CPU")
-    return tuple(asked) or there or (CPU,)
+    return tuple(asked) or there or (CPU.type,)
 
 
 def find_jobs_at_once(devices: Sequence[str], cores: int, models: int, jobs: int | None, overlap: bool | None) -> int:
@@ -49,7 +49,7 @@ def find_jobs_at_once(devices: Sequence[str], cores: int, models: int, jobs: int
         UsageError: there would be less than one of the jobs.
     """
     at_once = 1 if overlap is False else jobs_at_once(cores, devices)
-    if overlap and CPU not in devices:
+    if overlap and not any(map(is_host, devices)):
         at_once = max(2, at_once)
     most = len(devices) * at_once
     if jobs is not None and jobs > most:
@@ -58,16 +58,3 @@ def find_jobs_at_once(devices: Sequence[str], cores: int, models: int, jobs: int
             f"--jobs {jobs} with {number}: models would share their time", f"take no more jobs than {most}"
         )
     return min(at_once, math.ceil(min(models, jobs or models) / len(devices)))
-
-
-def visible_gpus() -> tuple[str, ...]:
-    """The GPUs that CUDA would use, as ``CUDA_VISIBLE_DEVICES`` names them."""
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if visible is not None:
-        return tuple(name for part in visible.split(",") if (name := part.strip()) and name != "-1")
-    command = ["nvidia-smi", "--query-gpu=index", "--format=csv,noheader"]
-    try:
-        listed = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
-    except (OSError, subprocess.TimeoutExpired):
-        return ()
-    return tuple(listed.stdout.split()) if listed.returncode == 0 else ()

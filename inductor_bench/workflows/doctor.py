@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
+from ..devices.cpu import CPU
+from ..devices.table import best_device, device_of
 from ..launch.worker import WorkerPool, default_python
 from ..records.run import Environment, Failure, Peaks
 from .modules.survey import take_survey
@@ -60,15 +62,16 @@ def run_doctor(device: str | None, remeasure: bool, progress: Progress, python: 
 def _look(pool: WorkerPool, device: str | None, peaks: str, progress: Progress) -> DoctorReport:
     progress.stage("looking at the machine")
     log = pool.folder / "survey.log"
-    seen = take_survey(pool, (), device="cpu", peaks="none", log=log)
+    seen = take_survey(pool, (), device=CPU.type, peaks="none", log=log)
     if seen.failure is not None:
         return DoctorReport(_checks(seen.environment), seen.environment, failure=seen.failure)
-    wanted = (device or ("cuda" if seen.environment.accelerator else "cpu")).split(":")[0]
-    if wanted == "cuda" and not seen.environment.accelerator:
-        failure = Failure("peaks", "missing", "no CUDA device is visible to torch", "try --device cpu")
+    wanted = device_of(device) if device else best_device(seen.environment)
+    if wanted.name_in(seen.environment) is None:
+        message = f"no {wanted.words.family} device is visible to torch"
+        failure = Failure("peaks", "missing", message, f"try --device {CPU.type}")
         return DoctorReport(_checks(seen.environment), seen.environment, failure=failure)
-    progress.stage(f"measuring what the {wanted} device can do")
-    found = take_survey(pool, (), device=wanted, peaks=peaks, log=log)
+    progress.stage(f"measuring what the {wanted.type} device can do")
+    found = take_survey(pool, (), device=wanted.type, peaks=peaks, log=log)
     return DoctorReport(_checks(seen.environment), seen.environment, found.peaks, found.failure)
 
 

@@ -20,9 +20,9 @@ from inductor_bench.autotune.compile_pool import Builders, Job
 from inductor_bench.autotune.race import RaceResult, race
 from inductor_bench.autotune.tuner import FINAL
 from inductor_bench.autotune.variants import triton_variants
+from inductor_bench.devices.nvidia.architectures import ARCHITECTURES
 from inductor_bench.launch.session import WorkerSession
 from inductor_bench.launch.worker import default_python
-from inductor_bench.records.architectures import ARCHITECTURES
 from inductor_bench.worker.bench.kernels import Kernel, TritonBenchKernel, open_kernel
 from inductor_bench.worker.bench.outputs import tensors_differ
 from inductor_bench.worker.bench.session import import_file

@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from inductor_bench.autotune import triton_grid
-from inductor_bench.autotune.triton_grid import MOST_ELEMENTS, MOST_PER_THREAD, grid, is_sound, neighbours
+from inductor_bench.autotune.triton_grid import MOST_ELEMENTS, grid, is_sound, neighbours
 from inductor_bench.autotune.variants import TritonVariants
-from inductor_bench.records.architectures import ARCHITECTURES
+from inductor_bench.devices.nvidia.architectures import ARCHITECTURES
+from inductor_bench.devices.nvidia.multiprocessor import ELEMENTS_OF_THREAD
 from inductor_bench.workflows.kernel.cross_compile import judge
 
 POWERS = tuple(1 << power for power in range(13))
@@ -44,7 +45,7 @@ def test_every_thread_of_a_grid_has_work_and_none_too_much() -> None:
     assert NOW not in found and len(found) == len({tuple(each.items()) for each in found}) > 300
     for config in found:
         elements, threads = config["XBLOCK"] * config["YBLOCK"], 32 * config["num_warps"]
-        assert elements <= MOST_PER_THREAD * threads and (elements >= threads or threads == 32)
+        assert elements <= ELEMENTS_OF_THREAD * threads and (elements >= threads or threads == 32)
         assert config["num_stages"] == 1
 
 

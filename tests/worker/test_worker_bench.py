@@ -19,6 +19,7 @@ from inductor_bench.worker.bench import library_variants
 from inductor_bench.worker.bench.kernels import CppBenchKernel, Kernel, OperatorBenchKernel, TritonBenchKernel
 from inductor_bench.worker.bench.outputs import tensors_differ
 from inductor_bench.worker.bench.session import Bench, _Loaded
+from inductor_bench.worker.device import nvidia
 from inductor_bench.worker.launches.recorder import watch_launches
 from inductor_bench.worker.switches import read_switches
 from inductor_bench.worker.upstream import triton as upstream_triton
@@ -98,7 +99,7 @@ def test_a_triton_kernel_that_was_compiled_is_timed_with_zeros_too(monkeypatch: 
         seen.append((launch["storages"][0]["values"]["kind"], more["kept"]))
         return {state: {"samples_s": [1e-6]} for state in ("cold", "warm")} | {"method": "graphs"}
 
-    monkeypatch.setattr(bench_kernels, "measure_cuda", measure)
+    monkeypatch.setattr(nvidia, "measure_cuda", measure)
     monkeypatch.setattr(TritonKernel, "make_arguments", lambda self: None)
     times = TritonBenchKernel(SimpleNamespace(FILE=file)).measure()  # type: ignore[arg-type]
     assert times["with_zeros"] == {"cold": [1e-6], "warm": [1e-6]} and times["method"] == "graphs"

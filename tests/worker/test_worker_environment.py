@@ -12,8 +12,10 @@ import torch
 
 from inductor_bench.records.run import Environment
 from inductor_bench.store.formats import codec
-from inductor_bench.worker.device import environment as worker_environment
-from inductor_bench.worker.device.environment import VARIABLES, describe_environment, usable_cpus, vector_isa
+from inductor_bench.worker import processor
+from inductor_bench.worker.device import driver
+from inductor_bench.worker.device.environment import VARIABLES, describe_environment
+from inductor_bench.worker.processor import usable_cpus, vector_isa
 
 
 def test_the_environment_is_this_machines() -> None:
@@ -54,7 +56,7 @@ def test_processors_are_those_that_the_process_may_use() -> None:
 
 
 def test_the_vector_isa_follows_the_variable_that_limits_it() -> None:
-    script = "from inductor_bench.worker.device.environment import vector_isa; print(vector_isa())"
+    script = "from inductor_bench.worker.processor import vector_isa; print(vector_isa())"
     environment = {**os.environ, "ATEN_CPU_CAPABILITY": "default"}
     done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["default"]
@@ -69,6 +71,6 @@ def test_describing_compiles_nothing() -> None:
 
 def test_missing_tools_are_no_failure(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nonexistent")
-    assert worker_environment._smi_driver() is None
-    assert worker_environment._output_of("lscpu") == ""
-    assert worker_environment.cpu_name()
+    assert driver._smi_driver() is None
+    assert processor.output_of("lscpu") == ""
+    assert processor.cpu_name()

@@ -17,7 +17,7 @@ from inductor_bench.records.run import Environment, Peaks
 from inductor_bench.store.peaks import cache_folder, load_peaks, peaks_key, save_peaks
 from inductor_bench.worker.peaks.cpu import last_level_cache_bytes
 from inductor_bench.worker.peaks.gpu import tf32_products
-from inductor_bench.worker.peaks.measure import measure_peaks
+from inductor_bench.worker.survey import measure_peaks
 
 PEAKS = Peaks("a device", 1e12, {"float16": 1e14}, 50 << 20, 5e12, 1.2e-6, None, "2.13.0", "2026-01-01T00:00:00+00:00")
 

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable, Iterator
 
 from ... import units
+from ...devices.table import device_of
 from ...records.run import ModuleRecord, Run
 from ..times import weight_s, whole_time_s
 from .finding import CAUTION, NOTE, Finding, labels, listed, plural, short_paths, slugs
@@ -49,7 +50,7 @@ def bottleneck(module: ModuleRecord) -> str:
     graph is faster), ``gaps``, ``host-share`` (on a CPU), or an empty string where there is none or it is not known."""
     if not module.wall_time_s or module.busy_share is None:
         return ""
-    if module.device == "cpu":
+    if device_of(module.device).runs_on_host:
         return "host-share" if 1 - module.busy_share >= HOST_SHARE else ""
     if module.busy_share < LAUNCH_BOUND:
         return "host-bound" if _idle_per_launch(module) > LONG_WAIT_S else "launch-bound"
@@ -175,7 +176,7 @@ def _verb(graphs: Iterable[ModuleRecord], one: str, many: str) -> str:
 
 def threads(run: Run) -> Iterator[Finding]:
     """CPU graphs that ran on one thread of several."""
-    single = [m for m in run.modules if m.device == "cpu" and m.threads == 1]
+    single = [m for m in run.modules if device_of(m.device).runs_on_host and m.threads == 1]
     if single and run.environment.cpu_count > 1:
         cpus = f"{run.environment.cpu_count} CPUs"
         text = f"{labels(single)} ran on 1 thread of {cpus} (OMP_NUM_THREADS, torch.set_num_threads)"

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ... import units
+from ...devices.table import common_device
 from ...records.category import Category
 from ...records.run import ModuleRecord, Run
 from ..times import module_time_s, weight_s, whole_time_s
@@ -54,8 +55,7 @@ def _savings(run: Run, whole: float) -> str:
         if kernel.category not in UNTUNABLE
     )
     graphs = sum(finding.gain_s for finding in waiting(run) if finding.kind == "cuda-graph")
-    on_cpu = all(module.device == "cpu" for module in run.modules)
-    kind = "generated C++ at its peaks" if on_cpu else "generated kernels at their peaks"
+    kind = common_device(module.device for module in run.modules).words.generated_at_peaks
     savings = [(peaks / whole, kind, "upper bound"), (graphs / whole, "CUDA graphs", "measured")]
     words = [
         f"{name} {units.percent(share)} ({how})" for share, name, how in sorted(savings, reverse=True) if share >= LEAST
@@ -66,23 +66,23 @@ def _savings(run: Run, whole: float) -> str:
 def _parts(modules: Sequence[ModuleRecord], run: Run) -> str:
     """``GPU-bound: library kernels 62% of 62.3 ms, generated kernels 32%, idle 6%``."""
     whole = whole_time_s(run)
-    on_cpu = all(module.device == "cpu" for module in modules)
+    words = common_device(module.device for module in modules).words
     library = _time(modules, LIBRARY)
     data = _time(modules, _DATA)
     every = sum(total.time_s for module in modules for total in module.categories)
     idle = sum(module.idle.time_s for module in modules if module.wall_time_s and module.idle is not None)
     parts = [
-        (library, "library calls" if on_cpu else "library kernels"),
-        (every - library - data, "generated C++" if on_cpu else "generated kernels"),
+        (library, words.library),
+        (every - library - data, words.generated),
         (data, "copies and collectives" if _time(modules, (Category.COLLECTIVE,)) else "copies and memsets"),
-        (idle, "host" if on_cpu else "idle"),
+        (idle, words.outside),
     ]
     shown = [(seconds, name) for seconds, name in sorted(parts, reverse=True) if seconds >= 0.005 * whole]
     if not shown:
         return f"{plural(len(modules), 'graph')} of {units.seconds(whole)}"
     (first, name), *others = shown
     graphs = f" ({len(modules)} graphs, each once)" if len(modules) > 1 else ""
-    limit = "" if on_cpu or idle > 0.3 * whole else "GPU-bound: "
+    limit = "" if idle > 0.3 * whole else words.bound
     text = f"{limit}{name} {units.whole_percent(first / whole)} of {units.seconds(whole)}{graphs}"
     return ", ".join([text, *(f"{name} {units.whole_percent(seconds / whole)}" for seconds, name in others)])
 

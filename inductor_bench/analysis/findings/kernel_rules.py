@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from ... import units
+from ...devices.protocol import Device
+from ...devices.table import device_of
 from ...records.category import Category
 from ...records.run import Kernel, ModuleRecord, Run
 from ..times import whole_time_s
@@ -21,7 +23,7 @@ from .graph_rules import bottleneck
 LEAST_SHARE = 0.01  # smallest time or gain of a finding's kernels together, as a share of the whole time
 LEAST_GAIN = 0.0005  # smallest gain of one kernel in a finding, as a share of the whole time
 FAR_FROM_ROOF = 0.7
-SHARE_ON_CPU = 0.1  # of library calls, about which little can be done there
+SHARE_UNTUNED = 0.1  # of library calls on a device for which no other algorithm is suggested
 HOTSPOT = 0.2
 SHORT_S = 5e-6
 SHORT_TIME = 0.1
@@ -45,6 +47,10 @@ class _Row:
 
     module: ModuleRecord
     kernel: Kernel
+
+    @property
+    def device(self) -> Device:
+        return device_of(self.module.device)
 
     @property
     def place(self) -> KernelPlace:
@@ -123,13 +129,12 @@ def _headroom(rows: Rows, whole: _Whole, run: Run) -> Iterator[Finding]:
         low.sort(key=lambda row: -(row.kernel.gain_limit_s or 0.0))
         if whole.part(_gain(low)) < LEAST_SHARE:
             continue
-        on_gpu = all(row.module.device != "cpu" for row in low)
         verb, they, them = ("reaches", "it", "it") if len(low) == 1 else ("reach", "they", "them")
         text = (
             f"{plural(len(low), 'generated kernel')} {verb} less than {FAR_FROM_ROOF:.0%} {roof}: at 100% {they} would "
             f"take {whole.said(_gain(low))} less, an upper bound"
         )
-        if on_gpu and run.request.mode not in _TUNING_MODES:
+        if all(row.device.suggests_tuning for row in low) and run.request.mode not in _TUNING_MODES:
             text += f"; mode='max-autotune-no-cudagraphs' tunes {them}"
         gain = _in_program(low, lambda kernel: kernel.gain_limit_s or 0.0)
         yield _finding(f"below-{bound}-limit", text, low, gain_s=gain)
@@ -180,13 +185,13 @@ def _library(rows: Rows, whole: _Whole, run: Run) -> Iterator[Finding]:
             and row.kernel.peak_share < FAR_FROM_ROOF / 2
             and whole.part(row.kernel.gain_limit_s or 0.0) >= LEAST_GAIN
         ]
-        on_cpu = any(row.module.device == "cpu" for row in low)
-        if whole.part(_time(low)) < (SHARE_ON_CPU if on_cpu else 2 * LEAST_SHARE):
+        replaceable = all(row.device.suggests_tuning for row in low)
+        if whole.part(_time(low)) < (2 * LEAST_SHARE if replaceable else SHARE_UNTUNED):
             continue
         highest = units.whole_percent(max(row.kernel.peak_share or 0.0 for row in low))
         at = f"at {highest} of its roof" if len(low) == 1 else f"at {highest} or less of their roof"
         text = f"library {noun} take {whole.said(_time(low))} in {plural(len(low), 'kernel')} {at}"
-        if advice and not on_cpu:
+        if advice and replaceable:
             text += f"; Inductor does not tune them: try {advice}"
         gain = _in_program(low, lambda kernel: kernel.gain_limit_s or 0.0)
         yield _finding("library-below-limit", text, low, gain_s=gain)
@@ -237,7 +242,7 @@ def _full_float32(rows: Rows, whole: _Whole, run: Run) -> Iterator[Finding]:
         row
         for row in rows
         if row.kernel.category in LIBRARY[:3]
-        and row.module.device == "cuda"
+        and row.device.has_tf32
         and not row.module.tf32
         and any(mark in row.kernel.name for mark in _FULL_FLOAT32_NAMES)
     ]
@@ -269,7 +274,9 @@ def _why_float32(slow: Rows, rows: Rows, run: Run) -> str:
 
 def _short(rows: Rows, whole: _Whole) -> Iterator[Finding]:
     short = [
-        row for row in rows if row.module.device != "cpu" and 0 < row.kernel.time_s < SHORT_S * max(row.kernel.calls, 1)
+        row
+        for row in rows
+        if not row.device.runs_on_host and 0 < row.kernel.time_s < SHORT_S * max(row.kernel.calls, 1)
     ]
     calls, every = sum(row.kernel.calls for row in short), sum(row.kernel.calls for row in rows)
     if calls >= 20 and whole.part(_time(short)) >= SHORT_TIME:

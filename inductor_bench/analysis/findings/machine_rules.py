@@ -28,6 +28,7 @@ import statistics
 from collections.abc import Iterator, Sequence
 
 from ... import units
+from ...devices.table import device_of
 from ...records.code.details import MachineLoad
 from ...records.run import ModuleRecord, Run
 from ..times import weight_s
@@ -54,10 +55,10 @@ def disturbed(run: Run) -> Finding | None:
     if not concerned or 2 * sum(map(weight_s, concerned)) < sum(map(weight_s, run.modules)):
         return None
     heaviest = max(concerned, key=weight_s)
-    on_cpu = any(module.device == "cpu" for module in concerned)
-    what = "figures" if on_cpu else "wall times and idle times"
+    on_host = any(device_of(module.device).runs_on_host for module in concerned)
+    what = "figures" if on_host else "wall times and idle times"
     whose = "these" if len(concerned) == len(run.modules) else f"{labels(concerned)}: these"
-    kept = "" if on_cpu else " (the kernels' own times do)"
+    kept = "" if on_host else " (the kernels' own times do)"
     again = command_again(run)
     advice = "Measure again on an idle machine" + (f" ({again})" if again else "")
     text = f"{whose} {what} do not count{kept}: {'; '.join(_reasons(heaviest))}. {advice}"
@@ -66,7 +67,7 @@ def disturbed(run: Run) -> Finding | None:
 
 def is_wall_disturbed(module: ModuleRecord) -> bool:
     """Whether the median of the wall samples is likely to be off by more than 10%."""
-    if module.device != "cpu" and (module.busy_share or 0.0) >= GAPS:
+    if not device_of(module.device).runs_on_host and (module.busy_share or 0.0) >= GAPS:
         return False  # the device sets the wall time
     load = module.wall_load
     switched = load is not None and load.switches >= SWITCHED * load.runs and load.delayed_share >= DELAYED
@@ -75,7 +76,7 @@ def is_wall_disturbed(module: ModuleRecord) -> bool:
 
 def are_kernels_disturbed(module: ModuleRecord) -> bool:
     """Whether the times of a CPU graph's kernels are likely to be off by more than 10%."""
-    if module.device != "cpu" or not module.wall_time_s or not module.busy_time_s:
+    if not device_of(module.device).runs_on_host or not module.wall_time_s or not module.busy_time_s:
         return False
     ratio, more_s = module.busy_time_s / module.wall_time_s, module.busy_time_s - module.wall_time_s
     delayed = module.profile_load is not None and module.profile_load.delayed_share >= DELAYED

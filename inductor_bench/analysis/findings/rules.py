@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ...records.architectures import ARCHITECTURES
+from ...devices.nvidia.architectures import architecture_of
 from ...records.failure import ELSEWHERE
 from ...records.run import Failure, Kernel, Run
 from . import graph_rules, trust_rules
@@ -106,9 +106,9 @@ def _single_kernels(run: Run, place: str) -> Iterator[NextCommand]:
 
 def _compiled_here(run: Run, kernels: Sequence[Kernel], place: str) -> Iterator[NextCommand]:
     """Commands for a GPU's kernels on a machine without a GPU."""
-    target = f"sm_{(run.environment.compute_capability or '').replace('.', '')}"
-    if kernels and target in ARCHITECTURES:
-        command = f"inductor-bench kernel {place}/{max(kernels, key=_worth).file} --target {target} --autotune"
+    target = architecture_of(run.environment)
+    if kernels and target is not None:
+        command = f"inductor-bench kernel {place}/{max(kernels, key=_worth).file} --target {target.name} --autotune"
         yield NextCommand(command, "compiles what a retune would try, which needs no GPU")
 
 

@@ -10,6 +10,7 @@ import statistics
 from collections.abc import Callable, Iterator
 
 from ... import units
+from ...devices.table import device_of
 from ...records.run import ModuleRecord, Run
 from .finding import CAUTION, FINE, NOTE, Finding, labels, listed, slugs
 from .graph_rules import GAPS, waiting
@@ -93,9 +94,9 @@ def methods(run: Run) -> list[tuple[str, str, list[ModuleRecord]]]:
 def in_order(run: Run) -> Iterator[Finding]:
     """The checks that found no problem, in one line; only those for which the record holds the evidence."""
     fine = []
-    on_device = [module for module in run.modules if module.device != "cpu"]
-    busy = all(module.busy_share is not None and module.busy_share >= GAPS for module in on_device)
-    if on_device and busy and not any(True for _ in waiting(run)):
+    launching = [module for module in run.modules if not device_of(module.device).runs_on_host]
+    busy = all(module.busy_share is not None and module.busy_share >= GAPS for module in launching)
+    if launching and busy and not any(True for _ in waiting(run)):
         fine.append("no launch gaps to speak of")
     if run.capture.structured and run.modules:
         fine += [] if run.capture.graph_breaks else ["no graph breaks"]

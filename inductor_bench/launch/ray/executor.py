@@ -19,7 +19,7 @@ from ...errors import InductorBenchError, UsageError
 from .. import jobs
 from ..diagnosis import last_error
 from ..interpreter import module_words
-from ..jobs import CPU, Began, Ended, Event, Job, Lost
+from ..jobs import Began, Ended, Event, Job, Lost, is_host
 from ..piped_process import PipedProcess
 from ..process import ProcessResult
 from ..worker import worker_environment
@@ -92,7 +92,7 @@ class RayExecutor:
         }
         message = {
             "name": job.name,
-            "gpu": job.device != CPU and self.gpus > 0,
+            "gpu": not is_host(job.device) and self.gpus > 0,
             "program": str(program.absolute()) if program else None,
             "goes_on": job.goes_on,
             "order": order,

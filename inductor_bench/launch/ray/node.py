@@ -19,6 +19,8 @@ from dataclasses import asdict
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from ...devices.cpu import CPU
+from ...devices.nvidia.visible import VISIBLE_GPUS
 from ...store.files import is_private_folder
 
 PIECE_BYTES = 8 << 20
@@ -64,7 +66,7 @@ class NodeJob:
             log=self._scratch / "log",
             inherited=(self._lock,),
         )
-        return f"{socket.gethostname()}:{os.environ.get('CUDA_VISIBLE_DEVICES') if order['gpu'] else 'cpu'}"
+        return f"{socket.gethostname()}:{os.environ.get(VISIBLE_GPUS) if order['gpu'] else CPU.type}"
 
     def look(self) -> tuple[bytes, dict[str, Any] | None]:
         """The output since the last call, and the result of the job after its end, ``None`` before."""

@@ -9,6 +9,9 @@ from ... import units
 from ...analysis.corpus import KernelGroup, ModelSummary, suite_time_s
 from ...analysis.findings.finding import plural
 from ...analysis.findings.kernel_rules import UNTUNABLE
+from ...devices.cpu import CPU
+from ...devices.nvidia.device import NVIDIA
+from ...devices.table import common_device
 from ...records.batch import DONE, FAILED, MEASURED, PARTIAL, RUNNING, SKIPPED, WAITING
 from ...records.category import Category
 from ...records.corpus import DAMAGED, NEWER, Corpus
@@ -89,8 +92,8 @@ def family_name(group: KernelGroup) -> str:
 
 def of_peak(group: KernelGroup) -> str:
     """``38% DRAM``: the mean over the group's time; the roof alone, or a dash, where no share is known."""
-    on_cpu = group.category == Category.CPP.value or group.name.startswith("aten::")
-    name = bound_name(group.bound, on_cpu=on_cpu)
+    on_host = group.category == Category.CPP.value or group.name.startswith("aten::")
+    name = bound_name(group.bound, CPU if on_host else NVIDIA)
     if group.peak_share is None:
         return name
     return f"{units.whole_percent(group.peak_share)} {name.removesuffix(units.MISSING)}".rstrip()
@@ -107,8 +110,7 @@ def part_title(part: Category | None, summary: ModelSummary) -> str:
     """A category in one word or two; the time outside kernels is idle, or the host's on a CPU."""
     if part is not None:
         return palette.short_title(part)
-    graphs = summary.model.graphs
-    return "host" if graphs and all(graph.device == "cpu" for graph in graphs) else "idle"
+    return common_device(graph.device for graph in summary.model.graphs).words.outside
 
 
 def batch_size(summary: ModelSummary) -> str:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from ... import units
-from ...records.architectures import Architecture
+from ...devices.nvidia.architectures import Architecture
 from ...records.category import Category
 from ...records.code.compilation import CompiledCandidates, CompiledKernel
 from ...records.run import Failure

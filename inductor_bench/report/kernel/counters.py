@@ -5,27 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ... import units
+from ...devices.nvidia.counters import WAITS
 from ...records.tuning import HardwareCounters, MeasuredKernel
 
 MOST_STALLS = 3
 LEAST_STALL = 0.03
-WAITS = {
-    "barrier": "other warps at a barrier",
-    "branch_resolving": "branches",
-    "drain": "writes at the end",
-    "gmma": "other warps of a matrix product",
-    "imc_miss": "constants",
-    "lg_throttle": "the queue to global memory",
-    "long_scoreboard": "global memory",
-    "math_pipe_throttle": "arithmetic units",
-    "membar": "memory fences",
-    "mio_throttle": "the queue to shared memory",
-    "no_instruction": "instructions",
-    "short_scoreboard": "shared memory",
-    "tex_throttle": "the texture queue",
-    "wait": "fixed latencies",
-}
-"""What warps wait for, by NVIDIA's names of the stalls; others are said as they are."""
 
 
 def counter_words(kernel: MeasuredKernel) -> Iterator[str]:

@@ -18,6 +18,7 @@ from PIL import Image  # what matplotlib itself writes PNG files with
 
 from ... import units
 from ...analysis.findings.kernel_rules import LIBRARY
+from ...devices.table import common_device
 from ...records.run import Run
 from ..text import names, palette
 from ..text.ranking import Entry, main_modules, rank, wall_known
@@ -199,7 +200,7 @@ def _draw_bandwidth(run: Run) -> Figure | None:
     axes.tick_params(axis="y", length=0)
     axes.grid(axis="x", color="#e5e7eb", linewidth=0.8)
     if peak:
-        name = "DRAM" if any(entry.module.device != "cpu" for entry in entries) else "memory"
+        name = common_device(entry.module.device for entry in entries).words.memory
         axes.axvline(peak / scale, color=palette.PEAK, linewidth=1.4)
         label = f"{name} peak, measured: {units.rate(peak)}"
         axes.text(peak / scale, -0.72, label, color=palette.PEAK, fontsize=8.5, ha="right", va="bottom")
@@ -213,7 +214,7 @@ def _draw_bandwidth(run: Run) -> Figure | None:
 def _bandwidth_notes(entries: list[Entry]) -> list[str]:
     known = ", of those whose bytes are known" if entries[-1].number > len(entries) else ""
     notes = [f"The kernels that take most time{known}; numbers as in the kernel table."]
-    cache = "the last-level cache" if all(entry.module.device == "cpu" for entry in entries) else "L2"
+    cache = common_device(entry.module.device for entry in entries).words.whole_cache
     if any(entry.kernel.bound == "cache" for entry in entries):
         notes[0] += f" Hatched: fits in {cache}, so DRAM is not its limit."
     library = any(entry.kernel.category in LIBRARY for entry in entries)
@@ -244,11 +245,11 @@ def _draw_headroom(run: Run) -> Figure | None:
     numbers = name_points(axes, entries, marks)
     gain_lines(axes, [*marks, *numbers])
     _legend(figure, entries)
-    caches = "cache" if all(entry.module.device == "cpu" for entry in entries) else "L2"
+    cache = common_device(entry.module.device for entry in entries).words.cache
     for line, text in enumerate(
         (
             "Filled: generated kernels, which can be tuned. Hollow: library kernels, whose limit may be out of reach.",
-            f"Bound by ● DRAM  ■ compute  ◆ {caches}.  Dashed lines: the same gain limit, as a share of all time.",
+            f"Bound by ● DRAM  ■ compute  ◆ {cache}.  Dashed lines: the same gain limit, as a share of all time.",
         )
     ):
         figure.text(0.02, (0.34 - 0.2 * line) / 6.1, text, fontsize=8.5, color=palette.MUTED)

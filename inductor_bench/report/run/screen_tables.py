@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from ... import units
 from ...analysis.findings.kernel_rules import LIBRARY
 from ...analysis.times import calls_differ
+from ...devices.table import common_device
 from ...records.category import Category
 from ...records.run import ModuleRecord, Run
 from ..text import names
@@ -33,13 +34,13 @@ def graph_lines(run: Run, width: int) -> Iterator[Line]:
     gap = gap_of(width)
     label = min(24 if width >= WIDE else 21, max(5, *(names.cells(names.clean(module.label)) for module in shown)))
     runs = [Column("runs", 4)] if calls_differ(run) else []
-    launches = "calls" if all(module.device == "cpu" for module in shown) else "launches"
+    calls = common_device(module.device for module in shown).words.calls
     columns = [
         Column("graph", label, False),
         *runs,
         Column("wall", 8),
         Column("busy", 5),
-        Column(launches, 8),
+        Column(calls, 8),
         Column("peak mem", 8),
     ]
     left = sum(column.width + gap for column in columns)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ...analysis.times import module_time_s, weight_s, whole_time_s
+from ...devices.table import device_of
 from ...errors import UsageError
 from ...records.run import Kernel, ModuleRecord, Run
 
@@ -78,4 +79,4 @@ def wall_known(run: Run) -> bool:
 
 def idle_name(module: ModuleRecord) -> str:
     """What wall time outside every kernel is: the host's work on a CPU, an idle device elsewhere."""
-    return "host" if module.device == "cpu" else "idle"
+    return device_of(module.device).words.outside

@@ -9,6 +9,8 @@ from ...analysis.findings.finding import Finding
 from ...analysis.findings.kernel_rules import LIBRARY
 from ...analysis.findings.trust_rules import methods
 from ...analysis.roofline import matrix_roof
+from ...devices.protocol import Device
+from ...devices.table import common_device, device_of
 from ...records.run import Failure, Kernel, ModuleRecord, Run
 from . import names, palette
 from .ranking import Entry, idle_name, module_time_s, wall_known, whole_time_s
@@ -37,13 +39,13 @@ def heading(run: Run) -> str:
 def machine(run: Run) -> str:
     """Where it was measured in one line: ``NVIDIA H200 · torch 2.11.0 · triton 3.6.0``."""
     environment = run.environment
-    on_cpu = run.modules and all(module.device == "cpu" for module in run.modules)
-    parts = [environment.cpu if on_cpu or not environment.accelerator else environment.accelerator]
-    if on_cpu and environment.threads:
+    device = common_device(module.device for module in run.modules)
+    parts = [device.name_in(environment) or environment.cpu]
+    if device.runs_on_host and environment.threads:
         parts.append(f"{environment.threads} thread{'s' * (environment.threads > 1)}")
     if environment.torch:
         parts.append(f"torch {environment.torch}")
-    if environment.triton and not on_cpu:
+    if environment.triton and device.generates_triton:
         parts.append(f"triton {environment.triton}")
     return " · ".join(part for part in parts if part)
 
@@ -123,10 +125,9 @@ def _roofs(run: Run, entries: Sequence[Entry]) -> list[str]:
     peaks = run.peaks
     if peaks is None:
         return []
-    bounds = {(entry.kernel.bound, entry.module.device == "cpu") for entry in entries}
+    bounds = {(bound := entry.kernel.bound, bound_name(bound, device_of(entry.module.device))) for entry in entries}
     roofs = []
-    for bound, on_cpu in sorted(bounds, key=lambda item: (_BOUNDS.get(item[0], len(_BOUNDS)), item)):
-        name = bound_name(bound, on_cpu=on_cpu)
+    for bound, name in sorted(bounds, key=lambda item: (_BOUNDS.get(item[0], len(_BOUNDS)), item)):
         if bound == "memory":
             roofs.append(f"{name} {units.rate(peaks.memory_bandwidth)}")
         elif bound == "cache":
@@ -151,14 +152,14 @@ def _matrix_roofs(run: Run, entries: Sequence[Entry]) -> str:
     return "compute " + ", ".join(f"{units.flop_rate(roof)} ({dtype})" for dtype, roof in list(rates.items())[:2])
 
 
-def bound_name(bound: str, *, on_cpu: bool) -> str:
-    """The roof in a word: ``DRAM``, ``L2`` (``cache`` on a CPU), ``compute``, ``latency``."""
-    return {"memory": "DRAM", "cache": "cache" if on_cpu else "L2", "unknown": units.MISSING}.get(bound, bound)
+def bound_name(bound: str, device: Device) -> str:
+    """The roof in a word: ``DRAM``, the device's cache, ``compute``, ``latency``."""
+    return {"memory": "DRAM", "cache": device.words.cache, "unknown": units.MISSING}.get(bound, bound)
 
 
 def of_peak(entry: Entry) -> str:
     """``18% DRAM``, ``12% compute``, ``<1% L2``, ``latency`` (no roof is near), ``L2`` (no share known), or a dash."""
-    name = bound_name(entry.kernel.bound, on_cpu=entry.module.device == "cpu")
+    name = bound_name(entry.kernel.bound, device_of(entry.module.device))
     if entry.kernel.peak_share is None:
         return name
     return f"{units.whole_percent(entry.kernel.peak_share)} {name}"

@@ -8,6 +8,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from ...devices.cpu import CPU
+from ...devices.table import device_of
+
 # cpp_wrapper modules have no such line. With compile-time autotuning a docstring precedes it.
 _AOT_ID = re.compile(r"^# AOT ID: .*?(?<!\d)(\d{1,9})_(forward|backward|inference)\b", re.MULTILINE)
 _SYMBOL = r"^[ \t]+(?:int64_t |auto )?{}\d+ = "
@@ -57,7 +60,7 @@ def read_header(text: str) -> ModuleHeader:
 def _device(text: str) -> str:
     # A module for a GPU may hold kernels for the CPU, but not vice versa.
     for pattern in _DEVICE:
-        devices = {match.group(1) for match in pattern.finditer(text)} - {"cpu"}
+        devices = {match.group(1) for match in pattern.finditer(text) if not device_of(match.group(1)).runs_on_host}
         if devices:
             return min(devices)
-    return "cpu"
+    return CPU.type

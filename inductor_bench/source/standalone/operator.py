@@ -3,14 +3,30 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import Any, NamedTuple
 
+from ...devices.cpu import CPU
+from ...devices.nvidia.device import NVIDIA
+from ...devices.table import device_of
 from ...records.code.launch import Launch
 from .header import StandaloneHeader, UnwritableKernelError, recorded_text, write_header
 from .paste import harness_text
 
 _OVERLOAD = re.compile(r"\w+\.\w+\.\w+")
 _COLLECTIVES = ("_c10d_functional", "_c10d_functional_autograd", "c10d_functional", "c10d", "symm_mem", "_dtensor")
+
+
+class _Timing(NamedTuple):
+    """The files of the harness that time a call on a device, and their function."""
+
+    files: tuple[str, ...]
+    measure: str
+
+
+_TIMINGS = {
+    CPU.type: _Timing(("timing_cpu.py",), "measure_cpu"),
+    NVIDIA.type: _Timing(("timing_cuda.py", "launch_gap.py"), "measure_cuda"),
+}
 _TAIL = '''
 FOLDER = os.path.dirname(os.path.abspath(__file__))
 OPERATOR = Operator(RECORDED, FOLDER)
@@ -63,28 +79,28 @@ def operator_text(header: StandaloneHeader, launch: Launch, facts: dict[str, Any
     if not _OVERLOAD.fullmatch(name):
         raise UnwritableKernelError(f"{name or 'the call'} is no overload of an operator")
     device = device_type(launch)
-    timing = ("timing_cpu.py",) if device == "cpu" else ("timing_cuda.py", "launch_gap.py")
-    harness = ("arguments.py", "comparison.py", "command.py", "timing.py", *timing, "switches.py", "operator_main.py")
+    timing = _TIMINGS[device]
+    files = ("arguments.py", "comparison.py", "command.py", "timing.py", *timing.files, "switches.py")
     return "\n".join(
         [
             write_header(header, launch),
             "from __future__ import annotations\n",
             recorded_text({**facts, "device_type": device}),
-            harness_text(*harness),
-            _TAIL.replace("{measure}", "measure_cpu" if device == "cpu" else "measure_cuda"),
+            harness_text(*files, "operator_main.py"),
+            _TAIL.replace("{measure}", timing.measure),
         ]
     )
 
 
 def device_type(launch: Launch) -> str:
-    """The device type of a call, ``cpu`` or ``cuda``, from its tensors and its device arguments.
+    """The device type of a call, from its tensors and its device arguments.
 
     Raises:
         UnwritableKernelError: the call runs on another device.
     """
     named = (item.text or "" for item in (*launch.arguments, *launch.keywords.values()) if item.kind == "device")
     devices = {name.partition(":")[0] for name in (*(storage.device for storage in launch.storages), *named)}
-    others = devices - {"cpu", "cuda"}
+    others = devices - _TIMINGS.keys()
     if others:
         raise UnwritableKernelError(f"calls on {min(others)} have no standalone form")
-    return "cuda" if "cuda" in devices else "cpu"
+    return next((device for device in devices if not device_of(device).runs_on_host), CPU.type)

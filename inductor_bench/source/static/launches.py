@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
+from ...devices.cpu import CPU
 from ...records.code.launch import Launch
 from ...records.code.source import KernelDefinition, ModuleSource
 from ..module.calls import DEEPEST_CALLS, dotted, find_entry, partition_names
@@ -270,5 +271,5 @@ class _Reader:
                 kind = next(kinds).dtype
                 value = value if value.dtype else self._sized(replace(value, dtype=kind))
             known.append(value)
-        device = "cpu" if kernel.language == "cpp" else self._device
+        device = CPU.type if kernel.language == "cpp" else self._device
         return describe_launch(kernel, known, pointers, device, self._sizes)

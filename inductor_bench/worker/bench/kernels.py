@@ -11,27 +11,23 @@ from typing import Any, Protocol
 
 import torch
 
+from inductor_bench.devices.cpu import CPU
+from inductor_bench.devices.nvidia.device import NVIDIA
+from inductor_bench.devices.table import device_of
 from inductor_bench.errors import InductorBenchError
 from inductor_bench.records.tuning import Config
 from inductor_bench.source.standalone.harness import cpp_main, operator_main
 from inductor_bench.source.standalone.harness.arguments import Arguments, touched_bytes, with_zeros
 from inductor_bench.source.standalone.harness.comparison import TOLERANCES
-from inductor_bench.source.standalone.harness.launch_gap import launch_gap, measure_cuda
 from inductor_bench.source.standalone.harness.timing_cpu import CpuTimer, measure_cpu
-from inductor_bench.source.standalone.harness.timing_cuda import GpuTimer
 
+from ..device.runtimes import runtime_of
 from ..upstream import inductor as upstream
 from ..upstream import triton as upstream_triton
 from . import library_variants, triton_candidates
 from .times import folder_of_values, times_beside_zeros
 
 NOT_OURS = "give a file that inductor-bench extract wrote, or a RUN#kernel"
-RACE_WINDOW_S = 7e-4
-"""Of each of the two windows of a GPU sample in a race, where many candidates take turns."""
-
-RACE_WARM_UP_S = 5e-3
-"""Before the first of them; the candidates' checks have raised the clocks already."""
-
 REFUSALS = (cpp_main.RefusedError, operator_main.RefusedError)
 """What the harnesses raise where this machine cannot run a kernel; the message is one line for the user."""
 
@@ -114,7 +110,7 @@ class CppBenchKernel:
     def facts(self) -> dict[str, Any]:
         return {
             "language": "cpp",
-            "device": "cpu",
+            "device": CPU.type,
             "recorded": {key: value for key, value in self.recorded.items() if key != "launch"},
             "source": self.source,
             "processors": cpp_main.usable_processors(),
@@ -165,13 +161,14 @@ class OperatorBenchKernel:
     to make it."""
 
     def __init__(self, recorded: dict[str, Any], folder: str, operator: operator_main.Operator | None = None) -> None:
-        if recorded["device_type"] == "cpu":
+        if device_of(recorded["device_type"]).runs_on_host:
             recorded = {**recorded, "threads": recorded.get("threads") or OWN_THREADS}
         self.recorded, self.folder = recorded, folder
         self.operator = operator or library_variants.open_operator(recorded, folder)
         self.others: library_variants.LibraryCandidates | None = None
         self.launch = self.operator.launch
-        special = operator_main.GPU_TOLERANCES if self.operator.device == "cuda" else {}
+        self.runtime = runtime_of(self.operator.device)
+        special = {} if self.runtime.device.runs_on_host else operator_main.GPU_TOLERANCES
         self.tolerances: Mapping[str, float] = {**TOLERANCES, **special}
 
     def facts(self) -> dict[str, Any]:
@@ -211,24 +208,22 @@ class OperatorBenchKernel:
 
     def measure(self) -> dict[str, Any]:
         arguments = self.operator.make_arguments()
-        timer = measure_cpu if self.operator.device == "cpu" else measure_cuda
+        timer = self.runtime.measure_call
         times = timer(self.operator.launch, arguments, self.operator.bind)
         return times_beside_zeros(times, self.operator.measure_with_zeros(timer))
 
     def launched_with(self) -> Any:
         return folder_of_values(self.launch, self.folder)
 
-    def make_timer(self) -> CpuTimer | GpuTimer:
+    def make_timer(self) -> Any:
         arguments = self.operator.make_arguments()
-        if self.operator.device == "cpu":
-            return CpuTimer(self.operator.launch, arguments, self.operator.bind)
-        return GpuTimer(self.operator.launch, arguments, self.operator.bind, **_race_windows())
+        return self.runtime.make_timer(self.operator.launch, arguments, self.operator.bind)
 
     def bind(self, arguments: Arguments) -> Callable[[], Any]:
         return self.operator.bind(arguments)
 
     def prepare(self) -> None:
-        if self.operator.device == "cpu":
+        if self.runtime.device.runs_on_host:
             torch.set_num_threads(self.recorded["threads"])
 
     def described(self) -> dict[str, Any]:
@@ -244,6 +239,7 @@ class TritonBenchKernel:
         self.module, self.file = module, file or module.FILE
         self.launch: dict[str, Any] = self.file.launch
         self.now = triton_candidates.config_facts(self.file.kernel.configs[0])
+        self.runtime = runtime_of(NVIDIA.type)
 
     @functools.cached_property
     def heuristics(self) -> triton_candidates.Heuristics:
@@ -251,7 +247,7 @@ class TritonBenchKernel:
 
     def facts(self) -> dict[str, Any]:
         recorded = {key: value for key, value in self.file.recorded.items() if key != "launch"}
-        return {"language": "triton", "device": "cuda", "recorded": recorded}
+        return {"language": "triton", "device": NVIDIA.type, "recorded": recorded}
 
     def candidates(self) -> dict[str, Any]:
         """What it can be run in; see :func:`triton_candidates.find_candidates`."""
@@ -290,14 +286,19 @@ class TritonBenchKernel:
     def measure(self) -> dict[str, Any]:
         file, launch = self.file, with_zeros(self.launch)
         twin = type(file)(file.kernel, {**file.recorded, "launch": launch}, file.folder) if launch else None
-        return times_beside_zeros(_measure_triton(file), _measure_triton(twin) if twin else None)
+        return times_beside_zeros(self._measured(file), self._measured(twin) if twin else None)
+
+    def _measured(self, file: Any) -> dict[str, Any]:
+        """By this process's harness, which measures the gap between launches once, and not by the file's own."""
+        return self.runtime.measure_call(
+            file.launch, file.make_arguments(), lambda each: partial(file.run, each), **_launch_options(file)
+        )
 
     def launched_with(self) -> Any:
         return _launch_options(self.file), folder_of_values(self.launch, self.file.folder)
 
-    def make_timer(self) -> GpuTimer:
-        how = {**_launch_options(self.file), **_race_windows()}
-        return GpuTimer(self.launch, self.make_arguments(), self.bind, **how)
+    def make_timer(self) -> Any:
+        return self.runtime.make_timer(self.launch, self.make_arguments(), self.bind, **_launch_options(self.file))
 
     def bind(self, arguments: Any) -> Callable[[], Any]:
         return lambda: self.file.run(arguments)
@@ -315,14 +316,3 @@ class TritonBenchKernel:
 def _launch_options(file: Any) -> dict[str, Any]:
     kept = getattr(file, "kept", None)  # files of earlier versions have none
     return {"moved": file.moved_bytes(), "reset": file.reset, "kept": kept}
-
-
-def _measure_triton(file: Any) -> dict[str, Any]:
-    """By this process's harness, which measures the gap between launches once, and not by the file's own."""
-    return measure_cuda(
-        file.launch, file.make_arguments(), lambda each: partial(file.run, each), **_launch_options(file)
-    )
-
-
-def _race_windows() -> dict[str, Any]:
-    return {"window_s": RACE_WINDOW_S, "warm_up_s": RACE_WARM_UP_S, "gap": launch_gap()}

@@ -18,6 +18,7 @@ from torch._inductor.codecache import PyCodeCache
 from torch._inductor.runtime.triton_compat import OutOfResources, PTXASError
 from torch._inductor.select_algorithm import ExternKernelCaller
 
+from inductor_bench.devices.table import device_of
 from inductor_bench.errors import InductorBenchError
 from inductor_bench.records.tuning import Config
 
@@ -108,7 +109,10 @@ def _refusals() -> tuple[type[Exception], ...]:
 def _on_current_stream(request: Any, run: Any) -> Callable[[], Any]:
     """What launches where ``run`` does, but on the stream of the time: ``run`` is bound to one, and a capture has its
     own."""
-    if isinstance(request, TritonBenchmarkRequest) and request.output_tensor_meta.device.type != "cpu":
+    if (
+        isinstance(request, TritonBenchmarkRequest)
+        and not device_of(request.output_tensor_meta.device.type).runs_on_host
+    ):
         return lambda: run(stream=torch.cuda.current_stream().cuda_stream)
     if isinstance(request, CUTLASSBenchmarkRequest) and isinstance(run, partial):
         pointer, workspace = type(run.args[-1]), request.workspace  # a later one takes the place of this workspace

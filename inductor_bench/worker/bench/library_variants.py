@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils.weak import WeakTensorKeyDictionary
 
+from inductor_bench.devices.table import device_of
 from inductor_bench.errors import InductorBenchError
 from inductor_bench.records.tuning import Config
 from inductor_bench.source.standalone.harness.arguments import Arguments, tensors_in
@@ -137,7 +138,7 @@ class LibraryCandidates:
     def listed(self) -> dict[str, Any]:
         """``now``; ``max`` and ``wide``, the configurations beside it; ``limits`` says what cannot be tried and why."""
         now = library_config(self._operator.is_searched())
-        searchable = self._operator.device == "cuda" and self._operator.is_convolution()
+        searchable = device_of(self._operator.device).has_library_switches and self._operator.is_convolution()
         calls = [library_config(search) for search in (False, True)] if searchable else []
         return {
             "now": now,
@@ -177,7 +178,7 @@ def describe(operator: Operator) -> dict[str, Any]:
     """``flops``, ``moved_bytes`` and ``dtype`` of a call, and its ``config`` where that needs no look at the others."""
     arguments = operator.make_arguments()
     return {
-        "config": {} if operator.device == "cpu" else library_config(operator.is_searched()),
+        "config": {} if device_of(operator.device).runs_on_host else library_config(operator.is_searched()),
         "flops": count_flops(operator, arguments),
         "moved_bytes": count_bytes(operator, arguments),
         "dtype": product_type(operator, arguments),
@@ -191,7 +192,7 @@ def product_type(operator: Operator, arguments: Arguments) -> str | None:
     """
     tensors = [tensor for tensor in tensors_in([arguments.args, arguments.keywords]) if tensor.is_floating_point()]
     dtype = str(tensors[0].dtype).removeprefix("torch.") if tensors else None
-    if operator.device == "cpu" or dtype != "float32":
+    if not device_of(operator.device).has_tf32 or dtype != "float32":
         return dtype
     library = torch.backends.cudnn if operator.is_convolution() else torch.backends.cuda.matmul
     with switched(operator.switches()):

@@ -15,14 +15,15 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from inductor_bench.devices.nvidia.architectures import Architecture
 from inductor_bench.errors import InductorBenchError
-from inductor_bench.records.architectures import Architecture
 from inductor_bench.records.tuning import Config
 from inductor_bench.source.standalone.harness.arguments import mutated_storages, restore, snapshot
 from inductor_bench.source.standalone.same_arguments import takes_alike
 from inductor_bench.store.formats import codec
 
 from ..device.driver import driver_of_current_gpu
+from ..device.runtimes import NVIDIA_RUNTIME
 from ..device.use import ClockWatch, describe_clocks, find_use
 from .kernels import REFUSALS, Kernel, OperatorBenchKernel, TritonBenchKernel, open_kernel
 from .outputs import tensors_differ
@@ -231,9 +232,7 @@ class Bench:
 
     def architecture(self) -> dict[str, Any]:
         """The GPU of this process, as an encoded ``Architecture``."""
-        from ..upstream.triton import present_gpu
-
-        return asdict(present_gpu())
+        return asdict(NVIDIA_RUNTIME.architecture())
 
     def _triton(self, number: int) -> TritonBenchKernel:
         kernel = self._kernels[number].kernel

@@ -15,6 +15,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from inductor_bench.devices.cpu import CPU
+from inductor_bench.devices.table import DEVICES
+from inductor_bench.errors import InductorBenchError
+
 from ..switches import read_switches
 from ..upstream import inductor as upstream
 from .variables import CAPTURE_FOLDER, LIVE, REPEAT, VALUES_LIMIT
@@ -25,6 +29,7 @@ RECOVERABLE = (
     ArithmeticError,
     AssertionError,
     AttributeError,
+    InductorBenchError,
     ImportError,
     LookupError,
     OSError,
@@ -157,18 +162,17 @@ class ObservedModule:
 
         self._record.pop("live_error", None)
 
+        from ..device.runtimes import runtime_of
         from ..profile.measurement import measure_run
         from ..profile.profile import details
 
-        device = _device_of(clones, default="cuda" if "empty_strided_cuda(" in self._source else "cpu")
+        device = _device_type(clones, self._source)
 
         def run() -> Any:
             return self._call(list(clones))
 
-        cpu_state = torch.get_rng_state()
-        cuda_state = torch.cuda.get_rng_state_all() if device == "cuda" else []
         try:
-            with torch.no_grad():
+            with torch.no_grad(), runtime_of(device).kept_random_state():
                 recorded = self._record_values(run)  # before another run writes into what it reads
                 measured = measure_run(
                     run,
@@ -184,10 +188,6 @@ class ObservedModule:
             # It is our failure and not the program's, which goes on: the module is then profiled from its file.
             traceback.print_exc()
             self._record["live_error"] = f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
-        finally:
-            torch.set_rng_state(cpu_state)
-            if cuda_state:
-                torch.cuda.set_rng_state_all(cuda_state)
 
     def _record_values(self, run: Callable[[], Any]) -> dict[str, Any]:
         limit = os.environ.get(VALUES_LIMIT)
@@ -237,8 +237,10 @@ def _describe(value: Any) -> str:
     return f"{str(value.dtype).removeprefix('torch.')}{list(value.shape)}"
 
 
-def _device_of(values: list[Any], default: str) -> str:
+def _device_type(values: list[Any], source: str) -> str:
+    """The type of the device that a module runs on: that of its inputs, or of what it allocates; else the CPU."""
     import torch
 
     kinds = {value.device.type for value in values if isinstance(value, torch.Tensor)}
-    return "cuda" if "cuda" in kinds else default
+    kinds |= {kind for kind in DEVICES if f"empty_strided_{kind}(" in source}
+    return next((kind for kind, device in DEVICES.items() if kind in kinds and not device.runs_on_host), CPU.type)

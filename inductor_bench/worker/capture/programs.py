@@ -45,9 +45,11 @@ def run_program(job: dict[str, Any]) -> None:
     """Compiles what the job names and runs it :data:`STEPS` times."""
     import torch
 
+    from inductor_bench.worker.device.runtimes import best_device_type, open_device
+
     torch.manual_seed(job["seed"])
-    device = job["device"] or ("cuda" if torch.cuda.is_available() else "cpu")
-    _check_device(device)
+    device = job["device"] or best_device_type()
+    runtime, place = open_device(device)
     training = job["training"]
     shared = SharedDevice()
     if job["kind"] == "factory":
@@ -68,7 +70,7 @@ def run_program(job: dict[str, Any]) -> None:
         function.train(training)
     compiled: Callable[..., Any] = torch.compile(function, mode=job["mode"], dynamic=job["dynamic"])
     precision: AbstractContextManager[Any] = torch.autocast(
-        device.split(":")[0], dtype=_dtype(job["amp"]), enabled=job["amp"] is not None
+        place.type, dtype=_dtype(job["amp"]), enabled=job["amp"] is not None
     )
     for _ in range(STEPS):
         if training:
@@ -78,21 +80,7 @@ def run_program(job: dict[str, Any]) -> None:
         else:
             with precision, torch.no_grad():
                 compiled(*inputs, **keywords)
-    if device.startswith("cuda"):
-        torch.cuda.synchronize()
-
-
-def _check_device(name: str) -> None:
-    import torch
-
-    try:
-        device = torch.device(name)
-    except RuntimeError as error:
-        raise InductorBenchError(f"{name} is no device", "give cpu, cuda or cuda:N") from error
-    if device.type == "cuda" and not torch.cuda.is_available():
-        raise InductorBenchError("no CUDA device is available to this torch", "run `inductor-bench doctor`")
-    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-        raise InductorBenchError(f"there is no {name} among the {torch.cuda.device_count()} CUDA devices")
+    runtime.synchronize()
 
 
 def _backward(loss: torch.Tensor) -> None:

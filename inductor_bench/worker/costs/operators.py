@@ -21,6 +21,7 @@ from typing import Any
 
 import torch
 
+from ...devices.cpu import CPU
 from ...records.traced.operators import OperatorCall, OperatorCost
 from .arguments import BoundCall, UnboundCallError, bind_call
 
@@ -54,7 +55,7 @@ def count_operator_costs(calls: Sequence[OperatorCall]) -> list[OperatorCost]:
 def _count(call: OperatorCall) -> OperatorCost:
     """Tries the call's own device, then a CPU: not every build of torch can fake every device."""
     reasons = []
-    for device in dict.fromkeys((call.device, "cpu")):
+    for device in dict.fromkeys((call.device, CPU.type)):
         try:
             return _count_on(call, device)
         except (UnboundCallError, *_REFUSALS) as error:

@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import importlib
 from ctypes import byref, c_char_p, c_uint, c_ulonglong, c_void_p
 from typing import Any, NamedTuple
+
+from ..processor import output_of
 
 LIBRARY = "libnvidia-ml.so.1"
 SUCCESS, INSUFFICIENT_SIZE = 0, 7
@@ -140,3 +143,29 @@ def driver_of_current_gpu() -> Driver | None:
         return Driver(str(uuid)) if uuid is not None else None
     except OSError:
         return None
+
+
+def driver_version() -> str | None:
+    """The NVIDIA driver's version, from NVML where its Python binding is installed, else from ``nvidia-smi``."""
+    return _nvml_driver() or _smi_driver()
+
+
+def _nvml_driver() -> str | None:
+    try:
+        nvml: Any = importlib.import_module("pynvml")
+    except ImportError:
+        return None
+    try:
+        nvml.nvmlInit()
+        try:
+            version = nvml.nvmlSystemGetDriverVersion()
+        finally:
+            nvml.nvmlShutdown()
+    except nvml.NVMLError:
+        return None
+    return version.decode() if isinstance(version, bytes) else str(version)
+
+
+def _smi_driver() -> str | None:
+    lines = output_of("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader").split()
+    return lines[0] if lines else None

@@ -8,14 +8,13 @@ from __future__ import annotations
 import importlib
 import os
 import platform
-import subprocess
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import torch
 
 from ...records.run import Environment
+from .runtimes import RUNTIMES
 
 VARIABLES = (
     "CUDA_VISIBLE_DEVICES",
@@ -82,50 +81,19 @@ VARIABLES = (
 )
 """The variables that a record may carry. None of them holds a path, a name or a secret."""
 
-_TOOL_LIMIT_S = 10.0
-
 
 def describe_environment() -> Environment:
     """What this process runs on. A figure that cannot be had is ``None`` or empty; nothing is raised."""
-    common = Environment(
+    environment = Environment(
         python=platform.python_version(),
         torch=str(torch.__version__),
         triton=_triton_version(),
         platform=platform.platform(),
-        cpu=cpu_name(),
-        cpu_count=len(usable_cpus()),
-        threads=torch.get_num_threads(),
-        vector_isa=vector_isa(),
-        memory_bytes=_memory_bytes(),
         variables={name: os.environ[name] for name in VARIABLES if name in os.environ},
     )
-    return _add_accelerator(common)
-
-
-def cpu_name() -> str:
-    """The processor's model name, or its architecture where the system does not tell."""
-    for text in (_read("/proc/cpuinfo"), _output_of("lscpu"), _output_of("sysctl", "machdep.cpu.brand_string")):
-        for line in text.splitlines():
-            key, _, value = line.partition(":")
-            if key.strip().lower() in ("model name", "machdep.cpu.brand_string") and value.strip(" -\t"):
-                return value.strip()
-    return platform.processor() or platform.machine()
-
-
-def usable_cpus() -> tuple[int, ...]:
-    """The processors that this process may run on."""
-    if hasattr(os, "sched_getaffinity"):
-        return tuple(sorted(os.sched_getaffinity(0)))
-    return tuple(range(os.cpu_count() or 1))
-
-
-def vector_isa() -> str:
-    """The vector instructions that torch's own kernels use here, for example ``avx512``; ``default`` for none.
-
-    This is what ``ATEN_CPU_CAPABILITY`` and the processor say. Inductor's own choice (``pick_vec_isa``) follows the
-    same two, but it compiles and loads test programs first, which takes seconds; it is not asked.
-    """
-    return torch.backends.cpu.get_cpu_capability().lower()
+    for runtime in RUNTIMES.values():
+        environment = runtime.describe(environment)
+    return environment if environment.accelerator else _add_xpu(environment)
 
 
 def _triton_version() -> str | None:
@@ -136,75 +104,16 @@ def _triton_version() -> str | None:
     return str(getattr(triton, "__version__", "")) or None
 
 
-def _memory_bytes() -> int | None:
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (ValueError, OSError, AttributeError):
-        return None
-
-
-def _add_accelerator(common: Environment) -> Environment:
-    if torch.cuda.is_available():
-        device = torch.cuda.get_device_properties(torch.cuda.current_device())
-        return replace(
-            common,
-            accelerator=device.name,
-            accelerator_count=torch.cuda.device_count(),
-            accelerator_memory_bytes=device.total_memory,
-            compute_capability=f"{device.major}.{device.minor}",
-            multiprocessors=device.multi_processor_count,
-            cuda=torch.version.cuda or torch.version.hip,
-            driver=driver_version(),
-        )
-    if torch.xpu.is_available():
-        xpu: Any = torch.xpu.get_device_properties(torch.xpu.current_device())
-        return replace(
-            common,
-            accelerator=xpu.name,
-            accelerator_count=torch.xpu.device_count(),
-            accelerator_memory_bytes=xpu.total_memory,
-            multiprocessors=getattr(xpu, "gpu_subslice_count", None),
-            driver=getattr(xpu, "driver_version", None),
-        )
-    return replace(common, cuda=torch.version.cuda or torch.version.hip)
-
-
-def driver_version() -> str | None:
-    """The NVIDIA driver's version, from NVML where its Python binding is installed, else from ``nvidia-smi``."""
-    return _nvml_driver() or _smi_driver()
-
-
-def _nvml_driver() -> str | None:
-    try:
-        nvml: Any = importlib.import_module("pynvml")
-    except ImportError:
-        return None
-    try:
-        nvml.nvmlInit()
-        try:
-            version = nvml.nvmlSystemGetDriverVersion()
-        finally:
-            nvml.nvmlShutdown()
-    except nvml.NVMLError:
-        return None
-    return version.decode() if isinstance(version, bytes) else str(version)
-
-
-def _smi_driver() -> str | None:
-    lines = _output_of("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader").split()
-    return lines[0] if lines else None
-
-
-def _output_of(*command: str) -> str:
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=_TOOL_LIMIT_S, check=True)
-    except (OSError, subprocess.SubprocessError):
-        return ""
-    return done.stdout
-
-
-def _read(path: str) -> str:
-    try:
-        return Path(path).read_text(errors="replace")
-    except OSError:
-        return ""
+def _add_xpu(environment: Environment) -> Environment:
+    """Intel's GPUs are described, although nothing that is particular to them is measured."""
+    if not torch.xpu.is_available():
+        return environment
+    xpu: Any = torch.xpu.get_device_properties(torch.xpu.current_device())
+    return replace(
+        environment,
+        accelerator=xpu.name,
+        accelerator_count=torch.xpu.device_count(),
+        accelerator_memory_bytes=xpu.total_memory,
+        multiprocessors=getattr(xpu, "gpu_subslice_count", None),
+        driver=getattr(xpu, "driver_version", None),
+    )

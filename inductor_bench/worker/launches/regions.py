@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 
 import torch
 
+from inductor_bench.devices.table import device_of
+
 _SLACK_BYTES = 1 << 20
 _BLOCK_BYTES = 256
 
@@ -30,7 +32,7 @@ class Region:
     @property
     def alignment(self) -> int:
         """The largest power of two that divides the address, up to what an allocator gives on purpose."""
-        most = 64 if self.device.type == "cpu" else _BLOCK_BYTES
+        most = device_of(self.device.type).alignment_bytes
         address = self.storage.data_ptr() + self.start
         return min(most, address & -address) if address else most
 

@@ -10,13 +10,13 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
 import torch
 
-from ..device.environment import usable_cpus
+from ..processor import usable_cpus
+from .roofs import Roofs
 
 _ROUNDS = 3
 _SAMPLES = 3
@@ -30,24 +30,13 @@ _DEFAULT_CACHE_BYTES = 32 << 20
 _CPU_FOLDER = Path("/sys/devices/system/cpu")
 
 
-@dataclass(frozen=True)
-class CpuPeaks:
-    """As in ``records.run.Peaks``; a processor has no launch floor."""
-
-    memory_bandwidth: float
-    matmul_flops: dict[str, float]
-    cache_bytes: int | None
-    cache_bandwidth: float | None
-    launch_floor_s: None = None
-
-
-def measure_cpu() -> CpuPeaks:
+def measure_cpu() -> Roofs:
     """Measures the processors that this process may use, with the threads that torch is set to."""
     cache = last_level_cache_bytes()
     memory = _measure_bandwidth(3 * _large_buffer_bytes(cache or _DEFAULT_CACHE_BYTES))
     # A third of the cache: other data lives there, too.
     cached = max(_measure_bandwidth(cache // 3), memory) if cache is not None else None
-    return CpuPeaks(memory, _measure_products(), cache, cached)
+    return Roofs(memory, _measure_products(), cache, cached)
 
 
 def last_level_cache_bytes(folder: Path = _CPU_FOLDER) -> int | None:

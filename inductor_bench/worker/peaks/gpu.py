@@ -14,7 +14,6 @@ import subprocess
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import partial
 from statistics import median
 from types import ModuleType
@@ -23,6 +22,7 @@ from typing import Any
 import torch
 
 from ...source.standalone.harness.launch_gap import device_durations
+from .roofs import Roofs
 
 _SAMPLES = 7
 _WINDOW_S = 5e-3
@@ -37,18 +37,7 @@ _FLOOR_LAUNCHES = 200
 _WARM_UP_LAUNCHES = 40
 
 
-@dataclass(frozen=True)
-class GpuPeaks:
-    """As in ``records.run.Peaks``."""
-
-    memory_bandwidth: float
-    matmul_flops: dict[str, float]
-    cache_bytes: int | None
-    cache_bandwidth: float | None
-    launch_floor_s: float | None
-
-
-def measure_gpu(device: torch.device) -> GpuPeaks:
+def measure_gpu(device: torch.device) -> Roofs:
     """Measures one device; it should be idle otherwise. Takes some seconds."""
     with torch.cuda.device(device), torch.random.fork_rng(devices=[torch.cuda.current_device()]):
         properties: Any = torch.cuda.get_device_properties(torch.cuda.current_device())
@@ -62,7 +51,7 @@ def measure_gpu(device: torch.device) -> GpuPeaks:
         matmul = _measure_products(properties)
         floor = _measure_floor(kernels)
         torch.cuda.empty_cache()
-    return GpuPeaks(memory, matmul, cache, cached, floor)
+    return Roofs(memory, matmul, cache, cached, floor)
 
 
 def triton_kernels() -> ModuleType | None:
@@ -156,7 +145,7 @@ def _measure_products(properties: Any) -> dict[str, float]:
     rates = {}
     for dtype in (torch.float16, torch.bfloat16):
         rates[str(dtype).removeprefix("torch.")] = _best_rate(partial(_product, dtype=dtype))
-    capability = (properties.major, properties.minor) if torch.version.hip is None else (0, 0)
+    capability = (properties.major, properties.minor)
     with tf32_products(False):
         rates["float32"] = _best_rate(partial(_product, dtype=torch.float32))
     if capability >= (8, 0):

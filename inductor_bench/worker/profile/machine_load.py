@@ -12,7 +12,7 @@ from typing import Any
 
 from inductor_bench.records.code.details import MachineLoad
 
-from ..device.environment import usable_cpus
+from ..processor import usable_cpus
 
 STOLEN = 8
 """The column of a processor's line in ``/proc/stat`` that counts what the hypervisor gave to other machines."""

@@ -11,6 +11,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from ..device.protocol import DeviceRuntime
+from ..device.runtimes import runtime_of
 from ..upstream import inductor as upstream
 from .machine_load import load_since, read_counters
 from .marks import marked_kernels, needs_marks
@@ -35,7 +37,7 @@ def measure_run(
     Args:
         run: one call of the module; launches may be asynchronous.
         label: what the profile is headed with.
-        device: the device type that it runs on, ``cuda`` or ``cpu``.
+        device: the device type that it runs on.
         repeat: profiled iterations wanted; slow modules get fewer.
         trace: where the Chrome trace goes.
         text: where the text goes that the module's harness prints under ``-p``.
@@ -46,13 +48,13 @@ def measure_run(
         ``marked`` (whether the C++ kernels were timed from Python), ``wall_load`` and ``profile_load`` (see
         ``MachineLoad``).
     """
-    synchronize = synchronizer(device)
-    _warm_up(run, synchronize)
-    _reset_peak_memory(device)
+    runtime = runtime_of(device)
+    _warm_up(run, runtime.synchronize)
+    runtime.reset_peak_memory()
     before = read_counters()
-    samples = _wall_samples(run, synchronize)
+    samples = _wall_samples(run, runtime.synchronize)
     result: Result = {"wall_samples_s": samples, "wall_load": load_since(before, len(samples))}
-    result["peak_memory_bytes"] = _peak_memory(device)
+    result["peak_memory_bytes"] = runtime.peak_memory_bytes()
     result["iterations"] = max(PROFILE_RUNS_LEAST, min(repeat, int(PROFILE_BUDGET_S / max(samples))))
     printed = io.StringIO()
     result["marked"] = module is not None and needs_marks(module)
@@ -68,34 +70,17 @@ def measure_run(
     return result
 
 
-def measure_graph_replay(run: Run) -> Result:
+def measure_graph_replay(run: Run, runtime: DeviceRuntime) -> Result:
     """Times the module as one CUDA graph: what is left when the host no longer launches each kernel.
 
     Returns:
         ``graph_samples_s``, one synchronised replay each, or ``graph_error`` with the reason why it cannot be captured.
     """
-    import torch
-
     try:
-        stream = torch.cuda.Stream()
-        with torch.cuda.stream(stream):
-            run()
-        torch.cuda.synchronize()
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            run()
-        return {"graph_samples_s": _timed_runs(graph.replay, torch.cuda.synchronize, GRAPH_REPLAYS)}
+        replay = runtime.capture_graph(run)
+        return {"graph_samples_s": _timed_runs(replay, runtime.synchronize, GRAPH_REPLAYS)}
     except (RuntimeError, AssertionError) as error:
         return {"graph_error": (str(error).strip().splitlines() or [type(error).__name__])[0]}
-
-
-def synchronizer(device: str) -> Callable[[], None]:
-    """The function that waits for a device type; nothing to wait for on a CPU."""
-    import torch
-
-    if device == "cpu":
-        return lambda: None
-    return lambda: getattr(torch, device).synchronize()
 
 
 def _warm_up(run: Run, synchronize: Callable[[], None]) -> None:
@@ -124,27 +109,3 @@ def _timed_runs(run: Run, synchronize: Callable[[], None], count: int) -> list[f
         samples.append(time.perf_counter() - begin)
         del result  # freed outside of the timed window, as the harness of a compiled module does
     return samples
-
-
-def _reset_peak_memory(device: str) -> None:
-    import torch
-
-    if device == "cuda":
-        torch.cuda.reset_peak_memory_stats()
-    elif device == "cpu":
-        with contextlib.suppress(OSError):
-            Path("/proc/self/clear_refs").write_text("5")
-
-
-def _peak_memory(device: str) -> int | None:
-    """Allocated device memory, or the peak resident size of the whole process on a CPU (Linux only), in bytes."""
-    import torch
-
-    if device == "cuda":
-        return int(torch.cuda.max_memory_allocated())
-    if device == "cpu":
-        with contextlib.suppress(OSError):
-            for line in Path("/proc/self/status").read_text().splitlines():
-                if line.startswith("VmHWM:"):
-                    return int(line.split()[1]) * 1024
-    return None

@@ -10,6 +10,7 @@ from typing import Any
 from inductor_bench.errors import InductorBenchError
 from inductor_bench.records.code.launch import Launch
 
+from ..device.runtimes import runtime_of
 from ..device.sharing import load_in_turn
 from ..launches.recorder import encode_launches, watch_launches
 from ..launches.values import record_values
@@ -47,8 +48,9 @@ def profile_module(job: dict[str, Any], save: Save) -> dict[str, Any]:
     save(result)
     result |= details(module, run)
     save(result)
-    if job["device"] == "cuda":
-        result |= measure_graph_replay(run)
+    runtime = runtime_of(job["device"])
+    if runtime.captures_graphs:
+        result |= measure_graph_replay(run, runtime)
         save(result)
     if job.get("values"):
         del run  # and with it the inputs, which kernels have written into
@@ -103,6 +105,7 @@ def _recorded_values(
 def _load(job: dict[str, Any]) -> tuple[ModuleType, Callable[[], Any]]:
     import torch
 
+    runtime_of(job["device"])  # a device that is not measured is refused before the module is loaded
     if job["threads"]:
         torch.set_num_threads(job["threads"])
     if job.get("switches"):

@@ -13,6 +13,8 @@ from inductor_bench.source.standalone.harness import arguments as harness
 from inductor_bench.source.standalone.harness.comparison import fingerprint
 from inductor_bench.store.formats import codec
 
+from ..device.protocol import DeviceRuntime
+from ..device.runtimes import runtime_of
 from ..device.sharing import load_in_turn
 from ..switches import set_switches
 from ..upstream import inductor as upstream
@@ -55,18 +57,20 @@ def fingerprint_launches(
     Returns:
         in the order of ``launches``: ``{"fingerprint": …}`` or ``{"error": …}``.
     """
-    return [_fingerprint(module, codec.encode(launch), device, values_folder) for launch in launches]
+    runtime = runtime_of(device)
+    return [_fingerprint(module, codec.encode(launch), runtime, values_folder) for launch in launches]
 
 
-def _fingerprint(module: ModuleType, launch: dict[str, Any], device: str, values_folder: str) -> dict[str, Any]:
+def _fingerprint(
+    module: ModuleType, launch: dict[str, Any], runtime: DeviceRuntime, values_folder: str
+) -> dict[str, Any]:
     import torch
 
     try:
-        made = harness.build_arguments(launch, device, folder=values_folder)
+        made = harness.build_arguments(launch, runtime.device.type, folder=values_folder)
         with torch.no_grad():
             result = _call(module, launch, made)
-            if device != "cpu":
-                torch.cuda.synchronize()
+            runtime.synchronize()
             return {"fingerprint": fingerprint(harness.written_tensors(launch, made, result))}
     except (RuntimeError, ValueError, TypeError, AttributeError, NotImplementedError) as error:
         first = (str(error).strip().splitlines() or [type(error).__name__])[0]

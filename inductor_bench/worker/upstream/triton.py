@@ -12,8 +12,10 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from inductor_bench.devices.nvidia.architectures import Architecture
+from inductor_bench.devices.nvidia.device import NVIDIA
+from inductor_bench.devices.nvidia.multiprocessor import THREADS_OF_BLOCK, THREADS_OF_WARP
 from inductor_bench.errors import InductorBenchError
-from inductor_bench.records.architectures import Architecture
 
 _USAGE = re.compile(r"\bREG:(\d+) STACK:(\d+)\b")
 _INSTRUCTION = re.compile(r"^\s+/\*[0-9a-f]{4,}\*/\s+(?!NOP\b)\S", re.MULTILINE)
@@ -41,15 +43,15 @@ def pretend_gpu(architecture: Architecture) -> dict[str, str]:
     from torch._inductor.runtime import hints, triton_helpers
 
     facts = {
-        "type": "cuda",
+        "type": NVIDIA.type,
         "index": 0,
         "multi_processor_count": architecture.multiprocessors,
         "cc": architecture.capability,
         "major": architecture.capability // 10,
         "regs_per_multiprocessor": architecture.registers,
         "max_threads_per_multi_processor": architecture.threads,
-        "max_threads_per_block": 1024,
-        "warp_size": 32,
+        "max_threads_per_block": THREADS_OF_BLOCK,
+        "warp_size": THREADS_OF_WARP,
     }
     kind: Any = hints.DeviceProperties
     properties = kind(**{name: value for name, value in facts.items() if name in kind._fields})
@@ -60,23 +62,6 @@ def pretend_gpu(architecture: Architecture) -> dict[str, str]:
         if hasattr(config, name):
             vars(config)[name] = False
     return {"torch": str(torch.__version__), "triton": str(triton.__version__)}
-
-
-def present_gpu() -> Architecture:
-    """The current GPU, for builders that pretend to have it. (2.11, 2.13)"""
-    import torch
-
-    seen: Any = torch.cuda.get_device_properties(torch.cuda.current_device())
-    capability = 10 * seen.major + seen.minor
-    return Architecture(
-        name=f"sm_{capability}",
-        capability=capability,
-        device=seen.name,
-        multiprocessors=seen.multi_processor_count,
-        threads=seen.max_threads_per_multi_processor,
-        shared_memory_bytes=seen.shared_memory_per_block_optin,
-        registers=seen.regs_per_multiprocessor,
-    )
 
 
 def tuning_values(kernel: Any, config: Any) -> dict[str, tuple[int, ...]]:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from ...errors import EXIT_FAILURE, EXIT_OK, InductorBenchError
-from ...launch.jobs import CPU, Ended, Job
+from ...launch.jobs import Ended, Job, is_host
 from ...launch.process import ProcessResult
 from ...records.batch import DONE, FAILED, MEASURED, PARTIAL, SKIPPED, WAITING, BatchModel, ModelRequest
 from ...records.run import Failure, ModuleRecord, Run
@@ -185,7 +185,7 @@ def as_asked(model: BatchModel) -> BatchModel:
 
 
 def _needs_cores(module: ModuleRecord) -> bool:
-    return module.device == CPU or (module.busy_share is not None and module.busy_share < KEPT_BUSY)
+    return is_host(module.device) or (module.busy_share is not None and module.busy_share < KEPT_BUSY)
 
 
 def try_again(model: BatchModel, retries: int, *, shared: bool = False) -> BatchModel | None:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ...devices.table import DEVICES
 from ...errors import InductorBenchError, UsageError
 from ...records.batch import ModelRequest
 from ..options import AMP, DRAWN, MODES, RECORDED
@@ -79,7 +80,7 @@ _OPTIONS: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "mode": ("mode", _one_of({mode: mode for mode in MODES})),
     "amp": ("amp", _one_of(AMP)),
     "dynamic": ("dynamic", _flag),
-    "device": ("device", _one_of({"cpu": "cpu", "cuda": "cuda"})),
+    "device": ("device", _one_of({device: device for device in DEVICES})),
     "seed": ("seed", _integer),
     "live": ("live", _flag),
     "repeat": ("repeat", _whole),

@@ -15,7 +15,7 @@ from pathlib import Path
 from ... import units
 from ...errors import InductorBenchError, UsageError
 from ...launch.cores import usable_cores
-from ...launch.jobs import CPU, Executor
+from ...launch.jobs import Executor, is_host
 from ...launch.local import LocalExecutor
 from ...launch.marks import end_marked, tool_mark
 from ...launch.ray.executor import RayExecutor
@@ -171,7 +171,7 @@ def _find_cluster(options: BatchOptions, requests: Sequence[ModelRequest], progr
         raise UsageError("--overlap is for the GPUs of this machine; on a Ray cluster a model has a GPU to itself")
     progress.stage("looking for the Ray cluster")
     executor = RayExecutor(options.address or "", progress.output)
-    if not executor.gpus and any((request.device or CPU) != CPU for request in requests):
+    if not executor.gpus and any(request.device and not is_host(request.device) for request in requests):
         executor.close()
         raise UsageError("the Ray cluster has no GPU", "--device cpu measures on the CPUs of its machines")
     place = "GPU" if executor.gpus else "of its largest machines"

@@ -10,7 +10,7 @@ from statistics import fmean
 
 from ... import units
 from ...analysis.times import whole_time_s
-from ...launch.jobs import CPU, Began, Ended, Event, Executor, Lost
+from ...launch.jobs import Began, Ended, Event, Executor, Lost, is_host
 from ...records.batch import DONE, FAILED, FINISHED, MEASURED, PARTIAL, RUNNING, WAITING, Batch, BatchModel
 from ...records.run import Failure, Run
 from ...store.batch import BatchFolder
@@ -204,7 +204,7 @@ class BatchState:
 
 def _called(device: str) -> str:
     machine, colon, device = device.rpartition(":")
-    called = f"GPU {device}" if device != CPU else "the CPU"
+    called = "the CPU" if is_host(device) else f"GPU {device}"
     return f"{called} of {machine}" if colon else called
 
 

@@ -7,6 +7,8 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
+from ...devices.nvidia.visible import visible_gpus
+from ...devices.table import device_of
 from ...errors import InductorBenchError
 from ...records.code.extraction import ExtractedKernel
 from ...records.failure import ELSEWHERE
@@ -16,7 +18,6 @@ from ...records.tuning import MeasuredKernel
 from ...store.device_turn import DeviceTurn
 from ...store.folder import RunFolder
 from ...store.kernel_index import is_edited, read_index, rows_in
-from ..devices import visible_gpus
 from ..extract.into_run import extract_run
 from ..kernel.run import run_kernel
 from ..kernel.session import KernelOptions
@@ -198,7 +199,7 @@ def _check_device(device: str, measured: Environment) -> None:
 
 
 def _check_gpu(run: Run) -> None:
-    on_gpu = any(module.device != "cpu" for module in run.modules if module.kernels)
-    if on_gpu and not visible_gpus():
+    launched = any(not device_of(module.device).runs_on_host for module in run.modules if module.kernels)
+    if launched and not visible_gpus():
         message = f"the run was measured on {run.environment.accelerator or 'a GPU'}, and there is no GPU here"
         raise _ElsewhereError(message, "retune it where it was measured")

@@ -11,6 +11,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from ...devices.table import common_device
 from ...errors import InductorBenchError
 from ...launch.marks import end_marked, tool_mark
 from ...launch.worker import WorkerPool, default_python
@@ -249,7 +250,7 @@ class _Breakdown:
         elsewhere = self._options.trace is not None
         if elsewhere and not attributed:
             return
-        device = "cpu" if all(module.profiled.source.device == "cpu" for module in attributed) else "cuda"
+        device = common_device(module.profiled.source.device for module in attributed).type
         self._progress.stage("counting FLOPs" if elsewhere else "counting FLOPs, looking up the device's peaks")
         peaks = "none" if elsewhere or not attributed else "cached"
         found = take_survey(pool, calls, device=device, peaks=peaks, log=self._folder.logs / "survey.log")

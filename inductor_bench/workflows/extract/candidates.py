@@ -8,6 +8,7 @@ from typing import Any
 
 from ...analysis.classification import classify_operator
 from ...analysis.kernel_bytes import touched_bytes
+from ...devices.table import device_of
 from ...records.category import Category
 from ...records.code.launch import Launch
 from ...records.code.source import CallSite, KernelDefinition
@@ -120,7 +121,7 @@ def _operator_candidate(
         [sites.get(position) for position in launch.positions],
     )
     calls = tuple(sites[position].index for position in launch.positions if position in sites)
-    switches = module.switches if module.source.device == "cuda" else {}
+    switches = module.switches if device_of(module.source.device).has_library_switches else {}
     candidate = Candidate(header, launch, None, _recorded(module, index), sites=calls, switches=switches)
     return _with_values(module, candidate)
 
@@ -128,7 +129,7 @@ def _operator_candidate(
 def _recorded(module: ModuleKernels, index: int) -> dict[str, Any]:
     reference = module.references[index] if index < len(module.references) else {}
     recorded = call_facts(module.launches[index], reference)
-    if module.source.device == "cpu":
+    if device_of(module.source.device).runs_on_host:
         recorded["threads"] = module.source.threads or module.environment.threads
         recorded["vector_isa"] = module.environment.vector_isa
     return recorded
@@ -161,7 +162,7 @@ def _header(
         tool_version=__version__,
         torch_version=environment.torch or None,
         triton_version=environment.triton,
-        device_name=environment.accelerator if module.source.device != "cpu" else environment.cpu,
+        device_name=device_of(module.source.device).name_in(environment),
         calls=len(sites) or None,
         time_s=sum(times) if times else None,
     )

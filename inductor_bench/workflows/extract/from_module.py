@@ -7,6 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from ...devices.cpu import CPU
+from ...devices.table import device_of
 from ...launch.worker import WorkerPool, default_python
 from ...records.code.details import Details
 from ...records.code.source import ModuleSource
@@ -38,7 +40,7 @@ class ModuleRuns:
     def survey(self) -> Environment:
         """The machine and the versions."""
         self._progress.stage("looking at the machine")
-        self._survey = take_survey(self._pool, (), device="cpu", peaks="none", log=self._work / "survey.log")
+        self._survey = take_survey(self._pool, (), device=CPU.type, peaks="none", log=self._work / "survey.log")
         return self._survey.environment
 
     def watch(self, module: FoundModule, label: ModuleLabel, kernels: ModuleKernels) -> tuple[ModuleKernels, str]:
@@ -68,8 +70,9 @@ class ModuleRuns:
             return Failure("launches", "missing", message, "give the program to `inductor-bench breakdown` instead")
         if self._survey.failure is not None:
             return self._survey.failure
-        if source.device == "cuda" and self._survey.environment.accelerator is None:
-            message = "it is for a CUDA GPU, and torch sees none here"
+        device = device_of(source.device)
+        if device.name_in(self._survey.environment) is None:
+            message = f"it is for a {device.words.family} GPU, and torch sees none here"
             return Failure("launches", "missing", message, "run this where the GPU is, or say --static")
         return None
 

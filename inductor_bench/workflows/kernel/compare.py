@@ -13,6 +13,7 @@ from ...analysis.statistics import summarize
 from ...autotune.compile_pool import BUILD_S, LOAD_S
 from ...autotune.race import RacePlan, RaceResult, race
 from ...autotune.variants import Variants, find_variants
+from ...devices.table import device_of
 from ...errors import InductorBenchError, UsageError
 from ...launch.session import WorkerLostError
 from ...launch.worker import WorkerPool, default_python
@@ -146,7 +147,7 @@ def _compare(files: Sequence[Path], benches: Sequence[Workbench], progress: Prog
         same_config = _try_pair(sides, [standing[0], standing[0]])
     best, failures = _best_of_each(sides, as_they_stand) if benches[0].options.autotune else (None, [])
     first, second = (side.kernel for side in sides)
-    apart = sides[0].work is not sides[1].work and any(side.device == "cpu" for side in sides)
+    apart = sides[0].work is not sides[1].work and any(device_of(side.device).runs_on_host for side in sides)
     return Comparison(
         first,
         second,

@@ -12,11 +12,12 @@ from typing import Any
 
 from ...autotune.compile_pool import Builders, Built, Job
 from ...autotune.variants import TritonVariants, triton_variants
+from ...devices.nvidia.architectures import ARCHITECTURES, Architecture
+from ...devices.nvidia.visible import VISIBLE_GPUS
 from ...errors import InductorBenchError, UsageError
 from ...launch.cores import usable_cores
 from ...launch.session import WorkerLostError, WorkerSession
 from ...launch.worker import default_python
-from ...records.architectures import ARCHITECTURES, Architecture
 from ...records.code.compilation import CompiledCandidates, CompiledKernel
 from ...records.run import Failure
 from ...records.tuning import Config, TriedCandidate
@@ -133,7 +134,7 @@ def compile_for_target(options: TargetOptions, progress: Progress) -> TargetOutc
 
 
 def _builders(options: TargetOptions, folder: Path, progress: Progress, architecture: Architecture) -> Builders:
-    environment = {**os.environ, "TRITON_CACHE_DIR": str(folder / "triton"), "CUDA_VISIBLE_DEVICES": ""}
+    environment = {**os.environ, "TRITON_CACHE_DIR": str(folder / "triton"), VISIBLE_GPUS: ""}
 
     def start(name: str) -> WorkerSession:
         python, log = options.python or default_python(), folder / f"{name}.log"

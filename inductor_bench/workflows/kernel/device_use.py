@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ...analysis.hardware.device_use import describe_use
+from ...analysis.device_use import describe_use
 from ...errors import InductorBenchError
 from ...records.device_use import DeviceUse
 from ...store.formats import codec

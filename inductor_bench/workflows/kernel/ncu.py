@@ -8,7 +8,9 @@ import shutil
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ...analysis.hardware.counters import metrics_for, read_counters
+from ...devices.nvidia.architectures import compute_capability
+from ...devices.nvidia.counters import metrics_for, read_counters
+from ...devices.table import device_of
 from ...errors import InductorBenchError
 from ...launch.interpreter import SAFE_PATH
 from ...launch.process import ProcessResult, run_process
@@ -64,7 +66,7 @@ class NsightCompute:
 
     def counted(self, kernel: MeasuredKernel, device: str) -> MeasuredKernel:
         """The kernel with its counters, or why it has none; what holds for all kernels is said of the first one."""
-        if device == "cpu":
+        if not device_of(device).has_hardware_counters:
             return replace(kernel, no_counters="no counters: Nsight Compute counts on NVIDIA GPUs only")
         if self.hopeless:
             return kernel
@@ -86,7 +88,7 @@ class NsightCompute:
         if f'"{PROFILE}"' not in read_text(file):
             raise InductorBenchError(f"{file.name} was written before {PROFILE} was: extract it again")
         ncu = self._find()
-        asked = ",".join(metrics_for(self.environment.compute_capability))
+        asked = ",".join(metrics_for(compute_capability(self.environment)))
         how = ("--profile-from-start", "off", "--clock-control", "none", "--csv", "--page", "raw")
         command = [ncu, *how, "--print-units", "base", "--metrics", asked]
         log = self.pool.folder / f"ncu-{file.stem}.log"

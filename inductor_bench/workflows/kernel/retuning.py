@@ -130,7 +130,7 @@ def tune_in_step(
     Args:
         tuners: by whatever names their kernels.
         method: one of ``SEARCHES``.
-        builders: gives those that build for ``cpu`` or ``cuda``; where they cannot work, that device's kernels fail.
+        builders: gives those that build for a device type; where they cannot work, that device's kernels fail.
         is_over: whether no further candidates are to be begun.
         progress: is told what happens.
     """
@@ -164,7 +164,7 @@ def tune_in_step(
 
 
 def _by_device(names: Collection[Hashable], tuners: Mapping[Hashable, Tuner]) -> Iterator[tuple[str, list[Hashable]]]:
-    devices = {name: "cpu" if tuners[name].variants.on_cpu else "cuda" for name in names}
+    devices = {name: tuners[name].variants.device for name in names}
     for device in dict.fromkeys(devices.values()):
         yield device, [name for name in names if devices[name] == device]
 

@@ -11,6 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from ...autotune.compile_pool import BUILD_S, LOAD_S, Builders, Job
+from ...devices.nvidia.device import NVIDIA
+from ...devices.nvidia.visible import VISIBLE_GPUS
+from ...devices.table import device_of
 from ...errors import InductorBenchError
 from ...launch.cores import usable_cores
 from ...launch.diagnosis import last_error, remedy
@@ -102,7 +105,8 @@ class Workbench:
     def others_on(self, device: str) -> str:
         """Which other job uses a device, asked before the first measurement there. Raises: DeviceInUseError."""
         if device not in self.others:
-            self.others[device] = "" if device == "cpu" else look_for_others(self.ask, self.options.force)
+            on_host = device_of(device).runs_on_host
+            self.others[device] = "" if on_host else look_for_others(self.ask, self.options.force)
         return self.others[device]
 
     def is_edited(self, file: Path) -> bool:
@@ -128,7 +132,7 @@ class Workbench:
         if device not in self.crews:
             count = min(usable_cores(), MOST_BUILDERS)
             load_s, build_s = self.options.timeout_s or LOAD_S, self.options.timeout_s or BUILD_S
-            if device == "cpu":
+            if device_of(device).runs_on_host:
                 load_s = max(load_s, LOAD_S)  # torch is imported with the first file, which the other worker has loaded
                 self.crews[device] = Builders(self.start, count, load_s, build_s)
             else:
@@ -149,12 +153,12 @@ class Workbench:
         request = {"do": "compiled", "config": None, "read": False}
         jobs = [Job(file, str(file.resolve()), request) for file in here]
         with contextlib.suppress(InductorBenchError, WorkerLostError):
-            self.others_on("cuda")
-            for _ in self.builders("cuda").build(jobs, lambda: False):
+            self.others_on(NVIDIA.type)
+            for _ in self.builders(NVIDIA.type).build(jobs, lambda: False):
                 pass
 
     def _start_without_gpu(self, name: str) -> WorkerSession:
-        return self.start(f"gpu-{name}", CUDA_VISIBLE_DEVICES="")
+        return self.start(f"gpu-{name}", **{VISIBLE_GPUS: ""})
 
     def start_budget(self) -> None:
         """From now on the budget is spent."""

@@ -8,11 +8,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ...analysis.hardware.occupancy import theoretical_occupancy
 from ...analysis.roofline import Work, judge_kernel
 from ...analysis.statistics import summarize
 from ...autotune.compile_pool import LOAD_S
 from ...autotune.variants import find_variants
+from ...devices.table import device_of
 from ...errors import InductorBenchError
 from ...records.run import Environment, Peaks
 from ...records.tuning import MeasuredKernel
@@ -67,8 +67,8 @@ def measure_file(file: Path, work: Workbench) -> MeasuredKernel:
         registers=described.get("registers"),
         spills=described.get("spills"),
         shared_memory_bytes=described.get("shared_memory_bytes"),
-        occupancy=theoretical_occupancy(
-            work.environment.compute_capability,
+        occupancy=device_of(device).theoretical_occupancy(
+            work.environment,
             *(config.get("num_warps"), described.get("registers"), described.get("shared_memory_bytes")),
         ),
         checked=checked["passed"],
@@ -83,7 +83,7 @@ def measure_file(file: Path, work: Workbench) -> MeasuredKernel:
 
 def _take_times(work: Workbench, device: str) -> dict[str, Any]:
     """The times of the loaded kernel; taken again after a pause where the GPU's clock was held back meanwhile."""
-    times: dict[str, Any] = work.ask(MEASURE_S, do="measure", number=0, watch=device != "cpu")
+    times: dict[str, Any] = work.ask(MEASURE_S, do="measure", number=0, watch=not device_of(device).runs_on_host)
     if times.get("throttled"):
         time.sleep(COOLING_S)
         with contextlib.suppress(InductorBenchError):
@@ -113,7 +113,7 @@ def judged(kernel: MeasuredKernel, peaks: Peaks | None) -> MeasuredKernel:
 
 
 def _device_name(device: str, environment: Environment) -> str:
-    return (environment.accelerator if device != "cpu" else environment.cpu) or device
+    return device_of(device).name_in(environment) or device
 
 
 def _peaks(device: str, work: Workbench) -> Peaks | None:

@@ -11,6 +11,7 @@ from ... import units
 from ...analysis.census import Evidence, steady_iterations, take_census, total_categories
 from ...analysis.kernel_bytes import touched_bytes
 from ...analysis.parts import find_parts
+from ...devices.table import device_of
 from ...errors import InductorBenchError
 from ...records.code.launch import Launch
 from ...records.code.source import ModuleSource
@@ -128,7 +129,7 @@ def describe_module(attributed: AttributedModule, folder: RunFolder, costs: Cost
         peak_memory_bytes=details.peak_memory_bytes,
         iterations=len(attributed.iterations),
         steady_iterations=attributed.steady,
-        threads=details.threads if source.device == "cpu" else None,
+        threads=details.threads if device_of(source.device).runs_on_host else None,
         tf32=bool(profiled.module.observed("tf32")),
         categories=total_categories(kernels, whole),
         kernels=kernels,
@@ -214,7 +215,7 @@ def _finish(kernel: Kernel, profiled: ProfiledModule, whole: float | None) -> Ke
 
 def _busy_time(attributed: AttributedModule, index: int) -> float:
     """Of one iteration; of the busiest device, where a module runs on several."""
-    if attributed.profiled.source.device == "cpu":
+    if device_of(attributed.profiled.source.device).runs_on_host:
         return union_length(_host_spans(attributed, attributed.iterations[index]))
     return max(busy_time(_device_events(attributed, attributed.iterations[index])).values(), default=0.0)
 
@@ -237,7 +238,7 @@ def _idle_time(attributed: AttributedModule, wall: float | None, busy: float) ->
 
 
 def _gaps(attributed: AttributedModule, iteration: Iteration) -> Gaps:
-    if attributed.profiled.source.device == "cpu":
+    if device_of(attributed.profiled.source.device).runs_on_host:
         return gaps_between(_host_spans(attributed, iteration))
     return gaps(_device_events(attributed, iteration))
 

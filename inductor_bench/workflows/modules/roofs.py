@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ...analysis.roofline import Judgement, Work, judge_groups
+from ...devices.table import device_of
 from ...records.category import Category
 from ...records.run import Kernel, ModuleRecord, Peaks, Run
 
@@ -22,7 +23,7 @@ def with_roofs(run: Run, peaks: Peaks | None) -> Run:
 
 
 def _judge_module(module: ModuleRecord, peaks: Peaks | None) -> ModuleRecord:
-    fits = peaks is not None and (peaks.launch_floor_s is None) == (module.device == "cpu")
+    fits = peaks is not None and (peaks.launch_floor_s is not None) == device_of(module.device).has_launch_floor
     in_tf32 = _categories_in_tf32(module)
     kernels = tuple(_judge_kernel(kernel, peaks if fits else None, in_tf32) for kernel in module.kernels)
     return replace(module, kernels=kernels)
@@ -31,7 +32,7 @@ def _judge_module(module: ModuleRecord, peaks: Peaks | None) -> ModuleRecord:
 def _categories_in_tf32(module: ModuleRecord) -> frozenset[Category]:
     """Where float32 products may use TF32. A kernel that did is proof; convolutions have a switch of their own."""
     proven = (kernel.category for kernel in module.kernels if kernel.dtype == "tf32")
-    return frozenset(Category if module.tf32 and module.device == "cuda" else proven)
+    return frozenset(Category if module.tf32 and device_of(module.device).has_tf32 else proven)
 
 
 def _judge_kernel(kernel: Kernel, peaks: Peaks | None, in_tf32: frozenset[Category]) -> Kernel:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from device_bench import Bench
 
-from inductor_bench.analysis.hardware.device_use import describe_use
+from inductor_bench.analysis.device_use import describe_use
 from inductor_bench.analysis.statistics import summarize
 from inductor_bench.records.device_use import DeviceUse, OtherProcess
 from inductor_bench.records.tuning import MeasuredKernel

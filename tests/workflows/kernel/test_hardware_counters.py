@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import torch
 
-from inductor_bench.analysis.hardware.counters import metrics_for, read_counters
 from inductor_bench.analysis.statistics import summarize
+from inductor_bench.devices.nvidia.counters import metrics_for, read_counters
 from inductor_bench.launch.worker import WorkerPool
 from inductor_bench.records.run import Environment
 from inductor_bench.records.tuning import HardwareCounters, MeasuredKernel

@@ -16,10 +16,10 @@ from conftest import Tool
 from source_data import CPU, GPU, module_of, text_of
 
 from inductor_bench.autotune.variants import triton_variants
+from inductor_bench.devices.nvidia.architectures import ARCHITECTURES
 from inductor_bench.errors import InductorBenchError
 from inductor_bench.launch.session import WorkerSession
 from inductor_bench.launch.worker import default_python
-from inductor_bench.records.architectures import ARCHITECTURES
 from inductor_bench.records.code.extraction import ExtractedKernel
 from inductor_bench.source.static.launches import read_static_launches
 from inductor_bench.worker.upstream.triton import pretend_gpu

@@ -16,6 +16,7 @@ from retuning_bench import Bench
 from inductor_bench.autotune.candidates import BudgetSpentError
 from inductor_bench.autotune.compile_pool import GREETING_S, LOAD_S, Builders, Job
 from inductor_bench.autotune.tuner import Tuner
+from inductor_bench.devices.nvidia.device import NVIDIA
 from inductor_bench.errors import InductorBenchError
 from inductor_bench.launch.session import WorkerLostError
 from inductor_bench.records.run import Failure
@@ -30,7 +31,7 @@ HUNG = WorkerLostError("hung", TOO_LATE)
 
 @dataclass(frozen=True)
 class OnGpu(Line):
-    on_cpu = False
+    device = NVIDIA.type
 
 
 class Greeted(Session):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ... import units
-from ...records.device_use import DeviceUse, OtherProcess
+from .. import units
+from ..records.device_use import DeviceUse, OtherProcess
 
 BUSY = 0.1
 HELD_BYTES = 2 << 30

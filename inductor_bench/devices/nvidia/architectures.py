@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ...records.run import Environment
+from ..rocm import is_rocm
+from .multiprocessor import REGISTERS
+
 
 @dataclass(frozen=True)
 class Architecture:
@@ -25,7 +29,7 @@ class Architecture:
     multiprocessors: int
     threads: int
     shared_memory_bytes: int
-    registers: int = 65536
+    registers: int = REGISTERS
 
 
 def _known(capability: int, device: str, multiprocessors: int, threads: int, shared_kib: int) -> Architecture:
@@ -45,3 +49,16 @@ ARCHITECTURES = {
     )
 }
 """Architectures by name."""
+
+
+def compute_capability(environment: Environment) -> str | None:
+    """The compute capability of the NVIDIA GPU of an environment, such as ``9.0``; ``None`` where there is none.
+
+    Every table of this folder is asked by it, so that none is applied to another vendor's GPU.
+    """
+    return None if is_rocm(environment) else environment.compute_capability
+
+
+def architecture_of(environment: Environment) -> Architecture | None:
+    """The architecture of the GPU of an environment, where it is known here."""
+    return ARCHITECTURES.get(f"sm_{(compute_capability(environment) or '').replace('.', '')}")

@@ -9,13 +9,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-THREADS_OF_WARP = 32
-PARTITIONS = 4
-"""Of a multiprocessor: each has a quarter of the registers, and holds whole warps."""
-
-REGISTERS_OF_PARTITION = 65536 // PARTITIONS
-REGISTER_UNIT = 256
-SHARED_UNIT = 128
+from .multiprocessor import PARTITIONS, REGISTER_UNIT, REGISTERS, SHARED_UNIT, THREADS_OF_WARP
 
 
 class Limits(NamedTuple):
@@ -59,7 +53,7 @@ def theoretical_occupancy(
     fitting = [limits.blocks, limits.warps // warps]
     if registers:
         registers_of_warp = _round_up(registers * THREADS_OF_WARP, REGISTER_UNIT)
-        fitting.append(REGISTERS_OF_PARTITION // registers_of_warp * PARTITIONS // warps)
+        fitting.append(REGISTERS // PARTITIONS // registers_of_warp * PARTITIONS // warps)
     shared = _round_up(shared_memory_bytes + limits.reserved_bytes, SHARED_UNIT)
     if shared:
         fitting.append(limits.shared_bytes // shared)

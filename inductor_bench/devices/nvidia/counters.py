@@ -23,6 +23,24 @@ READY = ("selected", "not_selected")
 OF_HOPPER = "gmma"
 """A reason that other architectures do not have; Nsight Compute refuses what it does not know."""
 
+WAITS = {
+    "barrier": "other warps at a barrier",
+    "branch_resolving": "branches",
+    "drain": "writes at the end",
+    "gmma": "other warps of a matrix product",
+    "imc_miss": "constants",
+    "lg_throttle": "the queue to global memory",
+    "long_scoreboard": "global memory",
+    "math_pipe_throttle": "arithmetic units",
+    "membar": "memory fences",
+    "mio_throttle": "the queue to shared memory",
+    "no_instruction": "instructions",
+    "short_scoreboard": "shared memory",
+    "tex_throttle": "the texture queue",
+    "wait": "fixed latencies",
+}
+"""What warps wait for, by NVIDIA's names of the stalls; others are said as they are."""
+
 _UNITS = {"byte": 1.0, "second": 1.0, "s": 1.0, "%": 0.01}
 _PREFIXES = {"": 1.0, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "m": 1e-3, "u": 1e-6, "µ": 1e-6, "n": 1e-9}
 _SCALES = {prefix + unit: scale * size for unit, size in _UNITS.items() for prefix, scale in _PREFIXES.items()}

@@ -1,0 +1,57 @@
+"""What is true of any device that is not the host: the host launches its kernels, and it may idle between them.
+
+A record of a device type that no file of this room describes (``xpu``) is shown as such a device.
+"""
+
+from __future__ import annotations
+
+import re
+
+from ..records.run import Environment
+from .protocol import Words
+
+
+class Accelerator:
+    """A device type of which nothing else is known.
+
+    Args:
+        type: torch's name of it.
+        family: the name of such devices in texts; ``type`` where it has no other.
+    """
+
+    runs_on_host = False
+    generates_triton = True
+    suggests_tuning = True
+    has_launch_floor = True
+    has_tf32 = False
+    has_library_switches = False
+    has_hardware_counters = False
+    alignment_bytes = 256
+
+    def __init__(self, type: str, family: str = "") -> None:
+        self.type = type
+        self.words = Words(
+            family=family or type,
+            calls="launches",
+            outside="idle",
+            memory="DRAM",
+            cache="L2",
+            whole_cache="L2",
+            generated="generated kernels",
+            generated_at_peaks="generated kernels at their peaks",
+            library="library kernels",
+            bound="GPU-bound: ",
+        )
+
+    def name_in(self, environment: Environment) -> str | None:
+        return environment.accelerator
+
+    def peaks_depend_on(self, environment: Environment) -> list[str]:
+        units = f"{environment.multiprocessors} units" if environment.multiprocessors else ""
+        driver = re.split(r"[.+]", environment.driver or "unknown")[0]
+        return [environment.accelerator or self.type, units, f"driver {driver}"]
+
+    def theoretical_occupancy(
+        self, environment: Environment, warps: int | None, registers: int | None, shared_memory_bytes: int | None
+    ) -> float | None:
+        return None

@@ -1,0 +1,120 @@
+"""NVIDIA's GPUs, through ``torch.cuda``. A torch that was built for ROCm calls AMD's GPUs so: they are refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from inductor_bench.devices.nvidia.architectures import Architecture
+from inductor_bench.devices.nvidia.device import NVIDIA
+from inductor_bench.devices.rocm import refusal
+from inductor_bench.errors import InductorBenchError
+from inductor_bench.records.run import Environment
+from inductor_bench.source.standalone.harness.arguments import Arguments
+from inductor_bench.source.standalone.harness.launch_gap import launch_gap, measure_cuda
+from inductor_bench.source.standalone.harness.timing_cuda import GpuTimer
+
+from ..peaks.gpu import measure_gpu
+from ..peaks.roofs import Roofs
+from .driver import driver_version
+from .protocol import Bind
+
+RACE_WINDOW_S = 7e-4
+"""Of each of the two windows of a GPU sample in a race, where many candidates take turns."""
+
+RACE_WARM_UP_S = 5e-3
+"""Before the first of them; the candidates' checks have raised the clocks already."""
+
+
+class NvidiaRuntime:
+    """The current GPU of this process, and those beside it."""
+
+    device = NVIDIA
+    captures_graphs = True
+
+    def is_present(self) -> bool:
+        return torch.cuda.is_available()
+
+    def check_support(self) -> None:
+        if torch.version.hip is not None:
+            raise refusal(torch.version.hip)
+
+    def check_presence(self, place: torch.device) -> None:
+        count = torch.cuda.device_count() if self.is_present() else 0
+        hint = "run `inductor-bench doctor`"
+        if not count and not place.index:
+            raise InductorBenchError("no CUDA device is available to this torch", hint)
+        if (place.index or 0) >= count:
+            raise InductorBenchError(f"there is no {place} among the {count} CUDA devices", hint)
+
+    def name(self, place: torch.device) -> str:
+        return torch.cuda.get_device_name(place)
+
+    def describe(self, environment: Environment) -> Environment:
+        """Of an AMD GPU no compute capability: its numbers look like one."""
+        environment = replace(environment, cuda=torch.version.cuda or torch.version.hip)
+        if not self.is_present():
+            return environment
+        here = torch.cuda.get_device_properties(torch.cuda.current_device())
+        described = replace(
+            environment,
+            accelerator=here.name,
+            accelerator_count=torch.cuda.device_count(),
+            accelerator_memory_bytes=here.total_memory,
+            multiprocessors=here.multi_processor_count,
+        )
+        if torch.version.hip is not None:
+            return described
+        return replace(described, compute_capability=f"{here.major}.{here.minor}", driver=driver_version())
+
+    def synchronize(self) -> None:
+        torch.cuda.synchronize()
+
+    def reset_peak_memory(self) -> None:
+        torch.cuda.reset_peak_memory_stats()
+
+    def peak_memory_bytes(self) -> int | None:
+        """The most that torch allocated on the GPU."""
+        return int(torch.cuda.max_memory_allocated())
+
+    def capture_graph(self, run: Callable[[], Any]) -> Callable[[], None]:
+        stream = torch.cuda.Stream()
+        with torch.cuda.stream(stream):
+            run()
+        torch.cuda.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            run()
+        return graph.replay
+
+    def kept_random_state(self) -> AbstractContextManager[None]:
+        return torch.random.fork_rng(devices=range(torch.cuda.device_count()))
+
+    def measure_roofs(self, place: torch.device) -> Roofs:
+        return measure_gpu(place)
+
+    def measure_call(self, launch: dict[str, Any], arguments: Arguments, bind: Bind, **how: Any) -> dict[str, Any]:
+        return measure_cuda(launch, arguments, bind, **how)
+
+    def make_timer(self, launch: dict[str, Any], arguments: Arguments, bind: Bind, **how: Any) -> GpuTimer:
+        how |= {"window_s": RACE_WINDOW_S, "warm_up_s": RACE_WARM_UP_S, "gap": launch_gap()}
+        return GpuTimer(launch, arguments, bind, **how)
+
+    def architecture(self) -> Architecture:
+        """The current GPU, for workers that pretend to have it. (2.11, 2.13)"""
+        self.check_support()
+        seen: Any = torch.cuda.get_device_properties(torch.cuda.current_device())
+        capability = 10 * seen.major + seen.minor
+        return Architecture(
+            name=f"sm_{capability}",
+            capability=capability,
+            device=seen.name,
+            multiprocessors=seen.multi_processor_count,
+            threads=seen.max_threads_per_multi_processor,
+            shared_memory_bytes=seen.shared_memory_per_block_optin,
+            registers=seen.regs_per_multiprocessor,
+        )

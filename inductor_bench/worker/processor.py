@@ -1,0 +1,62 @@
+"""The processor that this process runs on: its name, the processors that may be used, and their vector instructions."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+from pathlib import Path
+
+import torch
+
+TOOL_LIMIT_S = 10.0
+
+
+def cpu_name() -> str:
+    """The processor's model name, or its architecture where the system does not tell."""
+    for text in (_read("/proc/cpuinfo"), output_of("lscpu"), output_of("sysctl", "machdep.cpu.brand_string")):
+        for line in text.splitlines():
+            key, _, value = line.partition(":")
+            if key.strip().lower() in ("model name", "machdep.cpu.brand_string") and value.strip(" -\t"):
+                return value.strip()
+    return platform.processor() or platform.machine()
+
+
+def usable_cpus() -> tuple[int, ...]:
+    """The processors that this process may run on."""
+    if hasattr(os, "sched_getaffinity"):
+        return tuple(sorted(os.sched_getaffinity(0)))
+    return tuple(range(os.cpu_count() or 1))
+
+
+def vector_isa() -> str:
+    """The vector instructions that torch's own kernels use here, for example ``avx512``; ``default`` for none.
+
+    This is what ``ATEN_CPU_CAPABILITY`` and the processor say. Inductor's own choice (``pick_vec_isa``) follows the
+    same two, but it compiles and loads test programs first, which takes seconds; it is not asked.
+    """
+    return torch.backends.cpu.get_cpu_capability().lower()
+
+
+def memory_bytes() -> int | None:
+    """The size of the machine's memory; ``None`` where the system does not tell."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (ValueError, OSError, AttributeError):
+        return None
+
+
+def output_of(*command: str) -> str:
+    """What a tool of the system prints; nothing where it is missing or fails."""
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=TOOL_LIMIT_S, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return done.stdout
+
+
+def _read(path: str) -> str:
+    try:
+        return Path(path).read_text(errors="replace")
+    except OSError:
+        return ""

@@ -1,0 +1,89 @@
+"""What other rooms ask of a kind of device, of those that are in the table and of those that are not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import run_builder as build
+
+from inductor_bench.analysis.findings.rules import next_commands
+from inductor_bench.devices.cpu import CPU
+from inductor_bench.devices.nvidia.architectures import architecture_of, compute_capability
+from inductor_bench.devices.nvidia.counters import OF_HOPPER, metrics_for
+from inductor_bench.devices.nvidia.device import NVIDIA
+from inductor_bench.devices.protocol import Device
+from inductor_bench.devices.table import DEVICES, best_device, common_device, device_of, device_of_peaks
+from inductor_bench.records.failure import ELSEWHERE
+from inductor_bench.records.run import Environment, Failure
+from inductor_bench.report.run.markdown import markdown
+from inductor_bench.store.peaks import peaks_key
+
+MI300X = replace(
+    build.GPU, torch="2.13.0+rocm6.4", accelerator="AMD Instinct MI300X", compute_capability="9.0", cuda="6.4.43482"
+)
+"""As an environment could be that was described by torch's numbers alone."""
+
+
+@pytest.mark.parametrize(("name", "device"), [("cpu", CPU), ("cpu:0", CPU), ("cuda", NVIDIA), ("cuda:1", NVIDIA)])
+def test_a_device_is_found_by_its_type_and_by_its_name(name: str, device: Device) -> None:
+    assert device_of(name) is device and DEVICES[device.type] is device
+
+
+@pytest.mark.parametrize("name", ["xpu", "xpu:2", "", None])
+def test_an_unknown_device_is_an_accelerator_without_limits(name: str | None) -> None:
+    device = device_of(name)
+    assert device.type == (name or "").partition(":")[0] and not device.runs_on_host
+    assert replace(device.words, family="CUDA") == NVIDIA.words
+    assert not (device.has_tf32 or device.has_library_switches or device.has_hardware_counters)
+    assert device.theoretical_occupancy(build.GPU, 4, 32, 0) is None
+
+
+def test_words_about_several_modules_are_those_of_the_cpu_only_where_all_run_there() -> None:
+    assert common_device(["cpu", "cpu"]) is CPU
+    assert common_device(["cpu", "cuda", "cpu"]) is common_device(["cuda"]) is NVIDIA
+    assert common_device(["cpu", "xpu"]).type == "xpu"
+    assert not common_device([]).runs_on_host
+
+
+def test_a_device_is_named_by_its_environment() -> None:
+    assert (CPU.name_in(build.GPU), NVIDIA.name_in(build.GPU)) == (build.GPU.cpu, "NVIDIA H200")
+    assert NVIDIA.name_in(Environment()) is None
+    assert best_device(build.GPU) is NVIDIA and best_device(Environment()) is CPU
+    assert device_of_peaks(build.H200) is NVIDIA
+    assert device_of_peaks(replace(build.H200, launch_floor_s=None)) is CPU
+
+
+def test_peaks_depend_on_the_threads_of_a_cpu_and_on_the_driver_of_a_gpu() -> None:
+    seen = replace(build.GPU, threads=8, vector_isa="avx512", driver="580.82.07", torch="2.13.0+cu130")
+    assert peaks_key(seen, "cpu") == "intel-xeon-platinum-8480c-avx512-8-threads-torch-2.13"
+    assert peaks_key(seen, "cuda:1") == "nvidia-h200-132-units-driver-580-torch-2.13"
+    assert peaks_key(Environment(torch="2.13.0"), "xpu") == "xpu-driver-unknown-torch-2.13"
+
+
+def test_no_table_of_nvidias_is_applied_to_an_amd_gpu() -> None:
+    assert compute_capability(build.GPU) == "9.0" and NVIDIA.theoretical_occupancy(build.GPU, 4, 32, 0) == 1
+    named = Environment(accelerator="AMD Instinct MI300X", compute_capability="9.0")  # as a trace tells
+    for environment in (MI300X, named, replace(MI300X, accelerator="a GPU")):
+        assert compute_capability(environment) is None and architecture_of(environment) is None
+        assert NVIDIA.theoretical_occupancy(environment, 4, 32, 0) is None
+        assert not any(OF_HOPPER in metric for metric in metrics_for(compute_capability(environment)))
+
+
+def test_no_architecture_of_nvidias_is_suggested_for_an_amd_gpu() -> None:
+    lost = replace(build.mixnet(), failures=(Failure("retune", ELSEWHERE, "there is no GPU here"),))
+    modules = tuple(
+        replace(one, kernels=tuple(replace(each, file=f"kernels/{each.name}.py") for each in one.kernels))
+        for one in lost.modules
+    )
+    lost = replace(lost, modules=modules)
+    assert any("--target sm_90" in one.command for one in next_commands(lost, "RUN"))
+    amd = replace(lost, environment=MI300X)
+    assert not any("--target" in one.command for one in next_commands(amd, "RUN"))
+
+
+def test_a_record_of_an_unknown_device_is_shown_like_that_of_a_gpu() -> None:
+    known = build.mixnet()
+    unknown = replace(known, modules=tuple(replace(module, device="xpu") for module in known.modules))
+    assert "DRAM" in markdown(unknown) and "GPU-bound" in markdown(unknown)
+    assert markdown(unknown) == markdown(known)
