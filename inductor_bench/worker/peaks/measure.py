@@ -1,7 +1,6 @@
-"""Measures what a device reaches: the roofs that shares of peak refer to. What it measures is described in
-``gpu`` and ``cpu``.
+"""Measures the peaks of a device: the roofs to which shares of peak refer; see ``gpu`` and ``cpu``.
 
-Torch's global switches and random state are as before when it returns.
+Torch's global settings and random state are restored.
 """
 
 from __future__ import annotations
@@ -18,13 +17,13 @@ from .gpu import GpuPeaks, measure_gpu
 
 
 def measure_peaks(device: str) -> Peaks:
-    """Measures the memory, cache and matrix roofs of a device; some seconds.
+    """Measures the memory, cache and matrix roofs of a device. Takes some seconds.
 
     Args:
-        device: ``cpu``, ``cuda`` or ``cuda:N``. A CPU is measured with the threads that torch is set to.
+        device: ``cpu``, ``cuda`` or ``cuda:N``. A CPU is measured with torch's number of threads.
 
     Raises:
-        InductorBenchError: no such device is here, or no way to measure it is known.
+        InductorBenchError: the machine has no such device, or its kind cannot be measured.
     """
     try:
         wanted = torch.device(device)
