@@ -1,4 +1,4 @@
-"""Which devices a batch measures on: every GPU that this process may use, or the CPU."""
+"""Chooses the devices of a batch: every GPU that this process may use, or the CPU."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from ..records.batch import ModelRequest
 
 
 def find_devices(asked: Sequence[str], requests: Sequence[ModelRequest]) -> tuple[str, ...]:
-    """The devices that models are timed on, one at a time on each.
+    """The devices on which models are timed, one model at a time on each.
 
     Args:
-        asked: those that were named; none for all that there are.
-        requests: the models; where all are for the CPU no GPU is needed.
+        asked: the requested devices; empty for all devices.
+        requests: the models; a batch of models for the CPU needs no GPU.
 
     Raises:
-        UsageError: a device is not there or is named twice.
+        UsageError: a device is missing or requested twice.
     """
     if len(set(asked)) < len(asked):
         raise UsageError("--devices names a device twice", "two models on one device would share its time")
@@ -36,17 +36,17 @@ def find_devices(asked: Sequence[str], requests: Sequence[ModelRequest]) -> tupl
 
 
 def find_jobs_at_once(devices: Sequence[str], cores: int, models: int, jobs: int | None, overlap: bool | None) -> int:
-    """How many models overlap on each of the devices.
+    """The number of models that overlap on each device.
 
     Args:
-        devices: the devices.
-        cores: of this machine.
-        models: how many there are.
-        jobs: the most models at once, or ``None``.
-        overlap: whether they overlap at all; where there are cores for it if not said.
+        devices: the devices of the batch.
+        cores: the number of cores of this machine.
+        models: the number of models.
+        jobs: maximum number of models at once; ``None`` for no maximum.
+        overlap: whether models overlap; ``None`` for an overlap where there are enough cores.
 
     Raises:
-        UsageError: there would be less than one of the jobs.
+        UsageError: ``jobs`` exceeds the number of models that can run at once.
     """
     at_once = 1 if overlap is False else jobs_at_once(cores, devices)
     if overlap and not any(map(is_host, devices)):

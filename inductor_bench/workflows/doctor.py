@@ -1,4 +1,4 @@
-"""What is installed, which devices are seen, what is missing and how to get it, and how fast the device is."""
+"""Checks the installation and the devices of this machine, and measures a device's peaks."""
 
 from __future__ import annotations
 
@@ -17,11 +17,12 @@ from .modules.survey import take_survey
 from .progress import Progress
 
 LEAST_FREE_BYTES = 2_000_000_000
+"""Bytes of free disk space below which the check fails."""
 
 
 @dataclass(frozen=True)
 class Check:
-    """One thing that was looked at. ``status`` is ``ok``, ``missing`` (needed) or ``optional`` (absent, not needed)."""
+    """The result of one check. ``status`` is ``ok``, ``missing`` (needed) or ``optional`` (absent, not needed)."""
 
     name: str
     status: str
@@ -31,7 +32,7 @@ class Check:
 
 @dataclass(frozen=True)
 class DoctorReport:
-    """All checks, the environment, and the measured peaks of the device that was asked for."""
+    """All checks, the environment, and the measured peaks of the requested device."""
 
     checks: tuple[Check, ...]
     environment: Environment
@@ -44,22 +45,22 @@ class DoctorReport:
 
 
 def run_doctor(device: str | None, remeasure: bool, progress: Progress, python: str | None = None) -> DoctorReport:
-    """Looks at the machine and measures its peaks, which are cached for later runs.
+    """Checks the machine and measures the peaks of a device, which are cached for later runs.
 
     Args:
-        device: ``cuda`` or ``cpu``; the best there is where ``None``.
-        remeasure: measure the peaks even where the cache has them.
-        progress: is told what happens.
-        python: the interpreter whose torch is looked at; this one where ``None``.
+        device: ``cuda`` or ``cpu``; ``None`` for the GPU, or the CPU where torch sees no GPU.
+        remeasure: whether cached peaks are measured again.
+        progress: the listener for stages and output.
+        python: the interpreter whose torch is checked; ``None`` for this one.
     """
     with tempfile.TemporaryDirectory(prefix="inductor-bench-") as name:
         environment = dict(os.environ)
         with WorkerPool(python or default_python(), Path(name), environment, on_line=progress.output) as pool:
             pool.get_ready(2)
-            return _look(pool, device, "measured" if remeasure else "cached", progress)
+            return _examine(pool, device, "measured" if remeasure else "cached", progress)
 
 
-def _look(pool: WorkerPool, device: str | None, peaks: str, progress: Progress) -> DoctorReport:
+def _examine(pool: WorkerPool, device: str | None, peaks: str, progress: Progress) -> DoctorReport:
     progress.stage("looking at the machine")
     log = pool.folder / "survey.log"
     seen = take_survey(pool, (), device=CPU.type, peaks="none", log=log)

@@ -1,4 +1,4 @@
-"""What a person asks of a workflow, as typed values. The command line and the Python API both build these."""
+"""The options of workflows as typed values, which the command line and the Python API build."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ AMP = {
     "bfloat16": "bfloat16",
     "bf16": "bfloat16",
 }
-"""What people call the dtypes of autocast, and torch's names."""
+"""torch's names of the dtypes of autocast, by their usual names."""
 
 MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
 
 METHODS = ("max", "coordesc", "exhaustive")
-"""The ways to retune kernels; see ``autotune.search``."""
+"""The ways of choosing candidates in a retune; see ``autotune.search``."""
 
 
 @dataclass(frozen=True)
 class RetuneOptions:
-    """How the dearest kernels of a run are retuned: which way, how many, and for how many seconds at most."""
+    """The retuning of a run's ``top`` most expensive kernels. ``budget_s`` is the limit of all retunes in seconds."""
 
     method: str
     top: int = 10
@@ -33,36 +33,36 @@ class RetuneOptions:
 
     @property
     def words(self) -> tuple[str, ...]:
-        """As options of ``breakdown``."""
+        """The options of ``breakdown`` on the command line."""
         budget = ("--budget", f"{self.budget_s:g}") if self.budget_s is not None else ()
         return ("--autotune", self.method, "--top", str(self.top), *budget)
 
 
 @dataclass(frozen=True)
 class BreakdownOptions:
-    """The request of one breakdown. ``None`` means: not said, the workflow decides.
+    """The request of one breakdown. The workflow decides each option that is ``None``.
 
     Attributes:
-        targets: what to break down; several only where all are compiled modules.
-        arguments: given to the program, where the target is one.
+        targets: the targets; several targets must all be compiled modules.
+        arguments: the arguments of the program, where the target is a program.
         training: whether a factory or a named model gets a loss and a backward pass.
         mode: the ``mode`` of ``torch.compile``.
         dynamic: the ``dynamic`` of ``torch.compile``.
         amp: the dtype of autocast, by torch's name (``float16``, ``bfloat16``).
         device: ``cpu``, ``cuda``, ``cuda:1``, …
-        seed: of the random weights and inputs.
-        batch_size: of a timm, torchvision or transformers target.
-        live: profile every module in the capturing process, with the inputs that it really gets.
-        trace: a trace recorded elsewhere, to analyse instead of running anything.
-        timeout_s: the limit of each process that is started, in seconds.
-        repeat: how many iterations are profiled.
-        python: the interpreter to run the program under.
+        seed: the seed of the random weights and inputs.
+        batch_size: the batch size of a timm, torchvision or transformers target.
+        live: whether every module is profiled in the capturing process, with the program's inputs.
+        trace: a trace recorded elsewhere, which is analysed instead of a run.
+        timeout_s: limit of each started process in seconds.
+        repeat: the number of profiled iterations.
+        python: the interpreter that runs the program.
         output: the RUN folder.
-        force: whether an earlier run there may be replaced.
+        force: whether an earlier run in the RUN folder may be replaced.
         plots: whether PNG plots are drawn.
-        values: ``recorded`` keeps what the kernels really read beside their standalone files, ``drawn`` does not.
-        values_limit_bytes: of the recorded values of one kernel; what is above it is drawn.
-        retune: how the dearest kernels are retuned afterwards; ``None`` to leave them as they are.
+        values: ``recorded`` stores the values that the kernels read beside their standalone files; ``drawn`` does not.
+        values_limit_bytes: maximum size of the recorded values of one kernel; storages above it are drawn.
+        retune: the retuning of the most expensive kernels afterwards; ``None`` for none.
         redact: names of options and variables whose values are kept out of the RUN; see ``store.redaction``.
     """
 

@@ -1,4 +1,4 @@
-"""How a workflow says what it is doing, without knowing who listens. Nothing here prints."""
+"""The interface through which a workflow reports its progress."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ from typing import Protocol
 
 
 class Progress(Protocol):
-    """The listener of a workflow. ``output`` may be called from another thread."""
+    """A listener of a workflow. ``output`` may be called from another thread."""
 
     def stage(self, text: str) -> None:
-        """A new stage begins, for example ``profiling backward (2 of 2)``; it ends where the next one begins."""
+        """Reports the start of a stage, for example ``profiling backward (2 of 2)``, which ends the stage before it."""
 
     def note(self, text: str) -> None:
-        """Something that a person should know and that does not end the stage."""
+        """Reports a remark for the user; the stage goes on."""
 
     def output(self, line: str) -> None:
-        """One line of what the user's program or a worker printed, without its line end."""
+        """Reports one line that the user's program or a worker printed, without its line end."""
 
 
 class Silent:
-    """A listener that says nothing."""
+    """A listener that ignores all reports."""
 
     def stage(self, text: str) -> None:
         pass

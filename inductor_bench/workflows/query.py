@@ -1,4 +1,4 @@
-"""The tables of a batch, or of a single run, and what a query over them gives."""
+"""Opens the tables of a batch or of a single run for queries."""
 
 from __future__ import annotations
 
@@ -20,26 +20,26 @@ from .batch.view import read_view
 
 @dataclass(frozen=True)
 class Tables:
-    """What can be queried of a folder. ``notes`` say what is not in it."""
+    """The tables of a folder. ``notes`` name what is missing in them."""
 
     tables: Sequence[Table]
     notes: tuple[str, ...]
 
     def ask(self, sql: str) -> Answer:
-        """What a query gives; it runs on a copy in memory.
+        """The answer of a query, which runs on a copy in memory.
 
         Raises:
-            UsageError: DuckDB refuses it.
+            UsageError: DuckDB refuses the query.
             InductorBenchError: DuckDB is not installed.
         """
         return ask(self.tables, sql)
 
 
 def open_tables(path: Path) -> Tables:
-    """The tables of a batch folder or a RUN folder, from its records as they are now.
+    """The tables of a batch folder or a RUN folder, from its present records.
 
     Raises:
-        InductorBenchError: it is neither, or there is nothing in it that can be read.
+        InductorBenchError: the folder is neither, or its record cannot be read.
     """
     with without_collection():
         if (path / BATCH).is_file():

@@ -1,4 +1,4 @@
-"""Drawing an earlier run again from its record, without torch and without running anything."""
+"""Writes the tables, plots and page of an earlier run again, from its record."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from ..store.folder import RunFolder
 
 
 def run_report(folder: Path, *, plots: bool = True) -> tuple[Run, InductorBenchError | None]:
-    """Reads a RUN folder's record and writes its tables, plots and page again.
+    """Reads the record of a RUN folder and writes its tables, plots and page again.
 
     Returns:
-        The record, which can be shown whether or not its folder can be written, and what could not be written.
+        The record, and the error where the folder cannot be written.
 
     Raises:
-        InductorBenchError: there is no readable record.
+        InductorBenchError: the record is missing or cannot be read.
     """
     run = RunFolder(folder).load()
     try:

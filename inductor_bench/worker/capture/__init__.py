@@ -1,4 +1,4 @@
-"""Inside the user's program: start-up, the observation of compiled modules, the model sources.
+"""Code inside the user's program: start-up, the observation of compiled modules, and named models.
 
-``site`` is put on the program's ``PYTHONPATH``.
+A capture puts the folder ``site`` on the program's ``PYTHONPATH``.
 """

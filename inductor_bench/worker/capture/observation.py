@@ -1,5 +1,8 @@
-"""Watching compiled modules inside the program that compiled them: what they were called with and how often, and,
-where their file alone could not tell the truth, their profile on the spot with the inputs that they really got."""
+"""Observes compiled modules inside the program that compiled them.
+
+It counts the calls of each module. Where a profile of the module's file alone would be wrong, it profiles the module in
+the program, with the program's inputs.
+"""
 
 from __future__ import annotations
 
@@ -37,13 +40,13 @@ RECOVERABLE = (
     TypeError,
     ValueError,
 )
-"""What a measurement inside somebody else's program may raise without ending that program."""
+"""Exceptions of a measurement that must not end the user's program."""
 
 
 def observe(codecache: ModuleType) -> None:
-    """Starts the observation in this process. ``codecache`` is torch's code cache module, just imported.
+    """Starts the observation in this process. ``codecache`` is torch's module of that name, just imported.
 
-    The file ``<pid>.followed`` says that each module that this process loads from now on is observed.
+    The file ``<pid>.followed`` records that this process observes each compiled module that it loads from now on.
     """
     folder = Path(os.environ[CAPTURE_FOLDER])
     forced = os.environ.get(LIVE) == "1"
@@ -71,7 +74,7 @@ def observe(codecache: ModuleType) -> None:
 class ObservedModule:
     """One compiled module in the program's process.
 
-    Files: ``<stem>.json``, ``.trace.json`` and ``.p.txt``, and a folder ``<stem>.values`` where values are wanted.
+    Its files are ``<stem>.json``, ``.trace.json`` and ``.p.txt``, and a folder ``<stem>.values`` for recorded values.
     """
 
     def __init__(
@@ -91,33 +94,33 @@ class ObservedModule:
         self._repeat = repeat
         self._lock = threading.Lock()
         self._calls = 0
-        self._looked_at = False
+        self._observed = False
         self._source = Path(path).read_text(encoding="utf-8", errors="replace")
         self._constants = constants
         self._record: dict[str, Any] = {"path": path, "pid": os.getpid(), **_process_state()}
 
     def attach(self) -> None:
-        """Puts the observation in front of the module's ``call``."""
+        """Replaces the module's ``call`` by a function that counts the calls and observes the first one."""
         self.save()
 
         @functools.wraps(self._call)
         def call(arguments: list[Any]) -> Any:
             with self._lock:
                 self._calls += 1
-                looked_at, self._looked_at = self._looked_at, True
-            return self._call(arguments) if looked_at else self._look_at(arguments)
+                observed, self._observed = self._observed, True
+            return self._call(arguments) if observed else self._call_observed(arguments)
 
         self._module.call = call  # type: ignore[attr-defined]
 
-    def _look_at(self, arguments: list[Any]) -> Any:
-        """Runs the module's first call, and profiles it where it must be profiled here."""
+    def _call_observed(self, arguments: list[Any]) -> Any:
+        """Makes the module's first call, and profiles the module where it must be profiled in the program."""
         inputs = list(arguments)
         reason = self._live_reason(inputs)
         self._record["live_reason"] = reason
         busy = bool(reason) and upstream.is_profiler_running()
-        if busy:  # the program profiles itself: a second profiler would end the first; wait for a later call
+        if busy:  # a second profiler would end the program's own: a later call is observed
             self._record["live_error"] = "the program's own profiler was running at each call"
-            self._looked_at = False
+            self._observed = False
         clones = self._clone(inputs) if reason and not busy else None
         del inputs
         result = self._call(arguments)
@@ -127,9 +130,9 @@ class ObservedModule:
         return result
 
     def _live_reason(self, inputs: list[Any]) -> str:
-        """Why this module must be profiled here and not from its file, or an empty string."""
+        """The reason why this module must be profiled in the program; empty where its file can be profiled."""
         if self._record["cuda_graphs"]:
-            return ""  # the program's own capture and its memory pool are not to be disturbed
+            return ""  # a profile would disturb the program's own capture and its memory pool
         if self._forced:
             return "asked for with --live"
         if os.environ.get(VALUES_LIMIT):
@@ -173,7 +176,7 @@ class ObservedModule:
 
         try:
             with torch.no_grad(), runtime_of(device).kept_random_state():
-                recorded = self._record_values(run)  # before another run writes into what it reads
+                recorded = self._record_values(run)  # first, because a run may write into its inputs
                 measured = measure_run(
                     run,
                     label="live",
@@ -185,7 +188,7 @@ class ObservedModule:
                 )
                 self._record["live"] = measured | details(self._module, run) | recorded
         except RECOVERABLE as error:
-            # It is our failure and not the program's, which goes on: the module is then profiled from its file.
+            # The program goes on after a failure of the measurement, and the module is profiled from its file.
             traceback.print_exc()
             self._record["live_error"] = f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
 
@@ -198,7 +201,7 @@ class ObservedModule:
         return record_values(self._module, run, self._stem.with_suffix(".values"), int(limit))
 
     def save(self) -> None:
-        """Writes what is known of this module, replacing an earlier state."""
+        """Writes the observations of this module, over those of an earlier call."""
         _write(self._stem.with_suffix(".json"), json.dumps({**self._record, "calls": self._calls}))
 
 
@@ -225,7 +228,7 @@ def _process_state() -> dict[str, Any]:
 
 
 def _is_index_like(value: Any) -> bool:
-    """Whether zeros in its place would change what a kernel does: an integer or bool tensor of several elements."""
+    """Whether a value is an integer or bool tensor of several elements: zeros instead would change a kernel's work."""
     import torch
 
     if not isinstance(value, torch.Tensor) or value.numel() <= 1:

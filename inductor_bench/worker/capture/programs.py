@@ -1,8 +1,8 @@
-"""The programs that a capture runs where the target is not a script: a factory of a file, or a named model.
+"""The program that a capture runs for a target that is no script: a factory in a file, or a named model.
 
-``python -m inductor_bench.worker.capture.programs JOB`` with a job of ``kind`` (``factory`` or a library of ``zoo``),
-``place``, ``training``, ``mode``, ``dynamic``, ``amp``, ``device``, ``seed``, ``batch_size`` and ``complaint``: the
-path where a reason for people is left, as JSON, when the program cannot be run.
+The command is ``python -m inductor_bench.worker.capture.programs JOB``. The job has ``kind`` (``factory`` or a library
+of ``zoo``), ``place``, ``training``, ``mode``, ``dynamic``, ``amp``, ``device``, ``seed``, ``batch_size`` and
+``complaint``, the path of a JSON file for the reason why the program cannot be run.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 STEPS = 3
 OFFLINE = "INDUCTOR_BENCH_OFFLINE"
-"""Set where nothing may be fetched."""
+"""Environment variable: set where downloads are forbidden."""
 
 
 def main(arguments: list[str]) -> int:
@@ -42,7 +42,11 @@ def main(arguments: list[str]) -> int:
 
 
 def run_program(job: dict[str, Any]) -> None:
-    """Compiles what the job names and runs it :data:`STEPS` times."""
+    """Compiles the model of a job and runs it :data:`STEPS` times.
+
+    Raises:
+        InductorBenchError: the model cannot be built or trained, or the device is missing.
+    """
     import torch
 
     from inductor_bench.worker.device.runtimes import best_device_type, open_device

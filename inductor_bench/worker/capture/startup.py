@@ -1,5 +1,7 @@
-"""Runs at the start of every Python process of a captured program. It must be quick, must not import torch, and must
-not disturb a program that never compiles anything."""
+"""The code that runs at the start of every Python process of a captured program.
+
+It is quick, does not import torch, and does not disturb a program that compiles nothing.
+"""
 
 from __future__ import annotations
 
@@ -16,13 +18,13 @@ WATCHED = "torch._inductor.codecache"
 
 
 def install() -> None:
-    """Arranges that compiled modules are observed as soon as torch's code cache is imported."""
+    """Starts the observation of compiled modules after the import of torch's code cache."""
     if os.environ.get(CAPTURE_FOLDER):
         sys.meta_path.insert(0, _AfterImport())
 
 
 class _AfterImport:
-    """A finder that lets the others find :data:`WATCHED` and starts the observation once it is imported."""
+    """A finder that starts the observation after the import of :data:`WATCHED`, which other finders find."""
 
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None

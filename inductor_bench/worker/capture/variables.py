@@ -1,4 +1,4 @@
-"""The environment variables that tell the processes of a captured program what to observe. Imports nothing."""
+"""The environment variables that configure the observation in the processes of a captured program."""
 
 CAPTURE_FOLDER = "INDUCTOR_BENCH_CAPTURE"
 LIVE = "INDUCTOR_BENCH_LIVE"

@@ -1,6 +1,6 @@
-"""Models of timm, torchvision and transformers, built from their configurations with random weights and inputs.
+"""Builds models of timm, torchvision and transformers from their configurations, with random weights and inputs.
 
-Nothing is fetched: a name that stands for files elsewhere is refused.
+It downloads nothing: a name that needs a download raises an error.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ LANGUAGE_LENGTHS = (
     (r"OPT", 2048),
     (r"Reformer", 4096),
 )
-"""How many tokens PyTorch's own suite gives a model whose name begins so; :data:`USUAL_LENGTH` the others."""
+"""Number of input tokens in PyTorch's own benchmark suite, by a pattern for the beginning of the model's name. Other
+models have :data:`USUAL_LENGTH`."""
 
 USUAL_LENGTH = 512
 
@@ -38,10 +39,10 @@ SUITE_NAMES = {
     "T5Small": "T5ForConditionalGeneration",
     "YituTechConvBert": "ConvBertForMaskedLM",
 }
-"""Names of PyTorch's own suite for classes of transformers whose configuration is the usual one."""
+"""Classes of transformers with their default configuration, by the name in PyTorch's own benchmark suite."""
 
-_PADDED_PLACES = r"[Rr]oberta|Camembert|Longformer|MPNet|Data2VecText|^Esm"
-"""Classes that count the places of tokens from behind the padding's, and need as many more of them."""
+_PADDED_POSITIONS = r"[Rr]oberta|Camembert|Longformer|MPNet|Data2VecText|^Esm"
+"""Classes that number the positions of tokens from the padding's id on, and need that many further positions."""
 
 _PER_SAMPLE = re.compile(r"For(SequenceClassification|ImageClassification|AudioClassification|NextSentence)")
 _PER_TOKEN = re.compile(r"For(MaskedLM|CausalLM|ConditionalGeneration|TokenClassification|PreTraining)|LMHeadModel")
@@ -49,12 +50,12 @@ _BROKEN = (ImportError, RuntimeError, AttributeError, OSError, TypeError, ValueE
 
 
 class DownloadNeededError(InductorBenchError):
-    """The model lies elsewhere, and nothing is fetched."""
+    """The model needs a download, and downloads are forbidden."""
 
 
 @dataclass
 class Example:
-    """A model and what it is called with. ``loss`` makes a scalar of its output; ``None`` takes the outputs' means."""
+    """A model and its inputs. ``loss`` computes a scalar from its output; ``None`` stands for the sum of the means."""
 
     function: Callable[..., Any]
     inputs: tuple[Any, ...] = ()
@@ -63,11 +64,17 @@ class Example:
 
 
 def build_model(source: str, name: str, batch_size: int, training: bool) -> Example:
-    """The named model of a library.
+    """Builds a named model.
+
+    Args:
+        source: the library: ``timm``, ``torchvision`` or ``transformers``.
+        name: the name of the model in the library.
+        batch_size: the batch size of the inputs.
+        training: whether the inputs include labels.
 
     Raises:
-        InductorBenchError: the library or the model is not there, the model has to be downloaded, or its inputs are of
-            a kind that is not known here.
+        InductorBenchError: the library or the model is missing, the model needs a download, or the kind of its inputs
+            is unknown.
     """
     if ":" in name or (source == "transformers" and "/" in name):
         raise DownloadNeededError(
@@ -103,7 +110,7 @@ def _torchvision_model(name: str, batch_size: int, training: bool) -> Example:
         )
     options = {"weights_backbone": None} if ".segmentation" in package else {}
     model = models.get_model(name, weights=None, **options)
-    transforms = models.get_model_weights(name).DEFAULT.transforms  # the settings, of which nothing is fetched
+    transforms = models.get_model_weights(name).DEFAULT.transforms  # settings only; nothing is downloaded
     crop = getattr(transforms, "keywords", {}).get("crop_size", 224)
     size = tuple(crop) if isinstance(crop, tuple | list) else (crop, crop)
     shape = (3, 16, *size) if ".video" in package else (3, *size)
@@ -126,7 +133,7 @@ def _transformers_model(name: str, batch_size: int, training: bool) -> Example:
     config.return_dict = True
     if getattr(config, "pad_token_id", None) is None:
         config.pad_token_id = 0
-    if re.search(_PADDED_PLACES, SUITE_NAMES.get(name, name)):
+    if re.search(_PADDED_POSITIONS, SUITE_NAMES.get(name, name)):
         config.max_position_embeddings += config.pad_token_id + 1
     model = model_class(config)  # type: ignore[misc]
     keywords = _transformers_inputs(name, model, config, batch_size)
@@ -150,10 +157,10 @@ def _transformers_inputs(name: str, model: Any, config: Any, batch_size: int) ->
         )
     text = config.get_text_config()
     length = next((size for pattern, size in LANGUAGE_LENGTHS if re.match(pattern, name)), USUAL_LENGTH)
-    places = getattr(text, "max_position_embeddings", None) or 0
-    length = min(length, places) if places > 0 else length
-    if re.search(_PADDED_PLACES, type(model).__name__):
-        length = min(length, places - config.pad_token_id - 1)
+    positions = getattr(text, "max_position_embeddings", None) or 0
+    length = min(length, positions) if positions > 0 else length
+    if re.search(_PADDED_POSITIONS, type(model).__name__):
+        length = min(length, positions - config.pad_token_id - 1)
     tokens = torch.randint(0, text.vocab_size, (batch_size, length))
     if config.is_encoder_decoder:
         return {main: tokens, "decoder_input_ids": torch.randint(0, text.vocab_size, (batch_size, length))}
@@ -161,7 +168,7 @@ def _transformers_inputs(name: str, model: Any, config: Any, batch_size: int) ->
 
 
 def _transformers_labels(name: str, keywords: dict[str, torch.Tensor], config: Any) -> dict[str, torch.Tensor]:
-    """What makes the model compute its own loss; nothing where that is not known."""
+    """The keyword arguments that make the model compute its own loss; empty where they are unknown."""
     import torch
 
     main = next(iter(keywords.values()))
@@ -198,7 +205,7 @@ def _library(name: str) -> Any:
     """A library of models, or a module of it.
 
     Raises:
-        InductorBenchError: it is not installed, or does not load.
+        InductorBenchError: the library is not installed, or its import fails.
     """
     library = name.partition(".")[0]
     try:

@@ -1,7 +1,7 @@
-"""Rebuilds the arguments of a recorded operator call as fake tensors, and finds the overload that was called.
+"""Rebuilds the arguments of a recorded operator call as fake tensors, and finds the called overload.
 
-It allocates no memory on any device and runs nothing. The profiler writes tensors down as sizes, strides and a C++
-element type, numbers and lists of numbers as text, and strings and lists of optional tensors not at all.
+It allocates no device memory. The profiler records tensors as sizes, strides and a C++ element type, and numbers and
+lists of numbers as text; it does not record strings and lists of optional tensors.
 """
 
 from __future__ import annotations
@@ -43,21 +43,24 @@ _DTYPES = {
     "short unsigned int": torch.uint16,
     "long unsigned int": torch.uint64,
 }
-"""The C++ names under which the profiler records element types; ``long`` and its kin differ by compiler."""
+"""Element types by the C++ names that the profiler records; the names of integers differ by compiler."""
 
 _SCALAR_KINDS = ("int", "float", "bool", "number", "Scalar", "SymInt", "complex")
 
 
 class UnboundCallError(Exception):
-    """The recorded call cannot be turned back into arguments; the message says why."""
+    """The arguments of a recorded call cannot be rebuilt; the message gives the reason."""
 
 
 @dataclass(frozen=True)
 class BoundCall:
-    """An overload and its arguments by name, in the schema's order. Tensors are fake.
+    """An overload and its arguments; tensors are fake.
 
-    ``tensors`` are the recorded tensors by argument name, lists flattened; ``written`` names the arguments that the
-    operator writes to and ``output_only`` those of them that it does not read.
+    Attributes:
+        overload: the overload of torch.
+        arguments: by name, in the schema's order.
+        written: the names of the arguments that the operator writes.
+        output_only: the names of written arguments that the operator does not read.
     """
 
     overload: Any
@@ -66,14 +69,14 @@ class BoundCall:
     output_only: frozenset[str]
 
     def run(self) -> Any:
-        """Runs the overload. Call it under the fake mode that was active when the arguments were built."""
+        """Runs the overload, under the fake mode that was active when the arguments were built."""
         keyword_only = {item.name for item in self.overload._schema.arguments if item.kwarg_only}
         positional = [value for name, value in self.arguments.items() if name not in keyword_only]
         keywords = {name: value for name, value in self.arguments.items() if name in keyword_only}
         return self.overload(*positional, **keywords)
 
     def tensors(self) -> dict[str, list[torch.Tensor]]:
-        """The tensors among the arguments, by argument name; a list of tensors stays together."""
+        """The tensors of each argument that has any, by the argument's name."""
         found = {}
         for name, value in self.arguments.items():
             items = value if isinstance(value, list) else [value]
@@ -84,18 +87,18 @@ class BoundCall:
 
 
 def bind_call(call: OperatorCall, device: str) -> BoundCall:
-    """Rebuilds a call. Must be called under a fake tensor mode.
+    """Rebuilds a call, under a fake tensor mode.
 
     Args:
-        call: what the profiler recorded.
-        device: the device type that the fake tensors claim to lie on; it need not exist here.
+        call: the recorded call.
+        device: the device type of the fake tensors; the machine may lack it.
 
     Raises:
         UnboundCallError: this build of torch has no such operator, or none of its overloads fits.
     """
     types = call.arguments.types
     overloads = _overloads(call.name)
-    # ATen passes undefined tensors where a schema does not allow for None; they are recorded as nothing.
+    # ATen passes undefined tensors even where a schema does not allow None; their recorded type is empty.
     fitting = [overload for undefined in (False, True) for overload in overloads if _fits(overload, types, undefined)]
     if not fitting:
         raise UnboundCallError(f"no overload of {call.name} takes what was recorded ({', '.join(types)})")
@@ -110,7 +113,7 @@ def bind_call(call: OperatorCall, device: str) -> BoundCall:
 
 
 def _overloads(name: str) -> list[Any]:
-    """The overloads of an operator by its dispatcher name, those with fewer arguments first."""
+    """The overloads of an operator by its dispatcher name, sorted by their number of arguments."""
     namespace, _, rest = name.partition("::")
     base, _, wanted = rest.partition(".")
     packet = getattr(getattr(torch.ops, namespace), base, None) if rest.isidentifier() or wanted else None
@@ -128,7 +131,7 @@ def _fits(overload: Any, types: Sequence[str], undefined: bool) -> bool:
 
 
 def _accepts(wanted: str, recorded: str, undefined: bool) -> bool:
-    """Whether an argument of a schema type may have been recorded as ``recorded``."""
+    """Whether an argument of the schema type ``wanted`` may have the recorded type ``recorded``."""
     optional = wanted.startswith("Optional[")
     inner = wanted.removeprefix("Optional[")[:-1] if optional else wanted
     if inner == "List[Optional[Tensor]]":
@@ -161,14 +164,14 @@ def _value(item: Any, call: OperatorCall, index: int, device: str) -> Any:
 
 
 def make_tensor(dims: Sequence[int], strides: Sequence[int], dtype: torch.dtype, device: str) -> torch.Tensor:
-    """A tensor of that layout, fake under a fake mode. Opaque layouts (oneDNN's) are recorded without strides."""
+    """A tensor with these sizes and strides. An opaque layout (oneDNN's) has no recorded strides."""
     if len(strides) != len(dims):
         return torch.empty(tuple(dims), dtype=dtype, device=device)
     return torch.empty_strided(tuple(dims), tuple(strides), dtype=dtype, device=device)
 
 
 def _list_dtype(types: Sequence[str]) -> torch.dtype:
-    """The element type of a tensor list, which is not recorded: that of the call's other tensors, if they agree."""
+    """The element type of a tensor list: not recorded, but taken from the call's other tensors where these agree."""
     found = {_DTYPES[kind] for kind in types if kind in _DTYPES}
     if len(found) != 1:
         raise UnboundCallError("the profiler does not record the element type of a list of tensors")
@@ -176,7 +179,7 @@ def _list_dtype(types: Sequence[str]) -> torch.dtype:
 
 
 def _unrecorded(item: Any) -> Any:
-    """The value of an argument that was ``None``, or of a kind that the profiler leaves out (strings, devices)."""
+    """The value of an argument that was ``None``, or that the profiler does not record (strings, devices)."""
     if item.has_default_value():
         return item.default_value
     if str(item.type) == "str":

@@ -1,14 +1,15 @@
-"""Counts what library operators have to do: FLOPs by torch's own counter, bytes by their arguments and results.
+"""Counts the work of library operators: FLOPs by torch's own counter, bytes by their arguments and results.
 
-Recorded calls are rebuilt as fake tensors and dispatched without running, so no device is needed. Torch's counter is
-the authority, with these known gaps closed here (torch 2.13):
+Recorded calls are rebuilt with fake tensors and dispatched without computation, so that no device is needed. Torch's
+counter decides, except in these cases (torch 2.13):
 
-- it multiplies the weight gradient of a grouped convolution by the number of groups: a convolution's backward is
-  counted as its forward for each of the two gradients that were asked for, which is what it equals without groups;
-- it does not know vendor names: oneDNN's, MKL's and cuDNN's convolutions and linear layers are counted as
-  ``aten.convolution`` and ``aten.mm`` of the same shapes, CPU attention by torch's own attention formula;
-- it takes causal attention for full: where query and key are equally long, the masked half is taken off;
-- it cannot be asked for the gradients of attention where optional tensors were left undefined: its formula is used.
+- The counter multiplies the weight gradient of a grouped convolution by the number of groups. Here each of the two
+  large gradients that were computed counts as much as the forward convolution, which is correct without groups too.
+- The counter does not know vendors' operators. Convolutions and linear layers of oneDNN, MKL and cuDNN count as
+  ``aten.convolution`` and ``aten.mm`` of the same shapes, CPU attention by torch's own attention formula.
+- The counter treats causal attention as full attention. Where query and key have equal lengths, the masked half is
+  subtracted.
+- The counter fails for the gradients of attention with undefined optional tensors. Its formula is used directly.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from ...records.traced.operators import OperatorCall, OperatorCost
 from .arguments import BoundCall, UnboundCallError, bind_call
 
 _REFUSALS = (RuntimeError, TypeError, ValueError, AssertionError, LookupError, AttributeError, ArithmeticError)
-"""What torch's Python kernels for fake tensors raise when they are given what they do not support."""
+"""Exceptions that torch's Python kernels for fake tensors raise for unsupported calls."""
 
 _MATRIX_WORD = re.compile(r"q?conv(\dd|olution)?|(add|badd|b)?b?mm|gemm|q?linear|attention|rnn|lstm|gru")
 _GATHERS = {"aten::embedding": "weight", "aten::index_select": "self", "aten::gather": "self"}
@@ -34,7 +35,7 @@ _SCATTERS = ("scatter", "index_put", "index_add", "embedding_dense_backward", "m
 _PASSES = frozenset(
     {"sort", "argsort", "msort", "topk", "kthvalue", "median", "nanmedian", "mode", "searchsorted", "bucketize"}
 )
-"""Operators that go over their data as often as their algorithm likes."""
+"""Operators whose number of passes over their data depends on their algorithm."""
 _MOVES_NOTHING = ("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "resize_", "set_")
 _OVERWRITES = ("copy_", "fill_", "zero_", "normal_", "uniform_", "random_", "bernoulli_")
 
@@ -42,7 +43,7 @@ _OVERWRITES = ("copy_", "fill_", "zero_", "normal_", "uniform_", "random_", "ber
 def count_operator_costs(calls: Sequence[OperatorCall]) -> list[OperatorCost]:
     """The cost of each call, in order. Equal calls are counted once.
 
-    A call that cannot be rebuilt gets a cost of ``None`` with its reason; nothing is raised.
+    A call that cannot be rebuilt has a cost without figures, and with the reason.
     """
     known: dict[OperatorCall, OperatorCost] = {}
     with _quiet_fake_tensors():
@@ -53,7 +54,7 @@ def count_operator_costs(calls: Sequence[OperatorCall]) -> list[OperatorCost]:
 
 
 def _count(call: OperatorCall) -> OperatorCost:
-    """Tries the call's own device, then a CPU: not every build of torch can fake every device."""
+    """Tries the call's own device, then a CPU, because not every build of torch has fake tensors for every device."""
     reasons = []
     for device in dict.fromkeys((call.device, CPU.type)):
         try:
@@ -91,12 +92,12 @@ def _count_flops(run: Callable[[], Any]) -> tuple[int, Any]:
     return int(counter.get_total_flops()), result
 
 
-# Equivalents of operators that torch's counter lacks or gets wrong. Each takes the arguments by their schema's names
-# and returns FLOPs and a result of the right shapes.
+# Equivalents of operators that torch's counter does not know or counts wrongly. Each function takes the arguments by
+# their names in the schema, and returns the FLOPs and a result of the right shapes.
 
 
 def _as_convolution(arguments: Mapping[str, Any]) -> tuple[int, Any]:
-    """A vendor's convolution. Fused additions and activations are not matrix work and cost nothing here."""
+    """A vendor's convolution. Fused additions and activations are no matrix products and count as 0."""
     data, weight = _first(arguments, "self", "input", "X"), _first(arguments, "weight", "W")
     output_padding = arguments.get("output_padding")
     return _count_flops(
@@ -125,7 +126,7 @@ def _as_linear(arguments: Mapping[str, Any]) -> tuple[int, Any]:
 
 
 def _as_product(arguments: Mapping[str, Any]) -> tuple[int, Any]:
-    """An integer product, counted as that of two float matrices of the same shapes."""
+    """An integer product, counted as the product of two float matrices of the same shapes."""
     flops, product = _count_flops(lambda: torch.mm(arguments["self"].float(), arguments["mat2"].float()))
     return flops, product.to(torch.int32)
 
@@ -135,7 +136,7 @@ def _as_biased_product(arguments: Mapping[str, Any]) -> tuple[int, Any]:
 
 
 def _as_convolution_gradients(arguments: Mapping[str, Any]) -> tuple[int, Any]:
-    """Each of the two large gradients costs as much as the forward convolution; the bias gradient is a sum."""
+    """Each of the two large gradients counts as much as the forward convolution; the bias gradient is a sum."""
     order = ("stride", "padding", "dilation", "transposed", "output_padding", "groups")
     rest = [arguments[name] for name in order]
     data, weight = arguments["input"], arguments["weight"]
@@ -197,17 +198,17 @@ def _first(arguments: Mapping[str, Any], *names: str) -> Any:
 
 
 def _causal_share(name: str, arguments: Mapping[str, Any]) -> float:
-    """The share of an attention's products that a causal mask leaves, 1 where there is none."""
+    """The share of an attention's products that a causal mask leaves; 1 without a mask."""
     if not arguments.get("is_causal"):
         return 1.0
-    # Operators below the scaled_dot_product ones keep the heads after the positions.
+    # The lower-level attention operators have the heads after the positions.
     place = -2 if "scaled_dot_product" in name else -3
     length, others = arguments["query"].shape[place], arguments["key"].shape[place]
     return float((length + 1) / (2 * length)) if length == others else 1.0
 
 
 def _count_bytes(name: str, bound: BoundCall, result: Any) -> tuple[int | None, str]:
-    """Every input read once and every output written once, in bytes; and why not, where that is unknown."""
+    """The bytes of every input read once and every output written once; ``None`` and the reason where unknown."""
     bare = name.rpartition("::")[2]
     if bare in _MOVES_NOTHING or torch.Tag.inplace_view in bound.overload.tags:
         return 0, ""
@@ -224,13 +225,13 @@ def _count_bytes(name: str, bound: BoundCall, result: Any) -> tuple[int | None, 
     unread = bound.output_only | _unread_inputs(name, bound)
     read = sum(touched_bytes(tensor) for name_, group in inputs.items() if name_ not in unread for tensor in group)
     if name in _GATHERS:
-        # One element is read for each that is written, however large the table is.
+        # One element is read for each written element, independent of the size of the table.
         read += written - sum(touched_bytes(tensor) for tensor in inputs[_GATHERS[name]])
     return read + written, ""
 
 
 def _unread_inputs(name: str, bound: BoundCall) -> frozenset[str]:
-    """Arguments that are recorded but not read: overwritten ones, packed copies, what a masked gradient needs."""
+    """Recorded arguments that are not read: overwritten tensors, packed copies, inputs of masked gradients."""
     if name.rpartition("::")[2] in _OVERWRITES:
         return frozenset({"self"})
     if name == "mkl::_mkl_linear":
@@ -242,7 +243,7 @@ def _unread_inputs(name: str, bound: BoundCall) -> frozenset[str]:
 
 
 def touched_bytes(tensor: torch.Tensor) -> int:
-    """The bytes of a tensor's distinct elements: an expanded dimension (stride 0) counts once."""
+    """The bytes of a tensor's distinct elements. An expanded dimension (stride 0) counts once."""
     count = 1
     for size, stride in zip(tensor.shape, tensor.stride(), strict=True):
         count *= size if stride != 0 or size == 0 else 1
@@ -250,7 +251,7 @@ def touched_bytes(tensor: torch.Tensor) -> int:
 
 
 def _compute_dtype(bound: BoundCall) -> str | None:
-    """The element type that the arithmetic works on: that of the first floating-point input, else of the first."""
+    """The element type of the arithmetic: of the first floating-point tensor, or else of the first tensor."""
     tensors = [tensor for group in bound.tensors().values() for tensor in group]
     floating = [tensor for tensor in tensors if tensor.is_floating_point()]
     chosen = (floating or tensors)[:1]
@@ -264,12 +265,12 @@ def _flatten(result: Any) -> list[torch.Tensor]:
 
 
 def _storage(tensor: torch.Tensor) -> int:
-    """An identity of the memory behind a fake tensor, equal for views of one another. (2.13)"""
+    """An identifier of the memory of a fake tensor, equal for its views. (2.13)"""
     return int(tensor.untyped_storage()._cdata)
 
 
 def _fake_tensors() -> Any:
-    """A mode in which tensors have sizes but no memory, and operators without a shape rule are refused. (2.13)"""
+    """A mode in which tensors have sizes but no memory, and operators without a shape rule fail. (2.13)"""
     from torch._subclasses.fake_tensor import FakeTensorMode
 
     return FakeTensorMode(allow_fallback_kernels=False)
@@ -277,7 +278,7 @@ def _fake_tensors() -> Any:
 
 @contextlib.contextmanager
 def _quiet_fake_tensors() -> Iterator[None]:
-    """Keeps torch from logging a traceback for every call that it refuses: the reason is in the cost. (2.13)"""
+    """Stops torch from logging a traceback for every failing call, whose cost holds the reason. (2.13)"""
     logger = logging.getLogger("torch._subclasses.fake_tensor")
     disabled, logger.disabled = logger.disabled, True
     try:

@@ -1,1 +1,1 @@
-"""What a compiled module launches, with exact arguments and values. It may not import ``profile`` or ``capture``."""
+"""Records the launches of a compiled module with exact arguments and values. It imports ``upstream`` only."""

@@ -1,4 +1,4 @@
-"""The arguments of a call as records: every value by its kind, tensors as views of regions."""
+"""Converts the arguments of a call to records: each value by its kind, tensors as views of regions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NONE = Argument("none")
 
 
 def find_tensors(value: Any) -> Iterator[torch.Tensor]:
-    """The plain tensors in an argument, in the order in which :func:`describe_argument` meets them."""
+    """The plain tensors in an argument, in the order of :func:`describe_argument`."""
     if isinstance(value, torch.Tensor):
         if is_plain(value):
             yield value
@@ -25,7 +25,7 @@ def find_tensors(value: Any) -> Iterator[torch.Tensor]:
 
 
 def describe_views(tensors: list[torch.Tensor], regions: Iterable[Region]) -> list[TensorView]:
-    """Each tensor as a view of the regions that were found for them."""
+    """Each tensor as a view of one of the regions that ``find_regions`` found."""
     views: dict[int, TensorView] = {}
     for number, region in enumerate(regions):
         for index in region.views:
@@ -43,9 +43,13 @@ def describe_views(tensors: list[torch.Tensor], regions: Iterable[Region]) -> li
 
 
 def describe_argument(value: Any, views: Iterator[TensorView]) -> Argument:
-    """One argument; ``views`` yields those of its tensors in turn.
+    """The record of one argument.
 
-    A bool is kept as the integer 0 or 1, a float that JSON has no word for as text (``inf``, ``-inf``, ``nan``).
+    A bool becomes the integer 0 or 1. A float without a JSON form becomes text: ``inf``, ``-inf`` or ``nan``.
+
+    Args:
+        value: the argument.
+        views: yields the views of its tensors in order.
     """
     if isinstance(value, torch.Tensor):
         return Argument("tensor", tensor=next(views)) if is_plain(value) else opaque(_describe_special(value))
@@ -60,12 +64,12 @@ def describe_argument(value: Any, views: Iterator[TensorView]) -> Argument:
 
 
 def opaque(text: str) -> Argument:
-    """An argument that cannot be made again."""
+    """An argument that cannot be made again; ``text`` describes it."""
     return Argument("opaque", text=text)
 
 
 def name_of(value: Any) -> str:
-    """A dtype, layout or memory format by torch's name without the prefix."""
+    """torch's name of a dtype, layout or memory format, without the prefix ``torch.``."""
     return str(value).removeprefix("torch.")
 
 

@@ -1,4 +1,4 @@
-"""Seeing the library calls that a compiled module makes: the outermost operators, as torch dispatches them."""
+"""Observes the library calls of a compiled module: the outermost operators that torch dispatches."""
 
 from __future__ import annotations
 
@@ -32,9 +32,15 @@ _OVERWRITES = {"copy_", "zero_", "fill_", "random_", "normal_", "uniform_", "ber
 
 @dataclass(frozen=True)
 class OperatorUse:
-    """One call of an operator. Indices count the positional arguments, then the keyword ones in their order.
+    """One call of an operator. Indices count the positional arguments, then the keyword arguments in order.
 
-    ``groups`` are the indices of names of process groups, which mean nothing in another process.
+    Attributes:
+        name: the full name of the overload.
+        arguments, keywords: positional and keyword arguments.
+        written: indices of the arguments that the call writes.
+        output_only: indices of written arguments that the call does not read.
+        groups: indices of names of process groups, which are invalid in another process.
+        clears: whether the call fills its first argument with zeros.
     """
 
     name: str
@@ -47,7 +53,7 @@ class OperatorUse:
 
 
 class OperatorWatch(TorchDispatchMode):
-    """While entered, hands each outermost operator call of this thread to ``on_call`` before it runs."""
+    """A dispatch mode that replaces each outermost operator call of this thread by a call of ``on_call``."""
 
     supports_higher_order_operators = True
 
@@ -62,9 +68,9 @@ class OperatorWatch(TorchDispatchMode):
 
 
 def read_use(function: Any, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> OperatorUse | None:
-    """What a dispatched call does to its arguments; ``None`` for allocations, views and assertions.
+    """The use of the arguments by a dispatched call; ``None`` for allocations, views and assertions.
 
-    A higher-order operator that only runs another operator in some state counts as that other one.
+    A higher-order operator that only runs another operator in some state counts as the other operator.
     """
     if not isinstance(function, torch._ops.OpOverload):
         return _read_higher_order(function, arguments, keywords)

@@ -1,7 +1,7 @@
-"""What a compiled module launches: its generated kernels and the library's, each with its exact arguments.
+"""Records the launches of a compiled module in one run: generated kernels and library calls with exact arguments.
 
-C++ kernels carry no shapes, foreach and user-defined Triton kernels no byte counts, library calls no arguments at all
-in the module's text; so one run is watched. Nothing here changes what the module computes.
+The module's text does not hold them all: it lacks the shapes of C++ kernels, the byte counts of foreach and
+user-defined Triton kernels, and the arguments of library calls. Recording does not change the results of the run.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ import torch
 from ...records.code.launch import Launch, Storage, Values
 from ...source.module.definitions import read_definitions
 from ...source.static.kernel_writes import Buffer, cpp_buffers, triton_buffers
-from ..upstream import inductor as upstream
+from ..upstream.inductor import cpp_kernel_names
+from ..upstream.launching import no_dispatch, triton_signature, watched_triton_kernels
 from .arguments import describe_argument, describe_views, find_tensors, name_of, opaque
 from .operator_watch import OperatorUse, OperatorWatch
 from .regions import Region, find_regions
@@ -33,8 +34,10 @@ Run = Callable[[], Any]
 class LaunchContents:
     """A distinct launch just before it is made for the first time.
 
-    ``launch`` tells its arguments and how its storages lie, not yet what they hold. ``storages`` has, by index, the
-    bytes of those that would only be drawn or bounded: ``uint8``, on their device, and not copies.
+    Attributes:
+        launch: its arguments and storages, without their values.
+        storages: by index the bytes of the storages that are not recorded exactly: ``uint8`` tensors on the storages'
+            device, not copies.
     """
 
     launch: Launch
@@ -47,32 +50,31 @@ Keep = Callable[[LaunchContents], Mapping[int, Values]]
 def watch_launches(
     module: ModuleType, run: Run, *, limit_bytes: int = LIMIT_BYTES, keep: Keep | None = None
 ) -> list[Launch]:
-    """Runs a module once and lists its distinct launches in the order of their first.
+    """Runs a module once and lists its distinct launches in the order of their first occurrence.
 
     Args:
-        module: the compiled module; it is left as it was, also if ``run`` raises.
-        run: calls it once, in this thread. Let it have run before, so that no kernel is tuned meanwhile.
-        limit_bytes: up to which size integer and bool storages are recorded exactly; larger ones are recorded as
-            bounds, so that values within them can be drawn. Floats are drawn, but for a handful of bytes.
-        keep: is shown what is not recorded exactly, once for each distinct launch, and returns the values of the
-            storages that it took a copy of.
+        module: the compiled module; it is unchanged afterwards, also if ``run`` raises.
+        run: calls the module once, in this thread. It should have run before, so that no kernel is tuned meanwhile.
+        limit_bytes: maximum size of integer and bool storages that are recorded exactly. Larger storages are recorded
+            as bounds, within which values can be drawn. Floats are drawn, except for very small storages.
+        keep: called once for each distinct launch with the storages that are not recorded exactly; returns the values
+            of the storages that it copied.
 
     Returns:
-        Launches whose ``mutated`` counts the positional arguments, then the keyword ones in their order. Process
-        groups, generators and tensors with a layout of their own are ``opaque``.
+        The launches. ``mutated`` counts the positional arguments, then the keyword arguments in order. Process groups,
+        generators and tensors with special layouts are ``opaque``.
     """
     recorder = _Recorder(_kernel_sources(module), limit_bytes, keep)
     with ExitStack() as watches:
         watches.enter_context(_watched_cpp_kernels(module, recorder))
-        watches.enter_context(upstream.watched_triton_kernels(vars(module), recorder.triton, recorder.quietly))
+        watches.enter_context(watched_triton_kernels(vars(module), recorder.triton, recorder.quietly))
         watches.enter_context(OperatorWatch(recorder.operator))
         run()
     return recorder.finish()
 
 
 def encode_launches(launches: Sequence[Launch]) -> list[Any]:
-    """Launches for JSON, without the fields that are at their defaults: ``store.formats.codec.decode`` reads them
-    back."""
+    """The JSON data of launches, without fields at their defaults, for ``store.formats.codec.decode``."""
     return [_encode(launch) for launch in launches]
 
 
@@ -91,7 +93,7 @@ def _is_default(item: Any, owner: Any) -> bool:
 
 @contextmanager
 def _watched_cpp_kernels(module: ModuleType, recorder: _Recorder) -> Iterator[None]:
-    originals = {name: getattr(module, name) for name in upstream.cpp_kernel_names(vars(module))}
+    originals = {name: getattr(module, name) for name in cpp_kernel_names(vars(module))}
     for name, kernel in originals.items():
         setattr(module, name, recorder.cpp(name, kernel))
     try:
@@ -102,7 +104,7 @@ def _watched_cpp_kernels(module: ModuleType, recorder: _Recorder) -> Iterator[No
 
 
 def _kernel_sources(module: ModuleType) -> dict[str, str]:
-    """The text of each kernel of a module, by its variable."""
+    """The text of each kernel of a module, by the kernel's variable."""
     path = Path(getattr(module, "__file__", None) or "")
     if not path.is_file():
         return {}
@@ -112,7 +114,7 @@ def _kernel_sources(module: ModuleType) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class _Call:
-    """A launch about to be made. Indices are as in :class:`OperatorUse`."""
+    """A launch before it is made; see :class:`OperatorUse` for the fields."""
 
     kernel: str
     operator: str | None
@@ -127,7 +129,7 @@ class _Call:
 
 @dataclass
 class _Found:
-    """A distinct launch while the run goes on: its record but for the values of its storages."""
+    """A distinct launch during the run: its record, and the values of its storages, which may be pending."""
 
     launch: Launch
     values: list[Values | Pending]
@@ -135,7 +137,7 @@ class _Found:
 
 
 class _Recorder:
-    """Collects the launches of one run. While a launch is recorded or made, what it calls in turn is not seen."""
+    """Collects the launches of one run. Calls inside a launch, and during its recording, do not count."""
 
     def __init__(self, sources: Mapping[str, str], limit_bytes: int, keep: Keep | None) -> None:
         self._sources = sources
@@ -155,7 +157,7 @@ class _Recorder:
             self._busy = was_busy
 
     def cpp(self, name: str, kernel: Callable[..., Any]) -> Callable[..., Any]:
-        """A stand-in for a C++ kernel that records its launches."""
+        """A replacement of a C++ kernel that records its launches."""
         buffers = cpp_buffers(self._sources.get(name, ""))
 
         def call(*arguments: Any) -> Any:
@@ -165,7 +167,7 @@ class _Recorder:
 
     def triton(self, name: str, kernel: Any, arguments: tuple[Any, ...], keywords: dict[str, Any], launch: Run) -> Any:
         if name not in self._buffers:
-            self._buffers[name] = triton_buffers(*upstream.triton_signature(kernel), self._sources.get(name))
+            self._buffers[name] = triton_buffers(*triton_signature(kernel), self._sources.get(name))
         return self._kernel(name, self._buffers[name], arguments, keywords, launch)
 
     def operator(self, use: OperatorUse, launch: Run) -> Any:
@@ -182,7 +184,7 @@ class _Recorder:
         return self._make(call, launch)
 
     def finish(self) -> list[Launch]:
-        """The launches of the run, once it is over."""
+        """The launches of the run, after its end."""
         with torch.no_grad():
             fetched = self._reader.fetch()
         return [_complete(found, fetched) for found in self._found.values()]
@@ -197,7 +199,7 @@ class _Recorder:
     ) -> Any:
         places = [index for index, value in enumerate(arguments) if isinstance(value, torch.Tensor)]
         if buffers is None or len(buffers) != len(places):
-            # The text and the call do not fit together: all may be written, all may be read.
+            # The text does not fit the call: every buffer may be read and written.
             buffers = [Buffer("", written=True)] * len(places)
         pairs = list(zip(places, buffers, strict=True))
         call = _Call(
@@ -216,7 +218,7 @@ class _Recorder:
             return launch()
 
         def record_and_launch() -> Any:
-            with upstream.no_dispatch(), torch.no_grad():
+            with no_dispatch(), torch.no_grad():
                 self._record(call)
             return launch()
 

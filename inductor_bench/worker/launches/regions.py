@@ -1,4 +1,4 @@
-"""Which memory the tensors of a call occupy: the regions that they are views of, and where they alias."""
+"""Finds the regions of memory that the tensors of a call occupy and share."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _BLOCK_BYTES = 256
 
 @dataclass
 class Region:
-    """A stretch of one storage. ``start`` and ``size`` are bytes; ``views`` are indices into the call's tensors."""
+    """A part of one storage. ``start`` and ``size`` are bytes; ``views`` are indices of the call's tensors."""
 
     storage: torch.UntypedStorage
     device: torch.device
@@ -26,24 +26,24 @@ class Region:
 
     @property
     def key(self) -> tuple[str, int]:
-        """The same for all regions of one storage."""
+        """A key that all regions of one storage share."""
         return str(self.device), self.storage.data_ptr()
 
     @property
     def alignment(self) -> int:
-        """The largest power of two that divides the address, up to what an allocator gives on purpose."""
+        """The largest power of two that divides the address, up to the allocator's alignment."""
         most = device_of(self.device.type).alignment_bytes
         address = self.storage.data_ptr() + self.start
         return min(most, address & -address) if address else most
 
     def flat(self, dtype: torch.dtype) -> torch.Tensor:
-        """The region as a tensor of one dimension; a rest too small for an element is left out."""
+        """The region as a tensor of one dimension, without a remainder that is smaller than an element."""
         empty = torch.empty(0, dtype=dtype, device=self.device)
         return empty.set_(self.storage, self.start // dtype.itemsize, (self.size // dtype.itemsize,), (1,))
 
 
 def is_plain(value: torch.Tensor) -> bool:
-    """Whether a tensor is nothing but a strided view of memory."""
+    """Whether a tensor is an ordinary strided view of memory."""
     return (
         type(value) in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
         and value.layout == torch.strided
@@ -55,11 +55,11 @@ def is_plain(value: torch.Tensor) -> bool:
 
 
 def find_regions(tensors: Sequence[torch.Tensor]) -> list[Region]:
-    """The regions that plain tensors lie in, in the order of their first view.
+    """The regions of plain tensors, in the order of their first view.
 
-    Tensors whose extents overlap share a region; views of disjoint parts of one storage do not, so that a pool or a
-    flat buffer of parameters falls into its parts. A region is the whole storage where little more than the views
-    is in it.
+    Tensors whose extents overlap share a region. Views of disjoint parts of one storage have regions of their own, so
+    that a pool or a flat buffer of parameters is split. A region is the whole storage where the storage is at most
+    1 MiB larger than its single region.
     """
     by_storage: dict[tuple[str, int], list[int]] = {}
     for index, tensor in enumerate(tensors):
@@ -90,7 +90,7 @@ def _split(tensors: Sequence[torch.Tensor], indices: Sequence[int]) -> list[Regi
 
 
 def _extent(tensor: torch.Tensor) -> tuple[int, int]:
-    """The bytes of its storage that a tensor reaches: the first, and the one after the last."""
+    """The range of bytes of its storage that a tensor covers: the first byte, and the byte after the last."""
     start = int(tensor.storage_offset()) * tensor.element_size()
     if tensor.numel() == 0:
         return start, start

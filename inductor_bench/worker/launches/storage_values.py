@@ -1,5 +1,7 @@
-"""What storages held before a launch. Nothing waits for the device until :meth:`ValueReader.fetch`: what may be
-overwritten is copied, or reduced to its bounds, on the device, and all of it comes to the host at once."""
+"""Reads the values of storages before a launch, without waiting for the device.
+
+Values are copied, or reduced to their bounds, on the device. :meth:`ValueReader.fetch` brings all of them to the host.
+"""
 
 from __future__ import annotations
 
@@ -16,19 +18,20 @@ from .regions import Region
 NORMAL = Values("normal")
 ZEROS = Values("zeros")
 _EXACT_FLOAT_BYTES = 64
-"""Floats of so few bytes are steps, learning rates and scales: what a kernel computes hangs on them."""
+"""Maximum size in bytes of float storages that are read exactly: steps, learning rates and scales, which decide what a
+kernel computes."""
 
 
 @dataclass(frozen=True)
 class Pending:
-    """Values that are still on the device: ``resolve`` gets what was fetched for each of ``parts``."""
+    """Values that are still on the device. ``resolve`` makes the values from the fetched bytes of each of ``parts``."""
 
     parts: tuple[int, ...]
     resolve: Callable[[Sequence[bytes]], Values]
 
 
 class ValueReader:
-    """Reads values of regions; integers and bools exactly up to ``limit_bytes``, larger ones as bounds."""
+    """Reads values of regions: integers and bools exactly up to ``limit_bytes``, and as bounds above."""
 
     def __init__(self, limit_bytes: int) -> None:
         self._limit_bytes = limit_bytes
@@ -50,11 +53,11 @@ class ValueReader:
         return Pending(tuple(self._keep(_bounds(view)) for view in views), _integers)
 
     def is_exact(self, region: Region) -> bool:
-        """Whether the values of a region are read to the last bit."""
+        """Whether the values of a region are read exactly."""
         return region.size <= (_EXACT_FLOAT_BYTES if _draws(region.dtype) else self._limit_bytes)
 
     def fetch(self) -> list[bytes]:
-        """All parts, with one synchronisation for each device. The reader is empty afterwards."""
+        """The bytes of all parts, with one synchronisation per device. The reader is empty afterwards."""
         found: list[bytes] = [b""] * len(self._parts)
         for device in {part.device for part in self._parts}:
             indices = [index for index, part in enumerate(self._parts) if part.device == device]
@@ -85,7 +88,7 @@ def _draws(dtype: torch.dtype) -> bool:
 
 def _bounds(view: torch.Tensor) -> torch.Tensor:
     if view.dtype in (torch.uint16, torch.uint32, torch.uint64):
-        view = view.to(torch.int64)  # these have no minimum of their own
+        view = view.to(torch.int64)  # torch has no aminmax for these types
     low, high = torch.aminmax(view)
     return torch.stack([low, high]).to(torch.int64).view(torch.uint8)
 

@@ -1,4 +1,4 @@
-"""Recording what launches really read: one safetensors file for each launch, written while the module runs."""
+"""Records the values that launches read: one safetensors file for each launch, written during the run."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .recorder import LaunchContents, encode_launches, watch_launches
 
 PIECE_BYTES = 1 << 24
 RESERVED_BYTES = 256 << 20
-"""What stays free on the disk, for all else that is still to be written there."""
+"""Bytes that stay free on the disk, for the files that are still to be written."""
 
 
 def record_values(
@@ -30,18 +30,18 @@ def record_values(
     limit_bytes: int,
     wanted: Collection[Launch] | None = None,
 ) -> dict[str, Any]:
-    """Runs a module once and writes what its launches read, as it was before each launch.
+    """Runs a module once and writes the values that its launches read, as they were before each launch.
 
     Args:
         module: the compiled module.
-        run: calls it once. Let it have run before, and let its inputs be as they are at first.
-        folder: where the files go; made if it is not there.
-        limit_bytes: of each file. Of a launch that reads more, the largest storages are left out.
+        run: calls the module once, with its initial inputs. It should have run before.
+        folder: the folder of the files; made where it is missing.
+        limit_bytes: maximum size of each file. Of a launch that reads more, the largest storages are left out.
         wanted: the launches to record, as an earlier run listed them; ``None`` for all.
 
     Returns:
-        ``recorded``: the launches that have a file, encoded, each with the name of its file in its values; and
-        ``values_error`` where the disk was full: the launches after that have no file.
+        ``recorded``: the encoded launches with a file, whose name is in the storages' values. ``values_error``, where
+        the disk was full: message and hint; later launches have no file.
     """
     keys = None if wanted is None else {launch_key(launch) for launch in wanted}
     files = _ValueFiles(folder, limit_bytes, keys)
@@ -51,7 +51,7 @@ def record_values(
 
 
 class _ValueFiles:
-    """Writes the contents that it is shown: the ``keep`` of :func:`watch_launches`."""
+    """The ``keep`` of :func:`watch_launches`, which writes the storages to files."""
 
     def __init__(self, folder: Path, limit_bytes: int, keys: Collection[Any] | None) -> None:
         self._folder = folder

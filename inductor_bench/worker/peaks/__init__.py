@@ -1,1 +1,1 @@
-"""Measuring what a device reaches: bandwidth and FLOP rates. One file per kind of device; ``device`` asks for them."""
+"""Measures the peaks of a device: bandwidths and FLOP rates. Each kind of device has a file; ``device`` calls it."""

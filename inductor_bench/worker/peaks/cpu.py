@@ -1,8 +1,8 @@
-"""The roofs of a processor: memory bandwidth, last-level cache bandwidth and matrix rates, with torch's own kernels.
+"""Measures the roofs of a processor with torch's own kernels: bandwidths of memory and cache, rates of products.
 
-Bytes are those that the program asks for: a store counts once, although most processors read the line first. The
-kernels that are compared with these roofs are counted the same way. Other work on the machine lowers the figures; the
-best of several rounds is taken, each of them the median of its samples.
+Bytes are the program's reads and writes: a store counts once, although most processors read the line first. The bytes
+of kernels that are compared with these roofs are counted in the same way. Other work on the machine lowers the figures,
+so that the best of several rounds counts; a round is the median of its samples.
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ from .roofs import Roofs
 _ROUNDS = 3
 _SAMPLES = 3
 _SAMPLE_S = 4e-3
-_LARGE_BYTES = (64 << 20, 512 << 20)  # smallest and largest buffer for memory bandwidth
+_LARGE_BYTES = (64 << 20, 512 << 20)  # minimum and maximum size of a buffer for memory bandwidth
 _MATRIX_SIZES = (512, 1024, 2048, 4096)
-_MATRIX_LIMIT_S = 0.3  # no single product may take longer
-_MATRIX_BUDGET_S = 0.4  # no larger size is begun after this
+_MATRIX_LIMIT_S = 0.3  # maximum seconds of a single product
+_MATRIX_BUDGET_S = 0.4  # seconds after which no larger size is started
 _PILOT_SIZE = 256
 _DEFAULT_CACHE_BYTES = 32 << 20
 _CPU_FOLDER = Path("/sys/devices/system/cpu")
 
 
 def measure_cpu() -> Roofs:
-    """Measures the processors that this process may use, with the threads that torch is set to."""
+    """Measures the processors that this process may use, with torch's number of threads."""
     cache = last_level_cache_bytes()
     memory = _measure_bandwidth(3 * _large_buffer_bytes(cache or _DEFAULT_CACHE_BYTES))
-    # A third of the cache: other data lives there, too.
+    # A third of the cache, because it holds other data too.
     cached = max(_measure_bandwidth(cache // 3), memory) if cache is not None else None
     return Roofs(memory, _measure_products(), cache, cached)
 
 
 def last_level_cache_bytes(folder: Path = _CPU_FOLDER) -> int | None:
-    """The size of the last-level caches next to the usable processors, each counted once; ``None`` if not told."""
+    """The total bytes of the last-level caches of the usable processors; ``None`` where the system does not say."""
     caches: dict[tuple[int, str], int] = {}
     for cpu in usable_cpus():
         for index in (folder / f"cpu{cpu}" / "cache").glob("index*"):
@@ -63,14 +63,14 @@ def _parse_size(text: str) -> int:
 
 
 def _large_buffer_bytes(cache: int) -> int:
-    """Bytes of each of three arrays: four caches, but no more than a sixteenth of the memory."""
+    """The bytes of each of three arrays: four times the cache, but at most a sixteenth of the memory."""
     smallest, largest = _LARGE_BYTES
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else 16 << 30
     return min(max(4 * cache, smallest), largest, memory // 16)
 
 
 def _measure_bandwidth(size: int) -> float:
-    """The best sustained bytes per second of copy, triad and sum, each over float32 data of ``size`` bytes in all."""
+    """The best sustained bytes per second of copy, triad and sum, each over a total of ``size`` bytes of float32."""
     data = torch.ones(max(size // 4, 6) // 6 * 6)
     source, copied = data.chunk(2)
     first, second, target = data.chunk(3)
@@ -84,9 +84,9 @@ def _measure_bandwidth(size: int) -> float:
 
 
 def _measure_products() -> dict[str, float]:
-    """FLOP/s of square products of random matrices, for the element types that the processor multiplies natively.
+    """FLOPs per second of square products of random matrices, by element type that the processor multiplies natively.
 
-    A 16-bit type that is no faster than float32 is emulated; it is left out, because a kernel may beat the emulation.
+    A 16-bit type that is no faster than float32 is emulated. It is left out, because a kernel may beat the emulation.
     """
     rates = {"float32": _best_product(torch.float32)}
     pilot = _product_time(_PILOT_SIZE, torch.float32)
@@ -117,12 +117,12 @@ def _product_time(size: int, dtype: torch.dtype) -> float | None:
     target = torch.empty(size, size, dtype=dtype)
     try:
         return sustained_time(lambda: torch.mm(left, right, out=target))
-    except RuntimeError:  # this build has no product of that type
+    except RuntimeError:  # this build of torch has no product of that type
         return None
 
 
 def sustained_time(run: Callable[[], object]) -> float:
-    """Seconds of one call: the best round's median over samples that are long enough for the clock."""
+    """Seconds of one call: the best round's median, over samples that are long enough for the clock."""
     run()
     return min(_round(run) for _ in range(_ROUNDS))
 

@@ -1,10 +1,9 @@
-"""The roofs of a CUDA device: DRAM and L2 bandwidth, dense matrix rates, and the floor under a kernel's time.
+"""Measures the roofs of a CUDA device: bandwidths of DRAM and L2, rates of products, and a kernel's minimum time.
 
-Windows of some milliseconds are timed by device events, so that their cost of a few microseconds does not matter;
-what is shorter is timed by the slope of two lengths or taken from the profiler. Matrices hold random numbers: a
-product of zeros draws less power and runs faster than any real one. Products come in short bursts with pauses between
-them, of which the fastest counts: after some milliseconds of them the power limit holds the clock back, which the
-products of a model, with other kernels between them, need not meet.
+Device events time windows of some milliseconds, so that their cost of a few microseconds is negligible. Shorter times
+come from the slope of two lengths or from the profiler. Matrices hold random numbers, because a product of zeros draws
+less power and is faster than real products. Products run in short bursts with pauses, and the fastest burst counts:
+after some milliseconds of products the power limit lowers the clock, while a model runs other kernels in between.
 """
 
 from __future__ import annotations
@@ -31,20 +30,20 @@ _BURST_S = 1e-3
 _PAUSE_S = 10e-3
 _LARGE_BYTES = 1 << 30
 _MATRIX_SIZES = (2048, 4096, 8192)
-_MATRIX_LIMIT_S = 25e-3  # no single product may take longer
+_MATRIX_LIMIT_S = 25e-3  # maximum seconds of a single product
 _PASSES = (64, 192)
 _FLOOR_LAUNCHES = 200
 _WARM_UP_LAUNCHES = 40
 
 
 def measure_gpu(device: torch.device) -> Roofs:
-    """Measures one device; it should be idle otherwise. Takes some seconds."""
+    """Measures one device, which should be idle. Takes some seconds."""
     with torch.cuda.device(device), torch.random.fork_rng(devices=[torch.cuda.current_device()]):
         properties: Any = torch.cuda.get_device_properties(torch.cuda.current_device())
         cache = int(getattr(properties, "L2_cache_size", 0)) or None
         kernels = triton_kernels()
         memory = _measure_memory(kernels)
-        torch.cuda.empty_cache()  # else the small workspaces of the libraries come to lie in the large arrays' memory
+        torch.cuda.empty_cache()  # otherwise the libraries' small workspaces are allocated in the large arrays' memory
         cached = None
         if cache is not None:
             cached = max(_measure_cache(kernels, cache, properties.multi_processor_count), memory)
@@ -55,7 +54,7 @@ def measure_gpu(device: torch.device) -> Roofs:
 
 
 def triton_kernels() -> ModuleType | None:
-    """The Triton kernels of ``triton``, if Triton is here and can compile; torch's own must do otherwise."""
+    """The file ``triton`` with its kernels; ``None`` where Triton is missing or cannot compile."""
     try:
         from . import triton as peaks_triton
     except ImportError:
@@ -75,7 +74,7 @@ def triton_kernels() -> ModuleType | None:
 
 
 def _measure_memory(kernels: ModuleType | None) -> float:
-    """The best sustained bytes per second of any simple kernel over arrays far larger than the L2."""
+    """The best sustained bytes per second of simple kernels over arrays far larger than the L2."""
     free, _ = torch.cuda.mem_get_info()
     count = min(_LARGE_BYTES, free // 8) // 4 // 4096 * 4096
     first, second, target = (torch.randn(count, device="cuda") for _ in range(3))
@@ -88,7 +87,7 @@ def _measure_memory(kernels: ModuleType | None) -> float:
     ]
     if kernels is not None:
         candidates.append((2 * size, lambda: kernels.launch_copy(first, target)))
-    for _ in range(_WARM_UP_LAUNCHES):  # lets the clocks of an idle device rise
+    for _ in range(_WARM_UP_LAUNCHES):  # raises the clocks of an idle device
         target.copy_(first)
     return max(moved / sustained_time(launch, _WINDOW_S) for moved, launch in candidates)
 
@@ -96,8 +95,8 @@ def _measure_memory(kernels: ModuleType | None) -> float:
 def _measure_cache(kernels: ModuleType | None, cache: int, multiprocessors: int) -> float:
     """Bytes per second over a working set of a third of the L2.
 
-    Two ways, the better counts: one Triton kernel that sweeps the set many times (no launches between the passes), and
-    a chain of torch kernels unrolled in CUDA graphs. The slope over two numbers of passes removes what is fixed.
+    The better of two ways counts: one Triton kernel that reads the set many times without launches between the passes,
+    and a chain of torch kernels unrolled in CUDA graphs. The slope over two numbers of passes removes fixed costs.
     """
     count = cache // 3 // 2 // 4 // 1024 * 1024
     source, target = torch.randn(2, count, device="cuda")
@@ -125,7 +124,7 @@ def _slope_rate(time_of: Callable[[int], float], bytes_per_pass: float) -> float
 
 
 def capture_graph(launch: Callable[[], object], count: int) -> torch.cuda.CUDAGraph:
-    """A CUDA graph of ``count`` launches in a row, replayed once."""
+    """A CUDA graph of ``count`` consecutive launches, replayed once."""
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
@@ -141,7 +140,7 @@ def capture_graph(launch: Callable[[], object], count: int) -> torch.cuda.CUDAGr
 
 
 def _measure_products(properties: Any) -> dict[str, float]:
-    """Dense FLOP/s by element type; ``tf32`` is float32 data with TF32 products allowed, ``float32`` without."""
+    """Dense FLOPs per second by element type; ``tf32`` is float32 data with TF32 products, ``float32`` without."""
     rates = {}
     for dtype in (torch.float16, torch.bfloat16):
         rates[str(dtype).removeprefix("torch.")] = _best_rate(partial(_product, dtype=dtype))
@@ -157,7 +156,7 @@ def _measure_products(properties: Any) -> dict[str, float]:
 
 
 def _best_rate(make: Callable[[int], list[Callable[[], object]]]) -> float:
-    """The best rate over sizes and layouts, 0 where the device cannot do it. Sizes that take long are left out."""
+    """The best rate over sizes and layouts, without sizes that take too long; 0 where the device lacks the product."""
     best = 0.0
     for size in _MATRIX_SIZES:
         work = 2.0 * size**3
@@ -165,13 +164,13 @@ def _best_rate(make: Callable[[int], list[Callable[[], object]]]) -> float:
             break
         try:
             best = max(best, *(work / burst_time(launch) for launch in make(size)))
-        except (RuntimeError, AttributeError, TypeError):  # unsupported here, or another signature in this torch
+        except (RuntimeError, AttributeError, TypeError):  # unsupported by the device, or by this version of torch
             break
     return best
 
 
 def _product(size: int, dtype: torch.dtype) -> list[Callable[[], object]]:
-    """Products of random matrices, the right one stored by rows and by columns."""
+    """Products of random matrices, with the right matrix stored by rows and by columns."""
     left, right = (torch.randn(size, size, device="cuda").to(dtype) for _ in range(2))
     target = torch.empty(size, size, device="cuda", dtype=dtype)
     return [lambda: torch.mm(left, right, out=target), lambda: torch.mm(left, right.t(), out=target)]
@@ -190,20 +189,20 @@ def _float8_product(size: int) -> list[Callable[[], object]]:
 
 @contextlib.contextmanager
 def tf32_products(allowed: bool) -> Iterator[None]:
-    """Allows or forbids TF32 in float32 products on CUDA, and puts every switch back. (2.13)
+    """Allows or forbids TF32 in float32 products on CUDA in the block, and restores every setting. (2.13)
 
-    The switch has an older and a newer name, and torch raises where the two disagree. The older one sets both; it
-    cannot express all former states of the newer, so that is put back by itself.
+    The setting has an older and a newer name, and torch raises an error where the two disagree. The older name sets
+    both, but cannot express all values of the newer, which is therefore restored separately.
     """
     matmul: Any = torch.backends.cuda.matmul
     mkldnn: Any = torch.backends.mkldnn
     former, former_mkldnn = matmul.fp32_precision, mkldnn.matmul.fp32_precision
     try:
         legacy = torch.get_float32_matmul_precision()
-    except RuntimeError:  # the user has made them disagree, so the older says the opposite of the newer
+    except RuntimeError:  # the two disagree, so that the older is the opposite of the newer
         legacy = "highest" if former == "tf32" else "high"
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the older name is said to go one day
+        warnings.simplefilter("ignore")  # the older name is deprecated
         matmul.allow_tf32 = allowed
         try:
             yield
@@ -216,9 +215,10 @@ def tf32_products(allowed: bool) -> Iterator[None]:
 
 
 def _measure_floor(kernels: ModuleType | None) -> float | None:
-    """The device time of a kernel that reads and writes one element, as a profiler reports it; in seconds.
+    """The profiler's device time, in seconds, of a kernel that reads and writes one element.
 
-    Where the profiler may not see kernels, the slope of CUDA graphs stands in; it includes the gap between launches.
+    Where the profiler has no access to kernels, the slope of CUDA graphs replaces it, which includes the gap between
+    launches.
     """
     source, target = torch.ones(2, 1, device="cuda")
     launches: list[Callable[[], object]] = [lambda: torch.add(source, 1.0, out=target)]
@@ -233,7 +233,7 @@ def _measure_floor(kernels: ModuleType | None) -> float | None:
 
 
 def profiled_durations(launch: Callable[[], object]) -> list[float]:
-    """Seconds on the device of each of some launches by the profiler, the first half (cold) left out."""
+    """The profiler's device seconds of some launches, without the first half, which is cold."""
 
     def launch_often() -> None:
         for _ in range(_FLOOR_LAUNCHES):
@@ -256,12 +256,12 @@ def sustained_time(launch: Callable[[], object], window_s: float) -> float:
 
 
 def burst_time(launch: Callable[[], object]) -> float:
-    """Seconds of device time per launch in the fastest of some short bursts, the clocks having risen before."""
+    """Seconds of device time per launch in the fastest of some short bursts, after the clocks have risen."""
     count = max(1, round(_BURST_S / sustained_time(launch, _WINDOW_S)))
     times = []
     for _ in range(_BURSTS):
         time.sleep(_PAUSE_S)
-        launch()  # the events are some microseconds apart where the device had nothing to do
+        launch()  # keeps the device busy at the first event: on an idle device events are microseconds late
         times.append(time_launches(launch, count))
     return min(times) / count
 

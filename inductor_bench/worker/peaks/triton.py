@@ -1,4 +1,4 @@
-"""The Triton kernels that roofs are measured with. Importing it needs Triton; nothing else in the package does."""
+"""The Triton kernels with which roofs are measured. Importing this file needs Triton."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import triton.language as tl
 
 _COPY_BLOCK = 4096
 _SWEEP_BLOCK = 4096
-_SWEEP_PROGRAMS = 4  # per multiprocessor, of eight warps each: enough loads in flight, and all resident at once
+_SWEEP_PROGRAMS = 4  # per multiprocessor, with eight warps each: enough loads in flight, and all programs are resident
 
 
 @triton.jit
@@ -25,22 +25,22 @@ def _sweep(source, sink, blocks, passes, step, BLOCK: tl.constexpr):  # type: ig
     total = tl.zeros((BLOCK,), dtype=tl.float32)
     for index in range(passes):
         block = (program + index * step) % blocks
-        # ".cg" keeps the data out of the L1, so that each pass comes from the L2.
+        # ".cg" bypasses the L1, so that each pass reads from the L2.
         total += tl.load(source + block * BLOCK + offsets, cache_modifier=".cg")
     tl.store(sink + program * BLOCK + offsets, total)
 
 
 def launch_copy(source: torch.Tensor, target: torch.Tensor) -> None:
-    """Copies a contiguous float32 tensor to another of the same size."""
+    """Copies a contiguous float32 tensor to another tensor of the same size."""
     count = source.numel()
     block = min(_COPY_BLOCK, triton.next_power_of_2(count))
     _copy[(triton.cdiv(count, block),)](source, target, count, BLOCK=block)
 
 
 class Sweep:
-    """Reads blocks of ``data`` over and over, every program another block in every pass.
+    """Reads blocks of ``data`` repeatedly. In each pass every program reads one block, in the next pass another.
 
-    ``bytes`` is what one pass reads: as many blocks as there are programs, the next pass the next blocks.
+    ``bytes`` is the number of bytes that one pass reads.
     """
 
     def __init__(self, data: torch.Tensor, multiprocessors: int) -> None:
@@ -51,6 +51,6 @@ class Sweep:
         self.bytes = 4 * _SWEEP_BLOCK * self._programs
 
     def launch(self, passes: int) -> None:
-        """Makes ``passes`` passes in one kernel. At least one block of data is needed."""
+        """Makes ``passes`` passes in one kernel. ``data`` must hold at least one block."""
         arguments = (self._data, self._sink, self._blocks, passes, self._programs)
         _sweep[(self._programs,)](*arguments, BLOCK=_SWEEP_BLOCK, num_warps=8)

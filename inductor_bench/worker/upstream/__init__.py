@@ -1,1 +1,1 @@
-"""The only files that touch private names of torch and Triton. They import no other file of the worker."""
+"""The only files that use private names of torch and Triton. They import no other file of the worker."""

@@ -1,6 +1,6 @@
-"""The one file that touches private names of torch to tell when it compiles and when it uses the GPU meanwhile.
+"""Observes, through private names of torch, when it compiles and when the compiler uses the GPU.
 
-Each function says which versions it was checked with. Nothing here imports torch before it is called.
+The versions with which a function was checked stand in parentheses. No function imports torch before it is called.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from typing import Any
 
 
 def on_compiling(begins: Callable[[], None], ends: Callable[[], None]) -> None:
-    """Calls ``begins`` and ``ends`` around everything that is compiled in this process: graphs that Dynamo finds, and
-    backward graphs, which are compiled when they are first needed. (2.11, 2.13)
+    """Calls ``begins`` and ``ends`` around each compilation in this process. (2.11, 2.13)
 
-    The recording of CUDA graphs, which torch counts as compilation too, is none: it runs the graph.
+    Compilations are Dynamo's graphs, and backward graphs, which are compiled on first use. The recording of a CUDA
+    graph, which torch counts as a compilation, is left out, because it runs the graph.
     """
     from torch._dynamo.callback import CallbackTrigger, callback_handler
 
@@ -25,8 +25,10 @@ def on_compiling(begins: Callable[[], None], ends: Callable[[], None]) -> None:
 
 
 def around_use_while_compiling(using: Callable[[], AbstractContextManager[None]]) -> None:
-    """Enters ``using()`` around what the compiler does on the GPU: benchmarks of kernels and their configs, and the
-    loading of Triton kernels. (2.11, 2.13)"""
+    """Enters ``using()`` around the compiler's use of the GPU. (2.11, 2.13)
+
+    The compiler benchmarks kernels and their configurations on it, and loads Triton kernels.
+    """
     from torch._inductor.runtime import benchmarking
 
     for kind in vars(benchmarking).values():
@@ -51,14 +53,14 @@ def _surround(owner: Any, name: str, using: Callable[[], AbstractContextManager[
 
 
 def searches() -> bool:
-    """Whether the compiler looks for the best kernel in every mode, as an environment variable may say. (2.11, 2.13)"""
+    """Whether the compiler benchmarks candidates in every mode, which an environment variable may set. (2.11, 2.13)"""
     from torch._inductor import config
 
     return bool(config.max_autotune or config.max_autotune_gemm)
 
 
 def benchmarks_elsewhere() -> bool:
-    """Whether the compiler measures on the GPU in other processes, where nobody can see when. (2.11, 2.13)"""
+    """Whether the compiler benchmarks in other processes, where its use of the GPU is not observable. (2.11, 2.13)"""
     from torch._inductor import config
 
     return bool(config.autotune_in_subproc)

@@ -1,7 +1,6 @@
-"""The one file, with ``triton``, that touches torch's and Triton's private names.
+"""Loads, runs and observes compiled modules through private names of torch and Inductor.
 
-Each function says which versions it was checked with.
-Nothing here measures; nothing here imports torch before it is called.
+The versions with which a function was checked stand in parentheses. No function imports torch before it is called.
 """
 
 from __future__ import annotations
@@ -17,13 +16,13 @@ from typing import Any
 
 Run = Callable[[], Any]
 OnLoad = Callable[[ModuleType, str, Mapping[str, Any]], None]
-OnTritonLaunch = Callable[[str, Any, tuple[Any, ...], dict[str, Any], Run], Any]
-Quietly = Callable[[Run], Any]
 
 
 def import_compiler() -> None:
-    """Does what Inductor does when ``torch.compile`` is first called: has compilers start, and imports the rest of
-    itself meanwhile, which takes longer than to import torch. (2.11, 2.13)"""
+    """Does the work of the first call of ``torch.compile`` in advance. (2.11, 2.13)
+
+    It starts the compile pool, and meanwhile imports the rest of Inductor, which takes longer than importing torch.
+    """
     from torch._inductor.async_compile import maybe_warm_pool
 
     maybe_warm_pool()
@@ -32,35 +31,32 @@ def import_compiler() -> None:
 
 
 def import_generated_codes_imports() -> None:
-    """Imports what compiled modules and their kernels import. (2.11, 2.13)"""
+    """Imports the modules that compiled modules and their kernels import. (2.11, 2.13)"""
     for name in ("select_algorithm", "codegen.memory_planning", "runtime.triton_heuristics", "runtime.triton_helpers"):
-        with contextlib.suppress(ImportError):  # no Triton
+        with contextlib.suppress(ImportError):  # Triton is not installed
             importlib.import_module(f"torch._inductor.{name}")
 
 
 def load_compiled_module(path: Path) -> ModuleType:
-    """Imports a compiled module from its file; kernels are compiled, nothing is launched. (2.11, 2.13)"""
+    """Imports a compiled module from its file. Its kernels are compiled, but not launched. (2.11, 2.13)"""
     from torch._inductor.codecache import PyCodeCache
 
-    # Through torch's own loader, so that a kernel that refers to its module by name finds it.
+    # torch's own loader, so that kernels find their module by its name
     return PyCodeCache.load_by_key_path(path.stem, str(path))
 
 
 def start_no_compilers() -> None:
-    """Has this process compile by itself, should it have to, so that torch starts no processes beside what is timed.
-
-    (2.11, 2.13)
-    """
+    """Makes this process compile without a compile pool, whose processes would disturb the timing. (2.11, 2.13)"""
     from torch._inductor import config
 
     config.compile_threads = 1
 
 
 def harness_run(module: ModuleType) -> Run:
-    """The closure that a compiled module's own harness times: one call on its fabricated inputs. (2.11, 2.13)
+    """The function that a compiled module's own harness times: one call with the harness's inputs. (2.11, 2.13)
 
-    ``benchmark_compiled_module`` hands that closure to ``print_performance``; taking it from there works whether the
-    inputs are made inside (up to 2.10) or by ``get_args`` (since 2.11).
+    ``benchmark_compiled_module`` passes the function to ``print_performance``, where it is taken. This works for inputs
+    made inside ``benchmark_compiled_module`` (up to 2.10) and by ``get_args`` (since 2.11).
     """
     from torch._inductor import utils
 
@@ -83,10 +79,16 @@ def harness_run(module: ModuleType) -> Run:
 
 
 def print_profile(label: str, run: Run, repeat: int, trace: Path) -> None:
-    """What ``python MODULE -p --times 1 --repeat N`` does, with its trace at ``trace`` and its text on stdout.
+    """Profiles like ``python MODULE -p --times 1 --repeat N``, and prints the harness's text on stdout. (2.11, 2.13)
 
-    (2.11, 2.13) The harness itself writes to one fixed path in the temporary folder and imports ``tabulate``, which
-    torch does not depend on, after the trace is written.
+    The harness writes its trace to one fixed path in the temporary folder, and then imports ``tabulate``, which torch
+    does not depend on. Both are replaced during the call.
+
+    Args:
+        label: the name of the module in the text.
+        run: one call of the module.
+        repeat: the number of profiled calls.
+        trace: the path of the trace.
     """
     from torch._inductor import wrapper_benchmark
     from torch._inductor.utils import print_performance
@@ -129,10 +131,10 @@ def _tabulate_rows(rows: list[list[Any]], headers: list[str]) -> str:
 
 
 def watch_compiled_modules(codecache: ModuleType, on_load: OnLoad) -> None:
-    """Calls ``on_load(module, path, constants)`` for each compiled module that torch loads in this process.
+    """Calls ``on_load(module, path, constants)`` for each compiled module that this process loads. (2.11, 2.13)
 
-    (2.11, 2.13) Both a fresh compilation and a cache hit end in ``PyCodeCache.load_by_key_path``; kernels' own files
-    pass through it too and are told apart by the module harness, which they lack.
+    A fresh compilation and a cache hit both call ``PyCodeCache.load_by_key_path``. So do the files of single kernels,
+    which are recognised by the lack of a module's harness.
     """
     original = codecache.PyCodeCache.load_by_key_path.__func__
 
@@ -161,14 +163,14 @@ def profiler_range(name: str) -> contextlib.AbstractContextManager[Any]:
 
 
 def is_using_cuda_graphs() -> bool:
-    """Whether modules compiled now are wrapped in CUDA graphs. (2.11, 2.13)"""
+    """Whether modules compiled with the present settings are wrapped in CUDA graphs. (2.11, 2.13)"""
     from torch._inductor import config
 
     return bool(config.triton.cudagraphs)
 
 
 def vector_isa() -> str | None:
-    """The vector instruction set that C++ kernels are written for here, for example ``avx512``. (2.11, 2.13)"""
+    """The vector instruction set of C++ kernels compiled on this machine, for example ``avx512``. (2.11, 2.13)"""
     from torch._inductor.cpu_vec_isa import pick_vec_isa
 
     isa = pick_vec_isa()
@@ -176,7 +178,7 @@ def vector_isa() -> str | None:
 
 
 def vector_lanes() -> int | None:
-    """How many float32 values a vector of the C++ kernels holds that are compiled here. (2.11, 2.13)"""
+    """The number of float32 values in a vector of C++ kernels compiled on this machine. (2.11, 2.13)"""
     from torch._inductor.cpu_vec_isa import pick_vec_isa
 
     isa = pick_vec_isa()
@@ -184,21 +186,21 @@ def vector_lanes() -> int | None:
 
 
 def vector_widths() -> list[int]:
-    """The widths in bits of the vectors that C++ kernels can be compiled for here, narrow ones first. (2.11, 2.13)"""
+    """The vector widths in bits for which this machine compiles C++ kernels, in ascending order. (2.11, 2.13)"""
     from torch._inductor.cpu_vec_isa import valid_vec_isa_list
 
     return sorted({isa.bit_width() for isa in valid_vec_isa_list()})
 
 
 def is_vector_width_forced() -> bool:
-    """Whether the program chose another vector width than the machine's. (2.11, 2.13)"""
+    """Whether the program set the vector width of C++ kernels. (2.11, 2.13)"""
     from torch._inductor import config
 
     return config.cpp.simdlen is not None
 
 
 def clone_input(value: Any) -> Any:
-    """A copy of a module's argument with the same strides; what is not a plain tensor is passed on. (2.11, 2.13)"""
+    """A copy of a strided tensor with the same strides; any other argument is returned itself. (2.11, 2.13)"""
     import torch
     from torch._inductor.utils import clone_preserve_strides
 
@@ -209,10 +211,10 @@ def clone_input(value: Any) -> Any:
 
 
 def compiled_kernels(namespace: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """What each Triton kernel of a module was compiled to, by the kernel's variable name. (2.11 with Triton 3.6)
+    """The result of compiling each Triton kernel of a module, by the kernel's variable. (2.11 with Triton 3.6)
 
-    Only kernels that ran, so that one config is left, are listed: ``config``, ``registers``, ``spills``,
-    ``shared_memory_bytes``.
+    The keys are ``config``, ``registers``, ``spills`` and ``shared_memory_bytes``. A kernel that did not run has
+    several configurations left and is not listed.
     """
     try:
         from torch._inductor.runtime.triton_heuristics import CachingAutotuner
@@ -237,62 +239,13 @@ def _describe_launcher(launcher: Any) -> dict[str, Any]:
     }
 
 
-@contextlib.contextmanager
-def watched_triton_kernels(namespace: Mapping[str, Any], on_launch: OnTritonLaunch, quietly: Quietly) -> Iterator[None]:
-    """Calls ``on_launch(name, kernel, arguments, keywords, launch)`` in place of each launch of a module's Triton
-    kernels; ``launch()`` makes it. What a multi-kernel tries out before it chooses goes to ``quietly``.
-
-    (2.11; 2.13 read only) Every launch goes through ``CachingAutotuner.run``, that of a multi-kernel's choice too.
-    """
-    try:
-        from torch._inductor.codegen.multi_kernel import MultiKernelCall
-        from torch._inductor.runtime.triton_heuristics import CachingAutotuner
-    except ImportError:
-        yield
-        return
-    names = {id(value): name for name, value in namespace.items() if isinstance(value, CachingAutotuner)}
-    original: Callable[..., Any] = CachingAutotuner.run
-    benchmark: Callable[..., Any] = MultiKernelCall.benchmark_sub_kernels
-
-    def run(self: Any, *arguments: Any, stream: Any, **more: Any) -> Any:
-        def launch() -> Any:
-            return original(self, *arguments, stream=stream, **more)
-
-        return on_launch(names[id(self)], self, arguments, more, launch) if id(self) in names else launch()
-
-    def benchmark_sub_kernels(self: Any, *arguments: Any, **more: Any) -> Any:
-        return quietly(lambda: benchmark(self, *arguments, **more))
-
-    setattr(CachingAutotuner, "run", run)  # noqa: B010
-    setattr(MultiKernelCall, "benchmark_sub_kernels", benchmark_sub_kernels)  # noqa: B010
-    try:
-        yield
-    finally:
-        setattr(CachingAutotuner, "run", original)  # noqa: B010
-        setattr(MultiKernelCall, "benchmark_sub_kernels", benchmark)  # noqa: B010
-
-
-def no_dispatch() -> contextlib.AbstractContextManager[Any]:
-    """While entered, this thread's operators go past all dispatch modes: far cheaper than being let through. (2.13)"""
-    import torch
-
-    guard: contextlib.AbstractContextManager[Any] = torch._C._DisableTorchDispatch()
-    return guard
-
-
-def triton_signature(kernel: Any) -> tuple[dict[str, str], frozenset[str]]:
-    """A Triton kernel's parameters with their types, and the names of those updated in place. (2.11; 2.13 read only)"""
-    signature = {str(name): str(kind) for name, kind in kernel.triton_meta["signature"].items()}
-    return signature, frozenset(kernel.mutated_arg_names)
-
-
 def cpp_kernel_names(namespace: Mapping[str, Any]) -> list[str]:
     """The variables of a compiled module that are C++ kernels. (2.13)"""
     return [name for name, value in namespace.items() if name.startswith("cpp_") and callable(value)]
 
 
 def raw_stream() -> int:
-    """The handle of the current CUDA stream, as generated code passes it on. (2.11)"""
+    """The handle of the current CUDA stream, in the form that generated code passes to kernels. (2.11)"""
     from torch._C import _cuda_getCurrentRawStream
 
     return int(_cuda_getCurrentRawStream(0))

@@ -1,6 +1,6 @@
-"""The one file that touches private names of Inductor's Triton launcher and of Triton's compiler.
+"""Compiles and inspects Triton kernels through private names of Inductor's launcher and of Triton's compiler.
 
-Each function says which versions it was checked with. Nothing here imports torch before it is called.
+The versions with which a function was checked stand in parentheses. No function imports torch before it is called.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from inductor_bench.errors import InductorBenchError
 
 _USAGE = re.compile(r"\bREG:(\d+) STACK:(\d+)\b")
 _INSTRUCTION = re.compile(r"^\s+/\*[0-9a-f]{4,}\*/\s+(?!NOP\b)\S", re.MULTILINE)
-"""In a listing; the assembler fills up the end with those that do nothing."""
-_RADIUS = 32  # powers of two: more than any block has
+"""An instruction in the disassembler's listing, except the NOPs with which the assembler pads the end."""
+_RADIUS = 32  # number of powers of two; no block is as large
 
 
 def pretend_gpu(architecture: Architecture) -> dict[str, str]:
-    """Lets this process import and compile kernels for a GPU that is not here; it can launch none. (2.13, Triton 3.6)
+    """Makes this process compile kernels for a GPU that the machine lacks; it cannot launch them. (2.13, Triton 3.6)
 
     Returns:
         The versions of torch and Triton.
 
     Raises:
-        InductorBenchError: there is no Triton here.
+        InductorBenchError: Triton is not installed.
     """
     if importlib.util.find_spec("triton") is None:
         raise InductorBenchError(
@@ -58,14 +58,14 @@ def pretend_gpu(architecture: Architecture) -> dict[str, str]:
     kind.create = staticmethod(lambda device: properties)
     vars(torch.cuda).update(is_available=lambda: True, current_device=lambda: 0)
     vars(triton_helpers)["set_driver_to_gpu"] = lambda: None
-    for name in ("use_static_triton_launcher", "use_static_cuda_launcher"):  # it keeps the binary to itself
+    for name in ("use_static_triton_launcher", "use_static_cuda_launcher"):  # they do not expose the binary
         if hasattr(config, name):
             vars(config)[name] = False
     return {"torch": str(torch.__version__), "triton": str(triton.__version__)}
 
 
 def tuning_values(kernel: Any, config: Any) -> dict[str, tuple[int, ...]]:
-    """The values that Inductor's coordinate descent can reach from a configuration, in order, by field. (2.11, 2.13)"""
+    """By field the values, in order, that Inductor's coordinate descent reaches from a configuration. (2.11, 2.13)"""
     tuner = kernel.coordesc_tuner
     found = {}
     for field in tuner.tunable_fields:
@@ -77,10 +77,10 @@ def tuning_values(kernel: Any, config: Any) -> dict[str, tuple[int, ...]]:
 
 
 def compile_for_target(kernel: Any, config: Any) -> tuple[bytes, int]:
-    """A kernel's binary for the GPU of :func:`pretend_gpu`, and the shared memory of a block. (2.13, Triton 3.6)
+    """A kernel's binary for the GPU of :func:`pretend_gpu`, and a block's shared memory in bytes. (2.13, Triton 3.6)
 
     Raises:
-        InductorBenchError: Triton or its assembler refuses, in the words of the refusal.
+        InductorBenchError: Triton or its assembler fails; the message quotes the error.
     """
     from torch._inductor.runtime.triton_compat import OutOfResources, PTXASError
     from triton.compiler.errors import CompilationError
@@ -88,15 +88,15 @@ def compile_for_target(kernel: Any, config: Any) -> tuple[bytes, int]:
     try:
         compiled = kernel._precompile_config(config).kernel
     except (CompilationError, OutOfResources, PTXASError, RuntimeError) as error:
-        raise InductorBenchError(_last_words(error)) from error
+        raise InductorBenchError(_error_message(error)) from error
     return compiled.asm["cubin"], int(compiled.metadata.shared)
 
 
 def load_kernel(kernel: Any) -> None:
-    """Compiles a kernel for the GPU that is here, if it is not in Triton's cache, and loads it. (2.11, 2.13)
+    """Compiles a kernel for the present GPU, unless it is in Triton's cache, and loads it. (2.11, 2.13)
 
     Raises:
-        InductorBenchError: Triton refuses, or the GPU has no room for a block of it.
+        InductorBenchError: Triton fails, or a block needs more than the GPU has.
     """
     from torch._inductor.runtime.triton_compat import OutOfResources, PTXASError
     from triton.compiler.errors import CompilationError
@@ -104,18 +104,18 @@ def load_kernel(kernel: Any) -> None:
     try:
         kernel.precompile()
     except (CompilationError, OutOfResources, PTXASError, RuntimeError) as error:
-        raise InductorBenchError(_last_words(error)) from error
+        raise InductorBenchError(_error_message(error)) from error
 
 
-def _last_words(error: Exception) -> str:
+def _error_message(error: Exception) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip(" ^")]
     return f"does not compile: {lines[-1]}" if lines else f"does not compile: {type(error).__name__}"
 
 
 def read_binary(cubin: bytes) -> dict[str, int]:
-    """``registers``, ``spills`` (as Triton counts them) and ``instructions`` (less NOPs) of a binary. (Triton 3.6)
+    """``registers``, ``spills`` (as Triton counts them) and ``instructions`` (without NOPs) of a binary. (Triton 3.6)
 
-    Without the disassembler that comes with Triton, nothing.
+    Empty where Triton's disassembler is missing.
     """
     import triton
 
@@ -126,9 +126,9 @@ def read_binary(cubin: bytes) -> dict[str, int]:
         file.write(cubin)
         file.flush()
         command = [str(tool), "-res-usage", "-sass", file.name]
-        told = subprocess.run(command, capture_output=True, text=True, check=False).stdout
-    usage = _USAGE.search(told)
+        listing = subprocess.run(command, capture_output=True, text=True, check=False).stdout
+    usage = _USAGE.search(listing)
     if usage is None:
         return {}
     registers, stack = map(int, usage.groups())
-    return {"registers": registers, "spills": stack // 4, "instructions": len(_INSTRUCTION.findall(told))}
+    return {"registers": registers, "spills": stack // 4, "instructions": len(_INSTRUCTION.findall(listing))}

@@ -1,4 +1,4 @@
-"""From a module's text and the launches of one run to one standalone file per distinct kernel."""
+"""Makes the candidates of an extraction: each kernel of a module with the launch of its standalone file."""
 
 from __future__ import annotations
 
@@ -26,10 +26,18 @@ UNREAD = "the module's text does not tell its arguments; only a run does"
 
 @dataclass(frozen=True)
 class Candidate:
-    """A kernel with the launch that its file will make; ``launch`` is ``None`` where there is ``reason`` instead.
+    """A kernel with the launch of its file.
 
-    ``sites`` are the indices of its call sites in the module. ``values`` are the recorded ones of this launch, ``note``
-    what is drawn although recorded values are asked for. ``switches`` are those under which a library call is made.
+    Attributes:
+        header: the description of the kernel.
+        launch: the launch; ``None`` where the kernel can have no file.
+        kernel: the definition; ``None`` for a library call.
+        recorded: the facts for the file's harness.
+        reason: the reason why there is no launch.
+        sites: indices of its call sites in the module.
+        values: the recorded values of this launch.
+        note: the values that are drawn although recorded ones were requested.
+        switches: the settings of torch for a library call.
     """
 
     header: StandaloneHeader
@@ -44,7 +52,7 @@ class Candidate:
 
     @property
     def identity(self) -> Hashable:
-        """The same for two kernels that would give the same file but for its header and its recorded values."""
+        """A key that is equal for kernels whose files differ only in header and recorded values."""
         if self.launch is None:
             return self.header.kernel_id, self.header.name
         call, more = self.launch, (*self.launch.keywords.items(), *self.switches.items())
@@ -52,9 +60,9 @@ class Candidate:
 
 
 def list_candidates(module: ModuleKernels) -> list[Candidate]:
-    """Every kernel of the module's census that has code or arguments of its own: one candidate each.
+    """One candidate for each called kernel and each distinct library call of the module.
 
-    A kernel that is launched with several sets of arguments gets the set that is used most.
+    A kernel that is launched with several sets of arguments has the most frequent set.
     """
     sites = call_sites(module)
     by_kernel: dict[str, list[int]] = {}

@@ -23,16 +23,16 @@ def write_kernels(
     written: dict[Hashable, ExtractedKernel],
     edited: Collection[str] = (),
 ) -> Iterator[ExtractedKernel]:
-    """Writes one file per distinct candidate, and one of values beside it where these are recorded.
+    """Writes one file per distinct candidate, and beside it a file of recorded values, where there are any.
 
     Args:
-        candidates: of one module, already chosen.
-        folder: where the files go; it exists.
-        written: identities and rows of what is there already; added to.
-        edited: the names of files that somebody edited, which stay as they are.
+        candidates: the selected candidates of one module.
+        folder: an existing folder.
+        written: rows by identity of the files in the folder; extended by this function.
+        edited: the names of edited files, which stay unchanged.
 
     Yields:
-        a row for each candidate, in order, once its file is there; what cannot be written has its reason.
+        A row for each candidate, in order, after its file was written. A row without a file has the reason.
     """
     return (_write(candidate, folder, written, edited) for candidate in candidates)
 
@@ -69,7 +69,7 @@ def _write(
 
 
 def _place_values(candidate: Candidate, folder: Path, name: str) -> tuple[str | None, str]:
-    """The name of the file of values beside ``name``, if there can be one, and what is to be noted."""
+    """Places the recorded values beside the file ``name``. Returns the name of their file, if any, and a note."""
     if candidate.values is None:
         return None, candidate.note
     values = Path(name).stem + SUFFIX
@@ -81,10 +81,13 @@ def _place_values(candidate: Candidate, folder: Path, name: str) -> tuple[str | 
 
 
 def write_all(chosen: Sequence[Candidate], folder: Path) -> tuple[tuple[ExtractedKernel, ...], tuple[Failure, ...]]:
-    """Writes the files and, also where the user stops that, the list of those that are there.
+    """Writes the files, and then, also after an interruption, the index of the written files.
+
+    Returns:
+        The rows of the kernels, and a failure where the index cannot be written.
 
     Raises:
-        KeyboardInterrupt: the user stopped it.
+        KeyboardInterrupt: the user interrupted it; the message says how many files were written.
     """
     rows: list[ExtractedKernel] = []
     as_written = {row.file for row in rows_in(folder) if not is_edited(row, folder)}

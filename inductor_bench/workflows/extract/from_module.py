@@ -1,4 +1,4 @@
-"""Running compiled modules for the sake of their launches, without measuring them."""
+"""Runs compiled modules to record their launches, without measuring them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,14 @@ SEE_MORE = "-v shows what it prints"
 
 
 class ModuleRuns:
-    """Runs modules, each in a worker of its own. ``work`` is a scratch folder."""
+    """Runs modules, each in a worker of its own.
+
+    Args:
+        work: a scratch folder.
+        python: the interpreter of the workers; ``None`` for this one.
+        timeout_s: limit of each worker in seconds; ``None`` for no limit.
+        progress: the listener for stages and output.
+    """
 
     def __init__(self, work: Path, python: str | None, timeout_s: float | None, progress: Progress) -> None:
         environment = capture_environment(work)
@@ -38,13 +45,16 @@ class ModuleRuns:
         self._survey = Survey()
 
     def survey(self) -> Environment:
-        """The machine and the versions."""
+        """The environment of the workers."""
         self._progress.stage("looking at the machine")
         self._survey = take_survey(self._pool, (), device=CPU.type, peaks="none", log=self._work / "survey.log")
         return self._survey.environment
 
     def watch(self, module: FoundModule, label: ModuleLabel, kernels: ModuleKernels) -> tuple[ModuleKernels, str]:
-        """The kernels with the launches of one run, and a note on what failed; without launches where all did."""
+        """Runs a module once. Returns its kernels with their launches, and a note on a failure.
+
+        After a failure the kernels may have no launches.
+        """
         obstacle = self._obstacle(kernels.source)
         if obstacle is not None:
             return kernels, _not_run(label, obstacle)
@@ -64,7 +74,7 @@ class ModuleRuns:
         return watched, f"{label.label}: {answer.failure.message}" if answer.failure else ""
 
     def _obstacle(self, source: ModuleSource) -> Failure | None:
-        """Why a module cannot be run here, where that is known before it is tried."""
+        """The reason why a module cannot be run here, as far as it is known before a try."""
         if not (source.has_harness or source.cpp_wrapper):
             message = "it was compiled without the harness that makes its inputs"
             return Failure("launches", "missing", message, "give the program to `inductor-bench breakdown` instead")
@@ -84,7 +94,18 @@ class ModuleRuns:
         folder: Path,
         limit_bytes: int,
     ) -> tuple[list[ModuleKernels], tuple[Failure, ...]]:
-        """Runs the modules again, and records the values of the chosen kernels' launches in ``folder``."""
+        """Runs the modules again and records the values of the selected launches.
+
+        Args:
+            found: the modules.
+            modules: their kernels, in the same order.
+            chosen: the selected candidates.
+            folder: the folder for the files of values.
+            limit_bytes: maximum size of the values of one launch.
+
+        Returns:
+            The modules with their recorded values, and the failures.
+        """
         recorded, failures = [], []
         labels = label_modules([(module.text, module.code) for module in found])
         for module, label, kernels in zip(found, labels, modules, strict=True):
@@ -106,7 +127,7 @@ class ModuleRuns:
 
     def _job(self, module: FoundModule, label: ModuleLabel) -> dict[str, Any]:
         path, source = module.path, read_module(module.text)
-        if not path.is_file():  # a structured trace carries the text of a module whose file may be gone
+        if not path.is_file():  # a structured trace holds the text of a module whose file may be gone
             path = self._work / f"{label.slug}.py"
             write_text(path, module.text)
         return {

@@ -1,4 +1,4 @@
-"""The kernels of an earlier RUN, from what it keeps: texts, traces, and what its measuring processes saw."""
+"""Reads the kernels of a RUN from its files: module texts, traces, and the results of the measuring processes."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ WITHOUT_TIMES = "the files are written; the times of library calls are not known
 
 @dataclass(frozen=True)
 class RunInMaking:
-    """A run that this process is measuring: its record, as it was saved, and what is attributed of its modules.
+    """A run that this process is measuring: its saved record, and the attributed activities of its modules.
 
-    Its recorded values lie in its scratch folder, and may be moved. What somebody else left there is never touched.
+    Its recorded values are in its scratch folder, from which they may be moved.
     """
 
     run: Run
@@ -41,12 +41,12 @@ class RunInMaking:
 def modules_of_run(
     folder: RunFolder, values: str, making: RunInMaking | None = None
 ) -> tuple[list[ModuleKernels], tuple[Failure, ...]]:
-    """The modules of a RUN with their kernels, and why others cannot be read.
+    """The modules of a RUN with their kernels, and the failures of modules that cannot be read.
 
     Args:
-        folder: of the run.
-        values: ``recorded`` for the values that its kernels really read.
-        making: the run, where this process is measuring it; of what is attributed there no file is read again.
+        folder: the RUN.
+        values: ``recorded`` for the values that its kernels read.
+        making: the run, where this process is measuring it; files of its attributed modules are not read again.
 
     Raises:
         InductorBenchError: the record cannot be read.
@@ -85,7 +85,7 @@ def _module_of_run(run: Run, record: ModuleRecord, profiled: ProfiledModule) -> 
 
 
 def _with_times(module: ModuleKernels, attributed: AttributedModule, record: ModuleRecord) -> ModuleKernels:
-    """The module with the seconds of its call sites, and of the library calls in them, per iteration."""
+    """The module with the seconds per iteration of its call sites and library calls."""
     ids = {(kernel.name, kernel.operator): kernel.kernel_id for kernel in record.kernels if kernel.line is None}
     times: dict[int, float] = defaultdict(float)
     library_calls: dict[str, dict[int, float]] = defaultdict(lambda: defaultdict(float))
@@ -101,10 +101,10 @@ def _with_times(module: ModuleKernels, attributed: AttributedModule, record: Mod
 
 
 def _kept_values(folder: RunFolder, run: Run) -> dict[tuple[str, str], str]:
-    """The files of recorded values in a RUN by module and kernel.
+    """The files of recorded values in a RUN, by module and kernel.
 
     Raises:
-        UsageError: the RUN has none.
+        UsageError: the RUN holds no recorded values.
     """
     if not any(load_details(folder, module.slug).recorded is not None for module in run.modules):
         again = f"inductor-bench breakdown {shlex.quote(run.target)} --values recorded"
@@ -123,7 +123,7 @@ def _values_of(
 
 
 def module_kernels(label: ModuleLabel, run: Run, source: ModuleSource, details: Details, text: str) -> ModuleKernels:
-    """A module's kernels with the launches that its measuring process saw, or those that its text tells of."""
+    """A module's kernels with the launches of its measuring process, or else with those in its text."""
     return ModuleKernels(
         label=label.label,
         title=run.title,

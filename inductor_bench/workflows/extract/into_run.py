@@ -16,9 +16,13 @@ from .selection import Selection, choose_kernels
 
 @dataclass(frozen=True)
 class RunExtraction:
-    """The kernels of a RUN. ``files`` has the file of each kernel of its record, by id, in the folder ``kernels``.
+    """The extracted kernels of a RUN.
 
-    A library kernel has that of the call that it spends most time in. ``failures`` are what cannot be read or written.
+    Attributes:
+        kernels: the rows of the kernels.
+        files: the name of the file of each kernel of the record, by id. A library kernel has the file of its most
+            expensive call.
+        failures: modules that cannot be read, and files that cannot be written.
     """
 
     kernels: tuple[ExtractedKernel, ...]
@@ -26,7 +30,7 @@ class RunExtraction:
     failures: tuple[Failure, ...]
 
     def named_in(self, run: Run) -> Run:
-        """The record with the file of each kernel."""
+        """The record with the path of each kernel's file."""
         return replace(run, modules=tuple(map(self._named_in_module, run.modules)))
 
     def _named_in_module(self, module: ModuleRecord) -> ModuleRecord:
@@ -36,9 +40,12 @@ class RunExtraction:
 
 
 def extract_run(folder: RunFolder, values: str = DRAWN, making: RunInMaking | None = None) -> RunExtraction:
-    """Writes every kernel of a RUN into its ``kernels`` folder, over what is there but for files that were edited.
+    """Writes every kernel of a RUN into its ``kernels`` folder. Edited files stay; other files are replaced.
 
-    ``making``: the run, where this process is measuring it; see :func:`modules_of_run`.
+    Args:
+        folder: the RUN.
+        values: ``recorded`` for files with the values that the kernels read.
+        making: the run, where this process is measuring it; see :func:`modules_of_run`.
 
     Raises:
         InductorBenchError: the record cannot be read.

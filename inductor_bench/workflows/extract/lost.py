@@ -1,4 +1,4 @@
-"""What a module calls and what can have no file: kernels that it does not define, library calls that nobody watched."""
+"""Lists the calls of a module that can have no file: undefined kernels, and library calls without a recorded run."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NOT_WATCHED = "a library call of which the module's text does not tell all argum
 
 
 def list_lost_kernels(module: ModuleKernels) -> list[Candidate]:
-    """A candidate with its reason for each of them; the calls of one operator are together."""
+    """A candidate with a reason for each such kernel, and for each such operator with all of its calls."""
     found = [_lost(module, name, "", Category.OTHER, calls, NOT_DEFINED) for name, calls in module.source.undefined]
     if module.watched:
         return found

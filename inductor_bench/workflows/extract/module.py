@@ -16,13 +16,23 @@ from ..modules.values import ModuleValues
 
 @dataclass(frozen=True)
 class ModuleKernels:
-    """A module whose kernels are to be written, and all that is known of them.
+    """A module whose kernels are extracted, and the known facts about them.
 
-    ``references`` belong to ``launches`` one by one, or are empty. ``compiled`` is what each Triton kernel was
-    compiled to, ``call_times`` the seconds of each call site per iteration, ``measured`` the kernels of the record.
-    ``library_calls`` are, for each library kernel of the record by its id, the seconds of each call site that ran it.
-    ``watched`` says that the launches were seen in a run; ``values`` are the recorded ones, where they are asked for.
-    ``switches`` are those of torch that decide which library kernels run, as the program had them, if that is known.
+    Attributes:
+        label: the label of the module.
+        title: the title of the program.
+        source: the facts of the module's text.
+        launches: the launches of its kernels and library calls.
+        references: one reference for each launch, or empty.
+        compiled: the result of compiling each Triton kernel, by its variable.
+        source_lines: lines of the program by provenance handle.
+        call_times: seconds per iteration by call site.
+        library_calls: by the id of each library kernel of the record, its seconds per iteration by call site.
+        measured: the kernels of the record.
+        environment: the machine and the versions.
+        watched: whether the launches were recorded in a run.
+        values: the recorded values, where they were requested.
+        switches: the program's settings of torch that select library kernels, where known.
     """
 
     label: str
@@ -42,7 +52,7 @@ class ModuleKernels:
 
 
 def call_sites(module: ModuleKernels) -> dict[int, CallSite]:
-    """The call site of each position, by order: launches and the module's calls name the same things in turn."""
+    """The call site of each launch by its position, from the order of the launches and of the module's calls."""
     seen = [(position, launch) for launch in module.launches for position in launch.positions]
     seen.sort(key=lambda pair: pair[0])
     names = [launch.kernel or _operator_name(launch) for _, launch in seen]

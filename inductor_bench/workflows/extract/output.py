@@ -14,11 +14,11 @@ from ...store.lock import LOCK, locked
 
 @contextlib.contextmanager
 def output_folder(path: Path | None) -> Iterator[Path | None]:
-    """The folder to write, empty, writable and ours alone. One that is new and stays empty goes again.
+    """Makes the output folder and holds its lock in the block. A new folder that stays empty is removed.
 
     Raises:
-        UsageError: something is there, or another command writes it.
-        InductorBenchError: it cannot be made or written.
+        UsageError: the folder holds files, or another command writes it.
+        InductorBenchError: the folder cannot be made or written.
     """
     if path is None:
         yield None
@@ -37,7 +37,7 @@ def output_folder(path: Path | None) -> Iterator[Path | None]:
             yield path
     finally:
         if new:
-            with contextlib.suppress(OSError):  # something was written
+            with contextlib.suppress(OSError):  # the folder holds files
                 path.rmdir()
 
 

@@ -1,4 +1,4 @@
-"""Extraction: every kernel of a compiled module, a log or a RUN as a standalone file."""
+"""Extracts or lists every kernel of a compiled module, a log, a structured trace or a RUN."""
 
 from __future__ import annotations
 
@@ -37,10 +37,15 @@ CUT_SHORT = "its `call` does not return: the file is cut short or edited, and ke
 class ExtractOptions:
     """The request of one extraction.
 
-    ``targets``: a RUN folder, a log, a structured trace, or compiled modules. ``output`` is ``None`` to list only.
-    ``static`` reads the arguments from the text instead of running the module. ``values`` is ``drawn``, or
-    ``recorded`` for files with the values that the kernels really read, up to ``values_limit_bytes`` for each; a RUN
-    has a limit of its own.
+    Attributes:
+        targets: a RUN folder, a log, a structured trace, or compiled modules.
+        output: the folder to write; ``None`` to list the kernels only.
+        selection: the selected kernels.
+        static: whether the arguments are read from the text, without a run of the module.
+        python: the interpreter that runs modules; ``None`` for this one.
+        timeout_s: limit of each process in seconds; ``None`` for no limit.
+        values: ``drawn``, or ``recorded`` for the values that the kernels read.
+        values_limit_bytes: maximum size of the recorded values of one kernel; a RUN has a limit of its own.
     """
 
     targets: tuple[str, ...]
@@ -55,7 +60,7 @@ class ExtractOptions:
 
 @dataclass(frozen=True)
 class ExtractOutcome:
-    """What was found and written: a row per kernel, with its file or its reason. ``notes`` are for people."""
+    """The result of an extraction: a row per kernel, notes for the user, and failures."""
 
     kernels: tuple[ExtractedKernel, ...]
     folder: Path | None = None
@@ -67,8 +72,8 @@ def run_extract(options: ExtractOptions, progress: Progress) -> ExtractOutcome:
     """Extracts, or lists, the kernels of a target.
 
     Raises:
-        UsageError: the target is not there or is of a kind that has no kernels yet.
-        InductorBenchError: the output folder cannot be made, or nothing in the target can be read.
+        UsageError: the target is missing, or is a program that is not compiled yet.
+        InductorBenchError: the output folder cannot be made, or no module of the target can be read.
     """
     target = resolve_target(BreakdownOptions(options.targets, python=options.python), SOURCES)
     if target.kind not in ("run", "module", "log", "structured-trace"):
@@ -101,7 +106,7 @@ def _extract_files(target: Target, folder: Path | None, options: ExtractOptions,
 
 
 def _readable(found: Sequence[FoundModule]) -> tuple[list[FoundModule], tuple[Failure, ...]]:
-    """The modules that can be read, and what is wrong with the others."""
+    """The modules that can be read, and the failures of the others."""
     modules, failures = [], []
     for module in found:
         try:
@@ -186,7 +191,7 @@ def _modules_of_files(
 
 
 def count_by_category(kernels: Sequence[ExtractedKernel]) -> dict[Category, tuple[int, int]]:
-    """For each category how many kernels there are, and how many of them have a file."""
+    """By category the number of kernels, and the number of kernels with a file."""
     counts: dict[Category, tuple[int, int]] = {}
     for kernel in kernels:
         total, written = counts.get(kernel.category, (0, 0))

@@ -15,7 +15,7 @@ from .module import ModuleKernels
 
 @dataclass(frozen=True)
 class Selection:
-    """Which kernels are wanted: a glob over names, a category, the dearest ``top``."""
+    """The selected kernels: by a glob over names, by a category, and the ``top`` most expensive ones."""
 
     glob: str | None = None
     category: Category | None = None
@@ -23,12 +23,12 @@ class Selection:
 
     @property
     def words(self) -> str:
-        """As it was typed."""
+        """The selection as command-line options."""
         parts = (("--kernel", self.glob), ("--category", self.category.value if self.category else None))
         return " ".join(f"{option} {value!r}" for option, value in parts if value is not None)
 
     def choose(self, candidates: Sequence[Candidate]) -> list[Candidate]:
-        """The chosen ones, dearest first where ``top`` asks for that, else in their order."""
+        """The selected candidates: with ``top`` the most expensive first, otherwise in their order."""
         chosen = [
             one
             for one in candidates
@@ -41,10 +41,10 @@ class Selection:
 
 
 def choose_kernels(modules: Sequence[ModuleKernels], selection: Selection) -> list[Candidate]:
-    """The chosen kernels of the modules.
+    """The selected kernels of the modules.
 
     Raises:
-        UsageError: there are kernels, but none that was asked for.
+        UsageError: the modules have kernels, but the selection is empty.
     """
     candidates = [one for module in modules for one in (*list_candidates(module), *list_lost_kernels(module))]
     chosen = selection.choose(candidates)

@@ -1,5 +1,7 @@
-"""Python imports this at start-up, because a capture puts its folder first on ``PYTHONPATH``: it switches on the
-observation of compiled modules, then gives the user's own ``sitecustomize``, if there is one, its turn."""
+"""Starts the observation of compiled modules, and then runs the user's own ``sitecustomize``.
+
+Python imports this file at start-up, because a capture puts its folder first on ``PYTHONPATH``.
+"""
 
 import importlib.machinery
 import importlib.util
@@ -12,7 +14,7 @@ _others = [path for path in sys.path if os.path.abspath(path or ".") != _here]
 try:
     import inductor_bench.worker.capture.startup as _startup
 except ImportError:
-    # A child process in another environment may not see the package; it then simply runs unobserved.
+    # A child process in another environment may lack the package; it runs unobserved.
     pass
 else:
     _startup.install()
