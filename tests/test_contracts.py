@@ -32,11 +32,12 @@ ROOMS: dict[str, set[str]] = {
     "source": {"records"} | LEAVES,
     "trace": {"records"} | LEAVES,
     "analysis": {"records"} | LEAVES,
-    "autotune": {"records", "source", "analysis", "launch", "store"} | LEAVES,
-    "worker": {"records", "store", "source"} | LEAVES,
-    "launch": {"records", "store"} | LEAVES,
+    "messages": {"records", "store"} | LEAVES,
+    "autotune": {"records", "messages", "source", "analysis", "launch", "store"} | LEAVES,
+    "worker": {"records", "messages", "store", "source"} | LEAVES,
+    "launch": {"records", "messages", "store"} | LEAVES,
     "report": {"records", "analysis", "store"} | LEAVES,
-    "workflows": {"records", "store", "source", "trace", "analysis", "autotune", "launch"} | LEAVES,
+    "workflows": {"records", "messages", "store", "source", "trace", "analysis", "autotune", "launch"} | LEAVES,
     "cli": {"records", "store", "report", "workflows", "analysis", "launch"} | LEAVES,
     "__main__": {"cli"},
     "": {"workflows", "records", "version"},
@@ -50,6 +51,7 @@ INNER: dict[str, set[str]] = {
     "source/capture": {"module"},
     "source/static": {"module"},
     "source/standalone": {"module"},
+    "autotune/variants": set(),
     "worker/upstream": set(),
     "worker/launches": {"upstream"},
     "worker/device": {"upstream"},
@@ -201,8 +203,10 @@ def test_a_package_has_one_home(package: str) -> None:
         ("workflows/breakdown/run.py", "from ...worker.upstream import version"),
         ("cli/main.py", "from .. import worker"),
         ("launch/worker.py", "from ..workflows import breakdown"),
-        ("worker/profile/profile.py", "from ...analysis import census"),
+        ("worker/profile/module_profile.py", "from ...analysis import census"),
         ("autotune/tuner.py", "from ..workflows.kernel import session"),
+        ("messages/kernels.py", "import torch"),
+        ("messages/kernels.py", "from ..launch.session import WorkerSession"),
     ],
 )
 def test_a_wrong_import_is_seen(name: str, text: str) -> None:
@@ -212,7 +216,10 @@ def test_a_wrong_import_is_seen(name: str, text: str) -> None:
 @pytest.mark.parametrize(
     ("name", "text"),
     [
-        ("worker/profile/profile.py", "import torch\nfrom ...store.files import read_json\nfrom .upstream import x"),
+        (
+            "worker/profile/module_profile.py",
+            "import torch\nfrom ...store.files import read_json\nfrom .upstream import x",
+        ),
         ("cli/report.py", "import click\nfrom ..report.terminal import print_run\nfrom ..version import __version__"),
         ("report/terminal.py", "from rich.table import Table\nfrom ..records.run import Run"),
     ],

@@ -42,9 +42,9 @@ def checked(module: ModuleRecord) -> ModuleRecord:
     return module
 
 
-def save_details(folder: RunFolder, slug: str, details: Mapping[str, Any]) -> None:
-    """Keeps what the process that measured a module knew, as it was said."""
-    write_json(folder.traces / f"{slug}.details.json", dict(details))
+def save_details(folder: RunFolder, slug: str, details: Details) -> None:
+    """Keeps what the process that measured a module knew."""
+    write_json(folder.traces / f"{slug}.details.json", codec.encode_sparse(details))
 
 
 def load_details(folder: RunFolder, slug: str) -> Details:

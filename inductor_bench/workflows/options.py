@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..autotune import methods
+
 DRAWN, RECORDED = "drawn", "recorded"
 VALUES_LIMIT_BYTES = 64_000_000
 
@@ -19,13 +21,14 @@ AMP = {
 
 MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
 
-METHODS = ("max", "coordesc", "exhaustive")
-"""The ways to retune kernels; see ``autotune.search``."""
+METHODS = tuple(methods.METHODS)
+METHODS_HELP = "; ".join(f"{method.help} ({method.name})" for method in methods.METHODS.values())
+"""What each method of autotuning tries, in words."""
 
 
 @dataclass(frozen=True)
 class RetuneOptions:
-    """How the dearest kernels of a run are retuned: which way, how many, and for how many seconds at most."""
+    """How the most expensive kernels of a run are retuned: which way, how many, and for how many seconds at most."""
 
     method: str
     top: int = 10
@@ -62,7 +65,7 @@ class BreakdownOptions:
         plots: whether PNG plots are drawn.
         values: ``recorded`` keeps what the kernels really read beside their standalone files, ``drawn`` does not.
         values_limit_bytes: of the recorded values of one kernel; what is above it is drawn.
-        retune: how the dearest kernels are retuned afterwards; ``None`` to leave them as they are.
+        retune: how the most expensive kernels are retuned afterwards; ``None`` to leave them as they are.
         redact: names of options and variables whose values are kept out of the RUN; see ``store.redaction``.
     """
 

@@ -13,8 +13,9 @@ import torch
 from benchmark_kernels import Outcome as RunFile
 
 from inductor_bench.source.standalone.harness.launch_gap import device_durations
-from inductor_bench.worker.bench.kernels import Kernel, TritonBenchKernel, open_kernel
-from inductor_bench.worker.bench.session import import_file
+from inductor_bench.worker.bench.kernel import Kernel
+from inductor_bench.worker.bench.opening import import_file, open_kernel
+from inductor_bench.worker.bench.triton_kernel import TritonBenchKernel
 
 from .outcomes import Outcome
 
@@ -46,9 +47,9 @@ def time_kernel(one: RunFile) -> Outcome:
         "category": one.category,
         "in_model_s": one.in_model_s,
         "weight_s": one.weight_s,
-        "method": measured["method"],
-        "cold_s": statistics.median(measured["cold"]),
-        "warm_s": statistics.median(measured["warm"]),
+        "method": measured.method,
+        "cold_s": statistics.median(measured.cold),
+        "warm_s": statistics.median(measured.warm),
         **by_others,
         **profile_both(kernel, timer),
         "profiled_zeroed_s": overwritten.median_s,

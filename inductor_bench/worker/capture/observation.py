@@ -11,12 +11,18 @@ import re
 import threading
 import traceback
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from inductor_bench.messages.capture import Observation
+from inductor_bench.records.code.details import Complaint
+from inductor_bench.records.code.launch import Launch
+from inductor_bench.store.formats import codec
+
 from ..switches import read_switches
-from ..upstream import inductor as upstream
+from ..upstream import inductor
 from .variables import CAPTURE_FOLDER, LIVE, REPEAT, VALUES_LIMIT
 
 DEFAULT_REPEAT = 20
@@ -51,7 +57,7 @@ def observe(codecache: ModuleType) -> None:
         seen.append(observed)
         observed.attach()
 
-    upstream.watch_compiled_modules(codecache, on_load)
+    inductor.watch_compiled_modules(codecache, on_load)
     owner = os.getpid()
     _write(folder / f"{owner}.followed", "")
 
@@ -89,7 +95,7 @@ class ObservedModule:
         self._looked_at = False
         self._source = Path(path).read_text(encoding="utf-8", errors="replace")
         self._constants = constants
-        self._record: dict[str, Any] = {"path": path, "pid": os.getpid(), **_process_state()}
+        self._seen = _first_look(path, stem)
 
     def attach(self) -> None:
         """Puts the observation in front of the module's ``call``."""
@@ -108,10 +114,10 @@ class ObservedModule:
         """Runs the module's first call, and profiles it where it must be profiled here."""
         inputs = list(arguments)
         reason = self._live_reason(inputs)
-        self._record["live_reason"] = reason
-        busy = bool(reason) and upstream.is_profiler_running()
+        self._seen = replace(self._seen, live_reason=reason)
+        busy = bool(reason) and inductor.is_profiler_running()
         if busy:  # the program profiles itself: a second profiler would end the first; wait for a later call
-            self._record["live_error"] = "the program's own profiler was running at each call"
+            self._seen = replace(self._seen, live_error="the program's own profiler was running at each call")
             self._looked_at = False
         clones = self._clone(inputs) if reason and not busy else None
         del inputs
@@ -123,7 +129,7 @@ class ObservedModule:
 
     def _live_reason(self, inputs: list[Any]) -> str:
         """Why this module must be profiled here and not from its file, or an empty string."""
-        if self._record["cuda_graphs"]:
+        if self._seen.cuda_graphs:
             return ""  # the program's own capture and its memory pool are not to be disturbed
         if self._forced:
             return "asked for with --live"
@@ -131,7 +137,7 @@ class ObservedModule:
             return "the recorded values that are asked for, which only the program has"
         if re.search(r"\b_frozen_param\d+\b", self._source):
             return "frozen weights, which the file's harness replaces by random tensors"
-        if upstream.is_vector_width_forced() and "cpp_fused" in self._source:
+        if inductor.is_vector_width_forced() and "cpp_fused" in self._source:
             return "a vector width that the program chose, which a process of the file's own would not have"
         if re.search(r"\bu\d+\b *=", self._source):
             return "sizes that depend on data"
@@ -147,18 +153,18 @@ class ObservedModule:
         import torch
 
         try:
-            return [upstream.clone_input(value) for value in inputs]
+            return [inductor.clone_input(value) for value in inputs]
         except torch.OutOfMemoryError:
-            self._record["live_error"] = "no memory for a copy of the module's inputs"
+            self._seen = replace(self._seen, live_error="no memory for a copy of the module's inputs")
             return None
 
     def _profile(self, clones: list[Any]) -> None:
         import torch
 
-        self._record.pop("live_error", None)
+        self._seen = replace(self._seen, live_error="")
 
         from ..profile.measurement import measure_run
-        from ..profile.profile import details
+        from ..profile.module_profile import with_details
 
         device = _device_of(clones, default="cuda" if "empty_strided_cuda(" in self._source else "cpu")
 
@@ -169,7 +175,7 @@ class ObservedModule:
         cuda_state = torch.cuda.get_rng_state_all() if device == "cuda" else []
         try:
             with torch.no_grad():
-                recorded = self._record_values(run)  # before another run writes into what it reads
+                recorded, error = self._record_values(run)  # before another run writes into what it reads
                 measured = measure_run(
                     run,
                     label="live",
@@ -179,27 +185,29 @@ class ObservedModule:
                     text=self._stem.with_suffix(".p.txt"),
                     module=self._module,
                 )
-                self._record["live"] = measured | details(self._module, run) | recorded
+                found = replace(with_details(measured, self._module, run), recorded=recorded, values_error=error)
+                self._seen = replace(self._seen, live=codec.encode_sparse(found))
         except RECOVERABLE as error:
             # It is our failure and not the program's, which goes on: the module is then profiled from its file.
             traceback.print_exc()
-            self._record["live_error"] = f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
+            first = (str(error).splitlines() or [""])[0]
+            self._seen = replace(self._seen, live_error=f"{type(error).__name__}: {first}")
         finally:
             torch.set_rng_state(cpu_state)
             if cuda_state:
                 torch.cuda.set_rng_state_all(cuda_state)
 
-    def _record_values(self, run: Callable[[], Any]) -> dict[str, Any]:
+    def _record_values(self, run: Callable[[], Any]) -> tuple[tuple[Launch, ...] | None, Complaint | None]:
         limit = os.environ.get(VALUES_LIMIT)
         if not limit:
-            return {}
+            return None, None
         from ..launches.values import record_values
 
         return record_values(self._module, run, self._stem.with_suffix(".values"), int(limit))
 
     def save(self) -> None:
         """Writes what is known of this module, replacing an earlier state."""
-        _write(self._stem.with_suffix(".json"), json.dumps({**self._record, "calls": self._calls}))
+        _write(self._stem.with_suffix(".json"), json.dumps(codec.encode(replace(self._seen, calls=self._calls))))
 
 
 def _write(path: Path, text: str) -> None:
@@ -211,17 +219,21 @@ def _write(path: Path, text: str) -> None:
         traceback.print_exc()
 
 
-def _process_state() -> dict[str, Any]:
+def _first_look(path: str, stem: Path) -> Observation:
+    """What this process knows of a module before the module's first call."""
     import torch
 
     switches = read_switches()
-    return {
-        "threads": torch.get_num_threads(),
-        "rank": int(os.environ["RANK"]) if os.environ.get("RANK", "").isdigit() else None,
-        "cuda_graphs": upstream.is_using_cuda_graphs(),
-        "tf32": switches["matmul_tf32"],
-        "switches": switches,
-    }
+    return Observation(
+        path=path,
+        stem=str(stem),
+        pid=os.getpid(),
+        threads=torch.get_num_threads(),
+        rank=int(os.environ["RANK"]) if os.environ.get("RANK", "").isdigit() else None,
+        cuda_graphs=inductor.is_using_cuda_graphs(),
+        tf32=switches["matmul_tf32"],
+        switches=switches,
+    )
 
 
 def _is_index_like(value: Any) -> bool:

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ...autotune.candidates import Variants, described
+from ...autotune.candidates import described
 from ...autotune.race import RacePlan
 from ...autotune.tuner import Building, Tuner
-from ...autotune.variants import triton_variants
+from ...autotune.variants.protocol import Variants
+from ...autotune.variants.triton import triton_variants
 from ...errors import InductorBenchError
+from ...messages.kernels import Ask, Facts, ListTritonConfigs
 from ...records.run import Failure
 from ...records.tuning import MeasuredKernel, TriedCandidate, Tuning
-from .retuning import tune_in_step
-from .session import Workbench, failure_of
+from .session import KernelSession, failure_of
+from .tuning import tune_in_step
 
 METHOD = "configs"
 ROUNDS = 20
@@ -34,12 +36,12 @@ class ConfigTimer(Tuner):
         """As :meth:`Tuner._search`, which says what it yields and receives; there is nothing to search for."""
         self._open()
         default = self.candidates[0]
-        self._add(self.variants.propose("max"))
+        self._add(self.variants.listed_by_max_autotune())
         jobs = [job for one in self.candidates if (job := self._job(one)) is not None]
         if jobs:
             self._note(self.candidates, (yield jobs))
         began = time.monotonic()
-        entrants = [default, *(one for one in self.candidates[1:] if not one.status and self._is_right(one))]
+        entrants = [default, *(one for one in self.candidates[1:] if not one.status and self.timing.is_right(one))]
         plan = RacePlan(first_rounds=1, finalists=len(entrants), final_rounds=ROUNDS, most_final_rounds=ROUNDS)
         _, result = self._race(entrants, plan)
         for candidate in entrants:
@@ -50,7 +52,7 @@ class ConfigTimer(Tuner):
         return _without_winner(self.state, tuple(rows), default_s, time.monotonic() - began)
 
 
-def list_configs(kernels: Mapping[Path, MeasuredKernel], work: Workbench) -> Iterator[MeasuredKernel | Failure]:
+def list_configs(kernels: Mapping[Path, MeasuredKernel], work: KernelSession) -> Iterator[MeasuredKernel | Failure]:
     """Times what Inductor chooses from for each of these kernels, which were measured as they stand.
 
     Yields:
@@ -65,7 +67,7 @@ def list_configs(kernels: Mapping[Path, MeasuredKernel], work: Workbench) -> Ite
         )
         for file in kernels
     }
-    for name, outcome in tune_in_step(timers, METHOD, work.builders, work.is_over, work.progress):
+    for name, outcome in tune_in_step(timers, METHOD, work.compile_pool, work.is_over, work.progress):
         kernel = measured[name]
         if isinstance(outcome, _OneConfigError):
             yield replace(kernel, tuning=_of_one(kernel, work.options.state))
@@ -77,12 +79,11 @@ def list_configs(kernels: Mapping[Path, MeasuredKernel], work: Workbench) -> Ite
             yield failure_of(Path(kernel.file), outcome)
 
 
-def _find_listed(facts: dict[str, Any], candidates: Callable[..., dict[str, Any]]) -> Variants:
-    if facts["language"] == "triton":
-        found = candidates()
-        variants = triton_variants(found)
-        variants = replace(variants, max=variants.max if found["tuned"] else ())
-        if variants.propose("max"):
+def _find_listed(facts: Facts, ask: Ask) -> Variants:
+    if facts.language == "triton":
+        found = ask(ListTritonConfigs)
+        variants = triton_variants(found if found.tuned else replace(found, max=()))
+        if variants.listed_by_max_autotune():
             return variants
     raise _OneConfigError("it has one configuration")
 

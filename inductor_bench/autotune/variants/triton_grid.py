@@ -9,7 +9,7 @@ import itertools
 import math
 from collections.abc import Mapping, Sequence
 
-from ..records.tuning import Config
+from ...records.tuning import Config
 
 Ladders = Mapping[str, Sequence[int]]
 
