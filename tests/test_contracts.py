@@ -355,6 +355,18 @@ def test_inner_rooms_keep_to_their_arrows() -> None:
     assert wrong_arrows(arrows(planted)) == ["report/text/names.py may not import report/run/csvs.py"]
 
 
+def requests_by_hand(name: str, text: str) -> list[str]:
+    """Requests that are built as dictionaries, and not as dataclasses of ``messages``."""
+    tagged = re.compile(r"""["']do["']\s*:|\bdo=["']""")
+    return [f"{name}:{number}" for number, line in enumerate(text.splitlines(), 1) if tagged.search(line)]
+
+
+def test_requests_are_dataclasses() -> None:
+    found = [place for path in FILES for place in requests_by_hand(name_of(path), path.read_text())]
+    assert found == []
+    assert requests_by_hand("x.py", 'session.ask({"do": "load"})\nask(do="drop")\nask(Load(1))') == ["x.py:1", "x.py:2"]
+
+
 def own_files() -> list[str]:
     """The files of the project: those that git would take, or the package's where there is no checkout."""
     if shutil.which("git"):

@@ -25,7 +25,7 @@ from inductor_bench.worker.bench.session import Bench, _Loaded
 from inductor_bench.worker.bench.triton_kernel import TritonBenchKernel
 from inductor_bench.worker.launches.recorder import watch_launches
 from inductor_bench.worker.switches import read_switches
-from inductor_bench.worker.upstream import triton as upstream_triton
+from inductor_bench.worker.upstream import triton
 
 LEFT = torch.randn(8, 8)
 HALF = LEFT.half()
@@ -147,7 +147,7 @@ def test_what_fills_up_the_end_of_a_binary_is_no_instruction() -> None:
         /*0030*/                   NOP;                       /* 0x0000000000007918 */
         /*10040*/                  NOP;                       /* 0x0000000000007918 */
 """
-    assert len(upstream_triton._INSTRUCTION.findall(listing)) == 3
+    assert len(triton._INSTRUCTION.findall(listing)) == 3
 
 
 @pytest.mark.parametrize(("precision", "in_tf32"), [("tf32", True), ("ieee", False)])

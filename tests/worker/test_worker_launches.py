@@ -24,7 +24,7 @@ from inductor_bench.source.module.reader import read_module
 from inductor_bench.source.static.kernel_writes import cpp_buffers, stored_parameters, triton_buffers
 from inductor_bench.store.formats.codec import decode, encode_sparse
 from inductor_bench.worker.launches.recorder import LaunchContents, watch_launches
-from inductor_bench.worker.upstream import inductor as upstream
+from inductor_bench.worker.upstream import inductor
 
 INPUT = torch.randn(64, 64)
 
@@ -344,7 +344,7 @@ class Watched:
 
         def first(arguments: list[Any]) -> Any:
             vars(module)["call"] = call
-            inputs = [upstream.clone_input(value) for value in arguments]
+            inputs = [inductor.clone_input(value) for value in arguments]
             launches = watch_launches(module, lambda: call(list(inputs)))
             self.modules.append((Path(path).read_text(), launches))
             return call(arguments)
@@ -370,7 +370,7 @@ def watched() -> Iterator[Watched]:
     torch._dynamo.reset()
     original = vars(codecache.PyCodeCache)["load_by_key_path"]
     found = Watched()
-    upstream.watch_compiled_modules(codecache, found.on_load)
+    inductor.watch_compiled_modules(codecache, found.on_load)
     with config.patch(fx_graph_cache=False):
         yield found
     codecache.PyCodeCache.load_by_key_path = original

@@ -19,7 +19,7 @@ import torch
 from ...records.code.launch import Launch, Storage, Values
 from ...source.module.definitions import read_definitions
 from ...source.static.kernel_writes import Buffer, cpp_buffers, triton_buffers
-from ..upstream import inductor as upstream
+from ..upstream import inductor
 from .arguments import describe_argument, describe_views, find_tensors, name_of, opaque
 from .operator_watch import OperatorUse, OperatorWatch
 from .regions import Region, find_regions
@@ -64,7 +64,7 @@ def watch_launches(
     recorder = _Recorder(_kernel_sources(module), limit_bytes, keep)
     with ExitStack() as watches:
         watches.enter_context(_watched_cpp_kernels(module, recorder))
-        watches.enter_context(upstream.watched_triton_kernels(vars(module), recorder.triton, recorder.quietly))
+        watches.enter_context(inductor.watched_triton_kernels(vars(module), recorder.triton, recorder.quietly))
         watches.enter_context(OperatorWatch(recorder.operator))
         run()
     return recorder.finish()
@@ -72,7 +72,7 @@ def watch_launches(
 
 @contextmanager
 def _watched_cpp_kernels(module: ModuleType, recorder: _Recorder) -> Iterator[None]:
-    originals = {name: getattr(module, name) for name in upstream.cpp_kernel_names(vars(module))}
+    originals = {name: getattr(module, name) for name in inductor.cpp_kernel_names(vars(module))}
     for name, kernel in originals.items():
         setattr(module, name, recorder.cpp(name, kernel))
     try:
@@ -146,7 +146,7 @@ class _Recorder:
 
     def triton(self, name: str, kernel: Any, arguments: tuple[Any, ...], keywords: dict[str, Any], launch: Run) -> Any:
         if name not in self._buffers:
-            self._buffers[name] = triton_buffers(*upstream.triton_signature(kernel), self._sources.get(name))
+            self._buffers[name] = triton_buffers(*inductor.triton_signature(kernel), self._sources.get(name))
         return self._kernel(name, self._buffers[name], arguments, keywords, launch)
 
     def operator(self, use: OperatorUse, launch: Run) -> Any:
@@ -197,7 +197,7 @@ class _Recorder:
             return launch()
 
         def record_and_launch() -> Any:
-            with upstream.no_dispatch(), torch.no_grad():
+            with inductor.no_dispatch(), torch.no_grad():
                 self._record(call)
             return launch()
 
