@@ -21,7 +21,7 @@ GREETING_S = 300.0
 
 
 @dataclass(frozen=True)
-class Job:
+class CompileJob:
     """What is asked of a worker that has loaded ``file``; ``request`` lacks the number that the file gets there."""
 
     key: Any
@@ -30,7 +30,7 @@ class Job:
 
 
 @dataclass(frozen=True)
-class Built:
+class CompileOutcome:
     """What became of a job: ``status`` is empty where it was done; otherwise ``reason`` says why not."""
 
     key: Any
@@ -46,7 +46,7 @@ class _PoolWorker:
 
     session: WorkerSession
     numbers: dict[str, int] = field(default_factory=dict)
-    job: Job | None = None
+    job: CompileJob | None = None
     step: str = ""
 
     def fileno(self) -> int:
@@ -75,9 +75,9 @@ class CompilePool:
     greeting: Request[Any] | None = None
     greeted: Any = None
     workers: list[_PoolWorker] = field(default_factory=list)
-    waiting: dict[str, deque[Job]] = field(default_factory=dict)
+    waiting: dict[str, deque[CompileJob]] = field(default_factory=dict)
 
-    def compile(self, jobs: Iterable[Job], is_over: Callable[[], bool]) -> Iterator[Built]:
+    def compile(self, jobs: Iterable[CompileJob], is_over: Callable[[], bool]) -> Iterator[CompileOutcome]:
         """Does the jobs, none that was not begun when ``is_over``, and tells of each as soon as it is done.
 
         A worker stays with a file as long as there are jobs for it, since loading one takes as long as compiling.
@@ -114,7 +114,7 @@ class CompilePool:
         self.workers.clear()
         self.waiting.clear()
 
-    def _advance(self, worker: _PoolWorker) -> Iterator[Built]:
+    def _advance(self, worker: _PoolWorker) -> Iterator[CompileOutcome]:
         """Posts the next request that the worker's job needs."""
         job = worker.job
         assert job is not None
@@ -132,7 +132,7 @@ class CompilePool:
         except WorkerLostError as lost:
             yield from self._fail(worker, lost)
 
-    def _collect(self, worker: _PoolWorker) -> Iterator[Built]:
+    def _collect(self, worker: _PoolWorker) -> Iterator[CompileOutcome]:
         """Takes the answer to what was posted, and goes on with the job."""
         try:
             answer = worker.session.collect()
@@ -150,27 +150,27 @@ class CompilePool:
             worker.numbers[job.file] = len(worker.numbers)
         if worker.step == "job":
             worker.job = None
-            yield Built(job.key, answer=answer)
+            yield CompileOutcome(job.key, answer=answer)
         else:
             yield from self._advance(worker)
 
-    def _fail(self, worker: _PoolWorker, error: WorkerLostError | InductorBenchError) -> Iterator[Built]:
+    def _fail(self, worker: _PoolWorker, error: WorkerLostError | InductorBenchError) -> Iterator[CompileOutcome]:
         """What a failure costs: the job, and the others of its file where that could not be loaded."""
         status, hint = (error.kind, "") if isinstance(error, WorkerLostError) else ("refused", error.hint)
         if not worker.session.alive:
             self.workers.remove(worker)
         job, worker.job = worker.job, None
         assert job is not None
-        yield Built(job.key, status, error.message, hint)
+        yield CompileOutcome(job.key, status, error.message, hint)
         if worker.step == "load":
             yield from self._give_up(job.file, status, error.message)
 
-    def _give_up(self, file: str, status: str, reason: str) -> Iterator[Built]:
+    def _give_up(self, file: str, status: str, reason: str) -> Iterator[CompileOutcome]:
         for job in self.waiting.pop(file, ()):
-            yield Built(job.key, status, reason)
+            yield CompileOutcome(job.key, status, reason)
 
 
-def _take(waiting: dict[str, deque[Job]], loaded: dict[str, int]) -> Job:
+def _take(waiting: dict[str, deque[CompileJob]], loaded: dict[str, int]) -> CompileJob:
     """The next job: of a file that is loaded, or else of the one with most to do."""
     file = next((each for each in reversed(loaded) if each in waiting), None)
     file = file or max(waiting, key=lambda each: len(waiting[each]))

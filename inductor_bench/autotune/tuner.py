@@ -17,7 +17,7 @@ from ..launch.session import WorkerSession
 from ..messages.kernels import Ask, Binary, Facts
 from ..records.tuning import Config, Tuning
 from .candidates import MORE_BUDGET, BudgetSpentError, Candidate, described, nothing_tried
-from .compile_pool import SPENT, Built, Job
+from .compile_pool import SPENT, CompileJob, CompileOutcome
 from .methods import METHODS
 from .race import RacePlan, RaceResult, race
 from .timing_worker import TimingWorker
@@ -28,7 +28,7 @@ FINAL = RacePlan(first_rounds=1, final_rounds=10)
 WORTH_MOVING = 0.005
 """By how much another configuration must be ahead for the search to go on from there."""
 
-Building = Generator[list[Job], list[Built], Tuning]
+Building = Generator[list[CompileJob], list[CompileOutcome], Tuning]
 
 
 @dataclass
@@ -124,9 +124,9 @@ class Tuner:
         self.candidates += new
         return new
 
-    def _job(self, candidate: Candidate) -> Job | None:
+    def _job(self, candidate: Candidate) -> CompileJob | None:
         request = None if candidate.status else self.variants.building(candidate.config)
-        return None if request is None else Job(candidate.number, self.file, request)
+        return None if request is None else CompileJob(candidate.number, self.file, request)
 
     @staticmethod
     def _leave_untried(new: Sequence[Candidate]) -> None:
@@ -134,7 +134,7 @@ class Tuner:
             if candidate.relative is None and not candidate.status:
                 candidate.status, candidate.reason = "untried", SPENT
 
-    def _note(self, new: Sequence[Candidate], built: Sequence[Built]) -> None:
+    def _note(self, new: Sequence[Candidate], built: Sequence[CompileOutcome]) -> None:
         """Takes down what became of candidates. What compiles to the same as another need not be timed."""
         found = {one.key: one for one in built}
         for candidate in new:

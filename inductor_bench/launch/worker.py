@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Generic
 
 from ..errors import InductorBenchError
-from ..messages.jobs import Job
+from ..messages.jobs import WorkerJob
 from ..messages.request import Answer, decode_answer
 from ..records.run import Failure
 from ..store.files import read_json, write_json
@@ -84,7 +84,7 @@ class WorkerPool:
                 command = [*self._command, "await"]
                 self._ready.append(ReadyWorker(command, environment=environment, log=log, on_line=self.on_line))
 
-    def call(self, job: Job[Answer], *, name: str, log: Path) -> WorkerAnswer[Answer]:
+    def call(self, job: WorkerJob[Answer], *, name: str, log: Path) -> WorkerAnswer[Answer]:
         """Has a worker do one job, in a process of its own, once no other is getting ready.
 
         Args:
@@ -150,7 +150,9 @@ def join_paths(first: str, rest: str | None) -> str:
     return f"{first}{os.pathsep}{rest}" if rest else first
 
 
-def _read_result(job: Job[Answer], ended: ProcessResult, result_file: Path, *, subject: str) -> WorkerAnswer[Answer]:
+def _read_result(
+    job: WorkerJob[Answer], ended: ProcessResult, result_file: Path, *, subject: str
+) -> WorkerAnswer[Answer]:
     data = read_json(result_file) if result_file.is_file() else {}
     result = decode_answer(job, data["result"]) if data.get("result") is not None else None
     said = data.get("failure")

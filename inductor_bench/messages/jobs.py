@@ -13,7 +13,7 @@ from ..records.traced.operators import OperatorCall, OperatorCost
 from .request import Answer, Request
 
 
-class Job(Request[Answer]):
+class WorkerJob(Request[Answer]):
     """What a worker does before it ends. It may save a part of the answer first, should a later step end the process.
 
     Attributes:
@@ -32,7 +32,7 @@ class WantedValues:
 
 
 @dataclass(frozen=True)
-class ProfileModule(Job[Details]):
+class ProfileModule(WorkerJob[Details]):
     """Runs a compiled module with its own harness and profiles it.
 
     Attributes:
@@ -65,7 +65,7 @@ class ProfileModule(Job[Details]):
 
 
 @dataclass(frozen=True)
-class ListLaunches(Job[Details]):
+class ListLaunches(WorkerJob[Details]):
     """Runs a compiled module with its own harness once, without measuring it, for the sake of its launches."""
 
     verb = "launches"
@@ -77,7 +77,7 @@ class ListLaunches(Job[Details]):
 
 
 @dataclass(frozen=True)
-class RecordValues(Job[Details]):
+class RecordValues(WorkerJob[Details]):
     """Runs a compiled module with its own harness and records what some of its launches read."""
 
     verb = "values"
@@ -91,7 +91,7 @@ class RecordValues(Job[Details]):
 
 
 @dataclass(frozen=True)
-class MakeReferences(Job[Details]):
+class MakeReferences(WorkerJob[Details]):
     """Makes launches once and says what they wrote; those of ``recorded`` with values that lie in ``values_folder``."""
 
     verb = "references"
@@ -116,7 +116,7 @@ class Surveyed:
 
 
 @dataclass(frozen=True)
-class SurveyMachine(Job[Surveyed]):
+class SurveyMachine(WorkerJob[Surveyed]):
     """Asks for the environment, the costs of operators and the peaks of a device type.
 
     ``peaks`` is ``none``, ``cached`` (measured only where the cache has none) or ``measured`` (afresh).

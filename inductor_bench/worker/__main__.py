@@ -25,14 +25,14 @@ from typing import Any, TextIO
 
 from inductor_bench.errors import InductorBenchError
 from inductor_bench.messages import jobs
-from inductor_bench.messages.jobs import Job
+from inductor_bench.messages.jobs import WorkerJob
 from inductor_bench.store.files import read_json, write_json
 from inductor_bench.store.formats import codec
 
 Work = Callable[[Any, Callable[[Any], None]], Any]
 """What does a job: it is given the job and what saves a part of the answer, and returns the answer."""
 
-JOBS: dict[type[Job[Any]], str] = {
+JOBS: dict[type[WorkerJob[Any]], str] = {
     jobs.ProfileModule: "inductor_bench.worker.profile.module_profile:profile_module",
     jobs.MakeReferences: "inductor_bench.worker.profile.references:make_references",
     jobs.ListLaunches: "inductor_bench.worker.profile.module_profile:list_launches",
@@ -108,7 +108,7 @@ def serve(requests: TextIO, answers: TextIO) -> int:
     return 0
 
 
-def _job_type(verb: str) -> type[Job[Any]]:
+def _job_type(verb: str) -> type[WorkerJob[Any]]:
     """Raises: InductorBenchError: no job has this verb."""
     for job in JOBS:
         if job.verb == verb:

@@ -150,4 +150,4 @@ def sample_and_profile(kernel: Kernel, timer: Any) -> dict[str, float]:
 def repeat_medians(path: Path) -> Outcome:
     kernel = open_file(path)
     measured = [kernel.measure() for _ in range(FRESH_TIMERS)]
-    return {state: [statistics.median(each[state]) for each in measured] for state in STATES}
+    return {state: [statistics.median(getattr(each, state)) for each in measured] for state in STATES}

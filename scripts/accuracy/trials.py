@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from inductor_bench.autotune.compile_pool import CompilePool, Job
+from inductor_bench.autotune.compile_pool import CompileJob, CompilePool
 from inductor_bench.autotune.race import RaceResult, race
 from inductor_bench.autotune.tuner import FINAL
 from inductor_bench.autotune.variants.triton import triton_variants
@@ -151,7 +151,11 @@ def build_all(paths: Sequence[Path], workers: int) -> Outcome:
     """Compiles the candidates of all but the first file, with an empty cache, in workers that have been at work."""
     first, *jobs = list_jobs(tuple(paths))
     with compile_pool(workers) as pool:
-        list(pool.compile([Job(f"warm-up {number}", first.file, first.request) for number in range(workers)], never))
+        list(
+            pool.compile(
+                [CompileJob(f"warm-up {number}", first.file, first.request) for number in range(workers)], never
+            )
+        )
         begin = time.monotonic()
         built = list(pool.compile([job for job in jobs if job.file != first.file], never))
         time_s = time.monotonic() - begin
@@ -164,7 +168,7 @@ def never() -> bool:
 
 
 @functools.cache
-def list_jobs(paths: tuple[Path, ...]) -> list[Job]:
+def list_jobs(paths: tuple[Path, ...]) -> list[CompileJob]:
     """What is asked of a compile pool for each candidate that max-autotune has."""
     if not torch.cuda.is_available():
         pretend_gpu(BUILT_FOR)
@@ -174,7 +178,7 @@ def list_jobs(paths: tuple[Path, ...]) -> list[Job]:
         assert isinstance(kernel, TritonBenchKernel)
         variants = triton_variants(kernel.configs())
         for number, config in enumerate([variants.now, *variants.listed_by_max_autotune()]):
-            jobs.append(Job((path.name, number), str(path.resolve()), variants.building(config)))
+            jobs.append(CompileJob((path.name, number), str(path.resolve()), variants.building(config)))
     return jobs
 
 

@@ -22,7 +22,7 @@ from typing import Any
 
 from inductor_bench.cli.main import main
 from inductor_bench.launch.worker import WorkerAnswer, WorkerPool
-from inductor_bench.messages.jobs import Job, Surveyed, SurveyMachine
+from inductor_bench.messages.jobs import Surveyed, SurveyMachine, WorkerJob
 from inductor_bench.records.run import Failure
 from inductor_bench.records.traced.operators import OperatorCost
 from inductor_bench.store.folder import RunFolder
@@ -147,7 +147,7 @@ def _drop_privileges() -> None:
         library.capset(header, data)
 
 
-def _stand_in(pool: WorkerPool, job: Job[Any], *, name: str, log: Path) -> WorkerAnswer[Any]:
+def _stand_in(pool: WorkerPool, job: WorkerJob[Any], *, name: str, log: Path) -> WorkerAnswer[Any]:
     """Answers in the place of a worker, which would import torch: what the machine is, and no costs."""
     log.parent.mkdir(parents=True, exist_ok=True)
     log.touch()

@@ -19,7 +19,7 @@ from inductor_bench.errors import InductorBenchError
 from inductor_bench.launch import guardian, marks, process
 from inductor_bench.launch.process import ProcessResult, run_process
 from inductor_bench.launch.worker import WorkerPool
-from inductor_bench.messages.jobs import Job, ProfileModule
+from inductor_bench.messages.jobs import ProfileModule, WorkerJob
 
 
 def run(code: str, tmp_path: Path, timeout_s: float | None = 30.0, **more) -> ProcessResult:
@@ -212,7 +212,7 @@ def test_a_worker_that_fails_says_why(tmp_path) -> None:
 
 
 @dataclass(frozen=True)
-class Unknown(Job[None]):
+class Unknown(WorkerJob[None]):
     """A job that no worker does."""
 
     verb = "dance"

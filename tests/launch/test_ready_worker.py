@@ -19,7 +19,7 @@ from inductor_bench.errors import InductorBenchError
 from inductor_bench.launch import cores, guardian, worker
 from inductor_bench.launch.ready_worker import ReadyWorker
 from inductor_bench.launch.worker import MOST_READY, WorkerPool
-from inductor_bench.messages.jobs import Job, SurveyMachine
+from inductor_bench.messages.jobs import SurveyMachine, WorkerJob
 
 PRETENDED = f"""#!{sys.executable}
 import json, os, sys, time
@@ -76,7 +76,7 @@ class Process:
 
 
 @dataclass(frozen=True)
-class Wait(Job[Process]):
+class Wait(WorkerJob[Process]):
     """What a pretended worker does."""
 
     verb = "profile"

@@ -7,7 +7,6 @@ import time
 from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from ...autotune.candidates import described
 from ...autotune.race import RacePlan
@@ -73,7 +72,7 @@ def list_configs(kernels: Mapping[Path, MeasuredKernel], work: KernelSession) ->
             yield replace(kernel, tuning=_of_one(kernel, work.options.state))
         elif isinstance(outcome, Tuning):
             default, *others = outcome.candidates
-            rows = (replace(default, **_compiled(kernel)), *others)
+            rows = (_with_compiled(default, kernel), *others)
             yield replace(kernel, tuning=replace(outcome, candidates=rows))
         else:
             yield failure_of(Path(kernel.file), outcome)
@@ -97,13 +96,18 @@ def _of_one(kernel: MeasuredKernel, state: str) -> Tuning:
         median_s=timing.median_s,
         samples=timing.samples,
         samples_s=timing.samples_s,
-        **_compiled(kernel),
     )
-    return _without_winner(state, (row,), timing.median_s)
+    return _without_winner(state, (_with_compiled(row, kernel),), timing.median_s)
 
 
-def _compiled(kernel: MeasuredKernel) -> dict[str, Any]:
-    return {name: getattr(kernel, name) for name in ("registers", "spills", "shared_memory_bytes")}
+def _with_compiled(row: TriedCandidate, kernel: MeasuredKernel) -> TriedCandidate:
+    """The row of the kernel as it stands, with what it was compiled to."""
+    return replace(
+        row,
+        registers=kernel.registers,
+        spills=kernel.spills,
+        shared_memory_bytes=kernel.shared_memory_bytes,
+    )
 
 
 def _without_winner(state: str, rows: tuple[TriedCandidate, ...], default_s: float, time_s: float = 0.0) -> Tuning:

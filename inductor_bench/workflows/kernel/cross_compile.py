@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
-from ...autotune.compile_pool import Built, CompilePool, Job
+from ...autotune.compile_pool import CompileJob, CompileOutcome, CompilePool
 from ...autotune.methods import METHODS
 from ...autotune.variants.triton import TritonVariants, triton_variants
 from ...errors import InductorBenchError, UsageError
@@ -83,7 +83,7 @@ class _File:
     candidates: list[_Candidate] = field(default_factory=list)
     failure: Failure | None = None
 
-    def fail(self, built: Built) -> None:
+    def fail(self, built: CompileOutcome) -> None:
         kind = "invalid" if built.status == "refused" else built.status
         reason = built.reason if built.status == "refused" else f"the worker {built.reason}"
         self.failure = Failure("kernel", kind, reason, built.hint, "", str(self.path))
@@ -163,7 +163,7 @@ def _compile_pool(options: TargetOptions, folder: Path, progress: Progress, arch
 
 def _read(files: Sequence[_File], pool: CompilePool, listed: Callable[[TritonVariants], Iterable[Config]]) -> None:
     """Finds out which files hold Triton kernels, and what can be varied of these."""
-    jobs = [Job(number, str(file.path.resolve()), TellFacts) for number, file in enumerate(files)]
+    jobs = [CompileJob(number, str(file.path.resolve()), TellFacts) for number, file in enumerate(files)]
     for built in _built(jobs, pool):
         file = files[built.key]
         if built.status:
@@ -171,7 +171,7 @@ def _read(files: Sequence[_File], pool: CompilePool, listed: Callable[[TritonVar
         else:
             file.facts = built.answer
     triton = [number for number, file in enumerate(files) if file.facts and file.facts.language == "triton"]
-    jobs = [Job(number, str(files[number].path.resolve()), ListTritonConfigs) for number in triton]
+    jobs = [CompileJob(number, str(files[number].path.resolve()), ListTritonConfigs) for number in triton]
     for built in _built(jobs, pool):
         file = files[built.key]
         if built.status:
@@ -183,7 +183,7 @@ def _read(files: Sequence[_File], pool: CompilePool, listed: Callable[[TritonVar
 
 def _compile(candidates: Sequence[_Candidate], pool: CompilePool, is_over: Callable[[], bool]) -> None:
     jobs = [
-        Job(number, str(one.file.path.resolve()), partial(CompileTriton, config=one.config))
+        CompileJob(number, str(one.file.path.resolve()), partial(CompileTriton, config=one.config))
         for number, one in enumerate(candidates)
     ]
     for built in _built(jobs, pool, is_over):
@@ -191,7 +191,9 @@ def _compile(candidates: Sequence[_Candidate], pool: CompilePool, is_over: Calla
         candidate.status, candidate.reason, candidate.binary = built.status, built.reason, built.answer
 
 
-def _built(jobs: Sequence[Job], pool: CompilePool, is_over: Callable[[], bool] = lambda: False) -> Iterator[Built]:
+def _built(
+    jobs: Sequence[CompileJob], pool: CompilePool, is_over: Callable[[], bool] = lambda: False
+) -> Iterator[CompileOutcome]:
     try:
         yield from pool.compile(jobs, is_over)
     except WorkerLostError as lost:

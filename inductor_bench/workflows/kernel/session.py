@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from ...autotune.compile_pool import COMPILE_S, LOAD_S, CompilePool, Job
+from ...autotune.compile_pool import COMPILE_S, LOAD_S, CompileJob, CompilePool
 from ...errors import InductorBenchError
 from ...launch.cores import usable_cores
 from ...launch.diagnosis import last_error, remedy
@@ -149,7 +149,7 @@ class KernelSession:
         if not here:
             return
         self.progress.stage(f"compiling {len(here)} kernel{'s' * (len(here) != 1)}")
-        jobs = [Job(file, str(file.resolve()), partial(CompileTriton, read=False)) for file in here]
+        jobs = [CompileJob(file, str(file.resolve()), partial(CompileTriton, read=False)) for file in here]
         with contextlib.suppress(InductorBenchError, WorkerLostError):
             self.others_on("cuda")
             for _ in self.compile_pool("cuda").compile(jobs, lambda: False):

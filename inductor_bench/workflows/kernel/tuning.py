@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ...autotune.candidates import BudgetSpentError
-from ...autotune.compile_pool import SPENT, Built, CompilePool, Job
+from ...autotune.compile_pool import SPENT, CompileJob, CompileOutcome, CompilePool
 from ...autotune.methods import METHODS
 from ...autotune.tuner import Tuner
 from ...autotune.variants.cpu import FixedKernel
@@ -138,9 +138,9 @@ def tune_in_step(
         progress: is told what happens.
     """
     searches = {name: tuner.search(method) for name, tuner in tuners.items()}
-    answers: dict[Hashable, list[Built] | None] = dict.fromkeys(tuners)
+    answers: dict[Hashable, list[CompileOutcome] | None] = dict.fromkeys(tuners)
     while answers:
-        waiting: dict[Hashable, list[Job]] = {}
+        waiting: dict[Hashable, list[CompileJob]] = {}
         for place, (name, built) in enumerate(answers.items(), 1):
             progress.stage(f"timing {Path(tuners[name].file).stem} ({place} of {len(answers)})")
             try:

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
-import getpass
 import os
 import shlex
-import tempfile
 from collections.abc import Mapping, Set
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,7 +19,7 @@ from ...records.run import Capture, Failure, Request
 from ...source.capture.log import printed_module_paths
 from ...source.capture.structured import StructuredTrace, read_structured_trace
 from ...store.device_turn import TURN
-from ...store.files import is_private_folder, read_json, read_text, write_json
+from ...store.files import read_json, read_text, write_json
 from ...store.folder import RunFolder
 from ...store.formats import codec
 from ...store.redaction import Redaction
@@ -97,51 +94,6 @@ class CapturedProgram:
     failures: tuple[Failure, ...] = ()
 
 
-def capture_environment(work: Path) -> dict[str, str]:
-    """The environment in which modules are compiled for measurement, and run, with caches and temporary files of its
-    own.
-
-    FX and AOTAutograd caches are off, because a hit there compiles nothing and prints nothing; forcing all caches off
-    instead would put each module into a folder of its own and change the hashes of its kernels.
-    """
-    environment = dict(os.environ)
-    for name in ("TRITON_CACHE_DIR", "TORCHINDUCTOR_FORCE_DISABLE_CACHES", "TORCHINDUCTOR_FX_COMPILE_MODE"):
-        environment.pop(name, None)
-    folders = {name: work / name for name in ("cache", "tmp", "torch_trace", "observed")}
-    for folder in folders.values():
-        folder.mkdir(parents=True, exist_ok=True)
-    _share_precompiled_headers(folders["tmp"])
-    return environment | {
-        "TORCHINDUCTOR_UNIQUE_KERNEL_NAMES": "1",
-        "TORCHINDUCTOR_BENCHMARK_KERNEL": "1",
-        "TORCHINDUCTOR_CPP_ENABLE_KERNEL_PROFILE": "1",
-        "TORCHINDUCTOR_FX_GRAPH_CACHE": "0",
-        "TORCHINDUCTOR_AUTOGRAD_CACHE": "0",
-        "INDUCTOR_PROVENANCE": "1",
-        "TORCHINDUCTOR_CACHE_DIR": str(folders["cache"].resolve()),
-        "TORCH_TRACE": str(folders["torch_trace"].resolve()),
-        "TMPDIR": str(folders["tmp"].resolve()),
-        "PYTHONUNBUFFERED": "1",
-    }
-
-
-def _share_precompiled_headers(temporary: Path) -> None:
-    """Lets torch find the C++ headers that it compiled in an earlier run, and keep new ones, which takes it seconds.
-
-    It looks for them where the temporary files are; what it finds there is bound to the compiler and its flags. Headers
-    that other users could have written are left alone, for they become part of what is run.
-    """
-    with contextlib.suppress(OSError, KeyError):  # KeyError: a user without a name
-        name = f"torchinductor_{getpass.getuser()}"
-        shared = Path(tempfile.gettempdir()) / name / "precompiled_headers"
-        if not all(is_private_folder(folder, closed=0o022) for folder in (shared.parent, shared)):
-            return
-        if any(header.lstat().st_uid != os.getuid() for header in shared.iterdir()):
-            return
-        (temporary / name).mkdir()
-        (temporary / name / shared.name).symlink_to(shared.resolve(), target_is_directory=True)
-
-
 def capture_program(
     request: Request,
     folder: RunFolder,
@@ -155,8 +107,8 @@ def capture_program(
     """Runs the program that a request names and returns the modules that it compiled.
 
     A program that fails after it compiled something is a failure in the result; its modules are kept.
-    ``environment`` is that of :func:`capture_environment`. With ``values_limit_bytes`` modules that are profiled live
-    also record what their launches read.
+    ``environment`` is that of ``environment.capture_environment``. With ``values_limit_bytes`` modules that are
+    profiled live also record what their launches read.
 
     Raises:
         InductorBenchError: the program cannot be started.

@@ -15,7 +15,7 @@ from measured_kernels import measured
 from retuning_bench import Bench
 
 from inductor_bench.autotune.candidates import BudgetSpentError
-from inductor_bench.autotune.compile_pool import GREETING_S, LOAD_S, CompilePool, Job
+from inductor_bench.autotune.compile_pool import GREETING_S, LOAD_S, CompileJob, CompilePool
 from inductor_bench.autotune.tuner import Tuner
 from inductor_bench.errors import InductorBenchError
 from inductor_bench.launch.session import WorkerLostError
@@ -89,7 +89,7 @@ def test_a_pool_that_cannot_be_greeted_fails_the_kernels_of_its_device_only(trou
 def test_after_a_failed_greeting_a_pool_begins_anew() -> None:
     device = Unwilling(InductorBenchError("not yet"))
     pool = CompilePool(device.start, 2, 1.0, 30.0, GREETING)
-    jobs = [Job(number, "k.py", partial(Build, change={"config": {"value": number}})) for number in range(4)]
+    jobs = [CompileJob(number, "k.py", partial(Build, change={"config": {"value": number}})) for number in range(4)]
     with pytest.raises(InductorBenchError, match="not yet"):
         list(pool.compile(jobs, lambda: False))
     assert not any(session.alive for session in device.sessions)
