@@ -35,11 +35,13 @@ ROOMS: dict[str, set[str]] = {
     "source": {"records", "devices"} | LEAVES,
     "trace": {"records", "devices"} | LEAVES,
     "analysis": {"records", "devices"} | LEAVES,
-    "autotune": {"records", "devices", "source", "analysis", "launch", "store"} | LEAVES,
-    "worker": {"records", "devices", "store", "source"} | LEAVES,
-    "launch": {"records", "devices", "store"} | LEAVES,
+    "messages": {"records", "devices", "store"} | LEAVES,
+    "autotune": {"records", "devices", "messages", "source", "analysis", "launch", "store"} | LEAVES,
+    "worker": {"records", "devices", "messages", "store", "source"} | LEAVES,
+    "launch": {"records", "devices", "messages", "store"} | LEAVES,
     "report": {"records", "devices", "analysis", "store"} | LEAVES,
-    "workflows": {"records", "devices", "store", "source", "trace", "analysis", "autotune", "launch"} | LEAVES,
+    "workflows": {"records", "devices", "messages", "store", "source", "trace", "analysis", "autotune", "launch"}
+    | LEAVES,
     "cli": {"records", "devices", "store", "report", "workflows", "analysis", "launch"} | LEAVES,
     "__main__": {"cli"},
     "": {"workflows", "records", "version"},
@@ -54,6 +56,7 @@ INNER: dict[str, set[str]] = {
     "source/static": {"module"},
     "source/standalone": {"module"},
     "trace/reading": set(),
+    "autotune/variants": set(),
     "worker/upstream": set(),
     "worker/launches": {"upstream"},
     "worker/device": {"upstream", "peaks"},
@@ -240,8 +243,10 @@ def test_a_package_has_one_home(package: str) -> None:
         ("workflows/breakdown/run.py", "from ...worker.upstream import version"),
         ("cli/main.py", "from .. import worker"),
         ("launch/worker.py", "from ..workflows import breakdown"),
-        ("worker/profile/profile.py", "from ...analysis import census"),
+        ("worker/profile/module_profile.py", "from ...analysis import census"),
         ("autotune/tuner.py", "from ..workflows.kernel import session"),
+        ("messages/kernels.py", "import torch"),
+        ("messages/kernels.py", "from ..launch.session import WorkerSession"),
     ],
 )
 def test_a_wrong_import_is_seen(name: str, text: str) -> None:
@@ -280,7 +285,10 @@ def test_a_question_to_a_device_is_none_about_its_kind() -> None:
 @pytest.mark.parametrize(
     ("name", "text"),
     [
-        ("worker/profile/profile.py", "import torch\nfrom ...store.files import read_json\nfrom .upstream import x"),
+        (
+            "worker/profile/module_profile.py",
+            "import torch\nfrom ...store.files import read_json\nfrom .upstream import x",
+        ),
         ("cli/report.py", "import click\nfrom ..report.terminal import print_run\nfrom ..version import __version__"),
         ("report/terminal.py", "from rich.table import Table\nfrom ..records.run import Run"),
     ],
@@ -414,6 +422,18 @@ def test_inner_rooms_keep_to_their_arrows() -> None:
     assert wrong_arrows(arrows({name_of(path): path.read_text() for path in FILES})) == []
     planted = {"report/text/names.py": "from ..run import csvs", "report/run/csvs.py": "from ..text.names import x"}
     assert wrong_arrows(arrows(planted)) == ["report/text/names.py may not import report/run/csvs.py"]
+
+
+def requests_by_hand(name: str, text: str) -> list[str]:
+    """Requests that are built as dictionaries, and not as dataclasses of ``messages``."""
+    tagged = re.compile(r"""["']do["']\s*:|\bdo=["']""")
+    return [f"{name}:{number}" for number, line in enumerate(text.splitlines(), 1) if tagged.search(line)]
+
+
+def test_requests_are_dataclasses() -> None:
+    found = [place for path in FILES for place in requests_by_hand(name_of(path), path.read_text())]
+    assert found == []
+    assert requests_by_hand("x.py", 'session.ask({"do": "load"})\nask(do="drop")\nask(Load(1))') == ["x.py:1", "x.py:2"]
 
 
 def own_files() -> list[str]:

@@ -1,16 +1,15 @@
-"""The candidates of one kernel's retune: what each is, and what became of it."""
+"""The candidates of one kernel: what each is, and what became of it."""
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
 
 from ..errors import InductorBenchError
+from ..messages.kernels import Change, Compiled
 from ..records.tuning import Config, TriedCandidate
 from .race import Runner
-from .search import Space
 
 MORE_BUDGET = "give it more time with --budget"
 
@@ -19,50 +18,20 @@ class BudgetSpentError(InductorBenchError):
     """The budget was spent before anything else than the kernel as it stands was tried."""
 
 
-class Variants(Space, Protocol):
-    """The ways in which one kernel can be changed."""
-
-    @property
-    def device(self) -> str:
-        """The type of the device that it runs on."""
-
-    @property
-    def axes(self) -> Mapping[str, tuple[Any, ...]]:
-        """The values of each field that can be varied."""
-
-    def change(self, config: Config) -> dict[str, Any]:
-        """What a worker needs to make it; :class:`InductorBenchError` where it cannot be."""
-
-    def building(self, config: Config) -> dict[str, Any] | None:
-        """What a worker that only builds is asked for it; ``None`` where there is nothing to build."""
-
-    def is_built(self, config: Config) -> bool:
-        """Whether it was built when it was listed, so that it can be timed after the budget."""
-
-    def opening(self, number: int) -> Sequence[dict[str, Any]]:
-        """What a worker is asked after it has loaded the file under this number, and before it varies the kernel."""
-
-    def why_unsaved(self, config: Config) -> str:
-        """Empty where a file can say that it is to be run in this configuration."""
-
-    def notes(self, method: str) -> list[str]:
-        """What there was to choose from."""
-
-
 @dataclass
 class Candidate:
     """One configuration. ``status`` is empty while it may win; ``number`` is what workers know it by.
 
-    ``compiled`` is what is known of what it was compiled to. ``relative`` is its time in units of the default's as far
-    as screening tells, ``runner`` what became of it in its last race, and ``last`` whether that was the final.
+    ``compiled`` is what it was compiled to, as far as that is known. ``relative`` is its time in units of the default's
+    as far as screening tells, ``runner`` what became of it in its last race, and ``last`` whether that was the final.
     """
 
     config: Config
     number: int
-    change: dict[str, Any]
+    change: Change
     status: str = ""
     reason: str = ""
-    compiled: dict[str, Any] = field(default_factory=dict)
+    compiled: Compiled = field(default_factory=Compiled)
     relative: float | None = None
     runner: Runner | None = None
     last: bool = False
@@ -87,7 +56,9 @@ def described(candidate: Candidate, default: Candidate, best: Candidate) -> Trie
         samples=len(samples),
         samples_s=tuple(samples),
         ratio=candidate.runner.ratio if candidate.runner and candidate.last else None,
-        **{name: candidate.compiled.get(name) for name in ("registers", "spills", "shared_memory_bytes")},
+        registers=candidate.compiled.registers,
+        spills=candidate.compiled.spills,
+        shared_memory_bytes=candidate.compiled.shared_memory_bytes,
     )
 
 

@@ -5,7 +5,7 @@ A search is a conversation: it yields configurations to try, and is sent the bes
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Generator, Iterator
 from itertools import islice
 from typing import Protocol
 
@@ -24,8 +24,11 @@ class Space(Protocol):
     def now(self) -> Config:
         """That of the file as it stands."""
 
-    def propose(self, method: str) -> list[Config]:
-        """Those to begin with: ``default``, what Inductor itself tries, or ``max``, what it tries with max-autotune."""
+    def listed_by_default(self) -> list[Config]:
+        """Those that Inductor itself tries, beside ``now``."""
+
+    def listed_by_max_autotune(self) -> list[Config]:
+        """Those that Inductor tries with max-autotune, beside ``now``. Every search begins with these."""
 
     def neighbours(self, config: Config) -> list[Config]:
         """Those one step away."""
@@ -36,7 +39,7 @@ class Space(Protocol):
 
 def try_max(space: Space) -> Search:
     """What Inductor's heuristics list with max-autotune."""
-    yield space.propose("max")
+    yield space.listed_by_max_autotune()
 
 
 def descend(space: Space) -> Search:
@@ -58,16 +61,9 @@ def exhaust(space: Space) -> Search:
 
 
 def _settle(space: Space) -> Generator[list[Config], Config, Config]:
-    best = yield space.propose("max")
+    best = yield space.listed_by_max_autotune()
     settled: Config | None = None
     while best != settled:
         settled = best
         best = yield space.neighbours(best)
     return best
-
-
-SEARCHES: dict[str, Callable[[Space], Search]] = {
-    "max": try_max,
-    "coordesc": descend,
-    "exhaustive": exhaust,
-}

@@ -1,36 +1,34 @@
-"""Retuning kernels: candidates are built side by side, checked against the default, raced, and one may win.
+"""Autotuning kernels: candidates are compiled side by side, checked against the default, raced, and one may win.
 
-A candidate that is wrong, does not build, crashes or hangs costs that candidate only: the worker is replaced, and the
+A candidate that is wrong, does not compile, crashes or hangs costs that candidate only: the worker is replaced, and the
 others are loaded again, which their compiler's cache makes quick. Several kernels are tuned in step: while candidates
-are built nothing is timed, and while one kernel is timed nothing else runs.
+are compiled nothing is timed, and while one kernel is timed nothing else runs.
 """
 
 from __future__ import annotations
 
-import contextlib
 import statistics
 import time
-from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from ..errors import InductorBenchError
-from ..launch.session import WorkerLostError, WorkerSession
+from ..launch.session import WorkerSession
+from ..messages.kernels import Ask, Binary, Facts
 from ..records.tuning import Config, Tuning
-from .candidates import MORE_BUDGET, BudgetSpentError, Candidate, Variants, described, nothing_tried
-from .compile_pool import BUILD_S, LOAD_S, SPENT, Built, Job
+from .candidates import MORE_BUDGET, BudgetSpentError, Candidate, described, nothing_tried
+from .compile_pool import SPENT, CompileJob, CompileOutcome
+from .methods import METHODS
 from .race import RacePlan, RaceResult, race
-from .search import SEARCHES
-
-ANSWER_S = 120.0
-METHODS = tuple(SEARCHES)
+from .timing_worker import TimingWorker
+from .variants.protocol import Variants
 
 SCREENING = RacePlan(first_rounds=2, first_limit=1.25, later_rounds=2, final_rounds=4, most_final_rounds=4)
 FINAL = RacePlan(first_rounds=1, final_rounds=10)
 WORTH_MOVING = 0.005
 """By how much another configuration must be ahead for the search to go on from there."""
 
-Building = Generator[list[Job], list[Built], Tuning]
+Building = Generator[list[CompileJob], list[CompileOutcome], Tuning]
 
 
 @dataclass
@@ -39,7 +37,7 @@ class Tuner:
 
     Args:
         file: the standalone file.
-        find: the variants of its kernel, by the facts that the worker tells of it and what answers for candidates.
+        find: the variants of its kernel, by the facts that the worker tells of it and what asks that worker for more.
         worker: the worker that checks and times, a new one after it was lost.
         numbers: gives numbers that no other kernel has in that worker.
         state: whether cold or warm times are compared.
@@ -48,34 +46,36 @@ class Tuner:
     """
 
     file: str
-    find: Callable[[dict[str, Any], Callable[..., dict[str, Any]]], Variants]
+    find: Callable[[Facts, Ask], Variants]
     worker: Callable[[], WorkerSession]
     numbers: Iterator[int]
     state: str = "cold"
     timeout_s: float | None = None
     is_over: Callable[[], bool] = lambda: False
+    timing: TimingWorker = field(init=False)
     variants: Variants = field(init=False)
     candidates: list[Candidate] = field(default_factory=list)
-    binaries: dict[Any, Candidate] = field(default_factory=dict)
-    loaded: set[int] = field(default_factory=set)
-    loaded_in: WorkerSession | None = None
+    binaries: dict[tuple[str, int], Candidate] = field(default_factory=dict)
     time_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.timing = TimingWorker(self.file, self.worker, self.timeout_s)
 
     def search(self, method: str) -> Building:
         """As :meth:`_search`; the worker keeps nothing of the kernel afterwards, whatever comes of it."""
         try:
             outcome = yield from self._search(method)
         except InductorBenchError:
-            self._drop(self.loaded)
+            self.timing.drop_all()
             raise
-        self._drop(self.loaded)
+        self.timing.drop_all()
         return outcome
 
     def _search(self, method: str) -> Building:
-        """Searches by one of ``SEARCHES``.
+        """Searches by one of ``METHODS``.
 
         Yields:
-            jobs for builders, each with its candidate for a key.
+            jobs for a compile pool, each with its candidate for a key.
 
         Receives:
             what became of them.
@@ -84,7 +84,7 @@ class Tuner:
             InductorBenchError: there is nothing else to try, or the default itself cannot be timed.
         """
         self._open()
-        search = SEARCHES[method](self.variants)
+        search = METHODS[method].search(self.variants)
         configs, new = next(search), [self.candidates[0]]
         while True:
             new += self._add(configs)
@@ -94,7 +94,7 @@ class Tuner:
             elif self.is_over():
                 self._leave_untried([one for one in new if not self.variants.is_built(one.config)])
             began = time.monotonic()
-            self._screen([one for one in new if one.relative is None and not one.status and self._is_right(one)])
+            self._screen([one for one in new if one.relative is None and not one.status and self.timing.is_right(one)])
             self.time_s += time.monotonic() - began
             try:
                 configs, new = search.send(self._best().config), []
@@ -124,9 +124,9 @@ class Tuner:
         self.candidates += new
         return new
 
-    def _job(self, candidate: Candidate) -> Job | None:
+    def _job(self, candidate: Candidate) -> CompileJob | None:
         request = None if candidate.status else self.variants.building(candidate.config)
-        return None if request is None else Job(candidate.number, self.file, request)
+        return None if request is None else CompileJob(candidate.number, self.file, request)
 
     @staticmethod
     def _leave_untried(new: Sequence[Candidate]) -> None:
@@ -134,7 +134,7 @@ class Tuner:
             if candidate.relative is None and not candidate.status:
                 candidate.status, candidate.reason = "untried", SPENT
 
-    def _note(self, new: Sequence[Candidate], built: Sequence[Built]) -> None:
+    def _note(self, new: Sequence[Candidate], built: Sequence[CompileOutcome]) -> None:
         """Takes down what became of candidates. What compiles to the same as another need not be timed."""
         found = {one.key: one for one in built}
         for candidate in new:
@@ -142,14 +142,12 @@ class Tuner:
             if one is None or (candidate is self.candidates[0] and one.status):
                 continue  # the worker that times says it more plainly
             candidate.status, candidate.reason = one.status, one.reason
-            if isinstance(one.answer, dict) and "digest" in one.answer:
-                digest = (one.answer["digest"], one.answer["shared_memory_bytes"])
-                first = self.binaries.setdefault(digest, candidate)
+            if isinstance(one.answer, Binary):
+                same = (one.answer.digest, one.answer.shared_memory_bytes)
+                first = self.binaries.setdefault(same, candidate)
                 if first is not candidate:
                     place = self.candidates.index(first) + 1
                     candidate.status, candidate.reason = "duplicate", f"compiles to what no. {place} does"
-
-    # The one worker that checks and times
 
     def _open(self) -> None:
         """Begins with the kernel as it stands.
@@ -160,70 +158,8 @@ class Tuner:
         """
         if self.is_over():
             raise BudgetSpentError(SPENT, MORE_BUDGET)
-        session, number = self.worker(), next(self.numbers)
-        facts = session.ask({"do": "load", "number": number, "file": self.file}, self._limit(LOAD_S))
-        self.loaded_in, self.loaded = session, {number}
-
-        def candidates(**wanted: Any) -> Any:
-            return session.ask({"do": "candidates", "number": number, **wanted}, self._limit(LOAD_S))
-
-        self.variants = self.find(facts, candidates)
-        self.candidates = [Candidate(self.variants.now, number, {}, relative=1.0)]
-        self._begin_in(session)
-
-    def _session(self) -> WorkerSession:
-        """The worker, with the file loaded."""
-        session = self.worker()
-        if session is not self.loaded_in:
-            number = self.candidates[0].number
-            session.ask({"do": "load", "number": number, "file": self.file}, self._limit(LOAD_S))
-            self._begin_in(session)
-        return session
-
-    def _begin_in(self, session: WorkerSession) -> None:
-        number = self.candidates[0].number
-        for request in self.variants.opening(number):
-            session.ask(request, self._limit(BUILD_S))
-        self.loaded_in, self.loaded = session, {number}
-
-    def _guard(self, candidate: Candidate, request: Mapping[str, Any], limit_s: float) -> Any:
-        """The answer to a request about one candidate, which pays for it where there is none."""
-        try:
-            return self._session().ask(request, self._limit(limit_s))
-        except WorkerLostError as lost:
-            candidate.status, candidate.reason = lost.kind, lost.message
-        except InductorBenchError as error:
-            candidate.status, candidate.reason = "refused", error.message
-        return None
-
-    def _load(self, candidate: Candidate) -> bool:
-        self._session()
-        if candidate.number not in self.loaded and not candidate.status:
-            of = self.candidates[0].number
-            request = {"do": "vary", "number": candidate.number, "of": of, "change": candidate.change}
-            candidate.compiled = self._guard(candidate, request, BUILD_S) or {}
-            self.loaded.add(candidate.number)
-        return not candidate.status
-
-    def _is_right(self, candidate: Candidate) -> bool:
-        if not self._load(candidate):
-            return False
-        request = {"do": "check", "number": candidate.number, "against": self.candidates[0].number}
-        why = self._guard(candidate, request, ANSWER_S)
-        if why:
-            candidate.status, candidate.reason = "wrong", why
-        return not candidate.status
-
-    def _drop(self, numbers: Collection[int]) -> None:
-        """Frees what the worker keeps for candidates that are not timed again."""
-        numbers = sorted(self.loaded.intersection(numbers))
-        if numbers and self.loaded_in is not None and self.loaded_in.alive:
-            self.loaded = self.loaded.difference(numbers)
-            with contextlib.suppress(WorkerLostError):  # then there is nothing left to free
-                self.loaded_in.ask({"do": "drop", "numbers": numbers}, self._limit(ANSWER_S))
-
-    def _limit(self, usual_s: float) -> float:
-        return self.timeout_s or usual_s
+        self.variants = self.timing.open(next(self.numbers), self.find)
+        self.candidates = [self.timing.default]
 
     # Races
 
@@ -241,7 +177,7 @@ class Tuner:
                 behind = ratio if ratio is not None else (runner.behind or 1.0) * ahead
                 candidate.relative = behind * (base.relative or 1.0)
             break
-        self._drop({one.number for one in self.candidates[1:] if one not in self._foremost(FINAL.finalists)})
+        self.timing.drop({one.number for one in self.candidates[1:] if one not in self._foremost(FINAL.finalists)})
 
     def _foremost(self, count: int) -> list[Candidate]:
         """The fastest so far beside the default."""
@@ -272,7 +208,7 @@ class Tuner:
         conversation = race(len(entrants), plan=plan)
         order = next(conversation)
         while True:
-            times = self._sample([entrants[place] for place in order])
+            times = self.timing.sample([entrants[place] for place in order], self.state)
             try:
                 order = conversation.send([times.get(entrants[place].number) for place in order])
             except StopIteration as end:
@@ -280,25 +216,6 @@ class Tuner:
                 for candidate, runner in zip(entrants, result.runners, strict=True):
                     candidate.runner = runner
                 return entrants, result
-
-    def _sample(self, order: Sequence[Candidate]) -> dict[int, float]:
-        """The times of candidates that are sampled in this order; without those that fail, which are out."""
-        while True:
-            left = [one.number for one in order if one is self.candidates[0] or self._load(one)]
-            session = self._session()
-            try:
-                request = {"do": "sample", "order": left, "state": self.state}
-                return dict(zip(left, session.ask(request, self._limit(ANSWER_S) * max(len(left), 1)), strict=True))
-            except WorkerLostError as lost:
-                self._blame(session.part, lost.kind, lost.message)
-            except InductorBenchError as error:
-                self._blame(session.part, "refused", error.message)
-
-    def _blame(self, number: Any, status: str, reason: str) -> None:
-        blamed = next((one for one in self.candidates[1:] if one.number == number), None)
-        if blamed is None:
-            raise InductorBenchError(f"the kernel as it stands cannot be timed: {reason}")
-        blamed.status, blamed.reason = status, reason
 
     # What came of it
 

@@ -1,4 +1,4 @@
-"""The options with which the dearest kernels of a run are retuned. Shared by the verbs that measure models."""
+"""The options with which the most expensive kernels of a run are retuned. Shared by the verbs that measure models."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import click
 
 from ..errors import UsageError
+from ..records.tuning import BY_DEFAULT
 from ..workflows.options import METHODS, RetuneOptions
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -21,7 +22,7 @@ class RetuningCommand(click.Command):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         words = [
-            f"{OPTION}={METHODS[0]}" if word == OPTION and _is_target(following) else word
+            f"{OPTION}={BY_DEFAULT}" if word == OPTION and _is_target(following) else word
             for word, following in pairwise([*args, ""])
         ]
         return super().parse_args(ctx, words)
@@ -45,7 +46,7 @@ def autotune_options(function: F) -> F:
         click.option(
             OPTION,
             is_flag=False,
-            flag_value=METHODS[0],
+            flag_value=BY_DEFAULT,
             type=click.Choice(METHODS),
             help="Then retune the kernels that take most time, as many as --top says, like `kernel --autotune`.",
         ),

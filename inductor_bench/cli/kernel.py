@@ -9,7 +9,8 @@ import click
 from click.core import ParameterSource
 
 from ..errors import EXIT_FAILURE, EXIT_OK, UsageError
-from ..workflows.options import METHODS
+from ..records.tuning import BY_DEFAULT
+from ..workflows.options import METHODS, METHODS_HELP
 from .autotune import OPTION, RetuningCommand
 from .output.console import Console
 from .output.presentation import record_text
@@ -30,10 +31,9 @@ POSITIVE = click.FloatRange(min=0, min_open=True)
 @click.option(
     OPTION,
     is_flag=False,
-    flag_value=METHODS[0],
+    flag_value=BY_DEFAULT,
     type=click.Choice(METHODS),
-    help="Retune: every config of Inductor's max-autotune, on a CPU every single change (max); one knob after the "
-    "other from the best so far (coordesc); all combinations (exhaustive). With --compare, both kernels.",
+    help=f"Retune: {METHODS_HELP}. With --compare, both kernels.",
 )
 @click.option("--configs", is_flag=True, help="Time every config that Inductor chooses from; none wins.")
 @click.option("--budget", "budget_s", metavar="SECONDS", type=POSITIVE, help="Build no more candidates after that.")

@@ -14,6 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import InductorBenchError
+from ..messages.request import Answer, Request, decode_answer, encode_request
+from ..messages.times import Begun
+from ..store.formats import codec
 from .interpreter import module_words
 from .piped_process import PipedProcess
 from .process import ProcessResult
@@ -47,7 +50,7 @@ class WorkerSession:
         on_line: is given each line of output.
 
     Attributes:
-        part: the last that the worker said of the request, before its answer or its end.
+        part: the last part of an answer, before the answer itself or the worker's end.
     """
 
     def __init__(
@@ -69,7 +72,8 @@ class WorkerSession:
         self._buffer = b""
         self._open, self._is_at_work = True, False
         self._deadline: float | None = None
-        self.part: Any = None
+        self._posted: Request[Any] | None = None
+        self.part: Begun | None = None
 
     def __enter__(self) -> WorkerSession:
         return self
@@ -77,7 +81,7 @@ class WorkerSession:
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self.close() if kind is None else self.abort()
 
-    def ask(self, request: Mapping[str, Any], timeout_s: float | None = None) -> Any:
+    def ask(self, request: Request[Answer], timeout_s: float | None = None) -> Answer:
         """Sends a request and waits for its answer.
 
         Raises:
@@ -85,18 +89,19 @@ class WorkerSession:
             WorkerLostError: the worker is gone, and the session with it.
         """
         self.post(request, timeout_s)
-        return self.collect()
+        answer: Answer = self.collect()
+        return answer
 
-    def post(self, request: Mapping[str, Any], timeout_s: float | None = None) -> None:
+    def post(self, request: Request[Any], timeout_s: float | None = None) -> None:
         """Sends a request whose answer is collected later, before the next one is sent.
 
         Raises:
             WorkerLostError: the worker is gone, and the session with it.
         """
         assert self._open, "the session is closed"
-        self.part, self._is_at_work = None, True
+        self.part, self._posted, self._is_at_work = None, request, True
         self._deadline = None if timeout_s is None else time.monotonic() + timeout_s
-        data = json.dumps(request).encode() + b"\n"
+        data = json.dumps(encode_request(request)).encode() + b"\n"
         while data:
             if not select.select([], [self._child.requests], [], self.left_s)[1]:
                 raise self._lost("hung")
@@ -107,15 +112,16 @@ class WorkerSession:
 
     def collect(self) -> Any:
         """Waits for the answer to the request that was posted; raises what :meth:`ask` does."""
+        assert self._posted is not None, "nothing was asked"
         while "part" in (answer := self._read_line()):
-            self.part = answer["part"]
+            self.part = codec.decode(Begun, answer["part"])
         self._is_at_work = False
         if answer.get("fatal"):
             self.close()
         if "failure" in answer:
             failure = answer["failure"]
             raise InductorBenchError(failure["message"], failure["hint"])
-        return answer["result"]
+        return decode_answer(self._posted, answer["result"])
 
     @property
     def left_s(self) -> float | None:

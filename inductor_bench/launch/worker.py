@@ -10,11 +10,14 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Generic
 
 from ..errors import InductorBenchError
+from ..messages.jobs import WorkerJob
+from ..messages.request import Answer, decode_answer
 from ..records.run import Failure
 from ..store.files import read_json, write_json
+from ..store.formats import codec
 from .cores import cores_of_this_process
 from .diagnosis import remedy
 from .interpreter import SAFE_PATH, module_words
@@ -31,10 +34,10 @@ PACKAGE = Path(__file__).resolve().parent.parent
 
 
 @dataclass(frozen=True)
-class WorkerAnswer:
+class WorkerAnswer(Generic[Answer]):
     """What a worker measured, and how it failed: one of the two, or both where it failed half-way."""
 
-    result: dict[str, Any] | None
+    result: Answer | None
     failure: Failure | None
 
 
@@ -81,21 +84,20 @@ class WorkerPool:
                 command = [*self._command, "await"]
                 self._ready.append(ReadyWorker(command, environment=environment, log=log, on_line=self.on_line))
 
-    def call(self, verb: str, job: dict[str, Any], *, name: str, log: Path) -> WorkerAnswer:
-        """Runs one verb of ``inductor_bench.worker``, in a process of its own, once no other is getting ready.
+    def call(self, job: WorkerJob[Answer], *, name: str, log: Path) -> WorkerAnswer[Answer]:
+        """Has a worker do one job, in a process of its own, once no other is getting ready.
 
         Args:
-            verb: a verb of the worker's entry.
-            job: what the verb takes, as JSON data.
+            job: what it does.
             name: names the job's files, unique in the run.
             log: where the worker's output goes.
         """
         job_file = self.folder / f"{name}.job.json"
         result_file = self.folder / f"{name}.result.json"
         result_file.unlink(missing_ok=True)
-        write_json(job_file, job)
-        ended = self._run([verb, str(job_file), str(result_file)], log)
-        return _read_result(ended, result_file, stage=verb, subject=name)
+        write_json(job_file, codec.encode_sparse(job))
+        ended = self._run([job.verb, str(job_file), str(result_file)], log)
+        return _read_result(job, ended, result_file, subject=name)
 
     def _run(self, words: list[str], log: Path) -> ProcessResult:
         if not all(worker.wait(self.timeout_s) for worker in self._ready):
@@ -148,17 +150,21 @@ def join_paths(first: str, rest: str | None) -> str:
     return f"{first}{os.pathsep}{rest}" if rest else first
 
 
-def _read_result(ended: ProcessResult, result_file: Path, *, stage: str, subject: str) -> WorkerAnswer:
+def _read_result(
+    job: WorkerJob[Answer], ended: ProcessResult, result_file: Path, *, subject: str
+) -> WorkerAnswer[Answer]:
     data = read_json(result_file) if result_file.is_file() else {}
-    result = data.get("result")
+    result = decode_answer(job, data["result"]) if data.get("result") is not None else None
     said = data.get("failure")
     if said is not None:
         hint = said["hint"] or remedy(said["message"])
-        failure = Failure(stage, said["kind"], said["message"], hint, ended.tail(), subject)
+        failure = Failure(job.verb, said["kind"], said["message"], hint, ended.tail(), subject)
     elif result is not None and ended.ok:
         failure = None
     else:
-        failure = Failure(stage, ended.kind, f"the worker {ended.outcome}", _HINTS[ended.kind], ended.tail(), subject)
+        failure = Failure(
+            job.verb, ended.kind, f"the worker {ended.outcome}", _HINTS[ended.kind], ended.tail(), subject
+        )
     return WorkerAnswer(result, failure)
 
 

@@ -10,6 +10,9 @@ from .failure import Failure
 Config = dict[str, Any]
 """The configuration of a candidate: block sizes, ``num_warps``, ``num_stages``; threads, flags; an implementation."""
 
+BY_DEFAULT = "max"
+"""The method of autotuning where none is named."""
+
 
 @dataclass(frozen=True)
 class Timing:

@@ -44,9 +44,9 @@ def checked(module: ModuleRecord) -> ModuleRecord:
     return module
 
 
-def save_details(folder: RunFolder, slug: str, details: Mapping[str, Any]) -> None:
-    """Stores the raw results of the process that measured a module."""
-    write_json(folder.traces / f"{slug}.details.json", dict(details))
+def save_details(folder: RunFolder, slug: str, details: Details) -> None:
+    """Stores the results of the process that measured a module."""
+    write_json(folder.traces / f"{slug}.details.json", codec.encode_sparse(details))
 
 
 def load_details(folder: RunFolder, slug: str) -> Details:

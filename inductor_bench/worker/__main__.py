@@ -1,10 +1,11 @@
 """The worker's entry: ``python -m inductor_bench.worker VERB JOB RESULT``, ``… await ORDERS READINESS``, or ``… serve
 REQUESTS ANSWERS``.
 
-The result file holds ``{"result": …}``, ``{"failure": {"kind", "message", "hint"}}``, or both where a verb failed after
-it had saved a part. A traceback goes to stderr, which the parent keeps as this worker's log.
+``JOB`` is a file that holds the encoded job of ``messages.jobs`` with that verb. The result file holds
+``{"result": …}``, ``{"failure": {"kind", "message", "hint"}}``, or both where a job failed after it had saved a part. A
+traceback goes to stderr, which the parent keeps as this worker's log.
 
-``await`` imports what most verbs need, writes a byte to a file descriptor, and reads ``[VERB, JOB, RESULT]``, as a line
+``await`` imports what most jobs need, writes a byte to a file descriptor, and reads ``[VERB, JOB, RESULT]``, as a line
 of JSON, from another; it ends where there is none.
 
 ``serve`` takes one request after the other, as lines of JSON on a file descriptor, and answers each on another, with a
@@ -23,17 +24,22 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from inductor_bench.errors import InductorBenchError
+from inductor_bench.messages import jobs
+from inductor_bench.messages.jobs import WorkerJob
 from inductor_bench.store.files import read_json, write_json
+from inductor_bench.store.formats import codec
 
-Verb = Callable[[dict[str, Any], Callable[[dict[str, Any]], None]], dict[str, Any]]
+Work = Callable[[Any, Callable[[Any], None]], Any]
+"""What does a job: it is given the job and what saves a part of the answer, and returns the answer."""
 
-VERBS = {
-    "profile": "inductor_bench.worker.profile.profile:profile_module",
-    "references": "inductor_bench.worker.profile.references:compute_references",
-    "launches": "inductor_bench.worker.profile.profile:list_launches",
-    "values": "inductor_bench.worker.profile.profile:list_values",
-    "survey": "inductor_bench.worker.survey:survey",
+JOBS: dict[type[WorkerJob[Any]], str] = {
+    jobs.ProfileModule: "inductor_bench.worker.profile.module_profile:profile_module",
+    jobs.MakeReferences: "inductor_bench.worker.profile.references:make_references",
+    jobs.ListLaunches: "inductor_bench.worker.profile.module_profile:list_launches",
+    jobs.RecordValues: "inductor_bench.worker.profile.module_profile:record_module_values",
+    jobs.SurveyMachine: "inductor_bench.worker.survey:survey",
 }
+"""The function that does each job, as ``MODULE:NAME``: a worker imports only what it needs."""
 
 
 def main(arguments: list[str]) -> int:
@@ -45,15 +51,17 @@ def main(arguments: list[str]) -> int:
             get_ready(int(arguments[2]))
             order = orders.readline()
         return main(json.loads(order)) if order else 0
-    verb, job, result = arguments
+    verb, job_file, result = arguments
     saved: dict[str, Any] = {}
 
-    def save(partial: dict[str, Any]) -> None:
-        saved["result"] = partial
+    def save(partial: Any) -> None:
+        saved["result"] = codec.encode_sparse(partial)
         write_json(Path(result), saved)
 
     try:
-        saved["result"] = _find(VERBS[verb])(read_json(Path(job)), save)
+        job = _job_type(verb)
+        answer = _find(JOBS[job])(codec.decode(job, read_json(Path(job_file))), save)
+        saved["result"] = codec.encode_sparse(answer)
     except InductorBenchError as error:
         saved["failure"] = {"kind": "invalid", "message": error.message, "hint": error.hint}
     except Exception as error:
@@ -68,8 +76,8 @@ def get_ready(readiness: int) -> None:
     """Imports what takes most of the start of a worker, and says so."""
     from inductor_bench.worker.upstream.inductor import import_generated_codes_imports
 
-    for verb in VERBS.values():
-        _find(verb)
+    for place in JOBS.values():
+        _find(place)
     import_generated_codes_imports()
     os.write(readiness, b"1")
 
@@ -82,7 +90,7 @@ def serve(requests: TextIO, answers: TextIO) -> int:
         answers.write(json.dumps(line) + "\n")
         answers.flush()
 
-    bench = Bench(lambda part: say({"part": part}))
+    bench = Bench(lambda part: say({"part": codec.encode(part)}))
     for request in requests:
         answer: dict[str, Any] = {}
         try:
@@ -100,10 +108,18 @@ def serve(requests: TextIO, answers: TextIO) -> int:
     return 0
 
 
-def _find(place: str) -> Verb:
+def _job_type(verb: str) -> type[WorkerJob[Any]]:
+    """Raises: InductorBenchError: no job has this verb."""
+    for job in JOBS:
+        if job.verb == verb:
+            return job
+    raise InductorBenchError(f"the worker knows no job {verb}")
+
+
+def _find(place: str) -> Work:
     module_name, function_name = place.split(":")
-    verb: Verb = getattr(import_module(module_name), function_name)
-    return verb
+    work: Work = getattr(import_module(module_name), function_name)
+    return work
 
 
 def describe_exception(error: BaseException, for_memory: str = "try a smaller --batch-size") -> dict[str, str]:

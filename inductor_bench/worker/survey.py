@@ -4,14 +4,13 @@ bytes of operators, the measured peaks."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime, timezone
-from typing import Any
 
 import torch
 
+from inductor_bench.messages.jobs import Surveyed, SurveyMachine
 from inductor_bench.records.run import Peaks
-from inductor_bench.records.traced.operators import OperatorCall
-from inductor_bench.store.formats import codec
 from inductor_bench.store.peaks import load_peaks, peaks_key, save_peaks
 
 from .costs.operators import count_operator_costs
@@ -19,36 +18,29 @@ from .device.environment import describe_environment
 from .device.runtimes import open_device
 from .device.sharing import SharedDevice
 
-Save = Callable[[dict[str, Any]], None]
 
-
-def survey(job: dict[str, Any], save: Save) -> dict[str, Any]:
+def survey(job: SurveyMachine, save: Callable[[Surveyed], None]) -> Surveyed:
     """Surveys the machine.
 
     Args:
-        job: ``calls`` (encoded ``OperatorCall``), ``device`` (its type) and ``peaks``: ``none``,
-            ``cached`` (measured only where the cache has none) or ``measured`` (afresh).
+        job: the calls, the device and the wanted peaks.
         save: keeps the part that is known should the measurement of the peaks take the process down.
-
-    Returns:
-        ``environment``, ``costs`` (one for each call, in order) and ``peaks`` (or ``None``), encoded.
     """
     shared = SharedDevice()
     shared.use()
     environment = describe_environment()
     shared.leave()
-    costs = count_operator_costs([codec.decode(OperatorCall, call) for call in job["calls"]])
-    result: dict[str, Any] = {"environment": codec.encode(environment), "costs": codec.encode(costs), "peaks": None}
-    save(result)
-    if job["peaks"] != "none":
-        key = peaks_key(environment, job["device"])
-        peaks = load_peaks(key) if job["peaks"] == "cached" else None
-        shared.use()  # also only to end: the GPU has to clear up behind this process
-        if peaks is None:
-            peaks = measure_peaks(job["device"])
-            save_peaks(key, peaks)
-        result["peaks"] = codec.encode(peaks)
-    return result
+    found = Surveyed(environment, tuple(count_operator_costs(job.calls)))
+    save(found)
+    if job.peaks == "none":
+        return found
+    key = peaks_key(environment, job.device)
+    peaks = load_peaks(key) if job.peaks == "cached" else None
+    shared.use()  # also only to end: the GPU has to clear up behind this process
+    if peaks is None:
+        peaks = measure_peaks(job.device)
+        save_peaks(key, peaks)
+    return replace(found, peaks=peaks)
 
 
 def measure_peaks(device: str) -> Peaks:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..autotune import methods
+
 DRAWN, RECORDED = "drawn", "recorded"
 VALUES_LIMIT_BYTES = 64_000_000
 
@@ -19,13 +21,14 @@ AMP = {
 
 MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
 
-METHODS = ("max", "coordesc", "exhaustive")
-"""The ways of choosing candidates in a retune; see ``autotune.search``."""
+METHODS = tuple(methods.METHODS)
+METHODS_HELP = "; ".join(f"{method.help} ({method.name})" for method in methods.METHODS.values())
+"""What each method of autotuning tries, in words."""
 
 
 @dataclass(frozen=True)
 class RetuneOptions:
-    """The retuning of a run's ``top`` most expensive kernels. ``budget_s`` is the limit of all retunes in seconds."""
+    """The tuning of a run's ``top`` most expensive kernels. ``budget_s`` is the limit of all of it in seconds."""
 
     method: str
     top: int = 10

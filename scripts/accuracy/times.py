@@ -13,8 +13,9 @@ import torch
 from benchmark_kernels import Outcome as RunFile
 
 from inductor_bench.source.standalone.harness.launch_gap import device_durations
-from inductor_bench.worker.bench.kernels import Kernel, TritonBenchKernel, open_kernel
-from inductor_bench.worker.bench.session import import_file
+from inductor_bench.worker.bench.kernel import Kernel
+from inductor_bench.worker.bench.opening import import_file, open_kernel
+from inductor_bench.worker.bench.triton_kernel import TritonBenchKernel
 
 from .outcomes import Outcome
 
@@ -46,9 +47,9 @@ def time_kernel(one: RunFile) -> Outcome:
         "category": one.category,
         "in_model_s": one.in_model_s,
         "weight_s": one.weight_s,
-        "method": measured["method"],
-        "cold_s": statistics.median(measured["cold"]),
-        "warm_s": statistics.median(measured["warm"]),
+        "method": measured.method,
+        "cold_s": statistics.median(measured.cold),
+        "warm_s": statistics.median(measured.warm),
         **by_others,
         **profile_both(kernel, timer),
         "profiled_zeroed_s": overwritten.median_s,
@@ -149,4 +150,4 @@ def sample_and_profile(kernel: Kernel, timer: Any) -> dict[str, float]:
 def repeat_medians(path: Path) -> Outcome:
     kernel = open_file(path)
     measured = [kernel.measure() for _ in range(FRESH_TIMERS)]
-    return {state: [statistics.median(each[state]) for each in measured] for state in STATES}
+    return {state: [statistics.median(getattr(each, state)) for each in measured] for state in STATES}

@@ -9,23 +9,24 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from inductor_bench.autotune.compile_pool import Builders, Job
+from inductor_bench.autotune.compile_pool import CompileJob, CompilePool
 from inductor_bench.autotune.race import RaceResult, race
 from inductor_bench.autotune.tuner import FINAL
-from inductor_bench.autotune.variants import triton_variants
+from inductor_bench.autotune.variants.triton import triton_variants
 from inductor_bench.devices.nvidia.architectures import ARCHITECTURES
 from inductor_bench.launch.session import WorkerSession
 from inductor_bench.launch.worker import default_python
-from inductor_bench.worker.bench.kernels import Kernel, TritonBenchKernel, open_kernel
+from inductor_bench.messages.machine import Pretend
+from inductor_bench.worker.bench.kernel import Kernel
+from inductor_bench.worker.bench.opening import import_file, open_kernel
 from inductor_bench.worker.bench.outputs import tensors_differ
-from inductor_bench.worker.bench.session import import_file
+from inductor_bench.worker.bench.triton_kernel import TritonBenchKernel
 from inductor_bench.worker.upstream.triton import pretend_gpu
 from inductor_bench.workflows.kernel.run import run_kernel
 from inductor_bench.workflows.kernel.session import KernelOptions
@@ -149,10 +150,14 @@ def retune(paths: Sequence[Path], budget_s: float) -> Outcome:
 def build_all(paths: Sequence[Path], workers: int) -> Outcome:
     """Compiles the candidates of all but the first file, with an empty cache, in workers that have been at work."""
     first, *jobs = list_jobs(tuple(paths))
-    with builders(workers) as crew:
-        list(crew.build([Job(f"warm-up {number}", first.file, first.request) for number in range(workers)], never))
+    with compile_pool(workers) as pool:
+        list(
+            pool.compile(
+                [CompileJob(f"warm-up {number}", first.file, first.request) for number in range(workers)], never
+            )
+        )
         begin = time.monotonic()
-        built = list(crew.build([job for job in jobs if job.file != first.file], never))
+        built = list(pool.compile([job for job in jobs if job.file != first.file], never))
         time_s = time.monotonic() - begin
     failed = [one.reason for one in built if one.status]
     return {"workers": workers, "time_s": time_s, "candidates": len(built), "failed": failed}
@@ -163,22 +168,22 @@ def never() -> bool:
 
 
 @functools.cache
-def list_jobs(paths: tuple[Path, ...]) -> list[Job]:
-    """What is asked of builders for each candidate that max-autotune has."""
+def list_jobs(paths: tuple[Path, ...]) -> list[CompileJob]:
+    """What is asked of a compile pool for each candidate that max-autotune has."""
     if not torch.cuda.is_available():
         pretend_gpu(BUILT_FOR)
     jobs = []
     for path in paths:
         kernel = open_kernel(import_file(path), str(path))
         assert isinstance(kernel, TritonBenchKernel)
-        variants = triton_variants(kernel.candidates())
-        for number, config in enumerate([variants.now, *variants.propose("max")]):
-            jobs.append(Job((path.name, number), str(path.resolve()), variants.building(config) or {}))
+        variants = triton_variants(kernel.configs())
+        for number, config in enumerate([variants.now, *variants.listed_by_max_autotune()]):
+            jobs.append(CompileJob((path.name, number), str(path.resolve()), variants.building(config)))
     return jobs
 
 
 @contextmanager
-def builders(workers: int) -> Iterator[Builders]:
+def compile_pool(workers: int) -> Iterator[CompilePool]:
     with tempfile.TemporaryDirectory(prefix="inductor-bench-") as name:
         folder = Path(name)
         environment = {**os.environ, "TRITON_CACHE_DIR": str(folder / "triton"), "CUDA_VISIBLE_DEVICES": ""}
@@ -186,8 +191,8 @@ def builders(workers: int) -> Iterator[Builders]:
         def start(log: str) -> WorkerSession:
             return WorkerSession(default_python(), folder, environment, log=folder / f"{log}.log")
 
-        crew = Builders(start, workers, BUILD_S, BUILD_S, {"do": "pretend", "architecture": asdict(BUILT_FOR)})
+        pool = CompilePool(start, workers, BUILD_S, BUILD_S, Pretend(BUILT_FOR))
         try:
-            yield crew
+            yield pool
         finally:
-            crew.end()
+            pool.end()

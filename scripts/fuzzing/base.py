@@ -14,6 +14,7 @@ import retune_fakes
 import run_builder
 
 from inductor_bench.records.batch import Batch, BatchModel, ModelRequest
+from inductor_bench.records.code.details import Details
 from inductor_bench.records.code.launch import Launch, Values
 from inductor_bench.records.retune import Retune
 from inductor_bench.records.run import Environment, Failure
@@ -90,7 +91,7 @@ def _make_run(folder: Path, name: str, run: Callable[[Sequence[str], Path], int]
     (record,) = made.load().modules
     text = (folder / f"{name}.py").read_text()
     launches = read_static_launches(text, read_module(text))
-    save_details(made, record.slug, _details(launches, made, record.slug))
+    save_details(made, record.slug, codec.decode(Details, _details(launches, made, record.slug)))
     handles = read_structured_trace(folder / f"{name}.structured").codes[0]
     save_code(made, record.slug, handles)
     again = ["breakdown", name, "--no-plots"]

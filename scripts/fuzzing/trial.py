@@ -22,10 +22,10 @@ from typing import Any
 
 from inductor_bench.cli.main import main
 from inductor_bench.launch.worker import WorkerAnswer, WorkerPool
+from inductor_bench.messages.jobs import Surveyed, SurveyMachine, WorkerJob
 from inductor_bench.records.run import Failure
 from inductor_bench.records.traced.operators import OperatorCost
 from inductor_bench.store.folder import RunFolder
-from inductor_bench.store.formats import codec
 from inductor_bench.store.peaks import load_peaks, peaks_key
 
 from .base import ENVIRONMENT
@@ -147,16 +147,15 @@ def _drop_privileges() -> None:
         library.capset(header, data)
 
 
-def _stand_in(pool: WorkerPool, verb: str, job: dict[str, Any], *, name: str, log: Path) -> WorkerAnswer:
+def _stand_in(pool: WorkerPool, job: WorkerJob[Any], *, name: str, log: Path) -> WorkerAnswer[Any]:
     """Answers in the place of a worker, which would import torch: what the machine is, and no costs."""
     log.parent.mkdir(parents=True, exist_ok=True)
     log.touch()
-    if verb != "survey":
-        return WorkerAnswer(None, Failure(verb, "exit", "no worker is started for damaged inputs", subject=name))
-    peaks = load_peaks(peaks_key(ENVIRONMENT, job["device"])) if job["peaks"] != "none" else None
-    costs = [codec.encode(OperatorCost(reason="not counted")) for _ in job["calls"]]
-    found = {"environment": codec.encode(ENVIRONMENT), "costs": costs, "peaks": codec.encode(peaks) if peaks else None}
-    return WorkerAnswer(found, None)
+    if not isinstance(job, SurveyMachine):
+        return WorkerAnswer(None, Failure(job.verb, "exit", "no worker is started for damaged inputs", subject=name))
+    peaks = load_peaks(peaks_key(ENVIRONMENT, job.device)) if job.peaks != "none" else None
+    costs = tuple(OperatorCost(reason="not counted") for _ in job.calls)
+    return WorkerAnswer(Surveyed(ENVIRONMENT, costs, peaks), None)
 
 
 def read_summary(place: Path, run: Path) -> dict[str, Any] | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,14 +11,20 @@ import pytest
 import torch
 from torch._inductor import select_algorithm
 
-from inductor_bench.autotune.variants import FixedKernel, LibraryVariants, find_variants
+from inductor_bench.autotune.methods import METHODS
+from inductor_bench.autotune.variants.cpu import FixedKernel
+from inductor_bench.autotune.variants.find import find_variants
+from inductor_bench.autotune.variants.library import LibraryVariants
+from inductor_bench.autotune.variants.library import library_variants as library_variants_of
 from inductor_bench.errors import InductorBenchError
+from inductor_bench.messages.kernels import Facts, LibraryConfigs, ListLibraryConfigs, Vary
+from inductor_bench.messages.times import Check
 from inductor_bench.source.standalone.harness import operator_main, switches
 from inductor_bench.source.standalone.harness.arguments import Arguments, build_arguments
 from inductor_bench.store.formats import codec
 from inductor_bench.worker.bench import library_lowering, library_variants
-from inductor_bench.worker.bench.kernels import OperatorBenchKernel
 from inductor_bench.worker.bench.library_choices import Choice, View
+from inductor_bench.worker.bench.library_kernel import OperatorBenchKernel
 from inductor_bench.worker.bench.session import Bench, _Loaded
 from inductor_bench.worker.launches.recorder import watch_launches
 
@@ -28,7 +35,7 @@ WEIGHT = torch.randn(4, 8, 1, 1).to(memory_format=torch.channels_last)
 MM = {"backend": "aten", "call": "mm"}
 TEMPLATE = {"backend": "cpp", "template": "CppMicroGemmFP32Vec"}
 NOTHING = Arguments([], {}, [])
-GPU = {"language": "operator", "device": "cuda", "recorded": {}}
+GPU = Facts("operator", "cuda", {})
 
 
 def kernel_of(run: Any, **recorded: Any) -> OperatorBenchKernel:
@@ -51,14 +58,14 @@ def with_vectors() -> None:
 
 def test_a_call_can_be_another_call_on_views_of_its_tensors() -> None:
     kernel = kernel_of(convolve)
-    found = kernel.candidates()
-    assert found == {"now": {"backend": "aten"}, "max": [MM], "wide": [], "limits": ""}
+    found = kernel.configs()
+    assert found == LibraryConfigs({"backend": "aten"}, (MM,))
     (choice,) = kernel.others._max if kernel.others else ()
     assert choice.inputs == (View(0, (72, 8), (8, 1), 0), View(1, (8, 4), (1, 8), 0))
     bench = Bench(lambda part: None)
     bench._kernels = {0: _Loaded(kernel)}
-    bench.vary(1, of=0, change={"config": MM})
-    assert bench.check(1, against=0) == ""
+    bench.vary(Vary(1, of=0, change={"config": MM}))
+    assert bench.check(Check(1, against=0)).difference == ""
     chosen = bench._kernels[1].kernel
     assert chosen.compute(chosen.make_arguments())[0].stride() == convolve().stride()
 
@@ -69,7 +76,7 @@ def test_a_template_writes_what_the_call_writes_and_nothing_is_timed(monkeypatch
     monkeypatch.setattr(cache, "do_autotuning", lambda *args, **more: pytest.fail("Inductor times its choices"))
     hooks = list(select_algorithm.get_algorithm_selector_cache().preprocessing_fns)
     kernel = kernel_of(lambda: torch.bmm(LEFT, RIGHT, out=torch.empty(3, 96, 80)))
-    assert kernel.candidates()["max"] == [TEMPLATE]
+    assert kernel.configs().max == (TEMPLATE,)
     assert select_algorithm.get_algorithm_selector_cache().preprocessing_fns == hooks
     varied = kernel.varied({"config": TEMPLATE})
     arguments = varied.operator.make_arguments()
@@ -84,14 +91,14 @@ def test_a_template_writes_what_the_call_writes_and_nothing_is_timed(monkeypatch
 @pytest.mark.usefixtures("with_vectors")
 def test_a_choice_that_computes_something_else_is_found_out() -> None:
     kernel = kernel_of(lambda: torch.bmm(LEFT, RIGHT))
-    kernel.candidates()
+    kernel.configs()
     assert kernel.others is not None
     (choice,) = kernel.others._max
     kernel.others._max = [Choice(choice.config, choice.caller, choice.inputs[:1] * 2, choice.output)]
     bench = Bench(lambda part: None)
     bench._kernels = {0: _Loaded(kernel)}
-    bench.vary(1, of=0, change={"config": TEMPLATE})
-    assert "elements differ" in bench.check(1, against=0)
+    bench.vary(Vary(1, of=0, change={"config": TEMPLATE}))
+    assert "elements differ" in bench.check(Check(1, against=0)).difference
 
 
 @pytest.mark.parametrize(("dtype", "unwritten"), [(torch.float32, torch.nan), (torch.int32, -(2**31))])
@@ -112,8 +119,8 @@ def test_a_choice_that_writes_nothing_is_found_out(dtype: torch.dtype, unwritten
     kernel.others._max = [SimpleNamespace(config=MM, compile=lambda: None, bind=lazy.bind)]  # type: ignore[list-item]
     bench = Bench(lambda part: None)
     bench._kernels = {0: _Loaded(kernel)}
-    bench.vary(1, of=0, change={"config": MM})
-    assert "elements differ" in bench.check(1, against=0)
+    bench.vary(Vary(1, of=0, change={"config": MM}))
+    assert "elements differ" in bench.check(Check(1, against=0)).difference
 
 
 @pytest.fixture
@@ -215,7 +222,7 @@ def test_what_has_not_begun_to_compile_in_time_is_not_begun_while_others_are_tim
 
 def test_the_same_call_in_a_wider_type_stays_a_library_call() -> None:
     kernel = kernel_of(convolve)
-    kernel.candidates()
+    kernel.configs()
     assert kernel.varied({"config": MM}).verify() == (True, "1 output agree with the same call in float64")
 
 
@@ -233,9 +240,9 @@ def test_the_same_call_in_a_wider_type_stays_a_library_call() -> None:
     ],
 )
 def test_where_there_is_nothing_to_choose_it_says_why(run: Any, why: str) -> None:
-    found = kernel_of(run).candidates()
-    assert (found["max"], found["limits"]) == ([], why)
-    variants = find_variants(GPU, lambda: found)
+    found = kernel_of(run).configs()
+    assert (found.max, found.limits) == ((), why)
+    variants = library_variants_of(found)
     assert isinstance(variants, FixedKernel) and variants.why_none == why
 
 
@@ -330,26 +337,29 @@ def test_cudnn_searches_for_its_algorithm_in_a_thread_of_its_own(monkeypatch: py
 def test_a_convolution_on_a_gpu_can_be_searched_for_and_saved_so(searched: bool | None, other: bool) -> None:
     recorded = {} if searched is None else {"cudnn_benchmark": searched}
     kernel = kernel_of(convolve, **recorded)
-    kernel.candidates()
+    kernel.configs()
     assert kernel.others is not None
     kernel.operator.device = "cuda"
-    variants = find_variants(GPU, kernel.others.listed)
+    listed = kernel.others.listed()
+    variants = find_variants(GPU, lambda _: listed)  # type: ignore[arg-type, return-value]
     assert isinstance(variants, LibraryVariants)
     configs = [library_variants.library_config(other), MM]
-    assert (variants.now, variants.propose("max")) == (library_variants.library_config(not other), configs)
+    assert (variants.now, variants.listed_by_max_autotune()) == (library_variants.library_config(not other), configs)
     assert [variants.change(config) for config in configs] == [{"cudnn_benchmark": other}, {"config": MM}]
     assert variants.why_unsaved(configs[0]) == "" and "max-autotune" in variants.why_unsaved(MM)
-    assert variants.opening(4) == [{"do": "candidates", "number": 4, "wide": False}]
+    assert variants.opening(4) == [ListLibraryConfigs(4)]
 
 
 def test_what_cannot_be_tried_is_said_beside_what_can() -> None:
-    found = {"now": {"backend": "aten"}, "max": [{"backend": "aten", "cudnn_benchmark": True}], "wide": []}
-    variants = find_variants(GPU, lambda: {**found, "limits": "Inductor has no template for aten.convolution_backward"})
-    assert variants.notes("max") == [
+    why = "Inductor has no template for aten.convolution_backward"
+    found = LibraryConfigs({"backend": "aten"}, ({"backend": "aten", "cudnn_benchmark": True},), limits=why)
+    variants = library_variants_of(found)
+    assert variants.notes(METHODS["max"]) == [
         "Inductor has no template for aten.convolution_backward; only cudnn.benchmark was left to try"
     ]
-    wide = find_variants(GPU, lambda: {**found, "wide": [MM], "limits": ""})
-    assert (wide.notes("max"), list(wide.around(wide.now)), wide.opening(0)[0]["wide"]) == ([], [MM], True)
+    wide = library_variants_of(replace(found, wide=(MM,), limits=""))
+    assert (wide.notes(METHODS["max"]), list(wide.around(wide.now))) == ([], [MM])
+    assert wide.opening(0) == [ListLibraryConfigs(0, wide=True)]
 
 
 @pytest.mark.parametrize(

@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 
-from inductor_bench.autotune import triton_grid
-from inductor_bench.autotune.triton_grid import MOST_ELEMENTS, grid, is_sound, neighbours
-from inductor_bench.autotune.variants import TritonVariants
+from inductor_bench.autotune.variants import triton_grid
+from inductor_bench.autotune.variants.triton import TritonVariants
+from inductor_bench.autotune.variants.triton_grid import MOST_ELEMENTS, grid, is_sound, neighbours
 from inductor_bench.devices.nvidia.architectures import ARCHITECTURES
 from inductor_bench.devices.nvidia.multiprocessor import ELEMENTS_OF_THREAD
+from inductor_bench.messages.kernels import Binary
 from inductor_bench.workflows.kernel.cross_compile import judge
 
 POWERS = tuple(1 << power for power in range(13))
@@ -85,8 +86,8 @@ def test_each_way_to_tune_adds_to_the_one_before_it_and_says_nothing_twice() -> 
     other = {**NOW, "XBLOCK": 64}
     far = {"YBLOCK": 16, "XBLOCK": 256, "num_stages": 1, "num_warps": 8}
     variants = TritonVariants(NOW, default=(NOW,), max=(other, NOW, far), ladders=LADDERS)
-    assert variants.propose("default") == []
-    assert variants.propose("max") == [other, far]
+    assert variants.listed_by_default() == []
+    assert variants.listed_by_max_autotune() == [other, far]
     every = list(variants.around(NOW))
     assert every[:2] == [other, far]
     assert len(every) == len({frozenset(each.items()) for each in every}) == len(grid(NOW, LADDERS))
@@ -99,7 +100,7 @@ class Compiled:
     """As much of a candidate as is judged."""
 
     def __init__(self, digest: str, shared: int, status: str = "") -> None:
-        self.told = {"digest": digest, "shared_memory_bytes": shared}
+        self.binary = Binary(digest, shared, 0)
         self.status, self.reason = status, ""
 
 

@@ -14,6 +14,9 @@ from fake_device import SIX, TIMES, Device, Line, Session, Silent, times_of, tun
 from inductor_bench.autotune.candidates import BudgetSpentError
 from inductor_bench.errors import InductorBenchError
 from inductor_bench.launch.session import WorkerLostError
+from inductor_bench.messages.kernels import Binary, Build, Load, Numbered, Vary
+from inductor_bench.messages.request import Request
+from inductor_bench.messages.times import Check, Sample
 from inductor_bench.records.tuning import Config, Tuning
 
 
@@ -209,8 +212,8 @@ def test_ctrl_c_leaves_no_worker() -> None:
 def test_candidates_are_built_side_by_side_and_a_file_is_loaded_once_by_each_worker() -> None:
     device = Device(times_of)
     tune(device)
-    assert len(device.sessions) == 3 and device.asked["load"] == 3
-    assert device.asked["build"] == 6 and device.asked["vary"] == device.asked["check"] == 5
+    assert len(device.sessions) == 3 and device.asked[Load] == 3
+    assert device.asked[Build] == 6 and device.asked[Vary] == device.asked[Check] == 5
     device = Device(valley)
     tune(device, GRID, "coordesc")
     assert len(device.sessions) == 3, "those that build rest between the waves"
@@ -237,12 +240,12 @@ def test_kernels_are_tuned_in_step_and_one_that_fails_costs_no_other() -> None:
 
 def test_what_compiles_to_the_same_is_timed_once() -> None:
     device = Device(times_of)
-    device.binary_of = lambda config: {"digest": str(config["value"] // 2), "shared_memory_bytes": 0}
+    device.binary_of = lambda config: Binary(str(config["value"] // 2), 0, 0)
     found = rows(tune(device))
     assert found[1] == ("duplicate", "compiles to what no. 1 does"), "the default is the first to be built"
     assert found[3] == ("duplicate", "compiles to what no. 3 does")
     assert found[4][0] == "best" and found[5][0] == "duplicate"
-    assert device.asked["vary"] == 2
+    assert device.asked[Vary] == 2
 
 
 def test_the_winner_is_found_again_after_a_crash() -> None:
@@ -255,27 +258,27 @@ def test_the_winner_is_found_again_after_a_crash() -> None:
 
 def test_proposals() -> None:
     space = Line({"a": 1, "b": 2}, {"a": (1, 3), "b": (2, 4)})
-    assert space.propose("max") == space.neighbours(space.now) == [{"a": 3, "b": 2}, {"a": 1, "b": 4}]
+    assert space.listed_by_max_autotune() == space.neighbours(space.now) == [{"a": 3, "b": 2}, {"a": 1, "b": 4}]
     assert list(space.around(space.now)) == [{"a": 1, "b": 4}, {"a": 3, "b": 2}, {"a": 3, "b": 4}]
-    assert space.propose("default") == []
+    assert space.listed_by_default() == []
 
 
 @dataclass(frozen=True)
 class Unbuilt(Line):
     """A kernel whose candidates need no building, such as the threads of a library call."""
 
-    def building(self, config: Config) -> dict[str, Any] | None:
+    def building(self, config: Config) -> Numbered[Any] | None:
         return None
 
 
 def test_a_budget_holds_also_where_nothing_is_built() -> None:
     one = Unbuilt({"value": 0}, {"value": tuple(TIMES)})
     device = Device(times_of)
-    assert tune(device, one).best_config == {"value": 4} and device.asked["build"] == 0
+    assert tune(device, one).best_config == {"value": 4} and device.asked[Build] == 0
     device = Device(times_of)
     with pytest.raises(BudgetSpentError):
         tune(device, one, is_over=lambda: True)
-    assert device.asked["sample"] == 0
+    assert device.asked[Sample] == 0
 
 
 def test_a_round_of_many_has_time_for_each() -> None:
@@ -284,9 +287,9 @@ def test_a_round_of_many_has_time_for_each() -> None:
     device = Device(times_of)
 
     class Timed(Session):
-        def post(self, request: dict[str, Any], timeout_s: float | None = None) -> None:
-            if request["do"] == "sample":
-                limits.append((timeout_s or 0) / len(request["order"]))
+        def post(self, request: Request[Any], timeout_s: float | None = None) -> None:
+            if isinstance(request, Sample):
+                limits.append((timeout_s or 0) / len(request.order))
             super().post(request, timeout_s)
 
     device.start = lambda name: device.sessions.append(Timed(device)) or device.sessions[-1]  # type: ignore[method-assign, func-returns-value]

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
@@ -18,6 +19,7 @@ from inductor_bench.errors import InductorBenchError
 from inductor_bench.launch import guardian, marks, process
 from inductor_bench.launch.process import ProcessResult, run_process
 from inductor_bench.launch.worker import WorkerPool
+from inductor_bench.messages.jobs import ProfileModule, WorkerJob
 
 
 def run(code: str, tmp_path: Path, timeout_s: float | None = 30.0, **more) -> ProcessResult:
@@ -195,17 +197,28 @@ def pool(tmp_path: Path) -> WorkerPool:
 
 
 def test_a_worker_that_fails_says_why(tmp_path) -> None:
-    job = {
-        "module": str(tmp_path / "absent.py"),
-        "label": "forward",
-        "device": "cpu",
-        "repeat": 3,
-        "threads": None,
-        "vector_lanes": None,
-        "trace": str(tmp_path / "t.json"),
-        "text": str(tmp_path / "p.txt"),
-    }
-    answer = pool(tmp_path).call("profile", job, name="forward", log=tmp_path / "log.txt")
+    job = ProfileModule(
+        module=str(tmp_path / "absent.py"),
+        label="forward",
+        device="cpu",
+        repeat=3,
+        trace=str(tmp_path / "t.json"),
+        text=str(tmp_path / "p.txt"),
+    )
+    answer = pool(tmp_path).call(job, name="forward", log=tmp_path / "log.txt")
     assert answer.result is None and answer.failure is not None
     assert answer.failure.kind == "raised" and answer.failure.subject == "forward"
     assert "absent" in answer.failure.message
+
+
+@dataclass(frozen=True)
+class Unknown(WorkerJob[None]):
+    """A job that no worker does."""
+
+    verb = "dance"
+
+
+def test_a_job_that_no_worker_does_is_refused_in_words(tmp_path: Path) -> None:
+    answer = pool(tmp_path).call(Unknown(), name="forward", log=tmp_path / "log.txt")
+    assert answer.result is None and answer.failure is not None
+    assert (answer.failure.kind, answer.failure.message) == ("invalid", "the worker knows no job dance")

@@ -8,7 +8,9 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -16,11 +18,14 @@ import pytest
 from inductor_bench.errors import InductorBenchError
 from inductor_bench.launch import session as session_module
 from inductor_bench.launch.session import WorkerLostError, WorkerSession
+from inductor_bench.messages.request import Request
+from inductor_bench.messages.times import Begun
 
 BENCH = '''
 """Stands in for the worker's bench: it does what the request says, with no torch in sight."""
 import os, signal, sys, time
 from inductor_bench.errors import InductorBenchError
+from inductor_bench.messages.times import Begun
 
 class Bench:
     def __init__(self, tell):
@@ -29,7 +34,7 @@ class Bench:
     def answer(self, request):
         print("not an answer", flush=True)
         print('{"result": "nor is this"}', flush=True)
-        return getattr(self, request.pop("do"))(**request)
+        return getattr(self, request.pop("do").lower())(**request)
 
     def broken(self):
         return self.fatal
@@ -37,22 +42,72 @@ class Bench:
     def echo(self, value): return value
     def pid(self): return os.getpid()
     def parts(self, values):
-        for value in values: self.tell(value)
+        for value in values: self.tell(Begun(value))
         return len(values)
     def refuse(self): raise InductorBenchError("it cannot be", "do something else")
     def fail(self): raise ValueError("first line\\nsecond line")
-    def break_device(self):
+    def breakdevice(self):
         self.fatal = True
         raise RuntimeError("illegal memory access")
     def crash(self, part):
-        self.tell(part)
+        self.tell(Begun(part))
         os.kill(os.getpid(), signal.SIGSEGV)
     def leave(self): os._exit(3)
-    def hang(self): time.sleep(60)
+    def hang(self, unread=""): time.sleep(60)
     def child(self):
         import subprocess
         return subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"], start_new_session=True).pid
 '''
+
+
+@dataclass(frozen=True)
+class Echo(Request[Any]):
+    value: Any
+
+
+@dataclass(frozen=True)
+class Pid(Request[int]):
+    """Asks for the worker's process."""
+
+
+@dataclass(frozen=True)
+class Child(Request[int]):
+    """Asks for a process that the worker starts."""
+
+
+@dataclass(frozen=True)
+class Parts(Request[int]):
+    values: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Crash(Request[None]):
+    part: int
+
+
+@dataclass(frozen=True)
+class Hang(Request[None]):
+    unread: str = ""
+
+
+@dataclass(frozen=True)
+class Refuse(Request[None]):
+    """Is refused."""
+
+
+@dataclass(frozen=True)
+class Fail(Request[None]):
+    """Raises something."""
+
+
+@dataclass(frozen=True)
+class BreakDevice(Request[None]):
+    """Leaves a device that cannot be used."""
+
+
+@dataclass(frozen=True)
+class Leave(Request[None]):
+    """Ends the process."""
 
 
 @pytest.fixture
@@ -85,64 +140,64 @@ def is_gone(pid: int) -> bool:
 
 
 def test_requests_are_answered_one_after_the_other_whatever_is_printed(session: WorkerSession, tmp_path: Path) -> None:
-    assert [session.ask({"do": "echo", "value": value}) for value in (1, "é\n", None, [1.5])] == [1, "é\n", None, [1.5]]
+    assert [session.ask(Echo(value)) for value in (1, "é\n", None, [1.5])] == [1, "é\n", None, [1.5]]
     session.close()
     assert (tmp_path / "log.txt").read_text().splitlines().count("not an answer") == 4
 
 
 def test_requests_and_answers_may_be_larger_than_a_pipe(session: WorkerSession) -> None:
     value = "x" * 1_000_000
-    assert session.ask({"do": "echo", "value": value}) == value
+    assert session.ask(Echo(value)) == value
 
 
 def test_the_last_part_is_known_and_forgotten_with_the_next_request(session: WorkerSession) -> None:
-    assert session.ask({"do": "parts", "values": [3, 1, 2]}) == 3
-    assert session.part == 2
-    session.ask({"do": "echo", "value": 0})
+    assert session.ask(Parts((3, 1, 2))) == 3
+    assert session.part == Begun(2)
+    session.ask(Echo(0))
     assert session.part is None
 
 
 def test_after_a_failure_it_goes_on(session: WorkerSession) -> None:
     with pytest.raises(InductorBenchError) as refused:
-        session.ask({"do": "refuse"})
+        session.ask(Refuse())
     assert (refused.value.message, refused.value.hint) == ("it cannot be", "do something else")
     with pytest.raises(InductorBenchError, match=r"^ValueError: first line$"):
-        session.ask({"do": "fail"})
-    assert session.alive and session.ask({"do": "echo", "value": 1}) == 1
+        session.ask(Fail())
+    assert session.alive and session.ask(Echo(1)) == 1
 
 
 def test_a_worker_whose_device_is_broken_is_asked_no_more(session: WorkerSession) -> None:
-    pid = session.ask({"do": "pid"})
+    pid = session.ask(Pid())
     with pytest.raises(InductorBenchError, match="illegal memory access"):
-        session.ask({"do": "break_device"})
+        session.ask(BreakDevice())
     assert not session.alive and is_gone(pid)
 
 
 def test_a_crash_is_told_with_what_it_was_doing(session: WorkerSession) -> None:
-    pid = session.ask({"do": "pid"})
+    pid = session.ask(Pid())
     with pytest.raises(WorkerLostError) as lost:
-        session.ask({"do": "crash", "part": 7})
+        session.ask(Crash(7))
     assert lost.value.kind == "crashed" and "was killed by SIGSEGV" in lost.value.message
-    assert session.part == 7 and not session.alive and is_gone(pid)
+    assert session.part == Begun(7) and not session.alive and is_gone(pid)
     assert "not an answer" in lost.value.tail
 
 
 def test_an_exit_is_a_crash_too(session: WorkerSession) -> None:
     with pytest.raises(WorkerLostError, match="exited with code 3") as lost:
-        session.ask({"do": "leave"})
+        session.ask(Leave())
     assert lost.value.kind == "crashed"
 
 
 def test_a_request_to_a_worker_that_died_meanwhile_is_a_crash(session: WorkerSession) -> None:
-    psutil.Process(session.ask({"do": "pid"})).kill()
+    psutil.Process(session.ask(Pid())).kill()
     with pytest.raises(WorkerLostError, match="SIGKILL"):
-        session.ask({"do": "echo", "value": "x" * 1_000_000}, 30)
+        session.ask(Echo("x" * 1_000_000), 30)
 
 
-@pytest.mark.parametrize("next_request", [{"do": "hang"}, {"do": "hang", "never read": "x" * 1_000_000}])
-def test_one_that_hangs_is_ended_in_time(session: WorkerSession, next_request: dict[str, str]) -> None:
-    pid = session.ask({"do": "pid"})
-    if len(next_request) > 1:
+@pytest.mark.parametrize("next_request", [Hang(), Hang("x" * 1_000_000)])
+def test_one_that_hangs_is_ended_in_time(session: WorkerSession, next_request: Hang) -> None:
+    pid = session.ask(Pid())
+    if next_request.unread:
         psutil.Process(pid).suspend()
     with pytest.raises(WorkerLostError, match="was stopped by the time limit") as lost:
         session.ask(next_request, 0.3)
@@ -150,14 +205,14 @@ def test_one_that_hangs_is_ended_in_time(session: WorkerSession, next_request: d
 
 
 def test_several_are_waited_for_together(session: WorkerSession) -> None:
-    session.post({"do": "echo", "value": 5}, 30)
+    session.post(Echo(5), 30)
     assert select.select([session], [], [], 30)[0] == [session]
     assert 0 < (session.left_s or 0) <= 30
     assert session.collect() == 5
 
 
 def test_closing_takes_what_it_started_along(session: WorkerSession) -> None:
-    pids = [session.ask({"do": "pid"}), session.ask({"do": "child"})]
+    pids = [session.ask(Pid()), session.ask(Child())]
     session.close()
     session.close()
     assert all(map(is_gone, pids))
@@ -167,11 +222,11 @@ def test_ctrl_c_leaves_nothing_behind_and_does_not_wait_for_the_answer(
     session: WorkerSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(session_module, "CLOSE_S", 1e6)
-    pid = session.ask({"do": "pid"})
+    pid = session.ask(Pid())
     timer = threading.Timer(0.3, os.kill, (os.getpid(), 2))
     with pytest.raises(KeyboardInterrupt), session:
         timer.start()
-        session.ask({"do": "hang"})
+        session.ask(Hang())
     assert is_gone(pid)
 
 
@@ -179,14 +234,14 @@ def test_closing_does_not_wait_for_an_answer_that_nobody_collects(
     session: WorkerSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(session_module, "CLOSE_S", 1e6)
-    session.ask({"do": "pid"})
-    session.post({"do": "hang"})
+    session.ask(Pid())
+    session.post(Hang())
     session.close()
     assert session._child.end().signal_name == "SIGTERM"
 
 
 def test_no_descriptor_is_left_open(session: WorkerSession, tmp_path: Path) -> None:
-    session.ask({"do": "pid"})
+    session.ask(Pid())
     session.close()
     before = sorted(os.listdir("/proc/self/fd"))
     with pytest.raises(InductorBenchError, match="cannot start"):

@@ -8,6 +8,7 @@ import sys
 import textwrap
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
@@ -18,6 +19,7 @@ from inductor_bench.errors import InductorBenchError
 from inductor_bench.launch import cores, guardian, worker
 from inductor_bench.launch.ready_worker import ReadyWorker
 from inductor_bench.launch.worker import MOST_READY, WorkerPool
+from inductor_bench.messages.jobs import SurveyMachine, WorkerJob
 
 PRETENDED = f"""#!{sys.executable}
 import json, os, sys, time
@@ -68,10 +70,24 @@ def children() -> list[psutil.Process]:
     return [child for child in psutil.Process().children(recursive=True) if guardian.__file__ not in child.cmdline()]
 
 
-def call(pool: WorkerPool, name: str = "forward", **job: float) -> int:
-    answer = pool.call("profile", job, name=name, log=pool.folder / "logs" / f"{name}.log")
+@dataclass(frozen=True)
+class Process:
+    pid: int
+
+
+@dataclass(frozen=True)
+class Wait(WorkerJob[Process]):
+    """What a pretended worker does."""
+
+    verb = "profile"
+
+    seconds: float = 0.0
+
+
+def call(pool: WorkerPool, name: str = "forward") -> int:
+    answer = pool.call(Wait(), name=name, log=pool.folder / "logs" / f"{name}.log")
     assert answer.failure is None and answer.result is not None
-    return int(answer.result["pid"])
+    return answer.result.pid
 
 
 def test_the_next_calls_are_answered_by_those_that_are_ready(pool: WorkerPool) -> None:
@@ -219,17 +235,17 @@ def test_its_time_begins_with_its_job(pool: WorkerPool, monkeypatch: pytest.Monk
 def test_one_that_takes_too_long_for_its_job_is_ended(python: str, tmp_path: Path, many_cores: None) -> None:
     with pool_of(python, tmp_path, timeout_s=1) as pool:
         pool.get_ready(1)
-        answer = pool.call("profile", {"seconds": 60}, name="slow", log=tmp_path / "log")
+        answer = pool.call(Wait(60), name="slow", log=tmp_path / "log")
         assert answer.failure is not None and answer.failure.kind == "timeout" and not children()
 
 
 def test_a_real_one_answers_as_one_does_that_is_started_then(
     tmp_path: Path, many_cores: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    job = {"calls": [], "device": "cpu", "peaks": "none"}
+    job = SurveyMachine((), "cpu", "none")
     with WorkerPool(sys.executable, tmp_path, dict(os.environ), timeout_s=120) as pool:
-        later = pool.call("survey", job, name="later", log=tmp_path / "later.log")
+        later = pool.call(job, name="later", log=tmp_path / "later.log")
         pool.get_ready(1)
         monkeypatch.setattr(worker, "run_process", None)
-        first = pool.call("survey", job, name="first", log=tmp_path / "first.log")
-    assert first == later and first.result is not None and first.result["environment"]["torch"]
+        first = pool.call(job, name="first", log=tmp_path / "first.log")
+    assert first == later and first.result is not None and first.result.environment.torch

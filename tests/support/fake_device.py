@@ -8,17 +8,21 @@ import random
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from inductor_bench.autotune.compile_pool import Builders
+from inductor_bench.autotune.compile_pool import CompilePool
 from inductor_bench.autotune.tuner import Tuner
-from inductor_bench.autotune.variants import CpuSpace
+from inductor_bench.autotune.variants.cpu import CpuSpace
 from inductor_bench.errors import InductorBenchError
 from inductor_bench.launch.process import ProcessResult
 from inductor_bench.launch.session import WorkerLostError
+from inductor_bench.messages.kernels import Build, Change, Compiled, Drop, Facts, Load, Numbered, Vary
+from inductor_bench.messages.request import Answer, Request
+from inductor_bench.messages.times import Begun, Check, Checked, Sample, Times
 from inductor_bench.records.tuning import Config, Tuning
-from inductor_bench.workflows.kernel.retuning import tune_in_step
+from inductor_bench.workflows.kernel.tuning import tune_in_step
 
 SEGFAULT = ProcessResult(None, "SIGSEGV", False, 1.0, Path("log"))
 
@@ -38,7 +42,7 @@ class Device:
     trouble: dict[Any, tuple[str, str]] = field(default_factory=dict)
     sessions: list[Session] = field(default_factory=list)
     noise: random.Random = field(default_factory=lambda: random.Random(7))
-    asked: Counter[str] = field(default_factory=Counter)
+    asked: Counter[type[Request[Any]]] = field(default_factory=Counter)
     binary_of: Callable[[Config], Any] = lambda config: None
     racing: Any = None
 
@@ -57,27 +61,29 @@ class Session:
     """Stands in for ``WorkerSession``: it answers at once."""
 
     def __init__(self, device: Device) -> None:
-        self.device, self.alive, self.part, self.left_s = device, True, None, 30.0
+        self.device, self.alive, self.left_s = device, True, 30.0
         self.configs: dict[int, Config] = {}
-        self.posted: dict[str, Any] = {}
+        self.posted: Request[Any] | None = None
+        self.part: Begun | None = None
         self._ready, self._end = os.pipe()
         os.write(self._end, b"an answer")
 
-    def ask(self, request: dict[str, Any], timeout_s: float | None = None) -> Any:
+    def ask(self, request: Request[Answer], timeout_s: float | None = None) -> Answer:
         self.post(request, timeout_s)
-        return self.collect()
+        answer: Answer = self.collect()
+        return answer
 
-    def post(self, request: dict[str, Any], timeout_s: float | None = None) -> None:
+    def post(self, request: Request[Any], timeout_s: float | None = None) -> None:
         assert self.alive and timeout_s is not None
-        self.posted, self.part = dict(request), None
+        self.posted, self.part = request, None
 
     def fileno(self) -> int:
         return self._ready
 
     def collect(self) -> Any:
         request = self.posted
-        self.device.asked[request["do"]] += 1
-        return getattr(self, f"do_{request.pop('do')}")(**request)
+        self.device.asked[type(request)] += 1  # type: ignore[index]
+        return getattr(self, f"do_{type(request).__name__.lower()}")(request)
 
     def close(self) -> None:
         if self.alive:
@@ -87,38 +93,38 @@ class Session:
 
     abort = close
 
-    def do_load(self, number: int, file: str) -> dict[str, Any]:
-        self.configs[number] = {"value": None}
-        self._stumble("load", number)
-        return {}
+    def do_load(self, request: Load) -> Facts:
+        self.configs[request.number] = {"value": None}
+        self._stumble("load", request.number)
+        return Facts("cpp", "cpu", {})
 
-    def do_vary(self, number: int, of: int, change: dict[str, Any]) -> dict[str, int]:
-        assert of in self.configs
-        self.configs[number] = change["config"]
-        self._stumble("vary", number)
-        return {"registers": 16}
+    def do_vary(self, request: Vary) -> Compiled:
+        assert request.of in self.configs
+        self.configs[request.number] = request.change["config"]
+        self._stumble("vary", request.number)
+        return Compiled(registers=16)
 
-    def do_build(self, number: int, change: dict[str, Any]) -> Any:
-        self.do_vary(-1, number, change)
-        return self.device.binary_of(change["config"])
+    def do_build(self, request: Build) -> Any:
+        self.do_vary(Vary(-1, request.number, request.change))
+        return self.device.binary_of(request.change["config"])
 
-    def do_check(self, number: int, against: int) -> str:
-        assert self.configs[against]["value"] is None
-        return self._stumble("check", number)
+    def do_check(self, request: Check) -> Checked:
+        assert self.configs[request.against]["value"] is None
+        return Checked(self._stumble("check", request.number))
 
-    def do_drop(self, numbers: list[int]) -> None:
-        for number in numbers:
+    def do_drop(self, request: Drop) -> None:
+        for number in request.numbers:
             del self.configs[number]
 
-    def do_sample(self, order: list[int], state: str) -> list[float]:
+    def do_sample(self, request: Sample) -> Times:
         times = []
-        for number in order:
-            self.part = number
+        for number in request.order:
+            self.part = Begun(number)
             self._stumble("sample", number)
             default = self.configs[number]["value"] is None
             time = self.device.time_of({"value": 0} if default else self.configs[number])
             times.append(time * self.device.noise.gauss(1, 0.002))
-        return times
+        return Times(tuple(times))
 
     def _stumble(self, step: str, number: int) -> str:
         value = "default" if self.configs[number]["value"] is None else self.configs[number]["value"]
@@ -141,10 +147,10 @@ class Line(CpuSpace):
     axes: dict[str, tuple[Any, ...]]
     unfit: tuple[Any, ...] = ()
 
-    def building(self, config: Config) -> dict[str, Any] | None:
-        return {"do": "build", "change": self.change(config)}
+    def building(self, config: Config) -> Numbered[Any] | None:
+        return partial(Build, change=self.change(config))
 
-    def change(self, config: Config) -> dict[str, Any]:
+    def change(self, config: Config) -> Change:
         if config["value"] in self.unfit:
             raise InductorBenchError("it cannot be written so")
         return {"config": config}
@@ -169,7 +175,7 @@ def tune_all(
 ) -> dict[Any, Tuning | InductorBenchError | WorkerLostError]:
     over = more.pop("is_over", lambda: False)
     numbers = itertools.count(1)
-    builders = Builders(device.start, 2, 30.0, 30.0)
+    pool = CompilePool(device.start, 2, 30.0, 30.0)
     tuners: dict[Any, Tuner] = {
         name: Tuner(
             f"{name}.py", lambda *_, space=each: space, device.worker, numbers, timeout_s=30.0, is_over=over, **more
@@ -177,9 +183,9 @@ def tune_all(
         for name, each in kernels.items()
     }
     try:
-        return dict(tune_in_step(tuners, method, lambda name: builders, over, progress or Silent()))
+        return dict(tune_in_step(tuners, method, lambda device: pool, over, progress or Silent()))
     finally:
-        builders.end()
+        pool.end()
         if device.racing is not None:
             device.racing.close()
         assert not any(session.alive for session in device.sessions), "a worker is left"

@@ -8,36 +8,40 @@ from typing import Any
 from fake_device import Silent
 
 from inductor_bench.launch.worker import WorkerPool
+from inductor_bench.messages.request import Request
 from inductor_bench.records.run import Environment
-from inductor_bench.workflows.kernel.session import KernelOptions, Workbench
+from inductor_bench.workflows.kernel.session import KernelOptions, KernelSession
+
+Answers = dict[type[Request[Any]], Any]
+Asked = list[tuple[type[Request[Any]], float]]
 
 
 class Told:
     """Stands in for the worker that measures: it says what it is told to."""
 
-    def __init__(self, answers: dict[str, Any], asked: list[tuple[str, float]]) -> None:
+    def __init__(self, answers: Answers, asked: Asked) -> None:
         self.alive, self.answers, self.asked = True, answers, asked
 
-    def ask(self, request: dict[str, Any], timeout_s: float) -> Any:
-        self.asked.append((request["do"], timeout_s))
-        answer = self.answers.get(request["do"])
+    def ask(self, request: Request[Any], timeout_s: float) -> Any:
+        self.asked.append((type(request), timeout_s))
+        answer = self.answers.get(type(request))
         if isinstance(answer, Exception):
             raise answer
         return answer
 
 
-class Bench(Workbench):
+class Bench(KernelSession):
     """One with a GPU, whose every worker is ``Told``."""
 
-    def __init__(self, folder: Path, answers: dict[str, Any], **options: Any) -> None:
+    def __init__(self, folder: Path, answers: Answers, **options: Any) -> None:
         environment = Environment(accelerator="a GPU", cpu="a CPU", compute_capability="9.0")
         super().__init__(KernelOptions((), **options), WorkerPool("python", folder, {}), Silent(), environment)
-        self.answers, self.asked, self.started = answers, list[tuple[str, float]](), list[str]()
+        self.answers, self.asked, self.started = answers, Asked(), list[str]()
 
     def start(self, name: str, **variables: str) -> Any:
         self.started.append(name)
         return Told(self.answers, self.asked)
 
     @property
-    def verbs(self) -> list[str]:
-        return [verb for verb, _ in self.asked]
+    def requests(self) -> list[type[Request[Any]]]:
+        return [request for request, _ in self.asked]

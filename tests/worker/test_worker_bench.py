@@ -11,18 +11,22 @@ import torch
 from gather_kernel import SOURCE, gather_launch
 
 from inductor_bench.errors import InductorBenchError
+from inductor_bench.messages.times import Check
 from inductor_bench.source.standalone.harness import timing_cpu
 from inductor_bench.source.standalone.harness.triton_main import TritonKernel
 from inductor_bench.store.formats import codec
-from inductor_bench.worker.bench import kernels as bench_kernels
+from inductor_bench.worker.bench import kernel as kernel_module
 from inductor_bench.worker.bench import library_variants
-from inductor_bench.worker.bench.kernels import CppBenchKernel, Kernel, OperatorBenchKernel, TritonBenchKernel
+from inductor_bench.worker.bench.cpp_kernel import CppBenchKernel
+from inductor_bench.worker.bench.kernel import Kernel
+from inductor_bench.worker.bench.library_kernel import OperatorBenchKernel
 from inductor_bench.worker.bench.outputs import tensors_differ
 from inductor_bench.worker.bench.session import Bench, _Loaded
+from inductor_bench.worker.bench.triton_kernel import TritonBenchKernel
 from inductor_bench.worker.device import nvidia
 from inductor_bench.worker.launches.recorder import watch_launches
 from inductor_bench.worker.switches import read_switches
-from inductor_bench.worker.upstream import triton as upstream_triton
+from inductor_bench.worker.upstream import triton
 
 LEFT = torch.randn(8, 8)
 HALF = LEFT.half()
@@ -32,7 +36,7 @@ TABLE = torch.randn(50, 16)
 
 @pytest.fixture(autouse=True)
 def quick_on_two_threads(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(bench_kernels, "OWN_THREADS", 2)
+    monkeypatch.setattr(kernel_module, "OWN_THREADS", 2)
     monkeypatch.setattr(timing_cpu, "BUDGET_S", 0.01)
     threads = torch.get_num_threads()
     yield
@@ -58,15 +62,15 @@ def test_a_kernel_of_unknown_threads_is_not_timed_on_those_of_the_one_before() -
         each: Kernel = kernel
         each.prepare()
         assert torch.get_num_threads() == threads
-    assert product.facts()["recorded"]["threads"] == generated.facts()["recorded"]["cpp"]["threads"] == 2
-    assert operator(lambda: torch.mm(LEFT, LEFT), threads=1).facts()["recorded"]["threads"] == 1
+    assert product.facts().recorded["threads"] == generated.facts().recorded["cpp"]["threads"] == 2
+    assert operator(lambda: torch.mm(LEFT, LEFT), threads=1).facts().recorded["threads"] == 1
 
 
 def test_a_call_that_reads_by_index_is_timed_with_zeros_too() -> None:
     times = operator(lambda: torch.ops.aten.embedding.default(TABLE, INDEX)).measure()
-    assert times.keys() == {"cold", "warm", "method", "with_zeros"}
-    assert times["with_zeros"].keys() == {"cold", "warm"} and all(times["with_zeros"]["cold"])
-    assert "with_zeros" not in operator(lambda: torch.mm(LEFT, LEFT)).measure()
+    assert times.cold and times.warm and times.method
+    assert times.with_zeros.keys() == {"cold", "warm"} and all(times.with_zeros["cold"])
+    assert operator(lambda: torch.mm(LEFT, LEFT)).measure().with_zeros == {}
 
 
 TRITON_LAUNCH = {
@@ -102,17 +106,17 @@ def test_a_triton_kernel_that_was_compiled_is_timed_with_zeros_too(monkeypatch: 
     monkeypatch.setattr(nvidia, "measure_cuda", measure)
     monkeypatch.setattr(TritonKernel, "make_arguments", lambda self: None)
     times = TritonBenchKernel(SimpleNamespace(FILE=file)).measure()  # type: ignore[arg-type]
-    assert times["with_zeros"] == {"cold": [1e-6], "warm": [1e-6]} and times["method"] == "graphs"
+    assert times.with_zeros == {"cold": (1e-6,), "warm": (1e-6,)} and times.method == "graphs"
     assert seen == [("integers", []), ("zeros", [])]
 
 
 def test_of_a_table_the_rows_count_that_are_gathered() -> None:
     rows = operator(lambda: torch.ops.aten.embedding.default(TABLE, INDEX[:4])).described()
-    assert rows["moved_bytes"] == 4 * 8 + 2 * 4 * 16 * 4
+    assert rows.moved_bytes == 4 * 8 + 2 * 4 * 16 * 4
     out = operator(lambda: torch.index_select(TABLE, 0, INDEX[:4], out=torch.empty(4, 16))).described()
-    assert out["moved_bytes"] == rows["moved_bytes"]
+    assert out.moved_bytes == rows.moved_bytes
     every = operator(lambda: torch.ops.aten.embedding.default(TABLE, INDEX)).described()
-    assert every["moved_bytes"] == 200 * 8 + 50 * 16 * 4 + 200 * 16 * 4
+    assert every.moved_bytes == 200 * 8 + 50 * 16 * 4 + 200 * 16 * 4
 
 
 def test_random_numbers_are_the_same_in_each_variant() -> None:
@@ -131,8 +135,8 @@ def test_kernels_of_other_arguments_are_not_compared() -> None:
     pair = (operator(lambda: torch.mm(LEFT, LEFT)), operator(lambda: torch.mm(TABLE.t(), TABLE)))
     bench._kernels = {number: _Loaded(kernel) for number, kernel in enumerate(pair)}
     with pytest.raises(InductorBenchError, match="they take other arguments"):
-        bench.check(1, against=0)
-    assert bench.check(0, against=0) == ""
+        bench.check(Check(1, against=0))
+    assert bench.check(Check(0, against=0)).difference == ""
 
 
 def test_what_fills_up_the_end_of_a_binary_is_no_instruction() -> None:
@@ -144,7 +148,7 @@ def test_what_fills_up_the_end_of_a_binary_is_no_instruction() -> None:
         /*0030*/                   NOP;                       /* 0x0000000000007918 */
         /*10040*/                  NOP;                       /* 0x0000000000007918 */
 """
-    assert len(upstream_triton._INSTRUCTION.findall(listing)) == 3
+    assert len(triton._INSTRUCTION.findall(listing)) == 3
 
 
 @pytest.mark.parametrize(("precision", "in_tf32"), [("tf32", True), ("ieee", False)])

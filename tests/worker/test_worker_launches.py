@@ -22,9 +22,9 @@ from inductor_bench.errors import InductorBenchError
 from inductor_bench.records.code.launch import Argument, Launch, Values
 from inductor_bench.source.module.reader import read_module
 from inductor_bench.source.static.kernel_writes import cpp_buffers, stored_parameters, triton_buffers
-from inductor_bench.store.formats.codec import decode
-from inductor_bench.worker.launches.recorder import LaunchContents, encode_launches, watch_launches
-from inductor_bench.worker.upstream import inductor as upstream
+from inductor_bench.store.formats.codec import decode, encode_sparse
+from inductor_bench.worker.launches.recorder import LaunchContents, watch_launches
+from inductor_bench.worker.upstream import inductor
 
 INPUT = torch.randn(64, 64)
 
@@ -242,7 +242,7 @@ def test_what_is_not_exact_is_shown_once_before_each_distinct_launch() -> None:
 
 def test_encoded_launches_are_read_back() -> None:
     launches = watch(lambda: torch.ops.aten.index.Tensor(INPUT, [None, torch.tensor([5, 1])]))
-    text = json.dumps(encode_launches(launches))
+    text = json.dumps(encode_sparse(launches))
     assert [decode(Launch, one) for one in json.loads(text)] == launches
     assert "null" not in text.replace('"operator": null', "")
 
@@ -344,7 +344,7 @@ class Watched:
 
         def first(arguments: list[Any]) -> Any:
             vars(module)["call"] = call
-            inputs = [upstream.clone_input(value) for value in arguments]
+            inputs = [inductor.clone_input(value) for value in arguments]
             launches = watch_launches(module, lambda: call(list(inputs)))
             self.modules.append((Path(path).read_text(), launches))
             return call(arguments)
@@ -370,7 +370,7 @@ def watched() -> Iterator[Watched]:
     torch._dynamo.reset()
     original = vars(codecache.PyCodeCache)["load_by_key_path"]
     found = Watched()
-    upstream.watch_compiled_modules(codecache, found.on_load)
+    inductor.watch_compiled_modules(codecache, found.on_load)
     with config.patch(fx_graph_cache=False):
         yield found
     codecache.PyCodeCache.load_by_key_path = original

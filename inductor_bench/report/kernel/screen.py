@@ -9,7 +9,7 @@ from pathlib import Path
 from ... import units
 from ...records.category import Category
 from ...records.run import Environment, Failure
-from ...records.tuning import MeasuredKernel, Timing
+from ...records.tuning import BY_DEFAULT, MeasuredKernel, Timing
 from ..text import names
 from ..text.layout import Column, Line, Word, bullet, columns, header, row, wrapped
 from .counters import counter_words
@@ -167,6 +167,6 @@ def _next(kernels: Sequence[MeasuredKernel], saved: Sequence[Path]) -> Iterator[
 
 def _retune(kernel: MeasuredKernel) -> str:
     tuning = kernel.tuning
-    method = f" {tuning.method}" if tuning is not None and tuning.verdict and tuning.method != "max" else ""
+    method = f" {tuning.method}" if tuning is not None and tuning.verdict and tuning.method != BY_DEFAULT else ""
     state = f" --state {tuning.state}" if tuning is not None and tuning.state != "cold" else ""
     return f"inductor-bench kernel {shlex.quote(kernel.file)} --autotune{method}{state}"

@@ -52,6 +52,25 @@ def encode(value: Any) -> Any:
     raise TypeError(f"no JSON form for {type(value).__name__}")
 
 
+def encode_sparse(value: Any) -> Any:
+    """As :func:`encode`, without the fields of dataclasses that are at their defaults; :func:`decode` reads it back."""
+    if is_dataclass(value) and not isinstance(value, type):
+        held = ((name, getattr(value, name), default) for name, default in _defaults(type(value)))
+        return {name: encode_sparse(item) for name, item, default in held if default is MISSING or item != default}
+    if isinstance(value, dict):
+        return {str(key): encode_sparse(item) for key, item in value.items()}
+    return [encode_sparse(item) for item in value] if isinstance(value, list | tuple) else encode(value)
+
+
+@cache
+def _defaults(kind: Any) -> tuple[tuple[str, Any], ...]:
+    """Each field with its default, ``MISSING`` where it has none."""
+    return tuple(
+        (item.name, item.default if item.default_factory is MISSING else item.default_factory())
+        for item in fields(kind)
+    )
+
+
 @cache
 def _names(kind: Any) -> tuple[str, ...]:
     return tuple(item.name for item in fields(kind))
@@ -67,7 +86,7 @@ def decode(kind: type[T], data: Any) -> T:
     try:
         result: T = _decoder(wanted)(data)
     except _MisfitError as misfit:
-        place = kind.__name__ + "".join(reversed(misfit.place))
+        place = getattr(kind, "__name__", str(kind)) + "".join(reversed(misfit.place))
         raise InductorBenchError(f"{place} {misfit.what}") from None
     return result
 

@@ -13,6 +13,8 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from inductor_bench.devices.table import device_of
 from inductor_bench.errors import InductorBenchError
+from inductor_bench.messages.kernels import LibraryConfigs
+from inductor_bench.messages.times import Described
 from inductor_bench.records.tuning import Config
 from inductor_bench.source.standalone.harness.arguments import Arguments, tensors_in
 from inductor_bench.source.standalone.harness.operator_main import Operator, count_bytes, count_flops
@@ -135,17 +137,17 @@ class LibraryCandidates:
         self._begun: set[int] = set()
         self._compile(self._max)
 
-    def listed(self) -> dict[str, Any]:
-        """``now``; ``max`` and ``wide``, the configurations beside it; ``limits`` says what cannot be tried and why."""
+    def listed(self) -> LibraryConfigs:
+        """The ways to make the call."""
         now = library_config(self._operator.is_searched())
         searchable = device_of(self._operator.device).has_library_switches and self._operator.is_convolution()
         calls = [library_config(search) for search in (False, True)] if searchable else []
-        return {
-            "now": now,
-            "max": [*(call for call in calls if call != now), *(choice.config for choice in self._max)],
-            "wide": [choice.config for choice in self._wide],
-            "limits": self._limits,
-        }
+        return LibraryConfigs(
+            now=now,
+            max=(*(call for call in calls if call != now), *(choice.config for choice in self._max)),
+            wide=tuple(choice.config for choice in self._wide),
+            limits=self._limits,
+        )
 
     def operator(self, config: Config) -> ChosenOperator:
         """The call in one of these configurations, compiled.
@@ -174,15 +176,15 @@ def library_config(searched: bool) -> Config:
     return {"backend": "aten", "cudnn_benchmark": True} if searched else {"backend": "aten"}
 
 
-def describe(operator: Operator) -> dict[str, Any]:
-    """``flops``, ``moved_bytes`` and ``dtype`` of a call, and its ``config`` where that needs no look at the others."""
+def describe(operator: Operator) -> Described:
+    """What is known of a call; its ``config`` only where that needs no look at the other ways to make it."""
     arguments = operator.make_arguments()
-    return {
-        "config": {} if device_of(operator.device).runs_on_host else library_config(operator.is_searched()),
-        "flops": count_flops(operator, arguments),
-        "moved_bytes": count_bytes(operator, arguments),
-        "dtype": product_type(operator, arguments),
-    }
+    return Described(
+        config={} if device_of(operator.device).runs_on_host else library_config(operator.is_searched()),
+        flops=count_flops(operator, arguments),  # first: it calls the operator
+        moved_bytes=count_bytes(operator, arguments),
+        dtype=product_type(operator, arguments),
+    )
 
 
 def product_type(operator: Operator, arguments: Arguments) -> str | None:

@@ -5,19 +5,20 @@ The parent decides what is loaded, compared and timed, and in what order; nothin
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 from inductor_bench.devices.nvidia.architectures import Architecture
 from inductor_bench.errors import InductorBenchError
-from inductor_bench.records.tuning import Config
+from inductor_bench.messages import kernels, machine, times
+from inductor_bench.messages.request import Request, by_name, decode_request
+from inductor_bench.records.device_use import DeviceUse
+from inductor_bench.records.run import Environment
 from inductor_bench.source.standalone.harness.arguments import mutated_storages, restore, snapshot
 from inductor_bench.source.standalone.same_arguments import takes_alike
 from inductor_bench.store.formats import codec
@@ -25,8 +26,11 @@ from inductor_bench.store.formats import codec
 from ..device.driver import driver_of_current_gpu
 from ..device.runtimes import NVIDIA_RUNTIME
 from ..device.use import ClockWatch, describe_clocks, find_use
-from .kernels import REFUSALS, Kernel, OperatorBenchKernel, TritonBenchKernel, open_kernel
+from .kernel import REFUSALS, Kernel
+from .library_kernel import OperatorBenchKernel
+from .opening import import_file, open_kernel
 from .outputs import tensors_differ
+from .triton_kernel import TritonBenchKernel
 
 
 @dataclass
@@ -46,49 +50,49 @@ class _Computed:
 
 
 class Bench:
-    """Answers requests: a dictionary with ``do`` and what that takes, for a JSON value.
+    """Answers requests about kernels: each has a method, which ``_answers`` names.
 
-    ``load`` imports a standalone file under a number, ``vary`` makes another kernel of it, ``check`` compares what one
-    computes with what another does, ``verify`` with the reference in its file; ``measure`` times one kernel by itself,
-    ``sample`` several in turn; ``device_use`` looks for other jobs on the GPU.
+    Args:
+        tell: is given the parts of an answer, before the answer.
     """
 
-    def __init__(self, tell: Callable[[Any], None]) -> None:
+    def __init__(self, tell: Callable[[times.Begun], None]) -> None:
         self._tell = tell
         self._kernels: dict[int, _Loaded] = {}
         self._outputs: dict[int, list[Any]] = {}
         self._timers: dict[str, Any] = {}
         self._last_computed: _Computed | None = None
-        self._verbs: dict[str, Callable[..., Any]] = {
-            "environment": self.environment,
-            "load": self.load,
-            "facts": self.facts,
-            "vary": self.vary,
-            "build": self.build,
-            "check": self.check,
-            "verify": self.verify,
-            "measure": self.measure,
-            "device_use": self.device_use,
-            "sample": self.sample,
-            "describe": self.describe,
-            "pretend": self.pretend,
-            "candidates": self.candidates,
-            "compiled": self.compiled,
-            "architecture": self.architecture,
-            "rest": self.rest,
-            "drop": self.drop,
-            "forget": self.forget,
+        self._answers: dict[type[Request[Any]], Callable[[Any], Any]] = {
+            machine.TellEnvironment: self.environment,
+            machine.FindDeviceUse: self.device_use,
+            machine.TellArchitecture: self.architecture,
+            machine.Pretend: self.pretend,
+            kernels.Load: self.load,
+            kernels.TellFacts: self.facts,
+            kernels.Vary: self.vary,
+            kernels.Build: self.build,
+            kernels.CompileTriton: self.compile_triton,
+            kernels.ListTritonConfigs: self.triton_configs,
+            kernels.ListLibraryConfigs: self.library_configs,
+            kernels.Drop: self.drop,
+            kernels.Forget: self.forget,
+            times.Check: self.check,
+            times.Verify: self.verify,
+            times.Measure: self.measure,
+            times.Sample: self.sample,
+            times.Describe: self.describe,
         }
+        self._requests = by_name(self._answers)
 
-    def answer(self, request: dict[str, Any]) -> Any:
-        """Does what a request asks for.
+    def answer(self, data: Any) -> Any:
+        """Does what an encoded request asks for, and returns the encoded answer.
 
         Raises:
             InductorBenchError: it cannot be done, in words for the user.
         """
-        request = dict(request)
+        request = decode_request(data, self._requests)
         try:
-            return self._verbs[request.pop("do")](**request)
+            return codec.encode(self._answers[type(request)](request))
         except REFUSALS as error:
             raise InductorBenchError(str(error)) from error
 
@@ -103,85 +107,65 @@ class Bench:
             return True
         return False
 
-    def environment(self) -> dict[str, Any]:
-        """What this process measures with, as an encoded ``Environment``."""
+    def environment(self, _: machine.TellEnvironment) -> Environment:
         from ..device.environment import describe_environment
 
-        described: dict[str, Any] = codec.encode(describe_environment())
-        return described
+        return describe_environment()
 
-    def load(self, number: int, file: str) -> dict[str, Any]:
-        """Imports a file as kernel ``number``; returns what :meth:`Kernel.facts` says of it."""
-        kernel = open_kernel(import_file(Path(file)), file)
-        self._kernels[number] = _Loaded(kernel)
+    def load(self, request: kernels.Load) -> kernels.Facts:
+        kernel = open_kernel(import_file(Path(request.file)), request.file)
+        self._kernels[request.number] = _Loaded(kernel)
         return kernel.facts()
 
-    def facts(self, number: int) -> dict[str, Any]:
-        """What :meth:`load` returned of it."""
-        return self._kernels[number].kernel.facts()
+    def facts(self, request: kernels.TellFacts) -> kernels.Facts:
+        return self._kernels[request.number].kernel.facts()
 
-    def vary(self, number: int, of: int, change: dict[str, Any]) -> dict[str, Any]:
-        """Makes kernel ``number`` from kernel ``of`` with some of its facts changed, and compiles it.
+    def vary(self, request: kernels.Vary) -> kernels.Compiled:
+        kernel = self._kernels[request.of].kernel.varied(request.change)
+        compiled = kernel.compile()
+        self._kernels[request.number] = _Loaded(kernel)
+        return compiled
 
-        Returns:
-            what :meth:`Kernel.compile` says of it.
-        """
-        kernel = self._kernels[of].kernel.varied(change)
-        facts = kernel.compile()
-        self._kernels[number] = _Loaded(kernel)
-        return facts or {}
+    def build(self, request: kernels.Build) -> None:
+        self._kernels[request.number].kernel.varied(request.change).compile()
 
-    def build(self, number: int, change: dict[str, Any]) -> None:
-        """Compiles kernel ``number`` with some of its facts changed, so that the compiler's cache has it."""
-        self._kernels[number].kernel.varied(change).compile()
-
-    def check(self, number: int, against: int) -> str:
-        """Empty where both compute the same from the same arguments; otherwise what differs.
-
-        Raises:
-            InductorBenchError: they take other arguments, so that it cannot be told.
-        """
-        if not takes_alike(self._kernels[number].kernel.launch, self._kernels[against].kernel.launch):
+    def check(self, request: times.Check) -> times.Checked:
+        """Raises: InductorBenchError: the kernels take other arguments, so that it cannot be told."""
+        kernel, against = self._kernels[request.number].kernel, self._kernels[request.against].kernel
+        if not takes_alike(kernel.launch, against.launch):
             raise InductorBenchError("not compared with each other, because they take other arguments")
-        if against not in self._outputs:
-            self._outputs[against] = [each.clone() for each in self._compute(self._kernels[against].kernel)]
-        kernel = self._kernels[number].kernel
-        return tensors_differ(self._compute(kernel), self._outputs[against], kernel.tolerances)
+        if request.against not in self._outputs:
+            self._outputs[request.against] = [each.clone() for each in self._compute(against)]
+        ours = self._compute(kernel)
+        return times.Checked(tensors_differ(ours, self._outputs[request.against], kernel.tolerances))
 
-    def verify(self, number: int) -> dict[str, Any]:
-        """``passed`` (``None`` where there is nothing to compare with) and ``message``."""
-        kernel = self._kernels[number].kernel
+    def verify(self, request: times.Verify) -> times.Verified:
+        kernel = self._kernels[request.number].kernel
         passed, message = kernel.verify()
         if passed is None and any(bool(tensor.isnan().any()) for tensor in self._compute(kernel)):
             message = "its outputs hold NaNs, and there is no reference to compare them with"
-        return {"passed": passed, "message": message}
+        return times.Verified(passed, message)
 
-    def measure(self, number: int, watch: bool = False) -> dict[str, Any]:
-        """``cold`` and ``warm`` (lists of seconds), ``method``, and ``with_zeros`` where it has indices.
+    def measure(self, request: times.Measure) -> times.Measured:
+        with ClockWatch(driver_of_current_gpu() if request.watch else None) as clock:
+            measured = self._kernels[request.number].kernel.measure()
+        return replace(measured, **describe_clocks(clock.clocks, clock.highest_mhz))
 
-        With ``watch`` also what :func:`describe_clocks` says of the GPU's clock meanwhile, where the driver tells.
-        """
-        with ClockWatch(driver_of_current_gpu() if watch else None) as clock:
-            times = self._kernels[number].kernel.measure()
-        return {**times, **describe_clocks(clock.clocks, clock.highest_mhz)}
-
-    def device_use(self) -> dict[str, Any] | None:
-        """What others do on the GPU, as an encoded ``DeviceUse``; ``None`` where the driver does not tell."""
+    def device_use(self, _: machine.FindDeviceUse) -> DeviceUse | None:
         driver = driver_of_current_gpu()
-        return codec.encode(find_use(driver)) if driver is not None else None
+        return find_use(driver) if driver is not None else None
 
-    def sample(self, order: list[int], state: str) -> list[float]:
-        """Seconds of one call of each kernel in turn, ``cold`` or ``warm``. The number of each is told beforehand."""
-        times = []
-        for number in order:
-            self._tell(number)
+    def sample(self, request: times.Sample) -> times.Times:
+        samples_s = []
+        for number in request.order:
+            self._tell(times.Begun(number))
             loaded = self._kernels[number]
             if loaded.call is None:
                 loaded.timer = self._timer_of(loaded.kernel)
                 loaded.call = loaded.timer.bind(loaded.kernel.bind)
             loaded.kernel.prepare()
-            times.append(getattr(loaded.timer, state)(loaded.call))
-        return times
+            samples_s.append(getattr(loaded.timer, request.state)(loaded.call))
+        return times.Times(tuple(samples_s))
 
     def _compute(self, kernel: Kernel) -> list[Any]:
         """What a kernel computes; valid until the next computes. One that is launched alike has the same arguments."""
@@ -200,39 +184,34 @@ class Bench:
         key = _launched(kernel)
         if key not in self._timers:
             if memory_is_short():
-                self.rest()
+                self._rest()
             self._timers[key] = kernel.make_timer()
         return self._timers[key]
 
-    def describe(self, number: int) -> dict[str, Any]:
-        """What is known of a kernel after it has run: bytes, FLOPs, what it was compiled to."""
-        return self._kernels[number].kernel.described()
+    def describe(self, request: times.Describe) -> times.Described:
+        return self._kernels[request.number].kernel.described()
 
-    def pretend(self, architecture: dict[str, Any]) -> dict[str, str]:
-        """Lets this process compile for a GPU that is not here; returns the versions of what it compiles with."""
+    def pretend(self, request: machine.Pretend) -> machine.Versions:
         from ..upstream.triton import pretend_gpu
 
-        return pretend_gpu(Architecture(**architecture))
+        return machine.Versions(**pretend_gpu(request.architecture))
 
-    def candidates(self, number: int, **wanted: Any) -> dict[str, Any]:
-        """The configurations that Triton kernel or library call ``number`` can be run in."""
-        kernel = self._kernels[number].kernel
-        if isinstance(kernel, OperatorBenchKernel):
-            return kernel.candidates(**wanted)
-        return self._triton(number).candidates()
+    def triton_configs(self, request: kernels.ListTritonConfigs) -> kernels.TritonConfigs:
+        return self._triton(request.number).configs()
 
-    def compiled(self, number: int, config: Config | None, read: bool = True) -> dict[str, Any]:
-        """What Triton kernel ``number`` is compiled to in a configuration, ``None`` for that which it has.
+    def library_configs(self, request: kernels.ListLibraryConfigs) -> kernels.LibraryConfigs:
+        kernel = self._kernels[request.number].kernel
+        if not isinstance(kernel, OperatorBenchKernel):
+            raise InductorBenchError("this is no library call", "its kernel is C++ or Triton")
+        return kernel.configs(request.wide)
 
-        It is not loaded onto a device. ``time_s`` is what it took.
-        """
-        kernel, began = self._triton(number), time.perf_counter()
-        facts = kernel.compiled_to(config or kernel.now, read)
-        return {**facts, "time_s": time.perf_counter() - began}
+    def compile_triton(self, request: kernels.CompileTriton) -> kernels.Binary:
+        kernel, began = self._triton(request.number), time.perf_counter()
+        binary = kernel.compiled_to(request.config or kernel.now, request.read)
+        return replace(binary, time_s=time.perf_counter() - began)
 
-    def architecture(self) -> dict[str, Any]:
-        """The GPU of this process, as an encoded ``Architecture``."""
-        return asdict(NVIDIA_RUNTIME.architecture())
+    def architecture(self, _: machine.TellArchitecture) -> Architecture:
+        return NVIDIA_RUNTIME.architecture()
 
     def _triton(self, number: int) -> TritonBenchKernel:
         kernel = self._kernels[number].kernel
@@ -240,13 +219,12 @@ class Bench:
             raise InductorBenchError("this is no Triton kernel", "its kernel is C++ or a library call")
         return kernel
 
-    def drop(self, numbers: list[int]) -> None:
-        """Lets go of kernels that are not sampled again."""
-        for number in numbers:
+    def drop(self, request: kernels.Drop) -> None:
+        for number in request.numbers:
             self._kernels.pop(number, None)
             self._outputs.pop(number, None)
 
-    def rest(self) -> None:
+    def _rest(self) -> None:
         """Lets go of all arguments and of how kernels are sampled, which takes most memory; kernels stay loaded."""
         for loaded in self._kernels.values():
             loaded.timer = loaded.call = None
@@ -254,9 +232,8 @@ class Bench:
         self._timers.clear()
         self._last_computed = None
 
-    def forget(self) -> None:
-        """Lets go of every kernel and of the arguments that they shared."""
-        self.rest()
+    def forget(self, _: kernels.Forget) -> None:
+        self._rest()
         self._kernels.clear()
 
 
@@ -273,29 +250,3 @@ def memory_is_short() -> bool:
     free, total = torch.cuda.mem_get_info()
     kept: int = torch.cuda.memory_reserved() - torch.cuda.memory_allocated()
     return bool(2 * (free + kept) < total)
-
-
-def import_file(path: Path) -> ModuleType:
-    """A standalone file as a module of its own.
-
-    Raises:
-        InductorBenchError: it cannot be read, or refuses this machine, or its import raises.
-    """
-    name = f"standalone_{abs(hash(str(path)))}"
-    spec = importlib.util.spec_from_file_location(name, path)
-    if spec is None or spec.loader is None:
-        raise InductorBenchError(f"{path.name} is not a Python file", "give a file that inductor-bench extract wrote")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    try:
-        spec.loader.exec_module(module)
-    except SystemExit as error:
-        raise InductorBenchError(f"{path.name} ended the process when it was imported ({error.code})") from None
-    except RuntimeError as error:
-        refused, prefix, why = str(error).partition(f"{name}: ")
-        if refused or not prefix:
-            raise
-        raise InductorBenchError(f"{path.name}: {why}") from None
-    finally:
-        del sys.modules[name]
-    return module

@@ -13,10 +13,11 @@ from types import ModuleType
 from typing import Any
 
 from inductor_bench.errors import InductorBenchError
+from inductor_bench.messages.kernels import TritonConfigs
 from inductor_bench.records.tuning import Config
 from inductor_bench.source.standalone.harness.triton_definition import LAUNCH_OPTIONS
 
-from ..upstream import triton as upstream_triton
+from ..upstream.triton import tuning_values
 
 MOST_STAGES = 5
 MOST_BLOCKS = 65535
@@ -74,27 +75,22 @@ def _decorator(file: Path) -> ast.Call:
     raise InductorBenchError(f"{file} holds no kernel of Inductor's", "give a file that inductor-bench extract wrote")
 
 
-def find_candidates(heuristics: Heuristics, now: Config) -> dict[str, Any]:
-    """What the kernel can be run in.
-
-    ``default`` and ``max`` are Inductor's sets, without and with max-autotune; ``ladders`` the values of every field
-    that can be varied from ``now``, in order; ``fixed_elements`` those of a block in directions that are not varied;
-    ``limits`` says what cannot be varied and why, if anything.
-    """
+def list_configs(heuristics: Heuristics, now: Config) -> TritonConfigs:
+    """What the kernel can be run in; it is in ``now``."""
     kernel = heuristics.kernel()
     meta = dict(kernel.inductor_meta)
     ladders, limits = _ladders(heuristics.kind, kernel, now)
     sizes = kernel.size_hints or {}
     tile = [size for name, size in sizes.items() if f"{name.upper()}BLOCK" not in now]
-    return {
-        "now": now,
-        "default": heuristics.configs(max_autotune=False, max_autotune_pointwise=False),
-        "max": heuristics.configs(max_autotune=True, max_autotune_pointwise=True),
-        "tuned": bool(meta.get("max_autotune") or meta.get("max_autotune_pointwise")),
-        "ladders": ladders,
-        "fixed_elements": math.prod(1 << (size - 1).bit_length() for size in tile),
-        "limits": limits,
-    }
+    return TritonConfigs(
+        now=now,
+        default=tuple(heuristics.configs(max_autotune=False, max_autotune_pointwise=False)),
+        max=tuple(heuristics.configs(max_autotune=True, max_autotune_pointwise=True)),
+        tuned=bool(meta.get("max_autotune") or meta.get("max_autotune_pointwise")),
+        ladders={field: tuple(values) for field, values in ladders.items()},
+        fixed_elements=math.prod(1 << (size - 1).bit_length() for size in tile),
+        limits=limits,
+    )
 
 
 def _ladders(kind: str, kernel: Any, now: Config) -> tuple[dict[str, list[int]], str]:
@@ -115,7 +111,7 @@ def _ladders(kind: str, kernel: Any, now: Config) -> tuple[dict[str, list[int]],
         return {}, "its config was chosen when the model was compiled, and its text goes with it"
     if meta.get("deterministic") and kind in _REDUCTIONS:
         return {}, "the model was compiled to be deterministic, and the order of a reduction goes with its config"
-    reached = upstream_triton.tuning_values(kernel, make_config(now))
+    reached = tuning_values(kernel, make_config(now))
     limits = "its RSPLIT stays: all blocks must be resident at once" if "RSPLIT" in now else ""
     return {field: _allowed(field, values, kind, kernel, now) for field, values in reached.items()}, limits
 

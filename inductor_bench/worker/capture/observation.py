@@ -14,6 +14,7 @@ import re
 import threading
 import traceback
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -21,9 +22,13 @@ from typing import Any
 from inductor_bench.devices.cpu import CPU
 from inductor_bench.devices.table import DEVICES
 from inductor_bench.errors import InductorBenchError
+from inductor_bench.messages.capture import Observation
+from inductor_bench.records.code.details import Complaint
+from inductor_bench.records.code.launch import Launch
+from inductor_bench.store.formats import codec
 
 from ..switches import read_switches
-from ..upstream import inductor as upstream
+from ..upstream import inductor
 from .variables import CAPTURE_FOLDER, LIVE, REPEAT, VALUES_LIMIT
 
 DEFAULT_REPEAT = 20
@@ -59,7 +64,7 @@ def observe(codecache: ModuleType) -> None:
         seen.append(observed)
         observed.attach()
 
-    upstream.watch_compiled_modules(codecache, on_load)
+    inductor.watch_compiled_modules(codecache, on_load)
     owner = os.getpid()
     _write(folder / f"{owner}.followed", "")
 
@@ -97,7 +102,7 @@ class ObservedModule:
         self._observed = False
         self._source = Path(path).read_text(encoding="utf-8", errors="replace")
         self._constants = constants
-        self._record: dict[str, Any] = {"path": path, "pid": os.getpid(), **_process_state()}
+        self._seen = _first_look(path, stem)
 
     def attach(self) -> None:
         """Replaces the module's ``call`` by a function that counts the calls and observes the first one."""
@@ -116,10 +121,10 @@ class ObservedModule:
         """Makes the module's first call, and profiles the module where it must be profiled in the program."""
         inputs = list(arguments)
         reason = self._live_reason(inputs)
-        self._record["live_reason"] = reason
-        busy = bool(reason) and upstream.is_profiler_running()
+        self._seen = replace(self._seen, live_reason=reason)
+        busy = bool(reason) and inductor.is_profiler_running()
         if busy:  # a second profiler would end the program's own: a later call is observed
-            self._record["live_error"] = "the program's own profiler was running at each call"
+            self._seen = replace(self._seen, live_error="the program's own profiler was running at each call")
             self._observed = False
         clones = self._clone(inputs) if reason and not busy else None
         del inputs
@@ -131,7 +136,7 @@ class ObservedModule:
 
     def _live_reason(self, inputs: list[Any]) -> str:
         """The reason why this module must be profiled in the program; empty where its file can be profiled."""
-        if self._record["cuda_graphs"]:
+        if self._seen.cuda_graphs:
             return ""  # a profile would disturb the program's own capture and its memory pool
         if self._forced:
             return "asked for with --live"
@@ -139,7 +144,7 @@ class ObservedModule:
             return "the recorded values that are asked for, which only the program has"
         if re.search(r"\b_frozen_param\d+\b", self._source):
             return "frozen weights, which the file's harness replaces by random tensors"
-        if upstream.is_vector_width_forced() and "cpp_fused" in self._source:
+        if inductor.is_vector_width_forced() and "cpp_fused" in self._source:
             return "a vector width that the program chose, which a process of the file's own would not have"
         if re.search(r"\bu\d+\b *=", self._source):
             return "sizes that depend on data"
@@ -155,19 +160,19 @@ class ObservedModule:
         import torch
 
         try:
-            return [upstream.clone_input(value) for value in inputs]
+            return [inductor.clone_input(value) for value in inputs]
         except torch.OutOfMemoryError:
-            self._record["live_error"] = "no memory for a copy of the module's inputs"
+            self._seen = replace(self._seen, live_error="no memory for a copy of the module's inputs")
             return None
 
     def _profile(self, clones: list[Any]) -> None:
         import torch
 
-        self._record.pop("live_error", None)
+        self._seen = replace(self._seen, live_error="")
 
         from ..device.runtimes import runtime_of
         from ..profile.measurement import measure_run
-        from ..profile.profile import details
+        from ..profile.module_profile import with_details
 
         device = _device_type(clones, self._source)
 
@@ -176,7 +181,7 @@ class ObservedModule:
 
         try:
             with torch.no_grad(), runtime_of(device).kept_random_state():
-                recorded = self._record_values(run)  # first, because a run may write into its inputs
+                recorded, error = self._record_values(run)  # first, because a run may write into its inputs
                 measured = measure_run(
                     run,
                     label="live",
@@ -186,23 +191,25 @@ class ObservedModule:
                     text=self._stem.with_suffix(".p.txt"),
                     module=self._module,
                 )
-                self._record["live"] = measured | details(self._module, run) | recorded
+                found = replace(with_details(measured, self._module, run), recorded=recorded, values_error=error)
+                self._seen = replace(self._seen, live=codec.encode_sparse(found))
         except RECOVERABLE as error:
             # The program goes on after a failure of the measurement, and the module is profiled from its file.
             traceback.print_exc()
-            self._record["live_error"] = f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
+            first = (str(error).splitlines() or [""])[0]
+            self._seen = replace(self._seen, live_error=f"{type(error).__name__}: {first}")
 
-    def _record_values(self, run: Callable[[], Any]) -> dict[str, Any]:
+    def _record_values(self, run: Callable[[], Any]) -> tuple[tuple[Launch, ...] | None, Complaint | None]:
         limit = os.environ.get(VALUES_LIMIT)
         if not limit:
-            return {}
+            return None, None
         from ..launches.values import record_values
 
         return record_values(self._module, run, self._stem.with_suffix(".values"), int(limit))
 
     def save(self) -> None:
         """Writes the observations of this module, over those of an earlier call."""
-        _write(self._stem.with_suffix(".json"), json.dumps({**self._record, "calls": self._calls}))
+        _write(self._stem.with_suffix(".json"), json.dumps(codec.encode(replace(self._seen, calls=self._calls))))
 
 
 def _write(path: Path, text: str) -> None:
@@ -214,17 +221,21 @@ def _write(path: Path, text: str) -> None:
         traceback.print_exc()
 
 
-def _process_state() -> dict[str, Any]:
+def _first_look(path: str, stem: Path) -> Observation:
+    """What this process knows of a module before the module's first call."""
     import torch
 
     switches = read_switches()
-    return {
-        "threads": torch.get_num_threads(),
-        "rank": int(os.environ["RANK"]) if os.environ.get("RANK", "").isdigit() else None,
-        "cuda_graphs": upstream.is_using_cuda_graphs(),
-        "tf32": switches["matmul_tf32"],
-        "switches": switches,
-    }
+    return Observation(
+        path=path,
+        stem=str(stem),
+        pid=os.getpid(),
+        threads=torch.get_num_threads(),
+        rank=int(os.environ["RANK"]) if os.environ.get("RANK", "").isdigit() else None,
+        cuda_graphs=inductor.is_using_cuda_graphs(),
+        tf32=switches["matmul_tf32"],
+        switches=switches,
+    )
 
 
 def _is_index_like(value: Any) -> bool:

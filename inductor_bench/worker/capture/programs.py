@@ -1,8 +1,7 @@
 """The program that a capture runs for a target that is no script: a factory in a file, or a named model.
 
-The command is ``python -m inductor_bench.worker.capture.programs JOB``. The job has ``kind`` (``factory`` or a library
-of ``zoo``), ``place``, ``training``, ``mode``, ``dynamic``, ``amp``, ``device``, ``seed``, ``batch_size`` and
-``complaint``, the path of a JSON file for the reason why the program cannot be run.
+The command is ``python -m inductor_bench.worker.capture.programs JOB``, where ``JOB`` is the path of an encoded
+``RunProgram``.
 """
 
 from __future__ import annotations
@@ -16,7 +15,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from inductor_bench.errors import InductorBenchError
+from inductor_bench.messages.capture import Refusal, RunProgram
 from inductor_bench.store.files import read_json, write_json
+from inductor_bench.store.formats import codec
 from inductor_bench.worker.capture.zoo import DownloadNeededError, Example, build_model
 from inductor_bench.worker.device.sharing import SharedDevice
 from inductor_bench.worker.upstream.inductor import import_compiler
@@ -30,18 +31,18 @@ OFFLINE = "INDUCTOR_BENCH_OFFLINE"
 
 
 def main(arguments: list[str]) -> int:
-    job = read_json(Path(arguments[0]))
+    job = codec.decode(RunProgram, read_json(Path(arguments[0])))
     try:
         run_program(job)
     except InductorBenchError as error:
         kind = "download" if isinstance(error, DownloadNeededError) else "program"
-        write_json(Path(job["complaint"]), {"kind": kind, "message": error.message, "hint": error.hint})
+        write_json(Path(job.refusal), codec.encode(Refusal(kind, error.message, error.hint)))
         print(f"{error.message}\n{error.hint}", file=sys.stderr)
         return 1
     return 0
 
 
-def run_program(job: dict[str, Any]) -> None:
+def run_program(job: RunProgram) -> None:
     """Compiles the model of a job and runs it :data:`STEPS` times.
 
     Raises:
@@ -51,30 +52,30 @@ def run_program(job: dict[str, Any]) -> None:
 
     from inductor_bench.worker.device.runtimes import best_device_type, open_device
 
-    torch.manual_seed(job["seed"])
-    device = job["device"] or best_device_type()
+    torch.manual_seed(job.seed)
+    device = job.device or best_device_type()
     runtime, place = open_device(device)
-    training = job["training"]
+    training = job.training
     shared = SharedDevice()
-    if job["kind"] == "factory":
+    if job.kind == "factory":
         if os.environ.get(OFFLINE):
             torch.hub.download_url_to_file = _refuse_download
         shared.use()
-        example = Example(*_call_factory(job["place"]))
+        example = Example(*_call_factory(job.place))
     else:
-        example = build_model(job["kind"], job["place"], job["batch_size"], bool(training))
+        example = build_model(job.kind, job.place, job.batch_size, bool(training))
         import_compiler()
     shared.use()
-    shared.leave_while_compiling(job["mode"])
+    shared.leave_while_compiling(job.mode)
     function, inputs, keywords = _place(example, device)
     loss = example.loss or _sum_of_means
     if training is None:
-        training = job["kind"] == "factory" and isinstance(function, torch.nn.Module) and function.training
+        training = job.kind == "factory" and isinstance(function, torch.nn.Module) and function.training
     if isinstance(function, torch.nn.Module):
         function.train(training)
-    compiled: Callable[..., Any] = torch.compile(function, mode=job["mode"], dynamic=job["dynamic"])
+    compiled: Callable[..., Any] = torch.compile(function, mode=job.mode, dynamic=job.dynamic)
     precision: AbstractContextManager[Any] = torch.autocast(
-        place.type, dtype=_dtype(job["amp"]), enabled=job["amp"] is not None
+        place.type, dtype=_dtype(job.amp), enabled=job.amp is not None
     )
     for _ in range(STEPS):
         if training:

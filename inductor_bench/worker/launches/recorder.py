@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -71,24 +71,6 @@ def watch_launches(
         watches.enter_context(OperatorWatch(recorder.operator))
         run()
     return recorder.finish()
-
-
-def encode_launches(launches: Sequence[Launch]) -> list[Any]:
-    """The JSON data of launches, without fields at their defaults, for ``store.formats.codec.decode``."""
-    return [_encode(launch) for launch in launches]
-
-
-def _encode(value: Any) -> Any:
-    if is_dataclass(value):
-        return {item.name: _encode(getattr(value, item.name)) for item in fields(value) if not _is_default(item, value)}
-    if isinstance(value, dict):
-        return {key: _encode(item) for key, item in value.items()}
-    return [_encode(item) for item in value] if isinstance(value, list | tuple) else value
-
-
-def _is_default(item: Any, owner: Any) -> bool:
-    default = item.default_factory() if item.default_factory is not MISSING else item.default
-    return default is not MISSING and getattr(owner, item.name) == default
 
 
 @contextmanager

@@ -12,11 +12,12 @@ import torch
 
 from inductor_bench import units
 from inductor_bench.errors import InductorBenchError
+from inductor_bench.records.code.details import Complaint
 from inductor_bench.records.code.launch import Launch, Values
 from inductor_bench.source.module.identity import launch_key
 from inductor_bench.store.formats.tensors import FlatTensor, write_tensors
 
-from .recorder import LaunchContents, encode_launches, watch_launches
+from .recorder import LaunchContents, watch_launches
 
 PIECE_BYTES = 1 << 24
 RESERVED_BYTES = 256 << 20
@@ -29,7 +30,7 @@ def record_values(
     folder: Path,
     limit_bytes: int,
     wanted: Collection[Launch] | None = None,
-) -> dict[str, Any]:
+) -> tuple[tuple[Launch, ...], Complaint | None]:
     """Runs a module once and writes the values that its launches read, as they were before each launch.
 
     Args:
@@ -40,14 +41,14 @@ def record_values(
         wanted: the launches to record, as an earlier run listed them; ``None`` for all.
 
     Returns:
-        ``recorded``: the encoded launches with a file, whose name is in the storages' values. ``values_error``, where
-        the disk was full: message and hint; later launches have no file.
+        The launches that have a file, whose name is in their storages' values; and the failure where the disk was full:
+        later launches have no file.
     """
     keys = None if wanted is None else {launch_key(launch) for launch in wanted}
     files = _ValueFiles(folder, limit_bytes, keys)
     launches = watch_launches(module, run, keep=files)
-    recorded = [launch for launch in launches if any(storage.values.file for storage in launch.storages)]
-    return {"recorded": encode_launches(recorded), **({"values_error": files.error} if files.error else {})}
+    recorded = tuple(launch for launch in launches if any(storage.values.file for storage in launch.storages))
+    return recorded, files.error
 
 
 class _ValueFiles:
@@ -58,7 +59,7 @@ class _ValueFiles:
         self._limit_bytes = limit_bytes
         self._keys = keys
         self._count = 0
-        self.error: dict[str, str] = {}
+        self.error: Complaint | None = None
 
     def __call__(self, contents: LaunchContents) -> Mapping[int, Values]:
         if self.error or (self._keys is not None and launch_key(contents.launch) not in self._keys):
@@ -70,7 +71,7 @@ class _ValueFiles:
         try:
             self._write(name, contents, chosen)
         except InductorBenchError as error:
-            self.error = {"message": error.message, "hint": error.hint}
+            self.error = Complaint(error.message, error.hint)
             return {}
         self._count += 1
         return dict.fromkeys(chosen, Values("recorded", file=name))

@@ -6,9 +6,8 @@ import contextlib
 import os
 import resource
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from inductor_bench.records.code.details import MachineLoad
 
@@ -36,13 +35,13 @@ def read_counters() -> Counters:
     return Counters(time.perf_counter(), cpu_time_s, _waited_s(), _stolen_s(), usage.ru_nivcsw)
 
 
-def load_since(begin: Counters, runs: int) -> dict[str, Any]:
-    """The fields of a :class:`MachineLoad` for ``runs`` runs that were made since ``begin``."""
+def load_since(begin: Counters, runs: int) -> MachineLoad:
+    """How busy the machine was during ``runs`` runs that were made since ``begin``."""
     end = read_counters()
     load = None
     with contextlib.suppress(OSError):
         load = os.getloadavg()[0]
-    found = MachineLoad(
+    return MachineLoad(
         runs=runs,
         cores=len(usable_cpus()),
         load=load,
@@ -52,7 +51,6 @@ def load_since(begin: Counters, runs: int) -> dict[str, Any]:
         stolen_s=_grown(begin.stolen_s, end.stolen_s),
         switches=end.switches - begin.switches,
     )
-    return asdict(found)
 
 
 def _grown(begin: float | None, end: float | None) -> float | None:

@@ -11,12 +11,12 @@ from typing import Any
 
 from inductor_bench.source.module.cpp_text import has_profile_mark
 
-from ..upstream import inductor as upstream
+from ..upstream import inductor
 
 
 def needs_marks(module: ModuleType) -> bool:
     """Whether a module has C++ kernels that the profiler would not see."""
-    if not upstream.cpp_kernel_names(vars(module)):
+    if not inductor.cpp_kernel_names(vars(module)):
         return False
     text = Path(str(module.__file__)).read_text(encoding="utf-8", errors="replace")
     return not has_profile_mark(text)
@@ -25,7 +25,7 @@ def needs_marks(module: ModuleType) -> bool:
 @contextmanager
 def marked_kernels(module: ModuleType) -> Iterator[None]:
     """Announces each C++ kernel of a module from Python while it lasts. That includes the call into C++, about 1 µs."""
-    originals = {name: getattr(module, name) for name in upstream.cpp_kernel_names(vars(module))}
+    originals = {name: getattr(module, name) for name in inductor.cpp_kernel_names(vars(module))}
     for name, kernel in originals.items():
         setattr(module, name, _marked(name, kernel))
     try:
@@ -37,7 +37,7 @@ def marked_kernels(module: ModuleType) -> Iterator[None]:
 
 def _marked(name: str, kernel: Callable[..., Any]) -> Callable[..., Any]:
     def call(*arguments: Any) -> Any:
-        with upstream.profiler_range(name):
+        with inductor.profiler_range(name):
             return kernel(*arguments)
 
     return call

@@ -7,18 +7,20 @@ import contextlib
 import io
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from inductor_bench.records.code.details import Details
+
 from ..device.protocol import DeviceRuntime
 from ..device.runtimes import runtime_of
-from ..upstream import inductor as upstream
+from ..upstream import inductor
 from .machine_load import load_since, read_counters
 from .marks import marked_kernels, needs_marks
 
 Run = Callable[[], Any]
-Result = dict[str, Any]
 
 WARM_UP_RUNS = 3
 WARM_UP_S = 0.3
@@ -31,7 +33,7 @@ GRAPH_REPLAYS = 20
 
 def measure_run(
     run: Run, *, label: str, device: str, repeat: int, trace: Path, text: Path, module: ModuleType | None = None
-) -> Result:
+) -> Details:
     """Measures a closure that runs a compiled module once.
 
     Args:
@@ -44,43 +46,45 @@ def measure_run(
         module: the module that is run; its C++ kernels are marked for the profiler where they need it.
 
     Returns:
-        ``wall_samples_s`` (unprofiled, one synchronised run each, in order), ``peak_memory_bytes``, ``iterations``,
-        ``marked`` (whether the C++ kernels were timed from Python), ``wall_load`` and ``profile_load`` (see
-        ``MachineLoad``).
+        all but what only its kernels tell.
     """
     runtime = runtime_of(device)
     _warm_up(run, runtime.synchronize)
     runtime.reset_peak_memory()
     before = read_counters()
     samples = _wall_samples(run, runtime.synchronize)
-    result: Result = {"wall_samples_s": samples, "wall_load": load_since(before, len(samples))}
-    result["peak_memory_bytes"] = runtime.peak_memory_bytes()
-    result["iterations"] = max(PROFILE_RUNS_LEAST, min(repeat, int(PROFILE_BUDGET_S / max(samples))))
+    iterations = max(PROFILE_RUNS_LEAST, min(repeat, int(PROFILE_BUDGET_S / max(samples))))
+    found = Details(
+        wall_samples_s=tuple(samples),
+        wall_load=load_since(before, len(samples)),
+        peak_memory_bytes=runtime.peak_memory_bytes(),
+        iterations=iterations,
+        marked=module is not None and needs_marks(module),
+    )
     printed = io.StringIO()
-    result["marked"] = module is not None and needs_marks(module)
     try:
         with contextlib.redirect_stdout(printed), contextlib.ExitStack() as marks:
-            if module is not None and result["marked"]:
+            if module is not None and found.marked:
                 marks.enter_context(marked_kernels(module))
             before = read_counters()
-            upstream.print_profile(label, run, result["iterations"], trace)
-            result["profile_load"] = load_since(before, result["iterations"])
+            inductor.print_profile(label, run, iterations, trace)
+            return replace(found, profile_load=load_since(before, iterations))
     finally:
         text.write_text(printed.getvalue(), encoding="utf-8")
-    return result
 
 
-def measure_graph_replay(run: Run, runtime: DeviceRuntime) -> Result:
+def measure_graph_replay(run: Run, runtime: DeviceRuntime, found: Details) -> Details:
     """Times the module as one CUDA graph: what is left when the host no longer launches each kernel.
 
     Returns:
-        ``graph_samples_s``, one synchronised replay each, or ``graph_error`` with the reason why it cannot be captured.
+        ``found`` with one synchronised replay each, or with the reason why it cannot be captured.
     """
     try:
         replay = runtime.capture_graph(run)
-        return {"graph_samples_s": _timed_runs(replay, runtime.synchronize, GRAPH_REPLAYS)}
+        samples = _timed_runs(replay, runtime.synchronize, GRAPH_REPLAYS)
+        return replace(found, graph_samples_s=tuple(samples))
     except (RuntimeError, AssertionError) as error:
-        return {"graph_error": (str(error).strip().splitlines() or [type(error).__name__])[0]}
+        return replace(found, graph_error=(str(error).strip().splitlines() or [type(error).__name__])[0])
 
 
 def _warm_up(run: Run, synchronize: Callable[[], None]) -> None:

@@ -8,6 +8,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from inductor_bench.messages.jobs import MakeReferences
+from inductor_bench.records.code.details import Details
 from inductor_bench.records.code.launch import Launch
 from inductor_bench.source.standalone.harness import arguments as harness
 from inductor_bench.source.standalone.harness.comparison import fingerprint
@@ -17,39 +19,29 @@ from ..device.protocol import DeviceRuntime
 from ..device.runtimes import runtime_of
 from ..device.sharing import load_in_turn
 from ..switches import set_switches
-from ..upstream import inductor as upstream
+from ..upstream import inductor
 
-Save = Callable[[dict[str, Any]], None]
+Save = Callable[[Details], None]
 
 
-def compute_references(job: dict[str, Any], save: Save) -> dict[str, Any]:
-    """The verb: ``module`` (path), ``device``, ``threads``, ``switches``, ``launches`` (encoded).
-
-    Returns ``references``; with ``recorded`` (encoded launches whose values lie in ``values_folder``) also
-    ``recorded_references``.
-    """
+def make_references(job: MakeReferences, save: Save) -> Details:
+    """The references of launches that another process made; it has no part to save."""
     import torch
 
-    if job["threads"]:
-        torch.set_num_threads(job["threads"])
-    if job.get("switches"):
-        set_switches(job["switches"])
-    module = load_in_turn(Path(job["module"]))
-    result = {"references": fingerprint_launches(module, decode_launches(job["launches"]), job["device"])}
-    if job.get("recorded"):
-        recorded = decode_launches(job["recorded"])
-        folder = job["values_folder"]
-        result["recorded_references"] = fingerprint_launches(module, recorded, job["device"], folder)
-    return result
-
-
-def decode_launches(encoded: Sequence[Any]) -> list[Launch]:
-    return [codec.decode(Launch, launch) for launch in encoded]
+    if job.threads:
+        torch.set_num_threads(job.threads)
+    if job.switches:
+        set_switches(job.switches)
+    module = load_in_turn(Path(job.module))
+    return Details(
+        references=fingerprint_launches(module, job.launches, job.device),
+        recorded_references=fingerprint_launches(module, job.recorded, job.device, job.values_folder),
+    )
 
 
 def fingerprint_launches(
     module: ModuleType, launches: Sequence[Launch], device: str, values_folder: str = "."
-) -> list[dict[str, Any]]:
+) -> tuple[dict[str, Any], ...]:
     """Makes each launch once and says what it wrote. Files of recorded values lie in ``values_folder``.
 
     An illegal access on a GPU takes the whole process with it: nothing that is still needed may live in it.
@@ -58,7 +50,7 @@ def fingerprint_launches(
         in the order of ``launches``: ``{"fingerprint": …}`` or ``{"error": …}``.
     """
     runtime = runtime_of(device)
-    return [_fingerprint(module, codec.encode(launch), runtime, values_folder) for launch in launches]
+    return tuple(_fingerprint(module, codec.encode(launch), runtime, values_folder) for launch in launches)
 
 
 def _fingerprint(
@@ -79,8 +71,8 @@ def _fingerprint(
 
 def _call(module: ModuleType, launch: dict[str, Any], made: harness.Arguments) -> Any:
     if launch["operator"]:
-        return upstream.operator_overload(launch["operator"])(*made.args, **made.keywords)
+        return inductor.operator_overload(launch["operator"])(*made.args, **made.keywords)
     kernel = getattr(module, launch["kernel"])
     if hasattr(kernel, "run"):
-        return kernel.run(*made.args, stream=upstream.raw_stream(), **made.keywords)
+        return kernel.run(*made.args, stream=inductor.raw_stream(), **made.keywords)
     return kernel(*made.args)

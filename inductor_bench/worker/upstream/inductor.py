@@ -14,6 +14,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from inductor_bench.records.code.details import CompiledKernel
+
 Run = Callable[[], Any]
 OnLoad = Callable[[ModuleType, str, Mapping[str, Any]], None]
 
@@ -210,11 +212,10 @@ def clone_input(value: Any) -> Any:
         return clone_preserve_strides(value.detach())
 
 
-def compiled_kernels(namespace: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+def compiled_kernels(namespace: Mapping[str, Any]) -> dict[str, CompiledKernel]:
     """The result of compiling each Triton kernel of a module, by the kernel's variable. (2.11 with Triton 3.6)
 
-    The keys are ``config``, ``registers``, ``spills`` and ``shared_memory_bytes``. A kernel that did not run has
-    several configurations left and is not listed.
+    A kernel that did not run has several configurations left and is not listed.
     """
     try:
         from torch._inductor.runtime.triton_heuristics import CachingAutotuner
@@ -228,15 +229,15 @@ def compiled_kernels(namespace: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     return found
 
 
-def _describe_launcher(launcher: Any) -> dict[str, Any]:
+def _describe_launcher(launcher: Any) -> CompiledKernel:
     config = launcher.config
     values = {key: value for key, value in config.kwargs.items() if isinstance(value, int)}
-    return {
-        "config": {**values, "num_warps": config.num_warps, "num_stages": config.num_stages},
-        "registers": getattr(launcher, "n_regs", None),
-        "spills": getattr(launcher, "n_spills", None),
-        "shared_memory_bytes": getattr(launcher, "shared", None),
-    }
+    return CompiledKernel(
+        config={**values, "num_warps": config.num_warps, "num_stages": config.num_stages},
+        registers=getattr(launcher, "n_regs", None),
+        spills=getattr(launcher, "n_spills", None),
+        shared_memory_bytes=getattr(launcher, "shared", None),
+    )
 
 
 def cpp_kernel_names(namespace: Mapping[str, Any]) -> list[str]:

@@ -35,8 +35,9 @@ from ..modules.analysis import (
     describe_unprofiled,
     trace_environment,
 )
+from ..modules.environment import capture_environment
 from ..modules.profiling import DEFAULT_REPEAT, Profiling
-from ..modules.program import CapturedProgram, FoundModule, capture_environment, capture_program
+from ..modules.program import CapturedProgram, FoundModule, capture_program
 from ..modules.reanalysis import reanalyse_run
 from ..modules.roofs import with_roofs
 from ..modules.survey import take_survey

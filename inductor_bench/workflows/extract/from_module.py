@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from ...devices.cpu import CPU
 from ...devices.table import device_of
 from ...launch.worker import WorkerPool, default_python
+from ...messages.jobs import ListLaunches, RecordValues, WantedValues
 from ...records.code.details import Details
 from ...records.code.source import ModuleSource
 from ...records.run import Environment, Failure
 from ...source.capture.labels import ModuleLabel, label_modules
 from ...source.module.reader import read_module
 from ...store.files import write_text
-from ...store.formats import codec
-from ..modules.program import FoundModule, capture_environment
+from ..modules.environment import capture_environment
+from ..modules.program import FoundModule
 from ..modules.survey import Survey, take_survey
 from ..modules.values import read_values, values_failure
 from ..progress import Progress
@@ -59,11 +59,12 @@ class ModuleRuns:
         if obstacle is not None:
             return kernels, _not_run(label, obstacle)
         self._progress.stage(f"running {label.label} once")
-        job = self._job(module, label)
-        answer = self._pool.call("launches", job, name=label.slug, log=self._work / f"{label.slug}.log")
+        file, source = self._file_of(module, label), read_module(module.text)
+        job = ListLaunches(str(file.resolve()), source.device, source.threads, source.vector_lanes)
+        answer = self._pool.call(job, name=label.slug, log=self._work / f"{label.slug}.log")
         if answer.result is None:
             return kernels, _not_run(label, answer.failure or Failure("launches", "exit", "it gave no answer"))
-        details = codec.decode(Details, answer.result)
+        details = answer.result
         watched = replace(
             kernels,
             launches=details.launches,
@@ -113,29 +114,29 @@ class ModuleRuns:
             details = Details()
             if kernels.watched and wanted:
                 self._progress.stage(f"recording values of {label.label}")
-                job = self._job(module, label) | {
-                    "launches": [codec.encode(launch) for launch in wanted],
-                    "values": {"folder": str((folder / label.slug).resolve()), "limit_bytes": limit_bytes},
-                }
+                file, source = self._file_of(module, label), read_module(module.text)
+                job = RecordValues(
+                    module=str(file.resolve()),
+                    device=source.device,
+                    launches=tuple(wanted),
+                    values=WantedValues(str((folder / label.slug).resolve()), limit_bytes),
+                    threads=source.threads,
+                    vector_lanes=source.vector_lanes,
+                )
                 name = f"{label.slug}.values"
-                answer = self._pool.call("values", job, name=name, log=self._work / f"{name}.log")
-                details = codec.decode(Details, answer.result or {})
+                answer = self._pool.call(job, name=name, log=self._work / f"{name}.log")
+                details = answer.result or Details()
                 lost = values_failure(details, label.label) or answer.failure
                 failures += [lost] if lost else []
             recorded.append(replace(kernels, values=read_values(details, folder / label.slug)))
         return recorded, tuple(failures)
 
-    def _job(self, module: FoundModule, label: ModuleLabel) -> dict[str, Any]:
-        path, source = module.path, read_module(module.text)
-        if not path.is_file():  # a structured trace holds the text of a module whose file may be gone
-            path = self._work / f"{label.slug}.py"
-            write_text(path, module.text)
-        return {
-            "module": str(path.resolve()),
-            "device": source.device,
-            "threads": source.threads,
-            "vector_lanes": source.vector_lanes,
-        }
+    def _file_of(self, module: FoundModule, label: ModuleLabel) -> Path:
+        if module.path.is_file():
+            return module.path
+        path = self._work / f"{label.slug}.py"  # a structured trace holds the text of a module whose file may be gone
+        write_text(path, module.text)
+        return path
 
 
 def _not_run(label: ModuleLabel, failure: Failure) -> str:

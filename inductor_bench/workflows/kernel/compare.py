@@ -10,13 +10,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ...analysis.statistics import summarize
-from ...autotune.compile_pool import BUILD_S, LOAD_S
+from ...autotune.compile_pool import COMPILE_S, LOAD_S
+from ...autotune.methods import METHODS
 from ...autotune.race import RacePlan, RaceResult, race
-from ...autotune.variants import Variants, find_variants
+from ...autotune.variants.find import find_variants
+from ...autotune.variants.protocol import Variants
 from ...devices.table import device_of
 from ...errors import InductorBenchError, UsageError
 from ...launch.session import WorkerLostError
 from ...launch.worker import WorkerPool, default_python
+from ...messages.kernels import Drop, Load, Vary
+from ...messages.times import Check, Sample
 from ...records.run import Failure
 from ...records.tuning import Comparison, Config, MeasuredKernel, Pairing
 from ...source.standalone.edit import recorded_facts
@@ -25,10 +29,10 @@ from ...source.standalone.same_arguments import takes_alike
 from ...store.files import read_text
 from ..progress import Progress
 from .device_use import DeviceInUseError
-from .retuning import retune
-from .session import KernelOptions, Workbench, failure_of
+from .session import KernelOptions, KernelSession, failure_of
 from .targets import find_files
 from .timing import MEASURE_S, judged, measure_file
+from .tuning import tune
 
 OF_ANY_VALUE = ("num_stages",)
 """What a kernel can be compiled with whatever its code is; it changes loops around products only."""
@@ -47,7 +51,7 @@ class _Side:
     """One of the two files, what it is measured with, and what was measured of it."""
 
     file: Path
-    work: Workbench
+    work: KernelSession
     kernel: MeasuredKernel
     device: str = ""
 
@@ -58,18 +62,19 @@ class _Side:
             InductorBenchError: it cannot be run so, or computes something else then.
         """
         number = next(self.work.numbers)
-        facts = self.work.ask(LOAD_S, do="load", number=number, file=str(self.file.resolve()))
-        self.device = facts["device"]
+        facts = self.work.ask(Load(number, str(self.file.resolve())), LOAD_S)
+        self.device = facts.device
         if config == self.kernel.config:
             return number
-        wanted = {"number": number, "wide": self.work.options.autotune == "exhaustive"}
-        variants = find_variants(facts, lambda: self.work.ask(LOAD_S, do="candidates", **wanted))
+        method = self.work.options.autotune
+        wide = method is not None and METHODS[method].wide
+        variants = find_variants(facts, lambda request: self.work.ask(request(number), LOAD_S), wide)
         if not is_own and (why := refusal_of_config(config, variants)):
             raise InductorBenchError(why)
         varied = next(self.work.numbers)
-        self.work.ask(BUILD_S, do="vary", number=varied, of=number, change=variants.change(config))
-        difference = self.work.ask(MEASURE_S, do="check", number=varied, against=number)
-        self.work.ask(LOAD_S, do="drop", numbers=[number])
+        self.work.ask(Vary(varied, of=number, change=variants.change(config)), COMPILE_S)
+        difference = self.work.ask(Check(varied, against=number), MEASURE_S).difference
+        self.work.ask(Drop((number,)), LOAD_S)
         if difference:
             raise InductorBenchError(f"it then computes something else: {difference}")
         return varied
@@ -81,7 +86,7 @@ def refusal_of_config(config: Config, variants: Variants) -> str:
     for whose, mine, others in (("first", config, now), ("second", now, config)):
         if only := [name for name in mine if name not in others]:
             return f"only the {whose} has {' and '.join(only)}"
-    if config in variants.propose("max"):
+    if config in variants.listed_by_max_autotune():
         return ""
     for name, value in config.items():
         if name not in OF_ANY_VALUE and value != now[name] and value not in variants.axes.get(name, ()):
@@ -110,30 +115,30 @@ def run_comparison(
     pythons = [options.python or default_python(), other_python or options.python or default_python()]
     with tempfile.TemporaryDirectory(prefix="inductor-bench-") as name:
         folders = {python: Path(name) / str(number) for number, python in enumerate(dict.fromkeys(pythons))}
-        benches = {python: _bench(options, python, folder, progress) for python, folder in folders.items()}
+        sessions = {python: _open_session(options, python, folder, progress) for python, folder in folders.items()}
         try:
-            return _compare(files, [benches[python] for python in pythons], progress)
+            return _compare(files, [sessions[python] for python in pythons], progress)
         except WorkerLostError as lost:
             raise InductorBenchError(f"the worker {lost.message}", "measure each file by itself") from lost
         finally:
-            for bench in benches.values():
-                bench.close()
+            for session in sessions.values():
+                session.close()
 
 
-def _bench(options: KernelOptions, python: str, folder: Path, progress: Progress) -> Workbench:
+def _open_session(options: KernelOptions, python: str, folder: Path, progress: Progress) -> KernelSession:
     folder.mkdir()
     environment = {"TRITON_CACHE_DIR": str(folder / "triton"), **os.environ}
-    return Workbench(options, WorkerPool(python, folder, environment, on_line=progress.output), progress)
+    return KernelSession(options, WorkerPool(python, folder, environment, on_line=progress.output), progress)
 
 
-def _compare(files: Sequence[Path], benches: Sequence[Workbench], progress: Progress) -> Comparison:
+def _compare(files: Sequence[Path], sessions: Sequence[KernelSession], progress: Progress) -> Comparison:
     if _take_other_arguments(files):
         progress.note(f"{OTHER_ARGUMENTS}: they are only timed")
-    for bench in _distinct(benches):
-        bench.look()
-        bench.others = benches[0].others  # the second would take the first for another job
-    sides = [_Side(file, bench, _measured(file, bench)) for file, bench in zip(files, benches, strict=True)]
-    state = benches[0].options.state
+    for session in _distinct(sessions):
+        session.look()
+        session.others = sessions[0].others  # the second would take the first for another job
+    sides = [_Side(file, session, _measured(file, session)) for file, session in zip(files, sessions, strict=True)]
+    state = sessions[0].options.state
     progress.stage("timing both in turn")
     standing = [side.kernel.config for side in sides]
     numbers = [side.load(side.kernel.config) for side in sides]
@@ -145,7 +150,7 @@ def _compare(files: Sequence[Path], benches: Sequence[Workbench], progress: Prog
     if standing[0] != standing[1]:
         progress.stage("timing both in one configuration")
         same_config = _try_pair(sides, [standing[0], standing[0]])
-    best, failures = _best_of_each(sides, as_they_stand) if benches[0].options.autotune else (None, [])
+    best, failures = _best_of_each(sides, as_they_stand) if sessions[0].options.autotune else (None, [])
     first, second = (side.kernel for side in sides)
     apart = sides[0].work is not sides[1].work and any(device_of(side.device).runs_on_host for side in sides)
     return Comparison(
@@ -162,7 +167,7 @@ def _compare(files: Sequence[Path], benches: Sequence[Workbench], progress: Prog
     )
 
 
-def _measured(file: Path, work: Workbench) -> MeasuredKernel:
+def _measured(file: Path, work: KernelSession) -> MeasuredKernel:
     """One of the two by itself. Raises: InductorBenchError: it cannot be measured; it says which, and why."""
     try:
         return measure_file(file, work)
@@ -184,8 +189,8 @@ def _take_other_arguments(files: Sequence[Path]) -> bool:
     return not takes_alike(first, second)
 
 
-def _distinct(benches: Sequence[Workbench]) -> list[Workbench]:
-    return list({id(bench): bench for bench in benches}.values())
+def _distinct(sessions: Sequence[KernelSession]) -> list[KernelSession]:
+    return list({id(session): session for session in sessions}.values())
 
 
 def _are_alike(sides: Sequence[_Side], numbers: Sequence[int]) -> tuple[bool | None, str]:
@@ -194,7 +199,7 @@ def _are_alike(sides: Sequence[_Side], numbers: Sequence[int]) -> tuple[bool | N
     if first.work is not second.work:
         return None, IN_TWO_PROCESSES
     try:
-        difference = second.work.ask(MEASURE_S, do="check", number=numbers[1], against=numbers[0])
+        difference = second.work.ask(Check(numbers[1], against=numbers[0]), MEASURE_S).difference
     except InductorBenchError as error:
         return None, error.message
     return not difference, difference
@@ -208,10 +213,10 @@ def _timed(side: _Side, state: str, samples: Sequence[float]) -> MeasuredKernel:
 
 
 def _best_of_each(sides: Sequence[_Side], as_they_stand: Pairing) -> tuple[Pairing, list[Failure]]:
-    """Retunes both, and times what came of it by fresh samples; and why one of them could not be retuned."""
+    """Autotunes both, and times what came of it by fresh samples; and why one of them could not be autotuned."""
     failures: list[Failure] = []
     for work in _distinct([side.work for side in sides]):
-        for found in retune({side.file: side.kernel for side in sides if side.work is work}, {}, work):
+        for found in tune({side.file: side.kernel for side in sides if side.work is work}, {}, work):
             if isinstance(found, Failure):
                 failures.append(found)
             for side in sides:
@@ -246,16 +251,15 @@ def _pair(sides: Sequence[_Side], configs: Sequence[Config], numbers: Sequence[i
     order = next(conversation)
     state = sides[0].work.options.state
     while True:
-        times = []
+        times: list[float] = []
         for place in order:
-            request = {"do": "sample", "order": [numbers[place]], "state": state}
-            times += sides[place].work.ask(MEASURE_S, **request)
+            times += sides[place].work.ask(Sample((numbers[place],), state), MEASURE_S).samples_s
         try:
             order = conversation.send(times)
         except StopIteration as end:
             result: RaceResult = end.value
             break
     for side, number in zip(sides, numbers, strict=True):
-        side.work.ask(LOAD_S, do="drop", numbers=[number])
+        side.work.ask(Drop((number,)), LOAD_S)
     first_s, second_s = (statistics.median(runner.samples) for runner in result.runners)
     return Pairing(configs[0], configs[1], first_s, second_s, result.runners[1].ratio, result.verdict), result

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-from ...autotune.candidates import Variants, described
+from ...autotune.candidates import described
 from ...autotune.race import RacePlan
 from ...autotune.tuner import Building, Tuner
-from ...autotune.variants import triton_variants
+from ...autotune.variants.protocol import Variants
+from ...autotune.variants.triton import triton_variants
 from ...errors import InductorBenchError
+from ...messages.kernels import Ask, Facts, ListTritonConfigs
 from ...records.run import Failure
 from ...records.tuning import MeasuredKernel, TriedCandidate, Tuning
-from .retuning import tune_in_step
-from .session import Workbench, failure_of
+from .session import KernelSession, failure_of
+from .tuning import tune_in_step
 
 METHOD = "configs"
 ROUNDS = 20
@@ -34,12 +35,12 @@ class ConfigTimer(Tuner):
         """As :meth:`Tuner._search`, which says what it yields and receives; there is nothing to search for."""
         self._open()
         default = self.candidates[0]
-        self._add(self.variants.propose("max"))
+        self._add(self.variants.listed_by_max_autotune())
         jobs = [job for one in self.candidates if (job := self._job(one)) is not None]
         if jobs:
             self._note(self.candidates, (yield jobs))
         began = time.monotonic()
-        entrants = [default, *(one for one in self.candidates[1:] if not one.status and self._is_right(one))]
+        entrants = [default, *(one for one in self.candidates[1:] if not one.status and self.timing.is_right(one))]
         plan = RacePlan(first_rounds=1, finalists=len(entrants), final_rounds=ROUNDS, most_final_rounds=ROUNDS)
         _, result = self._race(entrants, plan)
         for candidate in entrants:
@@ -50,7 +51,7 @@ class ConfigTimer(Tuner):
         return _without_winner(self.state, tuple(rows), default_s, time.monotonic() - began)
 
 
-def list_configs(kernels: Mapping[Path, MeasuredKernel], work: Workbench) -> Iterator[MeasuredKernel | Failure]:
+def list_configs(kernels: Mapping[Path, MeasuredKernel], work: KernelSession) -> Iterator[MeasuredKernel | Failure]:
     """Times what Inductor chooses from for each of these kernels, which were measured as they stand.
 
     Yields:
@@ -65,24 +66,23 @@ def list_configs(kernels: Mapping[Path, MeasuredKernel], work: Workbench) -> Ite
         )
         for file in kernels
     }
-    for name, outcome in tune_in_step(timers, METHOD, work.builders, work.is_over, work.progress):
+    for name, outcome in tune_in_step(timers, METHOD, work.compile_pool, work.is_over, work.progress):
         kernel = measured[name]
         if isinstance(outcome, _OneConfigError):
             yield replace(kernel, tuning=_of_one(kernel, work.options.state))
         elif isinstance(outcome, Tuning):
             default, *others = outcome.candidates
-            rows = (replace(default, **_compiled(kernel)), *others)
+            rows = (_with_compiled(default, kernel), *others)
             yield replace(kernel, tuning=replace(outcome, candidates=rows))
         else:
             yield failure_of(Path(kernel.file), outcome)
 
 
-def _find_listed(facts: dict[str, Any], candidates: Callable[..., dict[str, Any]]) -> Variants:
-    if facts["language"] == "triton":
-        found = candidates()
-        variants = triton_variants(found)
-        variants = replace(variants, max=variants.max if found["tuned"] else ())
-        if variants.propose("max"):
+def _find_listed(facts: Facts, ask: Ask) -> Variants:
+    if facts.language == "triton":
+        found = ask(ListTritonConfigs)
+        variants = triton_variants(found if found.tuned else replace(found, max=()))
+        if variants.listed_by_max_autotune():
             return variants
     raise _OneConfigError("it has one configuration")
 
@@ -96,13 +96,18 @@ def _of_one(kernel: MeasuredKernel, state: str) -> Tuning:
         median_s=timing.median_s,
         samples=timing.samples,
         samples_s=timing.samples_s,
-        **_compiled(kernel),
     )
-    return _without_winner(state, (row,), timing.median_s)
+    return _without_winner(state, (_with_compiled(row, kernel),), timing.median_s)
 
 
-def _compiled(kernel: MeasuredKernel) -> dict[str, Any]:
-    return {name: getattr(kernel, name) for name in ("registers", "spills", "shared_memory_bytes")}
+def _with_compiled(row: TriedCandidate, kernel: MeasuredKernel) -> TriedCandidate:
+    """The row of the kernel as it stands, with what it was compiled to."""
+    return replace(
+        row,
+        registers=kernel.registers,
+        spills=kernel.spills,
+        shared_memory_bytes=kernel.shared_memory_bytes,
+    )
 
 
 def _without_winner(state: str, rows: tuple[TriedCandidate, ...], default_s: float, time_s: float = 0.0) -> Tuning:

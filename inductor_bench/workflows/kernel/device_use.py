@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from ...analysis.device_use import describe_use
 from ...errors import InductorBenchError
+from ...messages.machine import FindDeviceUse
 from ...records.device_use import DeviceUse
-from ...store.formats import codec
 
 LOOK_S = 60.0
 
@@ -17,7 +16,7 @@ class DeviceInUseError(InductorBenchError):
     """Nothing can be measured on the GPU, whatever the kernel."""
 
 
-def look_for_others(ask: Callable[..., Any], force: bool) -> str:
+def look_for_others(ask: Callable[[FindDeviceUse, float], DeviceUse | None], force: bool) -> str:
     """Which other job uses the worker's GPU; empty where none does, or where it cannot be told.
 
     Args:
@@ -27,8 +26,8 @@ def look_for_others(ask: Callable[..., Any], force: bool) -> str:
     Raises:
         DeviceInUseError: one does, and nobody insists.
     """
-    found = ask(LOOK_S, do="device_use")
-    others = describe_use(codec.decode(DeviceUse, found)) if found else ""
+    found = ask(FindDeviceUse(), LOOK_S)
+    others = describe_use(found) if found else ""
     if others and not force:
         raise DeviceInUseError(
             f"{others}; its times would be mixed with yours",

@@ -1,4 +1,4 @@
-"""The verb ``kernel``: standalone files timed and retuned."""
+"""The verb ``kernel``: standalone files timed and autotuned."""
 
 from __future__ import annotations
 
@@ -11,20 +11,21 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ...autotune.compile_pool import LOAD_S
-from ...autotune.tuner import METHODS
+from ...autotune.methods import METHODS
 from ...errors import InductorBenchError, UsageError
 from ...launch.session import WorkerLostError
 from ...launch.worker import WorkerPool, default_python
+from ...messages.kernels import Forget
 from ...records.run import Environment, Failure, Peaks
 from ...records.tuning import MeasuredKernel
 from ...store.device_turn import TURN
 from ..progress import Progress
 from .configs import list_configs
 from .device_use import DeviceInUseError
-from .retuning import retune
-from .session import KernelOptions, Workbench, failure_of
+from .session import KernelOptions, KernelSession, failure_of
 from .targets import find_files, place_of, prepare_to_save
 from .timing import measure_file
+from .tuning import tune
 
 MANY_FILES = 32
 """From so many on, workers that compile beside each other are started sooner than one worker has compiled."""
@@ -35,7 +36,7 @@ class KernelOutcome:
     """One entry for each kernel that could be measured; ``failures`` are the others.
 
     ``retune_s`` is the time that it took to build and time other configurations of all of them; ``interrupted`` says
-    that the user stopped it, so that kernels or their retunes are missing.
+    that the user stopped it, so that kernels or their tunings are missing.
     """
 
     kernels: tuple[MeasuredKernel, ...]
@@ -58,12 +59,12 @@ class KernelsInterrupted(KeyboardInterrupt):
 def run_kernel(
     options: KernelOptions, progress: Progress, told: Callable[[MeasuredKernel | Failure], None] = lambda found: None
 ) -> KernelOutcome:
-    """Measures, and retunes where asked for, every kernel of the request.
+    """Measures, and autotunes where asked for, every kernel of the request.
 
     Args:
         options: the request.
         progress: is told what happens.
-        told: is given what came of each kernel that was retuned, and each failure, as soon as it is known.
+        told: is given what came of each kernel that was autotuned, and each failure, as soon as it is known.
 
     Raises:
         UsageError: the request cannot be carried out as typed.
@@ -84,7 +85,7 @@ def run_kernel(
         environment = {"TRITON_CACHE_DIR": str(Path(name) / "triton"), **os.environ}
         environment.pop(TURN, None)  # whoever shares the GPU has the turn for all of this
         pool = WorkerPool(options.python or default_python(), Path(name), environment, on_line=progress.output)
-        work = Workbench(options, pool, progress)
+        work = KernelSession(options, pool, progress)
         try:
             work.look()
             return _measure_all(files, work, told)
@@ -108,7 +109,7 @@ def measure_one(options: KernelOptions, progress: Progress) -> MeasuredKernel:
 
 
 def _measure_all(
-    files: Sequence[Path], work: Workbench, told: Callable[[MeasuredKernel | Failure], None]
+    files: Sequence[Path], work: KernelSession, told: Callable[[MeasuredKernel | Failure], None]
 ) -> KernelOutcome:
     if work.options.autotune or len(files) >= MANY_FILES:
         work.compile_ahead(files)
@@ -133,7 +134,7 @@ def _measure_all(
             else:
                 kernels[Path(measured.file)] = measured
         began = time.monotonic()
-        for found in _configs_or_retunes(dict(kernels), files, work):
+        for found in _configs_or_tunings(dict(kernels), files, work):
             if isinstance(found, Path):
                 saved.append(found)
                 continue
@@ -155,7 +156,7 @@ def _cut_short(kernel: MeasuredKernel) -> MeasuredKernel:
     return replace(kernel, advice=(*kernel.advice, "not retuned: interrupted"))
 
 
-def _measured(files: Sequence[Path], work: Workbench) -> Iterator[MeasuredKernel | Failure]:
+def _measured(files: Sequence[Path], work: KernelSession) -> Iterator[MeasuredKernel | Failure]:
     """What came of each file as it stands, up to the first whose device is in use."""
     for file in files:
         found: MeasuredKernel | Failure
@@ -168,17 +169,17 @@ def _measured(files: Sequence[Path], work: Workbench) -> Iterator[MeasuredKernel
         # Not after an interrupt: the worker is still at what it was asked for.
         if work.session is not None and work.session.alive:
             with contextlib.suppress(WorkerLostError):  # it dies of what it was done with
-                work.ask(LOAD_S, do="forget")
+                work.ask(Forget(), LOAD_S)
         if in_use:
             return
 
 
-def _configs_or_retunes(
-    kernels: Mapping[Path, MeasuredKernel], files: Sequence[Path], work: Workbench
+def _configs_or_tunings(
+    kernels: Mapping[Path, MeasuredKernel], files: Sequence[Path], work: KernelSession
 ) -> Iterator[MeasuredKernel | Failure | Path]:
     """The kernels with what was asked for beside their times, if anything, and the files that were written."""
     save = work.options.save
     if work.options.configs:
         yield from list_configs(kernels, work)
     elif work.options.autotune:
-        yield from retune(kernels, {file: place_of(save, file, files) for file in kernels} if save else {}, work)
+        yield from tune(kernels, {file: place_of(save, file, files) for file in kernels} if save else {}, work)

@@ -1,4 +1,4 @@
-"""What standalone files are measured with: the request, the worker that measures, and those that build."""
+"""What standalone files are measured with: the request, the worker that measures, and the compile pools."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import itertools
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Any
 
-from ...autotune.compile_pool import BUILD_S, LOAD_S, Builders, Job
+from ...autotune.compile_pool import COMPILE_S, LOAD_S, CompileJob, CompilePool
 from ...devices.nvidia.device import NVIDIA
 from ...devices.nvidia.visible import VISIBLE_GPUS
 from ...devices.table import device_of
@@ -19,16 +19,18 @@ from ...launch.cores import usable_cores
 from ...launch.diagnosis import last_error, remedy
 from ...launch.session import WorkerLostError, WorkerSession
 from ...launch.worker import WorkerPool
+from ...messages.kernels import CompileTriton
+from ...messages.machine import Pretend, TellArchitecture, TellEnvironment
+from ...messages.request import Answer, Request
 from ...records.code.extraction import ExtractedKernel
 from ...records.run import Environment, Failure, Peaks
 from ...source.standalone.recognition import holds_triton_kernel
-from ...store.formats import codec
 from ...store.kernel_index import is_edited, rows_in
 from ..progress import Progress
 from .device_use import look_for_others
 from .ncu import NsightCompute
 
-MOST_BUILDERS = 16
+MOST_COMPILE_WORKERS = 16
 
 
 @dataclass(frozen=True)
@@ -40,7 +42,7 @@ class KernelOptions:
         autotune: ``max``, ``coordesc`` or ``exhaustive``; ``None`` to leave the kernels as they are.
         configs: whether all configurations that Inductor chooses from are timed, none of which wins.
         state: whether candidates are compared ``cold`` or ``warm``.
-        budget_s: after which a retune begins no further candidates, in seconds; ``None`` for no limit.
+        budget_s: after which autotuning begins no further candidates, in seconds; ``None`` for no limit.
         save: where the winner is written as a standalone file; a folder where there are several kernels.
         check: whether outputs are compared with the reference in the file first.
         timeout_s: for each step of one kernel.
@@ -63,7 +65,7 @@ class KernelOptions:
 
 
 @dataclass
-class Workbench:
+class KernelSession:
     """What every file is measured with: the request, where workers start, and one that stays."""
 
     options: KernelOptions
@@ -77,7 +79,7 @@ class Workbench:
     """What else uses a device, by its name; empty where nothing does."""
     rows: dict[Path, dict[str | None, ExtractedKernel]] = field(default_factory=dict)
     """Of each folder that was asked for, what is said of its files."""
-    crews: dict[str, Builders] = field(default_factory=dict)
+    pools: dict[str, CompilePool] = field(default_factory=dict)
     numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
     began: float = field(default_factory=time.monotonic)
 
@@ -95,7 +97,7 @@ class Workbench:
         self.progress.stage("looking at the machine")
         self.session = self.start("measure")
         try:
-            self.environment = codec.decode(Environment, self.session.ask({"do": "environment"}, LOAD_S))
+            self.environment = self.session.ask(TellEnvironment(), LOAD_S)
         except WorkerLostError as lost:
             said = last_error(lost.tail)
             raise InductorBenchError(said or f"the worker {lost.message}", remedy(said)) from None
@@ -121,25 +123,26 @@ class Workbench:
         """The worker that measures; a new one where it was lost, whose start is no part of what it is asked."""
         if self.session is None or not self.session.alive:
             self.session = self.start("measure")
-            self.session.ask({"do": "environment"}, LOAD_S)
+            self.session.ask(TellEnvironment(), LOAD_S)
         return self.session
 
-    def ask(self, limit_s: float, **request: Any) -> Any:
+    def ask(self, request: Request[Answer], limit_s: float) -> Answer:
+        """Asks the worker that measures; ``--timeout`` takes the place of the limit."""
         return self.worker().ask(request, self.options.timeout_s or limit_s)
 
-    def builders(self, device: str) -> Builders:
-        """Those that build for a device: on a GPU they only pretend to have one, so that it is free."""
-        if device not in self.crews:
-            count = min(usable_cores(), MOST_BUILDERS)
-            load_s, build_s = self.options.timeout_s or LOAD_S, self.options.timeout_s or BUILD_S
+    def compile_pool(self, device: str) -> CompilePool:
+        """The workers that compile for a device: for a GPU they only pretend to have one, so that it is free."""
+        if device not in self.pools:
+            count = min(usable_cores(), MOST_COMPILE_WORKERS)
+            load_s, compile_s = self.options.timeout_s or LOAD_S, self.options.timeout_s or COMPILE_S
             if device_of(device).runs_on_host:
                 load_s = max(load_s, LOAD_S)  # torch is imported with the first file, which the other worker has loaded
-                self.crews[device] = Builders(self.start, count, load_s, build_s)
+                self.pools[device] = CompilePool(self.start, count, load_s, compile_s)
             else:
-                architecture = self.worker().ask({"do": "architecture"}, max(load_s, LOAD_S))
-                greeting = {"do": "pretend", "architecture": architecture}
-                self.crews[device] = Builders(self._start_without_gpu, count, load_s, build_s, greeting)
-        return self.crews[device]
+                architecture = self.worker().ask(TellArchitecture(), max(load_s, LOAD_S))
+                greeting = Pretend(architecture)
+                self.pools[device] = CompilePool(self._start_without_gpu, count, load_s, compile_s, greeting)
+        return self.pools[device]
 
     def compile_ahead(self, files: Sequence[Path]) -> None:
         """Compiles the Triton kernels among files side by side, so that the worker that measures finds them compiled.
@@ -150,11 +153,10 @@ class Workbench:
         if not here:
             return
         self.progress.stage(f"compiling {len(here)} kernel{'s' * (len(here) != 1)}")
-        request = {"do": "compiled", "config": None, "read": False}
-        jobs = [Job(file, str(file.resolve()), request) for file in here]
+        jobs = [CompileJob(file, str(file.resolve()), partial(CompileTriton, read=False)) for file in here]
         with contextlib.suppress(InductorBenchError, WorkerLostError):
             self.others_on(NVIDIA.type)
-            for _ in self.builders(NVIDIA.type).build(jobs, lambda: False):
+            for _ in self.compile_pool(NVIDIA.type).compile(jobs, lambda: False):
                 pass
 
     def _start_without_gpu(self, name: str) -> WorkerSession:
@@ -169,8 +171,8 @@ class Workbench:
         return self.options.budget_s is not None and time.monotonic() - self.began > self.options.budget_s
 
     def close(self) -> None:
-        for crew in self.crews.values():
-            crew.end()
+        for pool in self.pools.values():
+            pool.end()
         if self.session is not None:
             self.session.close()
 

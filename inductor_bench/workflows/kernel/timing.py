@@ -6,27 +6,28 @@ import contextlib
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from ...analysis.roofline import Work, judge_kernel
 from ...analysis.statistics import summarize
 from ...autotune.compile_pool import LOAD_S
-from ...autotune.variants import find_variants
+from ...autotune.variants.find import find_variants
 from ...devices.table import device_of
 from ...errors import InductorBenchError
+from ...messages.kernels import Load
+from ...messages.times import Describe, Measure, Measured, Verified, Verify
 from ...records.run import Environment, Peaks
 from ...records.tuning import MeasuredKernel
 from ...source.standalone.recognition import require_standalone
 from ...store.peaks import load_peaks, peaks_key
 from ..modules.survey import take_survey
 from .advice import advise
-from .session import Workbench
+from .session import KernelSession
 
 MEASURE_S = 600.0
 COOLING_S = 1.0
 
 
-def measure_file(file: Path, work: Workbench) -> MeasuredKernel:
+def measure_file(file: Path, work: KernelSession) -> MeasuredKernel:
     """Times one file as it stands, after a check of its outputs.
 
     Raises:
@@ -35,18 +36,16 @@ def measure_file(file: Path, work: Workbench) -> MeasuredKernel:
     """
     require_standalone(file)
     work.progress.stage(f"measuring {file.stem}")
-    facts = work.ask(LOAD_S, do="load", number=0, file=str(file.resolve()))
-    device = facts["device"]
+    facts = work.ask(Load(0, str(file.resolve())), LOAD_S)
+    device = facts.device
     others = work.others_on(device)
-    checked: dict[str, Any] = {"passed": None, "message": "not checked"}
-    if work.options.check:
-        checked = work.ask(MEASURE_S, do="verify", number=0)
+    verified = work.ask(Verify(0), MEASURE_S) if work.options.check else Verified(None, "not checked")
     times = _take_times(work, device)
-    described = work.ask(MEASURE_S, do="describe", number=0)
+    described = work.ask(Describe(0), MEASURE_S)
     if device not in work.peaks:
         work.peaks[device] = _peaks(device, work)
-    recorded = facts["recorded"]
-    config = described.get("config") or find_variants(facts, lambda: work.ask(LOAD_S, do="candidates", number=0)).now
+    recorded = facts.recorded
+    config = described.config or find_variants(facts, lambda request: work.ask(request(0), LOAD_S)).now
     calls, in_model = recorded.get("calls"), recorded.get("time_s")
     kernel = MeasuredKernel(
         name=recorded["name"],
@@ -55,40 +54,41 @@ def measure_file(file: Path, work: Workbench) -> MeasuredKernel:
         category=recorded["category"],
         device=_device_name(device, work.environment),
         config=config,
-        cold=summarize(times["cold"]),
-        warm=summarize(times["warm"]),
-        method=times.get("method", ""),
-        moved_bytes=recorded.get("moved_bytes") or described.get("moved_bytes"),
-        flops=described.get("flops"),
-        dtype=described.get("dtype"),
+        cold=summarize(times.cold),
+        warm=summarize(times.warm),
+        method=times.method,
+        moved_bytes=recorded.get("moved_bytes") or described.moved_bytes,
+        flops=described.flops,
+        dtype=described.dtype,
         calls=calls,
         in_model_s=in_model / calls if in_model and calls else None,
         edited=work.is_edited(file),
-        registers=described.get("registers"),
-        spills=described.get("spills"),
-        shared_memory_bytes=described.get("shared_memory_bytes"),
+        registers=described.registers,
+        spills=described.spills,
+        shared_memory_bytes=described.shared_memory_bytes,
         occupancy=device_of(device).theoretical_occupancy(
             work.environment,
-            *(config.get("num_warps"), described.get("registers"), described.get("shared_memory_bytes")),
+            *(config.get("num_warps"), described.registers, described.shared_memory_bytes),
         ),
-        checked=checked["passed"],
-        check_message=checked["message"],
-        with_zeros={state: summarize(samples) for state, samples in times.get("with_zeros", {}).items()},
-        **{name: times[name] for name in ("clock_mhz", "clock_change") if name in times},
-        throttled=tuple(times.get("throttled", ())),
+        checked=verified.passed,
+        check_message=verified.message,
+        with_zeros={state: summarize(samples) for state, samples in times.with_zeros.items()},
+        clock_mhz=times.clock_mhz,
+        clock_change=times.clock_change,
+        throttled=times.throttled,
         shared_device=others,
     )
     return judged(work.nsight.counted(kernel, device) if work.nsight else kernel, work.peaks[device])
 
 
-def _take_times(work: Workbench, device: str) -> dict[str, Any]:
+def _take_times(work: KernelSession, device: str) -> Measured:
     """The times of the loaded kernel; taken again after a pause where the GPU's clock was held back meanwhile."""
-    times: dict[str, Any] = work.ask(MEASURE_S, do="measure", number=0, watch=not device_of(device).runs_on_host)
-    if times.get("throttled"):
+    times = work.ask(Measure(0, watch=not device_of(device).runs_on_host), MEASURE_S)
+    if times.throttled:
         time.sleep(COOLING_S)
         with contextlib.suppress(InductorBenchError):
-            again: dict[str, Any] = work.ask(MEASURE_S, do="measure", number=0, watch=True)
-            if again.get("clock_mhz", 0.0) > times["clock_mhz"]:
+            again = work.ask(Measure(0, watch=True), MEASURE_S)
+            if (again.clock_mhz or 0.0) > (times.clock_mhz or 0.0):
                 return again
     return times
 
@@ -116,7 +116,7 @@ def _device_name(device: str, environment: Environment) -> str:
     return device_of(device).name_in(environment) or device
 
 
-def _peaks(device: str, work: Workbench) -> Peaks | None:
+def _peaks(device: str, work: KernelSession) -> Peaks | None:
     """The roofs of the device, measured where they are not cached and it is free; a kernel's times do not need them."""
     cached = load_peaks(peaks_key(work.environment, device))
     if cached is not None or work.others_on(device):

@@ -130,7 +130,7 @@ def describe_module(attributed: AttributedModule, folder: RunFolder, costs: Cost
         iterations=len(attributed.iterations),
         steady_iterations=attributed.steady,
         threads=details.threads if device_of(source.device).runs_on_host else None,
-        tf32=bool(profiled.module.observed("tf32")),
+        tf32=profiled.module.tf32,
         categories=total_categories(kernels, whole),
         kernels=kernels,
         trace=folder.relative(profiled.trace) if profiled.trace else None,

@@ -3,12 +3,13 @@ that was recorded elsewhere."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 from ...errors import InductorBenchError
 from ...launch.worker import WorkerPool
+from ...messages.capture import Observation
+from ...messages.jobs import MakeReferences, ProfileModule, WantedValues
 from ...records.code.details import Details
 from ...records.code.source import ModuleSource
 from ...records.run import Failure
@@ -90,7 +91,7 @@ class Profiling:
         reason = f"recorded elsewhere: {trace.name}"
         if not truncated:
             return ProfiledModule(module, label, source, "trace", reason, path, None)
-        details = self._keep_details(label, {"truncated": True})
+        details = self._keep_details(label, Details(truncated=True))
         failure = Failure(
             "trace",
             "truncated",
@@ -101,35 +102,41 @@ class Profiling:
         return ProfiledModule(module, label, source, "trace", reason, path, None, details, failure)
 
     def _from_live(
-        self, module: FoundModule, label: ModuleLabel, source: ModuleSource, seen: dict[str, Any]
+        self, module: FoundModule, label: ModuleLabel, source: ModuleSource, seen: Observation
     ) -> ProfiledModule:
-        stem = Path(seen["stem"])
-        references = self._live_references(module, label, source, seen)
-        details = self._keep_details(label, seen["live"] | {"switches": seen.get("switches", {})} | references)
+        stem, found = Path(seen.stem), decode(Details, seen.live)
+        references = self._live_references(module, label, source, seen, found)
+        found = replace(
+            found,
+            switches=seen.switches,
+            references=references.references,
+            recorded_references=references.recorded_references,
+        )
+        details = self._keep_details(label, found)
         failure = values_failure(details, label.label)
         stored = self._store_trace(stem.with_suffix(".trace.json"), label, details)
         log = self._keep_text(stem.with_suffix(".p.txt"), label)
-        return ProfiledModule(module, label, source, "live", seen["live_reason"], stored, log, details, failure)
+        return ProfiledModule(module, label, source, "live", seen.live_reason, stored, log, details, failure)
 
     def _live_references(
-        self, module: FoundModule, label: ModuleLabel, source: ModuleSource, seen: dict[str, Any]
-    ) -> dict[str, Any]:
+        self, module: FoundModule, label: ModuleLabel, source: ModuleSource, seen: Observation, found: Details
+    ) -> Details:
         """What the kernels write, found out in a process of its own, which a kernel that misbehaves may end."""
-        job = {
-            "module": str(module.path),
-            "device": source.device,
-            "threads": seen["threads"],
-            "switches": seen.get("switches"),
-            "launches": seen["live"]["launches"],
-        }
-        recorded = seen["live"].get("recorded")
-        if recorded:
-            folder = values_work(self._folder) / label.slug
-            Path(seen["stem"]).with_suffix(".values").replace(folder)
-            job |= {"recorded": recorded, "values_folder": str(folder.resolve())}
+        folder = values_work(self._folder) / label.slug
+        if found.recorded:
+            Path(seen.stem).with_suffix(".values").replace(folder)
+        job = MakeReferences(
+            module=str(module.path),
+            device=source.device,
+            launches=found.launches,
+            threads=seen.threads,
+            switches=seen.switches,
+            recorded=found.recorded or (),
+            values_folder=str(folder.resolve()),
+        )
         log = self._folder.logs / f"{label.slug}.references.log"
-        answer = self._pool.call("references", job, name=f"{label.slug}.references", log=log)
-        return answer.result or {}
+        answer = self._pool.call(job, name=f"{label.slug}.references", log=log)
+        return answer.result or Details()
 
     def _from_harness(self, module: FoundModule, label: ModuleLabel, source: ModuleSource) -> ProfiledModule:
         if not source.has_harness:
@@ -139,25 +146,26 @@ class Profiling:
             )
         kept = self._folder.modules / f"{label.slug}.py"
         text, trace = self._pool.folder / f"{label.slug}.p.txt", self._pool.folder / f"{label.slug}.trace.json"
-        job = {
-            # A structured trace carries the text of a module whose file may be gone.
-            "module": str((module.path if module.path.is_file() else kept).resolve()),
-            "label": label.label,
-            "device": source.device,
-            "repeat": self._repeat or _repeat_for(source),
-            "threads": module.observed("threads") or source.threads,
-            "switches": module.observed("switches"),
-            "vector_lanes": source.vector_lanes,
-            "compiled": bool(module.observations),
-            "trace": str(trace),
-            "text": str(text),
-            "values": self._values_job(label),
-        }
+        # A structured trace carries the text of a module whose file may be gone.
+        file = module.path if module.path.is_file() else kept
+        job = ProfileModule(
+            module=str(file.resolve()),
+            label=label.label,
+            device=source.device,
+            repeat=self._repeat or _repeat_for(source),
+            trace=str(trace),
+            text=str(text),
+            threads=module.threads or source.threads,
+            switches=module.switches,
+            vector_lanes=source.vector_lanes,
+            compiled=bool(module.observations),
+            values=self._wanted_values(label),
+        )
         self._progress.stage(f"profiling {label.label} with -p")
-        answer = self._pool.call("profile", job, name=label.slug, log=self._folder.logs / f"{label.slug}.log")
+        answer = self._pool.call(job, name=label.slug, log=self._folder.logs / f"{label.slug}.log")
         details, stored = Details(), None
         if answer.result:
-            details = self._keep_details(label, answer.result | {"switches": module.observed("switches") or {}})
+            details = self._keep_details(label, replace(answer.result, switches=module.switches or {}))
             stored = self._store_trace(trace, label, details) if trace.is_file() else None
         return ProfiledModule(
             module,
@@ -171,17 +179,15 @@ class Profiling:
             answer.failure or values_failure(details, label.label),
         )
 
-    def _values_job(self, label: ModuleLabel) -> dict[str, Any] | None:
+    def _wanted_values(self, label: ModuleLabel) -> WantedValues | None:
         if self._values_limit_bytes is None:
             return None
         folder = values_work(self._folder) / label.slug
-        return {"folder": str(folder.resolve()), "limit_bytes": self._values_limit_bytes}
+        return WantedValues(str(folder.resolve()), self._values_limit_bytes)
 
     def _harness_note(self, module: FoundModule, details: Details) -> str:
-        error = module.observed("live_error")
-        reason = module.observed("live_reason")
-        if error:
-            return f"a live profile was wanted ({reason}) but failed: {error}"
+        if module.live_error:
+            return f"a live profile was wanted ({module.live_reason}) but failed: {module.live_error}"
         if details.marked:
             return "compiled without marks for the profiler, so C++ kernels are timed from Python, about 1 µs longer"
         return ""
@@ -191,9 +197,9 @@ class Profiling:
         store_trace(trace, path, iterations=details.iterations)
         return path
 
-    def _keep_details(self, label: ModuleLabel, said: dict[str, Any]) -> Details:
-        save_details(self._folder, label.slug, said)
-        return decode(Details, said)
+    def _keep_details(self, label: ModuleLabel, details: Details) -> Details:
+        save_details(self._folder, label.slug, details)
+        return details
 
     def _trace_path(self, label: ModuleLabel) -> Path:
         self._folder.traces.mkdir(exist_ok=True)

@@ -2,28 +2,26 @@
 
 from __future__ import annotations
 
-import contextlib
-import getpass
 import os
 import shlex
-import tempfile
 from collections.abc import Mapping, Set
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from ...errors import InductorBenchError
 from ...launch.diagnosis import last_error, remedy
 from ...launch.interpreter import SAFE_PATH, module_words
 from ...launch.process import ProcessResult, run_process
 from ...launch.worker import expose_package, join_paths
+from ...messages.capture import Observation, Refusal, RunProgram
 from ...records.code.source import CapturedCode
 from ...records.run import Capture, Failure, Request
 from ...source.capture.log import printed_module_paths
 from ...source.capture.structured import StructuredTrace, read_structured_trace
 from ...store.device_turn import TURN
-from ...store.files import is_private_folder, read_json, read_text, write_json
+from ...store.files import read_json, read_text, write_json
 from ...store.folder import RunFolder
+from ...store.formats import codec
 from ...store.redaction import Redaction
 from ..progress import Progress
 
@@ -43,27 +41,48 @@ SITE = Path(__file__).resolve().parent.parent.parent / "worker" / "capture" / "s
 class FoundModule:
     """A compiled module that a program loaded.
 
-    ``observations`` are what its processes saw of it (see ``worker.capture.observation``), one entry per process.
+    ``observations`` are what its processes saw of it, one entry per process.
     """
 
     path: Path
     text: str
     code: CapturedCode | None = None
-    observations: tuple[dict[str, Any], ...] = ()
+    observations: tuple[Observation, ...] = ()
 
     @property
     def calls(self) -> int | None:
         """How often the program called it, over all processes; ``None`` where nobody counted."""
-        return sum(seen["calls"] for seen in self.observations) if self.observations else None
+        return sum(seen.calls for seen in self.observations) if self.observations else None
 
     @property
-    def live(self) -> dict[str, Any] | None:
+    def live(self) -> Observation | None:
         """The observation that holds a live profile, if there is one."""
-        return next((seen for seen in self.observations if "live" in seen), None)
+        return next((seen for seen in self.observations if seen.live is not None), None)
 
-    def observed(self, key: str) -> Any:
-        """The first value that an observation has for ``key``, or ``None``."""
-        return next((seen[key] for seen in self.observations if seen.get(key) not in (None, "")), None)
+    @property
+    def threads(self) -> int | None:
+        """The threads of torch in the program; ``None`` where nobody saw it."""
+        return next((seen.threads for seen in self.observations if seen.threads is not None), None)
+
+    @property
+    def switches(self) -> dict[str, bool] | None:
+        """Those of torch that decide which library kernels run, as the program had them."""
+        return next((seen.switches for seen in self.observations), None)
+
+    @property
+    def tf32(self) -> bool:
+        """Whether products of float32 may be computed in tf32."""
+        return any(seen.tf32 for seen in self.observations[:1])
+
+    @property
+    def live_reason(self) -> str:
+        """Why it was to be profiled in the program; empty where it was not to be."""
+        return next((seen.live_reason for seen in self.observations if seen.live_reason), "")
+
+    @property
+    def live_error(self) -> str:
+        """Why it was not profiled in the program although it was to be."""
+        return next((seen.live_error for seen in self.observations if seen.live_error), "")
 
 
 @dataclass(frozen=True)
@@ -73,51 +92,6 @@ class CapturedProgram:
     modules: tuple[FoundModule, ...]
     capture: Capture
     failures: tuple[Failure, ...] = ()
-
-
-def capture_environment(work: Path) -> dict[str, str]:
-    """The environment in which modules are compiled for measurement, and run, with caches and temporary files of its
-    own.
-
-    FX and AOTAutograd caches are off, because a hit there compiles nothing and prints nothing; forcing all caches off
-    instead would put each module into a folder of its own and change the hashes of its kernels.
-    """
-    environment = dict(os.environ)
-    for name in ("TRITON_CACHE_DIR", "TORCHINDUCTOR_FORCE_DISABLE_CACHES", "TORCHINDUCTOR_FX_COMPILE_MODE"):
-        environment.pop(name, None)
-    folders = {name: work / name for name in ("cache", "tmp", "torch_trace", "observed")}
-    for folder in folders.values():
-        folder.mkdir(parents=True, exist_ok=True)
-    _share_precompiled_headers(folders["tmp"])
-    return environment | {
-        "TORCHINDUCTOR_UNIQUE_KERNEL_NAMES": "1",
-        "TORCHINDUCTOR_BENCHMARK_KERNEL": "1",
-        "TORCHINDUCTOR_CPP_ENABLE_KERNEL_PROFILE": "1",
-        "TORCHINDUCTOR_FX_GRAPH_CACHE": "0",
-        "TORCHINDUCTOR_AUTOGRAD_CACHE": "0",
-        "INDUCTOR_PROVENANCE": "1",
-        "TORCHINDUCTOR_CACHE_DIR": str(folders["cache"].resolve()),
-        "TORCH_TRACE": str(folders["torch_trace"].resolve()),
-        "TMPDIR": str(folders["tmp"].resolve()),
-        "PYTHONUNBUFFERED": "1",
-    }
-
-
-def _share_precompiled_headers(temporary: Path) -> None:
-    """Lets torch find the C++ headers that it compiled in an earlier run, and keep new ones, which takes it seconds.
-
-    It looks for them where the temporary files are; what it finds there is bound to the compiler and its flags. Headers
-    that other users could have written are left alone, for they become part of what is run.
-    """
-    with contextlib.suppress(OSError, KeyError):  # KeyError: a user without a name
-        name = f"torchinductor_{getpass.getuser()}"
-        shared = Path(tempfile.gettempdir()) / name / "precompiled_headers"
-        if not all(is_private_folder(folder, closed=0o022) for folder in (shared.parent, shared)):
-            return
-        if any(header.lstat().st_uid != os.getuid() for header in shared.iterdir()):
-            return
-        (temporary / name).mkdir()
-        (temporary / name / shared.name).symlink_to(shared.resolve(), target_is_directory=True)
 
 
 def capture_program(
@@ -133,8 +107,8 @@ def capture_program(
     """Runs the program that a request names and returns the modules that it compiled.
 
     A program that fails after it compiled something is a failure in the result; its modules are kept.
-    ``environment`` is that of :func:`capture_environment`. With ``values_limit_bytes`` modules that are profiled live
-    also record what their launches read.
+    ``environment`` is that of ``environment.capture_environment``. With ``values_limit_bytes`` modules that are
+    profiled live also record what their launches read.
 
     Raises:
         InductorBenchError: the program cannot be started.
@@ -147,8 +121,8 @@ def capture_program(
         "INDUCTOR_BENCH_VALUES_LIMIT": str(values_limit_bytes or ""),
         "PYTHONPATH": join_paths(str(SITE), join_paths(expose_package(work), environment.get("PYTHONPATH"))),
     }
-    complaint = work / "complaint.json"
-    command = _program_command(request, work, python, complaint)
+    refusal = work / "refusal.json"
+    command = _program_command(request, work, python, refusal)
     of_users = request.kind in ("script", "factory")
     program = {**environment, **observed, **({} if of_users else SAFE_PATH)}
     if request.kind == "script":
@@ -177,19 +151,28 @@ def capture_program(
         graph_breaks=structured.graph_breaks,
         recompiles=structured.recompiles,
     )
-    failures += _program_failures(request, ended, complaint, compiled=bool(modules))
+    failures += _program_failures(request, ended, refusal, compiled=bool(modules))
     return CapturedProgram(modules, capture, failures)
 
 
-def _program_command(request: Request, work: Path, python: str, complaint: Path) -> list[str]:
+def _program_command(request: Request, work: Path, python: str, refusal: Path) -> list[str]:
     if request.kind == "script":
         return [python, request.target, *request.arguments]
     job = work / "program.job.json"
     place = request.target if request.kind == "factory" else request.target.removeprefix(f"{request.kind}:")
-    names = ("kind", "training", "mode", "dynamic", "amp", "device", "seed", "batch_size")
-    options = {name: getattr(request, name) for name in names}
-    options["batch_size"] = request.batch_size or DEFAULT_BATCH_SIZE
-    write_json(job, {**options, "place": place, "complaint": str(complaint)})
+    program = RunProgram(
+        kind=request.kind,
+        place=place,
+        batch_size=request.batch_size or DEFAULT_BATCH_SIZE,
+        refusal=str(refusal),
+        training=request.training,
+        mode=request.mode,
+        dynamic=request.dynamic,
+        amp=request.amp,
+        device=request.device,
+        seed=request.seed or 0,
+    )
+    write_json(job, codec.encode(program))
     return [python, *module_words("inductor_bench.worker.capture.programs"), str(job)]
 
 
@@ -202,14 +185,13 @@ def _read_trace(folder: Path) -> tuple[StructuredTrace, tuple[Failure, ...]]:
         return StructuredTrace(), (failure,) if failure else ()
 
 
-def _read_observations(folder: Path) -> dict[str, list[dict[str, Any]]]:
-    found: dict[str, list[dict[str, Any]]] = {}
+def _read_observations(folder: Path) -> dict[str, list[Observation]]:
+    found: dict[str, list[Observation]] = {}
     for file in sorted(folder.glob("*.json"), key=_observation_order):
         if file.name.endswith(".trace.json"):
             continue
-        seen = read_json(file)
-        seen["stem"] = str(file.with_suffix(""))
-        found.setdefault(os.path.realpath(seen["path"]), []).append(seen)
+        seen = codec.decode(Observation, read_json(file))
+        found.setdefault(os.path.realpath(seen.path), []).append(seen)
     return found
 
 
@@ -229,7 +211,7 @@ def _without_unloaded(structured: StructuredTrace, loaded: Set[str], folder: Pat
 
 
 def _join_modules(
-    printed: tuple[str, ...], structured: StructuredTrace, observed: dict[str, list[dict[str, Any]]]
+    printed: tuple[str, ...], structured: StructuredTrace, observed: dict[str, list[Observation]]
 ) -> tuple[FoundModule, ...]:
     codes = {os.path.realpath(code.path): code for code in structured.codes}
     paths = dict.fromkeys([*codes, *map(os.path.realpath, printed), *observed])
@@ -260,12 +242,10 @@ def _disagreement(printed: tuple[str, ...], structured: StructuredTrace) -> str:
     return ", ".join(parts)
 
 
-def _program_failures(
-    request: Request, ended: ProcessResult, complaint: Path, *, compiled: bool
-) -> tuple[Failure, ...]:
-    if complaint.is_file():
-        said = read_json(complaint)
-        return (Failure("capture", said["kind"], said["message"], said["hint"], subject=request.target),)
+def _program_failures(request: Request, ended: ProcessResult, refusal: Path, *, compiled: bool) -> tuple[Failure, ...]:
+    if refusal.is_file():
+        said = codec.decode(Refusal, read_json(refusal))
+        return (Failure("capture", said.kind, said.message, said.hint, subject=request.target),)
     if not ended.ok:
         kept = "; what it had compiled until then is measured" if compiled else ""
         reason = last_error(ended.tail(ERROR_LINES)) if ended.exit_code == UNCAUGHT else ""

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ...launch.worker import WorkerPool
+from ...messages.jobs import SurveyMachine
 from ...records.run import Environment, Failure, Peaks
 from ...records.traced.operators import OperatorCall, OperatorCost
-from ...store.formats import codec
 
 
 @dataclass(frozen=True)
@@ -24,14 +24,7 @@ class Survey:
 
 def take_survey(pool: WorkerPool, calls: Sequence[OperatorCall], *, device: str, peaks: str, log: Path) -> Survey:
     """Runs the survey worker. ``peaks`` is ``none``, ``cached`` or ``measured``."""
-    job = {"calls": [codec.encode(call) for call in calls], "device": device, "peaks": peaks}
-    answer = pool.call("survey", job, name="survey", log=log)
+    answer = pool.call(SurveyMachine(tuple(calls), device, peaks), name="survey", log=log)
     if answer.result is None:
         return Survey(failure=answer.failure)
-    found = answer.result["peaks"]
-    return Survey(
-        codec.decode(Environment, answer.result["environment"]),
-        tuple(codec.decode(OperatorCost, cost) for cost in answer.result["costs"]),
-        codec.decode(Peaks, found) if found else None,
-        answer.failure,
-    )
+    return Survey(answer.result.environment, answer.result.costs, answer.result.peaks, answer.failure)

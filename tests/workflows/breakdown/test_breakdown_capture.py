@@ -12,7 +12,7 @@ from pathlib import Path
 import breakdown_runs as runs
 import pytest
 
-from inductor_bench.workflows.modules.program import capture_environment
+from inductor_bench.workflows.modules.environment import capture_environment
 
 pytestmark = pytest.mark.slow
 

@@ -19,6 +19,7 @@ from breakdown_runs import PROGRAMS
 
 from inductor_bench import units
 from inductor_bench.errors import InductorBenchError
+from inductor_bench.records.code.details import Complaint
 from inductor_bench.records.code.launch import Launch
 from inductor_bench.source.standalone.harness import arguments as harness
 from inductor_bench.store.formats import codec
@@ -74,9 +75,8 @@ def test_a_file_that_cannot_be_finished_is_not_there(tmp_path: Path, raised: Exc
     assert list(tmp_path.iterdir()) == []
 
 
-def record(run: Any, folder: Path, limit: int = 10**6, **options: Any) -> tuple[list[Launch], dict[str, Any]]:
-    found = launch_values.record_values(ModuleType("compiled"), run, folder, limit, **options)
-    return [codec.decode(Launch, launch) for launch in found["recorded"]], found
+def record(run: Any, folder: Path, limit: int = 10**6, **options: Any) -> tuple[tuple[Launch, ...], Complaint | None]:
+    return launch_values.record_values(ModuleType("compiled"), run, folder, limit, **options)
 
 
 def test_what_a_launch_writes_is_recorded_as_it_was_before(tmp_path: Path) -> None:
@@ -125,9 +125,9 @@ def test_a_full_disk_ends_the_recording_with_one_line(tmp_path: Path, monkeypatc
         larger.cos()
         LARGE.exp()
 
-    launches, found = record(run, tmp_path)
+    launches, error = record(run, tmp_path)
     assert [launch.operator for launch in launches] == ["aten.sin.default"]
-    assert "the disk is nearly full" in found["values_error"]["message"]
+    assert error is not None and "the disk is nearly full" in error.message
     assert [file.name for file in tmp_path.iterdir()] == ["0.safetensors"]
 
 

@@ -13,13 +13,16 @@ import pytest
 from fake_device import Line, Silent
 from measured_kernels import OWN, measured
 
-from inductor_bench.autotune.variants import TritonVariants
+from inductor_bench.autotune.variants.triton import TritonVariants
 from inductor_bench.errors import InductorBenchError
+from inductor_bench.messages.kernels import Compiled, Drop, Facts, Load, Vary
+from inductor_bench.messages.request import Answer, Request
+from inductor_bench.messages.times import Check, Checked, Sample, Times
 from inductor_bench.records.run import Failure
 from inductor_bench.records.tuning import Comparison, Config, MeasuredKernel, Pairing, Ratio, Tuning
 from inductor_bench.report.kernel.comparison import comparison_screen, where_from
 from inductor_bench.source.standalone.same_arguments import takes_alike
-from inductor_bench.workflows.kernel import compare as comparison
+from inductor_bench.workflows.kernel import compare
 from inductor_bench.workflows.kernel.compare import refusal_of_config
 from inductor_bench.workflows.kernel.session import KernelOptions
 
@@ -29,7 +32,7 @@ SPACE = {"value": (0, 2, 3, 4)}
 
 @dataclass
 class Work:
-    """Stands in for ``Workbench``: a kernel takes the time of its file and its configuration."""
+    """Stands in for ``KernelSession``: a kernel takes the time of its file and its configuration."""
 
     options: KernelOptions = field(default_factory=lambda: KernelOptions(("first.py",)))
     wrong: tuple[int, ...] = ()
@@ -43,47 +46,52 @@ class Work:
 
     def look(self) -> None: ...
 
-    def ask(self, limit_s: float, *, do: str, **request: Any) -> Any:
-        return getattr(self, f"do_{do}")(**request)
+    def ask(self, request: Request[Answer], limit_s: float) -> Answer:
+        answer: Answer = getattr(self, f"do_{type(request).__name__.lower()}")(request)
+        return answer
 
-    def do_load(self, number: int, file: str) -> dict[str, Any]:
-        self.kernels[number] = (Path(file).stem, OWN[Path(file).stem])
-        return {"device": "cpu", "file": Path(file).stem}
+    def do_load(self, request: Load) -> Facts:
+        name = Path(request.file).stem
+        self.kernels[request.number] = (name, OWN[name])
+        return Facts("cpp", "cpu", {"name": name})
 
-    def do_vary(self, number: int, of: int, change: dict[str, Any]) -> None:
-        self.kernels[number] = (self.kernels[of][0], change["config"]["value"])
+    def do_vary(self, request: Vary) -> Compiled:
+        self.kernels[request.number] = (self.kernels[request.of][0], request.change["config"]["value"])
+        return Compiled()
 
-    def do_check(self, number: int, against: int) -> str:
-        return "output 0: 5 of 9 elements differ" if self.kernels[number][1] in self.wrong else ""
+    def do_check(self, request: Check) -> Checked:
+        wrong = self.kernels[request.number][1] in self.wrong
+        return Checked("output 0: 5 of 9 elements differ" if wrong else "")
 
-    def do_sample(self, order: list[int], state: str) -> list[float]:
-        return [TIMES[self.kernels[number]] * self.noise.gauss(1, 0.001) for number in order]
+    def do_sample(self, request: Sample) -> Times:
+        return Times(tuple(TIMES[self.kernels[number]] * self.noise.gauss(1, 0.001) for number in request.order))
 
-    def do_drop(self, numbers: list[int]) -> None: ...
+    def do_drop(self, request: Drop) -> None: ...
 
 
 def tuning(best: int, own: int) -> Tuning:
     return Tuning("max", "cold", (), 3, 1e-4, 8e-5, 1.2, "faster" if best != own else "same", {"value": best})
 
 
-def compare(
+def compared(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, works: list[Work], found: dict[str, Any] | None = None
 ) -> Comparison:
     files = [tmp_path / f"{name}.py" for name in OWN]
     for file in files:
         file.write_text("RECORDED = {'launch': {'storages': [], 'arguments': []}}\n")
 
-    def retune(kernels: dict[Path, MeasuredKernel], places: Any, work: Any) -> Iterator[MeasuredKernel | Failure]:
+    def tune(kernels: dict[Path, MeasuredKernel], places: Any, work: Any) -> Iterator[MeasuredKernel | Failure]:
         for file, kernel in kernels.items():
             outcome = (found or {})[file.stem]
             yield replace(kernel, tuning=outcome) if isinstance(outcome, Tuning) else outcome
 
-    monkeypatch.setattr(comparison, "measure_file", measured)
-    monkeypatch.setattr(comparison, "retune", retune)
-    monkeypatch.setattr(
-        comparison, "find_variants", lambda facts, _: Line({"value": OWN[facts["file"]]}, {"value": SPACE["value"]})
-    )
-    return comparison._compare(files, works, Silent())  # type: ignore[arg-type]
+    def find_variants(facts: Facts, *_: Any) -> Line:
+        return Line({"value": OWN[facts.recorded["name"]]}, {"value": SPACE["value"]})
+
+    monkeypatch.setattr(compare, "measure_file", measured)
+    monkeypatch.setattr(compare, "tune", tune)
+    monkeypatch.setattr(compare, "find_variants", find_variants)
+    return compare._compare(files, works, Silent())  # type: ignore[arg-type]
 
 
 def configs(pairing: Pairing | None) -> tuple[int, int]:
@@ -93,7 +101,7 @@ def configs(pairing: Pairing | None) -> tuple[int, int]:
 
 def test_code_and_config_are_told_apart(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     work = Work()
-    found = compare(monkeypatch, tmp_path, [work, work])
+    found = compared(monkeypatch, tmp_path, [work, work])
     standing, same = found.as_they_stand, found.same_config
     assert (configs(standing), standing.verdict) == ((0, 3), "faster") and found.alike is True
     assert standing.ratio is not None and standing.ratio.median == pytest.approx(0.6, rel=0.01)
@@ -103,7 +111,7 @@ def test_code_and_config_are_told_apart(monkeypatch: pytest.MonkeyPatch, tmp_pat
 
 
 def test_two_processes_are_not_checked_against_each_other(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    found = compare(monkeypatch, tmp_path, [Work(), Work()])
+    found = compared(monkeypatch, tmp_path, [Work(), Work()])
     assert found.alike is None and "two processes" in found.difference
     assert "two processes differ by some percent" in found.notes[0]
     assert (found.as_they_stand.verdict, found.same_config.verdict) == ("faster", "same")
@@ -111,7 +119,7 @@ def test_two_processes_are_not_checked_against_each_other(monkeypatch: pytest.Mo
 
 def test_the_best_of_each_are_timed_afresh(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     work = Work(KernelOptions(("first.py",), autotune="max"))
-    found = compare(monkeypatch, tmp_path, [work, work], {"first": tuning(2, 0), "second": tuning(4, 3)})
+    found = compared(monkeypatch, tmp_path, [work, work], {"first": tuning(2, 0), "second": tuning(4, 3)})
     best = found.best_of_each
     assert configs(best) == (2, 4) and best is not None and best.verdict == "faster"
     assert best.ratio is not None and best.ratio.median == pytest.approx(0.5, rel=0.01)
@@ -121,9 +129,9 @@ def test_the_best_of_each_are_timed_afresh(monkeypatch: pytest.MonkeyPatch, tmp_
 def test_what_cannot_be_retuned_stays_as_it_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     work = Work(KernelOptions(("first.py",), autotune="max"))
     failure = Failure("kernel", "invalid", "nothing else to try", "", "", "first.py")
-    found = compare(monkeypatch, tmp_path, [work, work], {"first": failure, "second": tuning(4, 3)})
+    found = compared(monkeypatch, tmp_path, [work, work], {"first": failure, "second": tuning(4, 3)})
     assert configs(found.best_of_each) == (0, 4) and found.failures == (failure,)
-    found = compare(monkeypatch, tmp_path, [work, work], {"first": failure, "second": tuning(3, 3)})
+    found = compared(monkeypatch, tmp_path, [work, work], {"first": failure, "second": tuning(3, 3)})
     assert found.best_of_each == found.as_they_stand
 
 
@@ -132,11 +140,11 @@ def test_a_config_that_the_second_cannot_have_costs_that_line_only(
 ) -> None:
     work = Work(wrong=(0,))
     monkeypatch.setitem(SPACE, "value", (2, 3, 4))
-    found = compare(monkeypatch, tmp_path, [work, work])
+    found = compared(monkeypatch, tmp_path, [work, work])
     assert found.as_they_stand.verdict == "faster"
     assert found.same_config.ratio is None and "cannot be 0" in found.same_config.reason
     monkeypatch.undo()
-    found = compare(monkeypatch, tmp_path, [work, work])
+    found = compared(monkeypatch, tmp_path, [work, work])
     assert "computes something else: output 0" in found.same_config.reason
     text = screen(found)
     assert "same config    not timed: it then computes something else" in text
@@ -225,4 +233,4 @@ def test_the_screen_has_a_line_for_each_pairing() -> None:
 def test_files_that_are_no_kernels_are_refused_before_anything_is_measured(tmp_path: Path) -> None:
     (tmp_path / "first.py").write_text("print('no kernel')\n")
     with pytest.raises(InductorBenchError, match="is not a standalone kernel file"):
-        comparison._compare([tmp_path / "first.py"] * 2, [], Silent())
+        compare._compare([tmp_path / "first.py"] * 2, [], Silent())

@@ -11,25 +11,26 @@ import pytest
 from fake_device import SIX, TIMES, Device, Line, Silent, times_of, tune
 from measured_kernels import measured
 
-from inductor_bench.autotune.compile_pool import Builders
+from inductor_bench.autotune.compile_pool import CompilePool
 from inductor_bench.errors import InductorBenchError
+from inductor_bench.messages.kernels import Binary
 from inductor_bench.records.run import Environment
 from inductor_bench.records.tuning import MeasuredKernel, TriedCandidate, Tuning
 from inductor_bench.report.kernel.screen import kernel_screen
 from inductor_bench.report.kernel.tuning import tuning_lines
 from inductor_bench.report.text.layout import Line as ScreenLine
 from inductor_bench.workflows.kernel.configs import ConfigTimer
-from inductor_bench.workflows.kernel.retuning import tune_in_step
+from inductor_bench.workflows.kernel.tuning import tune_in_step
 
 
 def listing(device: Device, variants: Line = SIX) -> Any:
     """What came of timing all that is listed."""
-    builders = Builders(device.start, 2, 30.0, 30.0)
+    pool = CompilePool(device.start, 2, 30.0, 30.0)
     timer = ConfigTimer("k.py", lambda *_: variants, device.worker, itertools.count(1), timeout_s=30.0)
     try:
-        return dict(tune_in_step({"k": timer}, "configs", lambda _: builders, lambda: False, Silent()))["k"]
+        return dict(tune_in_step({"k": timer}, "configs", lambda _: pool, lambda: False, Silent()))["k"]
     finally:
-        builders.end()
+        pool.end()
 
 
 def test_every_config_is_timed_to_the_end_and_none_wins() -> None:
@@ -53,7 +54,7 @@ def test_a_config_pays_for_itself_alone() -> None:
 
 def test_configs_that_compile_to_the_same_are_timed_once() -> None:
     device = Device(times_of)
-    device.binary_of = lambda config: {"digest": "all the same", "shared_memory_bytes": 0}
+    device.binary_of = lambda config: Binary("all the same", 0, 0)
     tuning = listing(device)
     assert tuning.tried == 0 and [row.status for row in tuning.candidates[1:]] == ["duplicate"] * 5
     assert tuning.candidates[0].samples == 20

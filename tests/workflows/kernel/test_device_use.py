@@ -14,6 +14,9 @@ from device_bench import Bench
 
 from inductor_bench.analysis.device_use import describe_use
 from inductor_bench.analysis.statistics import summarize
+from inductor_bench.messages.kernels import Load
+from inductor_bench.messages.machine import FindDeviceUse
+from inductor_bench.messages.times import Measure
 from inductor_bench.records.device_use import DeviceUse, OtherProcess
 from inductor_bench.records.tuning import MeasuredKernel
 from inductor_bench.worker.device import driver as driver_module
@@ -73,7 +76,7 @@ def test_a_gpu_in_use_is_refused_before_anything_is_measured_there(tmp_path: Pat
     outcome = _measure_all(files, bench, lambda found: None)
     assert [kernel.device for kernel in outcome.kernels] == ["a CPU"]  # for which nobody looked
     (failure,) = outcome.failures
-    assert failure.subject.endswith("triton_1.py") and bench.asked[-2:] == ["load", "device_use"]
+    assert failure.subject.endswith("triton_1.py") and bench.asked[-2:] == [Load, FindDeviceUse]
     assert failure.message.endswith("pid 1234 python, 34.0 GB, 97% busy; its times would be mixed with yours")
     assert "--force" in failure.hint and "CUDA_VISIBLE_DEVICES" in failure.hint
 
@@ -81,7 +84,7 @@ def test_a_gpu_in_use_is_refused_before_anything_is_measured_there(tmp_path: Pat
 def test_with_force_it_is_measured_and_said(tmp_path: Path, files: list[Path]) -> None:
     bench = Bench(KernelOptions((), force=True), tmp_path, TAKEN)
     outcome = _measure_all(files, bench, lambda found: None)
-    assert len(outcome.kernels) == 3 and not outcome.failures and bench.asked.count("device_use") == 1
+    assert len(outcome.kernels) == 3 and not outcome.failures and bench.asked.count(FindDeviceUse) == 1
     assert outcome.kernels[0].shared_device == "" and outcome.kernels[0].advice == ()
     for kernel in outcome.kernels[1:]:
         assert kernel.shared_device.endswith("97% busy")
@@ -95,7 +98,7 @@ def test_times_are_taken_again_where_the_clock_was_held_back(
     bench, answers = Bench(KernelOptions(()), tmp_path, None), iter(clocks)
     bench.clock_of = lambda: next(answers)
     kernel = measure_file(files[1], bench)
-    assert kernel.clock_mhz == kept and bench.asked.count("measure") == 2 and not list(answers)
+    assert kernel.clock_mhz == kept and bench.asked.count(Measure) == 2 and not list(answers)
 
 
 def test_roofs_are_not_measured_on_a_gpu_in_use(
@@ -113,7 +116,7 @@ def test_roofs_are_not_measured_on_a_gpu_in_use(
 def test_a_gpu_that_is_free_or_unknown_is_measured(tmp_path: Path, files: list[Path], use: DeviceUse | None) -> None:
     bench = Bench(KernelOptions(()), tmp_path, use)
     outcome = _measure_all(files, bench, lambda found: None)
-    assert len(outcome.kernels) == 3 and bench.asked.count("device_use") == 1
+    assert len(outcome.kernels) == 3 and bench.asked.count(FindDeviceUse) == 1
     on_gpu = outcome.kernels[1]
     assert (on_gpu.clock_mhz, on_gpu.clock_change, on_gpu.throttled) == (1980.0, -0.08, ("power cap",))
     assert on_gpu.occupancy == 0.5 and on_gpu.shared_device == ""

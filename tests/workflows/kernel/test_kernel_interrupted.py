@@ -9,16 +9,18 @@ import pytest
 from measured_kernels import measured
 from retuning_bench import Bench
 
+from inductor_bench.messages.kernels import Forget
+from inductor_bench.messages.machine import TellEnvironment
 from inductor_bench.records.run import Failure
 from inductor_bench.records.tuning import MeasuredKernel
-from inductor_bench.workflows.kernel import run as kernel
+from inductor_bench.workflows.kernel import run
 from inductor_bench.workflows.kernel.run import KernelOutcome, KernelsInterrupted
 
 MEASURED, FAILED, INTERRUPTED = "measured", "failed", "interrupted"
 
 
 def interrupted(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch, measuring: list[str], retuning: tuple[str, ...] = ()
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, measuring: list[str], tuning: tuple[str, ...] = ()
 ) -> KernelOutcome:
     """What is left of a request for as many files as there are outcomes of their measurement and of their retune."""
 
@@ -31,17 +33,17 @@ def interrupted(
         return replace(measured(Path("first.py"), None), file=str(file))
 
     files = [Path(f"{number}.py") for number in range(len(measuring))]
-    monkeypatch.setattr(kernel, "measure_file", lambda file, _: outcome(file, measuring[files.index(file)]))
-    monkeypatch.setattr(kernel, "retune", lambda *_: map(outcome, files, retuning))
+    monkeypatch.setattr(run, "measure_file", lambda file, _: outcome(file, measuring[files.index(file)]))
+    monkeypatch.setattr(run, "tune", lambda *_: map(outcome, files, tuning))
     with pytest.raises(KernelsInterrupted) as stop:
-        kernel._measure_all(files, bench, lambda found: None)
+        run._measure_all(files, bench, lambda found: None)
     return stop.value.outcome
 
 
 def test_nothing_is_asked_of_a_worker_that_is_at_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     bench = Bench(tmp_path, {})
     found = interrupted(bench, monkeypatch, [MEASURED, MEASURED, INTERRUPTED])
-    assert bench.verbs == ["environment", "forget", "forget"]
+    assert bench.requests == [TellEnvironment, Forget, Forget]
     assert len(found.kernels) == 2 and found.interrupted and found.retune_s == 0.0
 
 

@@ -7,19 +7,19 @@ import json
 import os
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 import pytest
 from conftest import Tool
 from source_data import CPU, GPU, module_of, text_of
 
-from inductor_bench.autotune.variants import triton_variants
+from inductor_bench.autotune.variants.triton import triton_variants
 from inductor_bench.devices.nvidia.architectures import ARCHITECTURES
 from inductor_bench.errors import InductorBenchError
 from inductor_bench.launch.session import WorkerSession
 from inductor_bench.launch.worker import default_python
+from inductor_bench.messages.kernels import ListTritonConfigs, Load, TritonConfigs
+from inductor_bench.messages.machine import Pretend
 from inductor_bench.records.code.extraction import ExtractedKernel
 from inductor_bench.source.static.launches import read_static_launches
 from inductor_bench.worker.upstream.triton import pretend_gpu
@@ -45,14 +45,13 @@ class Worker:
     def __init__(self, folder: Path) -> None:
         environment = {**os.environ, "TRITON_CACHE_DIR": str(folder / "triton"), "CUDA_VISIBLE_DEVICES": ""}
         self.session = WorkerSession(default_python(), folder, environment, log=folder / "log")
-        self.session.ask({"do": "pretend", "architecture": asdict(ARCHITECTURES["sm_90"])}, 120)
+        self.session.ask(Pretend(ARCHITECTURES["sm_90"]), 120)
         self.loaded = 0
 
-    def candidates(self, file: Path) -> dict[str, Any]:
+    def configs(self, file: Path) -> TritonConfigs:
         self.loaded += 1
-        self.session.ask({"do": "load", "number": self.loaded, "file": str(file)}, 120)
-        found: dict[str, Any] = self.session.ask({"do": "candidates", "number": self.loaded}, 120)
-        return found
+        self.session.ask(Load(self.loaded, str(file)), 120)
+        return self.session.ask(ListTritonConfigs(self.loaded), 120)
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +66,7 @@ def worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Worker]:
 def test_the_candidates_of_a_real_model_are_those_that_inductor_has(worker: Worker, tmp_path: Path) -> None:
     """The counts were taken by hand from the same module: of 522 configurations, 937 with max-autotune."""
     rows = [row for row in extract("mixnet_l_train/forward", tmp_path) if row.name.startswith("triton_")]
-    found = {name: worker.candidates(tmp_path / name) for name in sorted({str(row.file) for row in rows})}
+    found = {name: worker.configs(tmp_path / name) for name in sorted({str(row.file) for row in rows})}
     kinds: Counter[tuple[str, int, bool]] = Counter()
     default = most = 0
     for row in rows:
@@ -109,13 +108,13 @@ def test_what_cannot_be_varied_is_said(
     worker: Worker, tmp_path: Path, name: str, start: str, fields: set[str], counts: tuple[int, int], limits: str
 ) -> None:
     extract(f"{name}/module_0", tmp_path)
-    found = worker.candidates(sorted(tmp_path.glob(f"{start}*.py"))[0])
-    assert set(found["ladders"]) == fields
-    assert (len(found["default"]), len(found["max"])) == counts
-    assert limits in found["limits"] and bool(limits) == bool(found["limits"])
+    found = worker.configs(sorted(tmp_path.glob(f"{start}*.py"))[0])
+    assert set(found.ladders) == fields
+    assert (len(found.default), len(found.max)) == counts
+    assert limits in found.limits and bool(limits) == bool(found.limits)
     if start == "triton_spl":  # its workspace has room for blocks of 256 and more
-        assert min(found["ladders"]["R0_BLOCK"]) == 256
-    assert all(found["now"][field] in values == sorted(values) for field, values in found["ladders"].items())
+        assert min(found.ladders["R0_BLOCK"]) == 256
+    assert all(found.now[field] in values == tuple(sorted(values)) for field, values in found.ladders.items())
 
 
 @needs_triton

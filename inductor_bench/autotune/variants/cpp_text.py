@@ -10,11 +10,10 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..errors import InductorBenchError
-from ..source.module.cpp_text import read_threads
-
-Config = dict[str, Any]
-Axes = dict[str, tuple[Any, ...]]
+from ...errors import InductorBenchError
+from ...records.tuning import Config
+from ...source.module.cpp_text import read_threads
+from .cpu import Axes
 
 SCHEDULES = ("static", "static,1", "dynamic,1", "guided")
 """Of OpenMP; the first is what compilers do without a word of it."""

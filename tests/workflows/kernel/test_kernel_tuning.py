@@ -1,10 +1,11 @@
-"""Retuning kernels where something around them fails: builders, a worker, the budget, the place of the winner."""
+"""Autotuning kernels where something around them fails: a pool, a worker, the budget, the place of the winner."""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,18 +15,24 @@ from measured_kernels import measured
 from retuning_bench import Bench
 
 from inductor_bench.autotune.candidates import BudgetSpentError
-from inductor_bench.autotune.compile_pool import GREETING_S, LOAD_S, Builders, Job
+from inductor_bench.autotune.compile_pool import GREETING_S, LOAD_S, CompileJob, CompilePool
 from inductor_bench.autotune.tuner import Tuner
+from inductor_bench.devices.nvidia.architectures import ARCHITECTURES
 from inductor_bench.devices.nvidia.device import NVIDIA
 from inductor_bench.errors import InductorBenchError
 from inductor_bench.launch.session import WorkerLostError
+from inductor_bench.messages.kernels import Build, Drop, Facts, Forget, Load
+from inductor_bench.messages.machine import FindDeviceUse, Pretend, TellArchitecture, TellEnvironment, Versions
+from inductor_bench.messages.request import Request
+from inductor_bench.records.device_use import DeviceUse, OtherProcess
 from inductor_bench.records.run import Failure
 from inductor_bench.records.tuning import MeasuredKernel, Tuning
-from inductor_bench.workflows.kernel import retuning
+from inductor_bench.workflows.kernel import tuning
 from inductor_bench.workflows.kernel.configs import list_configs
-from inductor_bench.workflows.kernel.retuning import retune, tune_in_step
+from inductor_bench.workflows.kernel.tuning import tune as tune_files
+from inductor_bench.workflows.kernel.tuning import tune_in_step
 
-GREETING = {"do": "pretend", "architecture": {}}
+GREETING = Pretend(ARCHITECTURES["sm_90"])
 HUNG = WorkerLostError("hung", TOO_LATE)
 
 
@@ -37,21 +44,21 @@ class OnGpu(Line):
 class Greeted(Session):
     """A worker that fails its greeting as often as ``device`` is told to, and takes down its limits."""
 
-    def post(self, request: dict[str, Any], timeout_s: float | None = None) -> None:
+    def post(self, request: Request[Any], timeout_s: float | None = None) -> None:
         super().post(request, timeout_s)
-        self.device.limits[request["do"]] = timeout_s  # type: ignore[attr-defined]
+        self.device.limits[type(request)] = timeout_s  # type: ignore[attr-defined]
 
-    def do_pretend(self, architecture: dict[str, Any]) -> dict[str, str]:
+    def do_pretend(self, request: Pretend) -> Versions:
         troubles: list[Exception] = self.device.greetings  # type: ignore[attr-defined]
         if troubles:
             raise troubles.pop(0)
-        return {}
+        return Versions("2.13.0", "3.6.0")
 
 
 class Unwilling(Device):
     def __init__(self, *greetings: Exception) -> None:
         super().__init__(times_of)
-        self.greetings, self.limits = list(greetings), dict[str, float | None]()
+        self.greetings, self.limits = list(greetings), dict[type[Request[Any]], float | None]()
 
     def start(self, name: str) -> Any:
         self.sessions.append(Greeted(self))
@@ -59,17 +66,20 @@ class Unwilling(Device):
 
 
 @pytest.mark.parametrize("trouble", [InductorBenchError("there is no triton here"), HUNG])
-def test_builders_that_cannot_be_greeted_fail_the_kernels_of_their_device_only(trouble: Exception) -> None:
+def test_a_pool_that_cannot_be_greeted_fails_the_kernels_of_its_device_only(trouble: Exception) -> None:
     device, numbers = Unwilling(trouble), itertools.count(1)
-    crews = {"cpu": Builders(device.start, 2, 30.0, 30.0), "cuda": Builders(device.start, 2, 30.0, 30.0, GREETING)}
+    pools = {
+        "cpu": CompilePool(device.start, 2, 30.0, 30.0),
+        "cuda": CompilePool(device.start, 2, 30.0, 30.0, GREETING),
+    }
     spaces = {"first": OnGpu(SIX.now, SIX.axes), "second": OnGpu(SIX.now, SIX.axes), "cpp": SIX}
     tuners: dict[Any, Tuner] = {
         name: Tuner(f"{name}.py", lambda *_, space=space: space, device.worker, numbers, timeout_s=30.0)
         for name, space in spaces.items()
     }
-    outcomes = dict(tune_in_step(tuners, "max", crews.__getitem__, lambda: False, Silent()))
-    for crew in crews.values():
-        crew.end()
+    outcomes = dict(tune_in_step(tuners, "max", pools.__getitem__, lambda: False, Silent()))
+    for pool in pools.values():
+        pool.end()
     device.worker().close()
     assert outcomes["first"] is outcomes["second"] is trouble
     cpp = outcomes["cpp"]
@@ -77,16 +87,16 @@ def test_builders_that_cannot_be_greeted_fail_the_kernels_of_their_device_only(t
     assert not any(session.alive for session in device.sessions)
 
 
-def test_after_a_failed_greeting_builders_begin_anew() -> None:
+def test_after_a_failed_greeting_a_pool_begins_anew() -> None:
     device = Unwilling(InductorBenchError("not yet"))
-    crew = Builders(device.start, 2, 1.0, 30.0, GREETING)
-    jobs = [Job(number, "k.py", {"do": "build", "change": {"config": {"value": number}}}) for number in range(4)]
+    pool = CompilePool(device.start, 2, 1.0, 30.0, GREETING)
+    jobs = [CompileJob(number, "k.py", partial(Build, change={"config": {"value": number}})) for number in range(4)]
     with pytest.raises(InductorBenchError, match="not yet"):
-        list(crew.build(jobs, lambda: False))
+        list(pool.compile(jobs, lambda: False))
     assert not any(session.alive for session in device.sessions)
-    assert {built.key for built in crew.build(jobs[:3], lambda: False)} == {0, 1, 2}
-    assert (device.limits["pretend"], device.limits["load"]) == (GREETING_S, 1.0)
-    crew.end()
+    assert {built.key for built in pool.compile(jobs[:3], lambda: False)} == {0, 1, 2}
+    assert (device.limits[Pretend], device.limits[Load]) == (GREETING_S, 1.0)
+    pool.end()
 
 
 # The bench
@@ -99,66 +109,66 @@ def written(folder: Path, name: str, text: str) -> Path:
 
 
 TRITON = "RECORDED = {}\n@triton_heuristics.pointwise()\n"
-TAKEN = {"gpu": 0, "processes": [{"pid": 7, "name": "python", "memory_bytes": 1}], "busy": 0.9, "held_bytes": 1}
+TAKEN = DeviceUse(0, (OtherProcess(7, "python", 1),), 0.9, 1)
 
 
 def test_the_start_of_a_worker_has_time_however_small_the_timeout(tmp_path: Path) -> None:
-    bench = Bench(tmp_path, {"architecture": {}}, timeout_s=2.0)
-    bench.ask(600.0, do="load")
-    assert bench.asked == [("environment", LOAD_S), ("load", 2.0)]
-    assert bench.builders("cpu").load_s == LOAD_S and bench.builders("cuda").build_s == 2.0
-    assert bench.asked[-1] == ("architecture", LOAD_S)
+    bench = Bench(tmp_path, {TellArchitecture: ARCHITECTURES["sm_90"]}, timeout_s=2.0)
+    bench.ask(Forget(), 600.0)
+    assert bench.asked == [(TellEnvironment, LOAD_S), (Forget, 2.0)]
+    assert bench.compile_pool("cpu").load_s == LOAD_S and bench.compile_pool("cuda").compile_s == 2.0
+    assert bench.asked[-1] == (TellArchitecture, LOAD_S)
 
 
 def test_nothing_is_compiled_ahead_where_there_is_no_triton_kernel(tmp_path: Path) -> None:
-    bench = Bench(tmp_path, {"architecture": HUNG})
+    bench = Bench(tmp_path, {TellArchitecture: HUNG})
     bench.compile_ahead([written(tmp_path, "cpp", "RECORDED = {}\n"), tmp_path / "missing.py"])
     assert bench.asked == [] and bench.started == []
 
 
 def test_nothing_is_compiled_ahead_for_a_gpu_that_another_job_uses(tmp_path: Path) -> None:
-    bench = Bench(tmp_path, {"device_use": TAKEN})
+    bench = Bench(tmp_path, {FindDeviceUse: TAKEN})
     bench.compile_ahead([written(tmp_path, "triton", TRITON)])
-    assert bench.verbs == ["environment", "device_use"] and bench.started == ["measure"]
+    assert bench.requests == [TellEnvironment, FindDeviceUse] and bench.started == ["measure"]
 
 
 @pytest.mark.parametrize("trouble", [InductorBenchError("no GPU"), HUNG])
 def test_what_goes_wrong_ahead_is_left_to_the_measurement(tmp_path: Path, trouble: Exception) -> None:
-    bench = Bench(tmp_path, {"architecture": trouble})
+    bench = Bench(tmp_path, {TellArchitecture: trouble})
     bench.compile_ahead([written(tmp_path, "triton", TRITON)])
-    assert bench.verbs == ["environment", "device_use", "architecture"] and bench.crews == {}
+    assert bench.requests == [TellEnvironment, FindDeviceUse, TellArchitecture] and bench.pools == {}
 
 
 def test_a_file_with_one_config_is_not_kept_by_the_worker(tmp_path: Path) -> None:
-    bench, kernel = Bench(tmp_path, {"load": {"language": "cpp"}}), measured(tmp_path / "first.py", None)
+    bench, kernel = Bench(tmp_path, {Load: Facts("cpp", "cpu", {})}), measured(tmp_path / "first.py", None)
     (listed,) = list_configs({tmp_path / "first.py": kernel}, bench)
     assert isinstance(listed, MeasuredKernel) and listed.tuning is not None
     assert [row.status for row in listed.tuning.candidates] == ["default"]
-    assert bench.verbs == ["environment", "load", "drop"]
+    assert bench.requests == [TellEnvironment, Load, Drop]
 
 
 # The budget
 
 
-THREADS = {"language": "operator", "device": "cpu", "processors": 2, "recorded": {}}
+THREADS = Facts("operator", "cpu", {}, processors=2)
 
 
 def retuned(bench: Bench, kernel: MeasuredKernel) -> Any:
-    (outcome,) = retune({Path(kernel.file): kernel}, {}, bench)
+    (outcome,) = tune_files({Path(kernel.file): kernel}, {}, bench)
     return outcome
 
 
 def test_what_the_budget_did_not_last_for_keeps_its_times(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     kernel = replace(measured(tmp_path / "first.py", None), advice=("its clock moved",))
-    bench = Bench(tmp_path, {"load": THREADS}, autotune="max", budget_s=-1.0)
+    bench = Bench(tmp_path, {Load: THREADS}, autotune="max", budget_s=-1.0)
     outcome = retuned(bench, kernel)
     assert bench.asked == [], "nothing is prepared after the budget"
     its_own, added = outcome.advice
     assert outcome == replace(kernel, advice=(its_own, added)) and its_own == "its clock moved"
     assert "the budget was spent" in added and "--budget" in added
-    bench = Bench(tmp_path, {"load": THREADS}, autotune="max")
+    bench = Bench(tmp_path, {Load: THREADS}, autotune="max")
     untried = [(Path(kernel.file), BudgetSpentError("untried"))]
-    monkeypatch.setattr(retuning, "tune_in_step", lambda *_: iter(untried))
+    monkeypatch.setattr(tuning, "tune_in_step", lambda *_: iter(untried))
     assert retuned(bench, kernel) == outcome
 
 
@@ -172,7 +182,7 @@ def test_a_spent_budget_is_told_from_candidates_that_fail() -> None:
 
 def test_another_failure_is_one(tmp_path: Path) -> None:
     kernel = measured(tmp_path / "first.py", None)
-    outcome = retuned(Bench(tmp_path, {"load": InductorBenchError("no good")}, autotune="max"), kernel)
+    outcome = retuned(Bench(tmp_path, {Load: InductorBenchError("no good")}, autotune="max"), kernel)
     assert isinstance(outcome, Failure) and outcome.message == "no good"
 
 
@@ -191,8 +201,8 @@ def test_library_calls_wait_until_generated_kernels_are_retuned(
         groups.append([file.stem for file in tuners])
         return iter(())
 
-    monkeypatch.setattr(retuning, "tune_in_step", tuned)
-    assert list(retune(kernels, {}, Bench(tmp_path, {}, autotune="max"))) == []
+    monkeypatch.setattr(tuning, "tune_in_step", tuned)
+    assert list(tune_files(kernels, {}, Bench(tmp_path, {}, autotune="max"))) == []
     assert groups == [["poi", "red"], ["gemm"], ["conv"]]
 
 
@@ -208,9 +218,9 @@ def test_a_winner_that_cannot_be_written_is_still_told(tmp_path: Path, monkeypat
             tuner._open()
             yield file, won
 
-    monkeypatch.setattr(retuning, "tune_in_step", tuned)
-    bench = Bench(tmp_path, {"load": THREADS}, autotune="max")
-    (outcome,) = retune({Path(kernel.file): kernel}, {Path(kernel.file): tmp_path / "out.py"}, bench)
+    monkeypatch.setattr(tuning, "tune_in_step", tuned)
+    bench = Bench(tmp_path, {Load: THREADS}, autotune="max")
+    (outcome,) = tune_files({Path(kernel.file): kernel}, {Path(kernel.file): tmp_path / "out.py"}, bench)
     assert isinstance(outcome, MeasuredKernel) and outcome.tuning is not None
     assert outcome.tuning.best_config == {"threads": 1} and not (tmp_path / "out.py").exists()
     assert any("out.py was not written: RECORDED is not a plain literal" in note for note in outcome.tuning.notes)

@@ -9,8 +9,8 @@ import itertools
 import math
 from collections.abc import Mapping, Sequence
 
-from ..devices.nvidia.multiprocessor import ELEMENTS_OF_THREAD, THREADS_OF_WARP
-from ..records.tuning import Config
+from ...devices.nvidia.multiprocessor import ELEMENTS_OF_THREAD, THREADS_OF_WARP
+from ...records.tuning import Config
 
 Ladders = Mapping[str, Sequence[int]]
 

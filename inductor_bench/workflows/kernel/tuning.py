@@ -1,4 +1,4 @@
-"""Retuning the kernels of standalone files, all in step, and saving the winners."""
+"""Autotuning the kernels of standalone files, all in step, and saving the winners."""
 
 from __future__ import annotations
 
@@ -9,32 +9,36 @@ from pathlib import Path
 from typing import Any
 
 from ...autotune.candidates import BudgetSpentError
-from ...autotune.compile_pool import SPENT, Builders, Built, Job
+from ...autotune.compile_pool import SPENT, CompileJob, CompileOutcome, CompilePool
+from ...autotune.methods import METHODS
 from ...autotune.tuner import Tuner
-from ...autotune.variants import FixedKernel, Variants, find_variants
+from ...autotune.variants.cpu import FixedKernel
+from ...autotune.variants.find import find_variants
+from ...autotune.variants.protocol import Variants
 from ...errors import InductorBenchError
 from ...launch.session import WorkerLostError
+from ...messages.kernels import Ask, Facts
 from ...records.run import Failure
-from ...records.tuning import MeasuredKernel, Tuning
+from ...records.tuning import BY_DEFAULT, MeasuredKernel, Tuning
 from ...source.standalone.edit import edit_standalone
 from ...store.files import read_text, write_text
 from ..progress import Progress
 from .advice import busy_notes
-from .session import Workbench, failure_of
+from .session import KernelSession, failure_of
 
 
 @dataclass
-class _Retune:
+class _Task:
     file: Path
     kernel: MeasuredKernel
     tuner: Tuner
     place: Path | None
 
 
-def retune(
-    kernels: Mapping[Path, MeasuredKernel], places: Mapping[Path, Path], work: Workbench
+def tune(
+    kernels: Mapping[Path, MeasuredKernel], places: Mapping[Path, Path], work: KernelSession
 ) -> Iterator[MeasuredKernel | Failure | Path]:
-    """Retunes kernels that were measured.
+    """Autotunes kernels that were measured.
 
     Args:
         kernels: by their files.
@@ -46,31 +50,30 @@ def retune(
         last is no failure: their times stand.
     """
     work.start_budget()
-    method = work.options.autotune or "max"
-    retunes: dict[Hashable, _Retune] = {
-        file: _Retune(file, kernel, make_tuner(file, method, work), places.get(file))
-        for file, kernel in kernels.items()
+    method = work.options.autotune or BY_DEFAULT
+    tasks: dict[Hashable, _Task] = {
+        file: _Task(file, kernel, make_tuner(file, method, work), places.get(file)) for file, kernel in kernels.items()
     }
     load = os.getloadavg()[0]
-    for group in _groups(retunes):
-        tuners = {name: retunes[name].tuner for name in group}
-        for name, outcome in tune_in_step(tuners, method, work.builders, work.is_over, work.progress):
-            one = retunes[name]
+    for group in _groups(tasks):
+        tuners = {name: tasks[name].tuner for name in group}
+        for name, outcome in tune_in_step(tuners, method, work.compile_pool, work.is_over, work.progress):
+            one = tasks[name]
             if isinstance(outcome, Tuning):
                 yield from _finish(one, outcome, load)
             else:
-                yield _not_retuned(one.file, one.kernel, outcome)
+                yield _not_tuned(one.file, one.kernel, outcome)
 
 
-def _groups(retunes: Mapping[Hashable, _Retune]) -> list[list[Hashable]]:
+def _groups(tasks: Mapping[Hashable, _Task]) -> list[list[Hashable]]:
     """Those that are tuned in step. Generated kernels come first, all together; then each library call by itself: what
     else it could be takes Inductor long to list and compile, and a budget must not go to lists that nobody times."""
-    library = [name for name, one in retunes.items() if one.kernel.category.startswith("extern_")]
-    generated = [name for name in retunes if name not in library]
+    library = [name for name, one in tasks.items() if one.kernel.category.startswith("extern_")]
+    generated = [name for name in tasks if name not in library]
     return [*([generated] if generated else []), *([name] for name in library)]
 
 
-def _not_retuned(
+def _not_tuned(
     file: Path, kernel: MeasuredKernel, why: InductorBenchError | WorkerLostError
 ) -> MeasuredKernel | Failure:
     if isinstance(why, BudgetSpentError):
@@ -78,11 +81,11 @@ def _not_retuned(
     return failure_of(file, why)
 
 
-def make_tuner(file: Path, method: str, work: Workbench) -> Tuner:
+def make_tuner(file: Path, method: str, work: KernelSession) -> Tuner:
     """What tunes the kernel of a file by that method; it loads the file when it begins."""
 
-    def find(facts: dict[str, Any], candidates: Callable[..., dict[str, Any]]) -> Variants:
-        variants = find_variants(facts, lambda: candidates(wide=method == "exhaustive"))
+    def find(facts: Facts, ask: Ask) -> Variants:
+        variants = find_variants(facts, ask, METHODS[method].wide)
         if isinstance(variants, FixedKernel):
             raise InductorBenchError(variants.why_none)
         return variants
@@ -91,9 +94,9 @@ def make_tuner(file: Path, method: str, work: Workbench) -> Tuner:
     return Tuner(str(file.resolve()), find, work.worker, work.numbers, options.state, options.timeout_s, work.is_over)
 
 
-def _finish(one: _Retune, tuning: Tuning, load: float) -> Iterator[MeasuredKernel | Path]:
-    """The kernel with what came of its retune; writes the winner, if there is one and a place is given."""
-    notes = [*one.tuner.variants.notes(tuning.method)]
+def _finish(one: _Task, tuning: Tuning, load: float) -> Iterator[MeasuredKernel | Path]:
+    """The kernel with what came of it; writes the winner, if there is one and a place is given."""
+    notes = [*one.tuner.variants.notes(METHODS[tuning.method])]
     notes += busy_notes(one.tuner.variants.axes, one.kernel.method, max(load, os.getloadavg()[0]), os.cpu_count() or 1)
     if one.place is not None:
         why = _save(one, one.place, tuning)
@@ -104,7 +107,7 @@ def _finish(one: _Retune, tuning: Tuning, load: float) -> Iterator[MeasuredKerne
     yield replace(one.kernel, tuning=replace(tuning, notes=(*tuning.notes, *notes)))
 
 
-def _save(one: _Retune, place: Path, tuning: Tuning) -> str:
+def _save(one: _Task, place: Path, tuning: Tuning) -> str:
     """Writes the winner; where there is none, or none that can be written, says why."""
     if tuning.verdict != "faster":
         return "nothing was surely faster than the file as it stands"
@@ -121,7 +124,7 @@ def _save(one: _Retune, place: Path, tuning: Tuning) -> str:
 def tune_in_step(
     tuners: Mapping[Hashable, Tuner],
     method: str,
-    builders: Callable[[str], Builders],
+    compile_pool: Callable[[str], CompilePool],
     is_over: Callable[[], bool],
     progress: Progress,
 ) -> Iterator[tuple[Hashable, Tuning | InductorBenchError | WorkerLostError]]:
@@ -129,15 +132,15 @@ def tune_in_step(
 
     Args:
         tuners: by whatever names their kernels.
-        method: one of ``SEARCHES``.
-        builders: gives those that build for a device type; where they cannot work, that device's kernels fail.
+        method: one of ``METHODS``.
+        compile_pool: the pool that compiles for a device type; where it cannot work, that device's kernels fail.
         is_over: whether no further candidates are to be begun.
         progress: is told what happens.
     """
     searches = {name: tuner.search(method) for name, tuner in tuners.items()}
-    answers: dict[Hashable, list[Built] | None] = dict.fromkeys(tuners)
+    answers: dict[Hashable, list[CompileOutcome] | None] = dict.fromkeys(tuners)
     while answers:
-        waiting: dict[Hashable, list[Job]] = {}
+        waiting: dict[Hashable, list[CompileJob]] = {}
         for place, (name, built) in enumerate(answers.items(), 1):
             progress.stage(f"timing {Path(tuners[name].file).stem} ({place} of {len(answers)})")
             try:
@@ -153,7 +156,7 @@ def tune_in_step(
         for device, names in _by_device(waiting, tuners):
             jobs = [job for name in names for job in waiting[name]]
             try:
-                for one in builders(device).build(jobs, is_over):
+                for one in compile_pool(device).compile(jobs, is_over):
                     found = answers[owners[one.key]]
                     assert found is not None
                     found.append(one)

@@ -1,0 +1,37 @@
+"""The variants of a C++ kernel."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from ...messages.kernels import Ask, Build, Change, Facts, Numbered
+from ...records.tuning import Config
+from .cpp_text import default_config, variant_axes, vary
+from .cpu import Axes, CpuSpace
+
+
+def find_cpp_variants(facts: Facts, ask: Ask, wide: bool) -> CppVariants:
+    """The variants of a C++ kernel; its text tells them all."""
+    cpp = facts.recorded["cpp"]
+    axes = variant_axes(facts.source, cpp, facts.processors, facts.vector_widths)
+    return CppVariants(facts.source, cpp, default_config(facts.source, cpp), axes)
+
+
+@dataclass(frozen=True)
+class CppVariants(CpuSpace):
+    """Threads, schedules, flags and vector widths of a C++ kernel."""
+
+    source: str
+    cpp: dict[str, Any]
+    now: Config
+    axes: Axes
+    why_none: str = "nothing of this C++ kernel can be varied on this machine"
+
+    def change(self, config: Config) -> Change:
+        source, cpp = vary(self.source, self.cpp, config)
+        return {"source": source, "cpp": cpp}
+
+    def building(self, config: Config) -> Numbered[None]:
+        return partial(Build, change=self.change(config))

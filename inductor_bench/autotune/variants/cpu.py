@@ -1,0 +1,77 @@
+"""The variants of kernels on the CPU, and of kernels that have none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ...devices.cpu import CPU
+from ...errors import InductorBenchError
+from ...messages.kernels import Change, Numbered
+from ...messages.request import Request
+from ...records.tuning import Config
+from ..methods import Method
+
+Axes = dict[str, tuple[Any, ...]]
+"""The values of each field that can be varied."""
+
+
+class CpuSpace:
+    """The search space of a kernel on the CPU, of which some axes can be varied, each by itself."""
+
+    device = CPU.type
+    now: Config
+    axes: Axes
+
+    def listed_by_default(self) -> list[Config]:
+        """None: there is one way only that Inductor itself takes."""
+        return []
+
+    def listed_by_max_autotune(self) -> list[Config]:
+        """Every change of one axis, in the place of max-autotune's list."""
+        return self.neighbours(self.now)
+
+    def neighbours(self, config: Config) -> list[Config]:
+        """Every configuration that differs on one axis."""
+        return [
+            {**config, name: value}
+            for name, values in self.axes.items()
+            for value in values
+            if value != config.get(name)
+        ]
+
+    def around(self, config: Config) -> Iterator[Config]:
+        """Every combination of all axes, those with fewest changes first."""
+        every: list[Config] = [dict(config)]
+        for name, values in self.axes.items():
+            every = [{**one, name: value} for one in every for value in values]
+        others = (one for one in every if one != config)
+        return iter(sorted(others, key=lambda one: sum(one[name] != config[name] for name in self.axes)))
+
+    def building(self, config: Config) -> Numbered[Any] | None:
+        return None
+
+    def is_built(self, config: Config) -> bool:
+        return False
+
+    def opening(self, number: int) -> Sequence[Request[Any]]:
+        return ()
+
+    def why_unsaved(self, config: Config) -> str:
+        return ""
+
+    def notes(self, method: Method) -> list[str]:
+        return []
+
+
+@dataclass(frozen=True)
+class FixedKernel(CpuSpace):
+    """A kernel that stays as it is; ``why_none`` says why."""
+
+    why_none: str
+    now: Config = field(default_factory=dict)
+    axes: Axes = field(default_factory=dict)
+
+    def change(self, config: Config) -> Change:
+        raise InductorBenchError(self.why_none)

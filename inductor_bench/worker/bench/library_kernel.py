@@ -1,0 +1,93 @@
+"""Library calls of standalone files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+
+from inductor_bench.devices.table import device_of
+from inductor_bench.messages.kernels import Change, Compiled, Facts, LibraryConfigs
+from inductor_bench.messages.times import Described, Measured
+from inductor_bench.source.standalone.harness import cpp_main, operator_main
+from inductor_bench.source.standalone.harness.arguments import Arguments
+from inductor_bench.source.standalone.harness.comparison import TOLERANCES
+
+from ..device.runtimes import runtime_of
+from . import library_variants
+from .kernel import threads_of
+from .times import folder_of_values, times_beside_zeros
+
+
+class OperatorBenchKernel:
+    """A library call. ``change`` of a variant holds ``threads`` or ``cudnn_benchmark``, or a ``config`` of another way
+    to make it."""
+
+    def __init__(self, recorded: dict[str, Any], folder: str, operator: operator_main.Operator | None = None) -> None:
+        if device_of(recorded["device_type"]).runs_on_host:
+            recorded = {**recorded, "threads": threads_of(recorded)}
+        self.recorded, self.folder = recorded, folder
+        self.operator = operator or library_variants.open_operator(recorded, folder)
+        self.others: library_variants.LibraryCandidates | None = None
+        self.launch = self.operator.launch
+        self.runtime = runtime_of(self.operator.device)
+        special = {} if self.runtime.device.runs_on_host else operator_main.GPU_TOLERANCES
+        self.tolerances: Mapping[str, float] = {**TOLERANCES, **special}
+
+    def facts(self) -> Facts:
+        return Facts(
+            language="operator",
+            device=self.operator.device,
+            recorded={key: value for key, value in self.recorded.items() if key != "launch"},
+            processors=cpp_main.usable_processors(),
+        )
+
+    def configs(self, wide: bool = False) -> LibraryConfigs:
+        """What it can be replaced by; see :meth:`library_variants.LibraryCandidates.listed`."""
+        if self.others is None or (wide and not self.others.wide):
+            self.others = library_variants.LibraryCandidates(self.operator, wide)
+        return self.others.listed()
+
+    def varied(self, change: Change) -> OperatorBenchKernel:
+        if "config" not in change:
+            return OperatorBenchKernel({**self.recorded, **change}, self.folder)
+        others = self.others or library_variants.LibraryCandidates(self.operator)
+        return OperatorBenchKernel(self.recorded, self.folder, others.operator(change["config"]))
+
+    def compile(self) -> Compiled:
+        self.operator.find()
+        return Compiled()
+
+    def make_arguments(self) -> Arguments:
+        return self.operator.make_arguments()
+
+    def compute(self, arguments: Arguments) -> list[torch.Tensor]:
+        torch.manual_seed(0)  # one that draws random numbers draws the same ones in each variant
+        self.operator.call(arguments)
+        return self.operator.compared(arguments)
+
+    def verify(self) -> tuple[bool | None, str]:
+        return operator_main.check_operator(self.operator, 0)
+
+    def measure(self) -> Measured:
+        arguments = self.operator.make_arguments()
+        timer = self.runtime.measure_call
+        times = timer(self.operator.launch, arguments, self.operator.bind)
+        return times_beside_zeros(times, self.operator.measure_with_zeros(timer))
+
+    def launched_with(self) -> Any:
+        return folder_of_values(self.launch, self.folder)
+
+    def make_timer(self) -> Any:
+        return self.runtime.make_timer(self.operator.launch, self.operator.make_arguments(), self.operator.bind)
+
+    def bind(self, arguments: Arguments) -> Callable[[], Any]:
+        return self.operator.bind(arguments)
+
+    def prepare(self) -> None:
+        if self.runtime.device.runs_on_host:
+            torch.set_num_threads(self.recorded["threads"])
+
+    def described(self) -> Described:
+        return library_variants.describe(self.operator)

@@ -1,0 +1,139 @@
+"""Profiling a compiled module from its file, in a fresh process: what ``python MODULE -p`` does, and more."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from inductor_bench.errors import InductorBenchError
+from inductor_bench.messages.jobs import ListLaunches, ProfileModule, RecordValues, WantedValues
+from inductor_bench.records.code.details import Details
+from inductor_bench.records.code.launch import Launch
+
+from ..device.runtimes import runtime_of
+from ..device.sharing import load_in_turn
+from ..launches.recorder import watch_launches
+from ..launches.values import record_values
+from ..switches import set_switches
+from ..upstream import inductor
+from .measurement import measure_graph_replay, measure_run
+from .references import fingerprint_launches
+
+Save = Callable[[Details], None]
+
+
+def profile_module(job: ProfileModule, save: Save) -> Details:
+    """Runs one compiled module with its own harness.
+
+    Args:
+        job: what to run, and what to record.
+        save: keeps what is known so far, should a later step take the process down.
+    """
+    module, run = _load(job)
+    found = measure_run(
+        run,
+        label=job.label,
+        device=job.device,
+        repeat=job.repeat,
+        trace=Path(job.trace),
+        text=Path(job.text),
+        module=module,
+    )
+    save(found)
+    found = with_details(found, module, run)
+    save(found)
+    runtime = runtime_of(job.device)
+    if runtime.captures_graphs:
+        found = measure_graph_replay(run, runtime, found)
+        save(found)
+    if job.values:
+        del run  # and with it the inputs, which kernels have written into
+        found = _with_values(found, module, job.values)
+        save(found)
+    return _with_references(found, module, job.device, job.values)
+
+
+def list_launches(job: ListLaunches, save: Save) -> Details:
+    """Runs one compiled module with its own inputs, without measuring it, for the sake of its launches.
+
+    Args:
+        job: what to run.
+        save: keeps the launches, should a kernel take the process down while its reference is made.
+    """
+    module, run = _load(job)
+    run()  # the first call autotunes, launching each kernel many times
+    found = with_details(Details(), module, run)
+    save(found)
+    return _with_references(found, module, job.device)
+
+
+def record_module_values(job: RecordValues, save: Save) -> Details:
+    """Runs one compiled module with its own inputs and records what some of its launches read.
+
+    Args:
+        job: what to run, and which launches are wanted.
+        save: keeps the launches, should a kernel take the process down while its reference is made.
+    """
+    module, run = _load(job)
+    run()
+    del run
+    found = _with_values(Details(), module, job.values, job.launches)
+    save(found)
+    return _with_references(found, module, job.device, job.values)
+
+
+def _with_values(
+    found: Details, module: ModuleType, values: WantedValues, wanted: Sequence[Launch] | None = None
+) -> Details:
+    run = inductor.harness_run(module)
+    recorded, error = record_values(module, run, Path(values.folder), values.limit_bytes, wanted)
+    return replace(found, recorded=recorded, values_error=error)
+
+
+def _load(job: ProfileModule | ListLaunches | RecordValues) -> tuple[ModuleType, Callable[[], Any]]:
+    import torch
+
+    runtime_of(job.device)  # a device that is not measured is refused before the module is loaded
+    if job.threads:
+        torch.set_num_threads(job.threads)
+    if isinstance(job, ProfileModule) and job.switches:
+        set_switches(job.switches)
+    _check_vector_lanes(job.vector_lanes)
+    if isinstance(job, ProfileModule) and job.compiled:
+        inductor.start_no_compilers()
+    module = load_in_turn(Path(job.module))
+    return module, inductor.harness_run(module)
+
+
+def _with_references(found: Details, module: ModuleType, device: str, values: WantedValues | None = None) -> Details:
+    if found.launches:
+        found = replace(found, references=fingerprint_launches(module, found.launches, device))
+    if found.recorded and values:
+        references = fingerprint_launches(module, found.recorded, device, values.folder)
+        found = replace(found, recorded_references=references)
+    return found
+
+
+def _check_vector_lanes(wanted: int | None) -> None:
+    """Kernels written for vectors of another width compute garbage here, and say nothing."""
+    if wanted is None or wanted == (here := inductor.vector_lanes()):
+        return
+    raise InductorBenchError(
+        f"the module was compiled for vectors of {wanted} floats, and here they hold {here or 1}",
+        "capture the program on this machine, with ATEN_CPU_CAPABILITY as it was",
+    )
+
+
+def with_details(found: Details, module: ModuleType, run: Callable[[], Any]) -> Details:
+    """Adds what only the process that ran a module knows of its kernels: configs, launch arguments, threads."""
+    import torch
+
+    return replace(
+        found,
+        threads=torch.get_num_threads(),
+        compiled=inductor.compiled_kernels(vars(module)),
+        launches=tuple(watch_launches(module, run)),
+    )

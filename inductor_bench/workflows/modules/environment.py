@@ -1,0 +1,56 @@
+"""The environment of processes that compile modules for measurement, or run them."""
+
+from __future__ import annotations
+
+import contextlib
+import getpass
+import os
+import tempfile
+from pathlib import Path
+
+from ...store.files import is_private_folder
+
+
+def capture_environment(work: Path) -> dict[str, str]:
+    """The environment in which modules are compiled for measurement, and run, with caches and temporary files of its
+    own.
+
+    FX and AOTAutograd caches are off, because a hit there compiles nothing and prints nothing; forcing all caches off
+    instead would put each module into a folder of its own and change the hashes of its kernels.
+    """
+    environment = dict(os.environ)
+    for name in ("TRITON_CACHE_DIR", "TORCHINDUCTOR_FORCE_DISABLE_CACHES", "TORCHINDUCTOR_FX_COMPILE_MODE"):
+        environment.pop(name, None)
+    folders = {name: work / name for name in ("cache", "tmp", "torch_trace", "observed")}
+    for folder in folders.values():
+        folder.mkdir(parents=True, exist_ok=True)
+    _share_precompiled_headers(folders["tmp"])
+    return environment | {
+        "TORCHINDUCTOR_UNIQUE_KERNEL_NAMES": "1",
+        "TORCHINDUCTOR_BENCHMARK_KERNEL": "1",
+        "TORCHINDUCTOR_CPP_ENABLE_KERNEL_PROFILE": "1",
+        "TORCHINDUCTOR_FX_GRAPH_CACHE": "0",
+        "TORCHINDUCTOR_AUTOGRAD_CACHE": "0",
+        "INDUCTOR_PROVENANCE": "1",
+        "TORCHINDUCTOR_CACHE_DIR": str(folders["cache"].resolve()),
+        "TORCH_TRACE": str(folders["torch_trace"].resolve()),
+        "TMPDIR": str(folders["tmp"].resolve()),
+        "PYTHONUNBUFFERED": "1",
+    }
+
+
+def _share_precompiled_headers(temporary: Path) -> None:
+    """Lets torch find the C++ headers that it compiled in an earlier run, and keep new ones, which takes it seconds.
+
+    It looks for them where the temporary files are; what it finds there is bound to the compiler and its flags. Headers
+    that other users could have written are left alone, for they become part of what is run.
+    """
+    with contextlib.suppress(OSError, KeyError):  # KeyError: a user without a name
+        name = f"torchinductor_{getpass.getuser()}"
+        shared = Path(tempfile.gettempdir()) / name / "precompiled_headers"
+        if not all(is_private_folder(folder, closed=0o022) for folder in (shared.parent, shared)):
+            return
+        if any(header.lstat().st_uid != os.getuid() for header in shared.iterdir()):
+            return
+        (temporary / name).mkdir()
+        (temporary / name / shared.name).symlink_to(shared.resolve(), target_is_directory=True)
