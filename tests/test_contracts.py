@@ -70,7 +70,7 @@ INNER: dict[str, set[str]] = {
 }
 """Rooms within rooms, and the ones beside them that each may import. The files above them are open to all."""
 
-DOORS = {("workflows", "inductor_bench.report.run.folder"), ("workflows", "inductor_bench.report.batch.files")}
+DOORS = {("workflows", "inductor_bench.report.run.folder"), ("workflows", "inductor_bench.report.batch.folder")}
 """Single files that a room may import although the rest of their room is closed to it."""
 
 HOMES: dict[str, re.Pattern[str]] = {
@@ -191,8 +191,8 @@ def test_a_package_has_one_home(package: str) -> None:
     [
         ("records/run.py", "from ..store import codec"),
         ("source/module/calls.py", "from ...trace.reading import read"),
-        ("trace/reading.py", "def f():\n    from inductor_bench.analysis import census"),
-        ("analysis/census.py", "import torch.utils"),
+        ("trace/reading.py", "def f():\n    from inductor_bench.analysis import kernel_aggregation"),
+        ("analysis/kernel_aggregation.py", "import torch.utils"),
         ("report/run/csvs.py", "import inductor_bench.workflows.report"),
         ("report/run/html.py", "from rich import box"),
         ("workflows/breakdown/run.py", "import click"),
@@ -201,7 +201,7 @@ def test_a_package_has_one_home(package: str) -> None:
         ("workflows/breakdown/run.py", "from ...worker.upstream import version"),
         ("cli/main.py", "from .. import worker"),
         ("launch/worker.py", "from ..workflows import breakdown"),
-        ("worker/profile/profile.py", "from ...analysis import census"),
+        ("worker/profile/profile.py", "from ...analysis import kernel_aggregation"),
         ("autotune/tuner.py", "from ..workflows.kernel import session"),
     ],
 )

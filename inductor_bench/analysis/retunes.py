@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ..records.retune import FASTER, RetuneRow, best_of_each
 from ..records.run import Run
-from .findings.graph_rules import bottleneck
+from .findings.rules.waiting import bottleneck
 
 
 @dataclass(frozen=True)

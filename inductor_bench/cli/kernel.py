@@ -145,7 +145,7 @@ def _compare(options: KernelOptions, other: str, python: str | None, console: Co
 
 
 def _show(outcome: KernelOutcome, console: Console, form: str) -> None:
-    from ..report.kernel.screen import kernel_screen
+    from ..report.kernel.console import kernel_screen
     from ..report.terminal import print_lines, width_of
 
     if form == "json":

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from .. import units
 from ..records.run import Run
-from .run.screen import screen
+from .run.console import screen
 from .text.layout import Line
 
 NARROWEST = 60

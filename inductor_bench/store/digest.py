@@ -15,8 +15,8 @@ from typing import Any
 
 from ..errors import InductorBenchError
 from ..records.batch import DONE, MEASURED, PARTIAL, RUNNING, WAITING, Batch, BatchModel
+from ..records.batch_results import DAMAGED, NEWER, Corpus, CorpusGraph, CorpusKernel, CorpusModel
 from ..records.category import Category
-from ..records.corpus import DAMAGED, NEWER, Corpus, CorpusGraph, CorpusKernel, CorpusModel
 from ..records.failure import Failure
 from ..records.retune import RetuneRow, by_kernel, why_untuned
 from .batch import BatchFolder

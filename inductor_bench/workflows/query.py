@@ -8,9 +8,9 @@ from pathlib import Path
 
 from ..errors import InductorBenchError
 from ..records.batch import DONE, PARTIAL, Batch, BatchModel, ModelRequest
-from ..records.corpus import Corpus
+from ..records.batch_results import Corpus
 from ..records.table import Answer, Table
-from ..report.batch.files import CorpusView
+from ..report.batch.folder import CorpusView
 from ..store.batch import BATCH
 from ..store.digest import read_digest, without_collection
 from ..store.folder import RECORD, RunFolder

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from h200 import FOLDER, RECORDED, activities_of, module_record, source_of
 
-from inductor_bench.analysis.census import Evidence, take_census
+from inductor_bench.analysis.kernel_aggregation import Evidence, take_census
 from inductor_bench.records.category import Category
 from inductor_bench.records.code.source import ModuleSource
 from inductor_bench.records.run import Kernel, Peaks

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from h200 import activities_of
 
-from inductor_bench.analysis.census import Evidence, take_census
+from inductor_bench.analysis.kernel_aggregation import Evidence, take_census
 from inductor_bench.analysis.parts import HELPERS, Part, _sides, find_parts
 from inductor_bench.records.run import Kernel
 from inductor_bench.records.traced.activity import Activity

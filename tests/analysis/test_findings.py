@@ -9,7 +9,7 @@ import pytest
 import run_builder as build
 
 from inductor_bench.analysis.findings.finding import short_paths
-from inductor_bench.analysis.findings.rules import Finding, findings, headline, next_commands
+from inductor_bench.analysis.findings.next_commands import Finding, findings, headline, next_commands
 from inductor_bench.records.category import Category
 from inductor_bench.records.run import Capture, Failure, Kernel, ModuleRecord, Request, Run, SourceLine
 

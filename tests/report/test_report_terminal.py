@@ -16,7 +16,7 @@ from inductor_bench.records.run import Failure, Run
 from inductor_bench.report.terminal import print_run
 from inductor_bench.report.text import names
 from inductor_bench.report.text.ranking import rank, whole_time_s
-from inductor_bench.report.text.wording import rows_of
+from inductor_bench.report.text.run_phrases import rows_of
 
 RUNS = ["mixnet", "densenet", "cpu", "empty", "hostile", "without_peaks"]
 

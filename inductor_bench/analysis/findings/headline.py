@@ -10,9 +10,9 @@ from ...records.category import Category
 from ...records.run import ModuleRecord, Run
 from ..times import module_time_s, weight_s, whole_time_s
 from .finding import Finding, plural
-from .graph_rules import bottleneck, waiting
-from .kernel_rules import LIBRARY, UNTUNABLE
-from .machine_rules import disturbed
+from .rules.kernels import LIBRARY, UNTUNABLE
+from .rules.machine import disturbed
+from .rules.waiting import bottleneck, waiting
 
 LEAST = 0.01
 """Smallest saving that is reported, as a share of the program's time."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from ... import units
-from ...analysis.corpus import KernelGroup, ModelSummary, suite_time_s
-from ...records.corpus import Corpus
+from ...analysis.batch_aggregation import KernelGroup, ModelSummary, suite_time_s
+from ...records.batch_results import Corpus
 from ..run.markdown import escaped, table
 from ..text import names
-from .words import (
+from .phrases import (
     batch_size,
     best_retune,
     family_name,

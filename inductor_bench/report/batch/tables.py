@@ -7,10 +7,10 @@ from functools import partial
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-from ...analysis.corpus import KernelGroup, ModelSummary, waits_for_host
-from ...records.corpus import CorpusGraph
+from ...analysis.batch_aggregation import KernelGroup, ModelSummary, waits_for_host
+from ...records.batch_results import CorpusGraph
 from ...records.table import NUMBER, TEXT, WHOLE, YES_NO, Column, Table
-from .words import problem_of
+from .phrases import problem_of
 
 
 class Field(NamedTuple):

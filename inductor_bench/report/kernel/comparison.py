@@ -10,7 +10,7 @@ from ... import units
 from ...records.tuning import Comparison, MeasuredKernel, Pairing
 from ..text import names
 from ..text.layout import Column, Line, Word, bullet, header, row, wrapped
-from .screen import failure_lines, kernel_table
+from .console import failure_lines, kernel_table
 from .tuning import MOST_OF_MANY, VERDICT_STYLES, config_words, tuning_lines
 
 _COLUMNS = [

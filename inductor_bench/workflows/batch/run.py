@@ -20,7 +20,7 @@ from ...launch.local import LocalExecutor
 from ...launch.marks import end_marked, tool_mark
 from ...launch.ray.executor import RayExecutor
 from ...records.batch import FAILED, FINISHED, MEASURED, SKIPPED, WAITING, Batch, BatchModel, ModelRequest
-from ...records.corpus import CorpusModel
+from ...records.batch_results import CorpusModel
 from ...store.batch import FORMAT, BatchFolder
 from ...store.digest import read_digest
 from ...store.files import own_folder, refuse_link

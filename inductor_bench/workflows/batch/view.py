@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ...errors import InductorBenchError
 from ...records.batch import RUNNING, WAITING
-from ...report.batch.files import CorpusView
+from ...report.batch.folder import CorpusView
 from ...store.batch import BatchFolder
 from ...store.digest import read_corpus, without_collection
 from ...store.files import refuse_link

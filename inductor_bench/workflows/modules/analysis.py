@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from statistics import fmean, median
 
 from ... import units
-from ...analysis.census import Evidence, steady_iterations, take_census, total_categories
+from ...analysis.kernel_aggregation import Evidence, steady_iterations, take_census, total_categories
 from ...analysis.kernel_bytes import touched_bytes
 from ...analysis.parts import find_parts
 from ...errors import InductorBenchError

@@ -15,14 +15,21 @@ from retune_fakes import retuned as retuned_kernel
 from source_data import GPU, module_of
 
 from inductor_bench import units
-from inductor_bench.analysis.corpus import KernelGroup, by_family, by_id, group_kernels, suite_time_s, summarize_model
+from inductor_bench.analysis.batch_aggregation import (
+    KernelGroup,
+    by_family,
+    by_id,
+    group_kernels,
+    suite_time_s,
+    summarize_model,
+)
 from inductor_bench.cli import main as entry
 from inductor_bench.records.batch import Batch, BatchModel, ModelRequest
+from inductor_bench.records.batch_results import Corpus
 from inductor_bench.records.category import Category as C
-from inductor_bench.records.corpus import Corpus
 from inductor_bench.records.retune import Retune
 from inductor_bench.records.run import Failure, Run
-from inductor_bench.report.batch.words import family_name, of_peak, place_words
+from inductor_bench.report.batch.phrases import family_name, of_peak, place_words
 from inductor_bench.report.text import names
 from inductor_bench.source.module.identity import family_id
 from inductor_bench.store import digest

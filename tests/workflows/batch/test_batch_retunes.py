@@ -11,12 +11,12 @@ from batch_runs import Listener, begun, quick, rows, run, statuses
 from conftest import ROOT
 from retune_fakes import Engine, make_run, retuned
 
-from inductor_bench.analysis.corpus import by_family, by_id, group_kernels, summarize_model
+from inductor_bench.analysis.batch_aggregation import by_family, by_id, group_kernels, summarize_model
 from inductor_bench.cli import main as entry
 from inductor_bench.launch import jobs
 from inductor_bench.launch.ray.node import NodeJob, read_pieces, write_piece
 from inductor_bench.records.batch import Batch, BatchModel, ModelRequest
-from inductor_bench.report.batch.files import CorpusView
+from inductor_bench.report.batch.folder import CorpusView
 from inductor_bench.store.batch import BatchFolder
 from inductor_bench.store.digest import read_corpus
 from inductor_bench.store.folder import RunFolder

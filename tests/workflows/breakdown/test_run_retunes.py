@@ -19,9 +19,9 @@ from inductor_bench.errors import InductorBenchError, UsageError
 from inductor_bench.records.retune import EDITED, INTERRUPTED, UNREACHED
 from inductor_bench.records.run import Failure, Run, ShapeGroup
 from inductor_bench.records.tuning import MeasuredKernel
+from inductor_bench.report.run.console import screen
 from inductor_bench.report.run.folder import write_report
 from inductor_bench.report.run.markdown import markdown
-from inductor_bench.report.run.screen import screen
 from inductor_bench.store.files import read_json, write_json
 from inductor_bench.store.folder import RunFolder
 from inductor_bench.store.lock import locked

@@ -15,7 +15,7 @@ from inductor_bench.autotune.compile_pool import Builders
 from inductor_bench.errors import InductorBenchError
 from inductor_bench.records.run import Environment
 from inductor_bench.records.tuning import MeasuredKernel, TriedCandidate, Tuning
-from inductor_bench.report.kernel.screen import kernel_screen
+from inductor_bench.report.kernel.console import kernel_screen
 from inductor_bench.report.kernel.tuning import tuning_lines
 from inductor_bench.report.text.layout import Line as ScreenLine
 from inductor_bench.workflows.kernel.configs import ConfigTimer

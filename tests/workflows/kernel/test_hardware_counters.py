@@ -16,8 +16,8 @@ from inductor_bench.analysis.statistics import summarize
 from inductor_bench.launch.worker import WorkerPool
 from inductor_bench.records.run import Environment
 from inductor_bench.records.tuning import HardwareCounters, MeasuredKernel
+from inductor_bench.report.kernel.console import kernel_screen
 from inductor_bench.report.kernel.counters import counter_words
-from inductor_bench.report.kernel.screen import kernel_screen
 from inductor_bench.source.standalone.harness import command
 from inductor_bench.source.standalone.harness.operator_main import Operator, run_operator
 from inductor_bench.source.standalone.harness.triton_main import TritonKernel

@@ -13,7 +13,7 @@ from inductor_bench.records.category import Category
 from inductor_bench.records.code.extraction import ExtractedKernel
 from inductor_bench.records.run import Environment, Peaks
 from inductor_bench.records.tuning import MeasuredKernel
-from inductor_bench.report.kernel.screen import kernel_screen
+from inductor_bench.report.kernel.console import kernel_screen
 from inductor_bench.store.files import sha256_of_file, write_json
 from inductor_bench.store.formats import codec
 from inductor_bench.workflows.kernel.session import KernelOptions

@@ -27,12 +27,12 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterator, Sequence
 
-from ... import units
-from ...records.code.details import MachineLoad
-from ...records.run import ModuleRecord, Run
-from ..times import weight_s
-from .finding import CAUTION, Finding, command_again, labels, plural, slugs
-from .graph_rules import GAPS
+from .... import units
+from ....records.code.details import MachineLoad
+from ....records.run import ModuleRecord, Run
+from ...times import weight_s
+from ..finding import CAUTION, Finding, command_again, labels, plural, slugs
+from .waiting import GAPS
 
 DELAYED = 0.25  # of its running time a process waited for a processor
 SWITCHED = 0.8  # involuntary context switches in one run: the median is of a disturbed run

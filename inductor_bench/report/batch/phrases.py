@@ -6,16 +6,16 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from ... import units
-from ...analysis.corpus import KernelGroup, ModelSummary, suite_time_s
+from ...analysis.batch_aggregation import KernelGroup, ModelSummary, suite_time_s
 from ...analysis.findings.finding import plural
-from ...analysis.findings.kernel_rules import UNTUNABLE
+from ...analysis.findings.rules.kernels import UNTUNABLE
 from ...records.batch import DONE, FAILED, MEASURED, PARTIAL, RUNNING, SKIPPED, WAITING
+from ...records.batch_results import DAMAGED, NEWER, Corpus
 from ...records.category import Category
-from ...records.corpus import DAMAGED, NEWER, Corpus
 from ...records.run import Failure
 from ..run.retunes import caution_words, speedup_words
 from ..text import names, palette
-from ..text.wording import bound_name
+from ..text.run_phrases import bound_name
 
 IN_WORDS = (
     (MEASURED, "still to be retuned"),

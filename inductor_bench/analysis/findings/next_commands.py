@@ -10,10 +10,10 @@ from pathlib import Path
 from ...records.architectures import ARCHITECTURES
 from ...records.failure import ELSEWHERE
 from ...records.run import Failure, Kernel, Run
-from . import graph_rules, trust_rules
 from .finding import ADVICE, CAUTION, FINE, NOTE, Finding, command_again
 from .headline import headline
-from .kernel_rules import kernel_findings
+from .rules import certainty, waiting
+from .rules.kernels import kernel_findings
 
 __all__ = ["Finding", "NextCommand", "findings", "headline", "next_commands"]
 
@@ -36,13 +36,13 @@ def findings(run: Run) -> tuple[Finding, ...]:
 
 
 def _all(run: Run) -> Iterator[Finding]:
-    yield from graph_rules.waiting(run)
+    yield from waiting.waiting(run)
     yield from kernel_findings(run)
-    yield from graph_rules.compilation(run)
-    yield from graph_rules.threads(run)
-    yield from trust_rules.trust(run)
-    yield from trust_rules.method(run)
-    yield from trust_rules.in_order(run)
+    yield from waiting.compilation(run)
+    yield from waiting.threads(run)
+    yield from certainty.trust(run)
+    yield from certainty.method(run)
+    yield from certainty.in_order(run)
 
 
 def next_commands(run: Run, folder: Path | str, sort: str = "time") -> tuple[NextCommand, ...]:

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 
 from ... import units
 from ...analysis.findings.finding import Finding
-from ...analysis.findings.kernel_rules import LIBRARY
-from ...analysis.findings.trust_rules import methods
+from ...analysis.findings.rules.certainty import methods
+from ...analysis.findings.rules.kernels import LIBRARY
 from ...analysis.roofline import matrix_roof
 from ...records.run import Failure, Kernel, ModuleRecord, Run
 from . import names, palette

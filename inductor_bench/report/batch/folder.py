@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
 
-from ...analysis.corpus import (
+from ...analysis.batch_aggregation import (
     KernelGroup,
     ModelSummary,
     by_family,
@@ -19,17 +19,17 @@ from ...analysis.corpus import (
     summarize_model,
     without_kernels,
 )
-from ...records.corpus import Corpus
+from ...records.batch_results import Corpus
 from ...records.table import Table
 from ...store.digest import FEW
 from ...store.files import own_folder, write_bytes, write_text
 from ...store.formats.tables import write_parquet
 from ..text.layout import Line
+from .console import corpus_screen
 from .csvs import groups_csv, models_csv
 from .markdown import corpus_markdown
-from .screen import corpus_screen
+from .phrases import heading, suite_machine
 from .tables import corpus_tables
-from .words import heading, suite_machine
 
 TOP = 20
 """Families and kernels in ``summary.md``."""

@@ -8,7 +8,7 @@ import pytest
 from h200 import RECORDED, activities_of, iterations_of, module_record, source_of, text_of, trace_of
 from p_text import disagreements, read_p_text
 
-from inductor_bench.analysis.census import Evidence, steady_iterations, take_census, total_categories
+from inductor_bench.analysis.kernel_aggregation import Evidence, steady_iterations, take_census, total_categories
 from inductor_bench.records.category import Category
 from inductor_bench.records.run import Kernel
 from inductor_bench.records.traced.operators import OperatorCost

@@ -9,10 +9,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
-from ... import units
-from ...records.run import ModuleRecord, Run
-from ..times import weight_s, whole_time_s
-from .finding import CAUTION, NOTE, Finding, labels, listed, plural, short_paths, slugs
+from .... import units
+from ....records.run import ModuleRecord, Run
+from ...times import weight_s, whole_time_s
+from ..finding import CAUTION, NOTE, Finding, labels, listed, plural, short_paths, slugs
 
 LAUNCH_BOUND = 0.7  # busy share below which a graph is bound by its launches or its host
 GAPS = 0.9  # busy share below which idle gaps are reported

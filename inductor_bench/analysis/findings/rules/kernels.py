@@ -11,12 +11,12 @@ import statistics
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
-from ... import units
-from ...records.category import Category
-from ...records.run import Kernel, ModuleRecord, Run
-from ..times import whole_time_s
-from .finding import ADVICE, CAUTION, NOTE, Finding, KernelPlace, listed, plural, slugs
-from .graph_rules import bottleneck
+from .... import units
+from ....records.category import Category
+from ....records.run import Kernel, ModuleRecord, Run
+from ...times import whole_time_s
+from ..finding import ADVICE, CAUTION, NOTE, Finding, KernelPlace, listed, plural, slugs
+from .waiting import bottleneck
 
 LEAST_SHARE = 0.01  # smallest time or gain of a finding's kernels together, as a share of the whole time
 LEAST_GAIN = 0.0005  # smallest gain of one kernel in a finding, as a share of the whole time

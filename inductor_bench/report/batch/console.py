@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from ... import units
-from ...analysis.corpus import KernelGroup, ModelSummary, suite_time_s
+from ...analysis.batch_aggregation import KernelGroup, ModelSummary, suite_time_s
 from ...analysis.findings.finding import plural
-from ...records.corpus import Corpus
+from ...records.batch_results import Corpus
 from ..text import names, palette
 from ..text.layout import (
     Column,
@@ -25,7 +25,7 @@ from ..text.layout import (
     titled_row,
     wrapped,
 )
-from .words import (
+from .phrases import (
     batch_size,
     best_retune,
     family_name,

@@ -9,10 +9,10 @@ import re
 import statistics
 from collections.abc import Callable, Iterator
 
-from ... import units
-from ...records.run import ModuleRecord, Run
-from .finding import CAUTION, FINE, NOTE, Finding, labels, listed, slugs
-from .graph_rules import GAPS, waiting
+from .... import units
+from ....records.run import ModuleRecord, Run
+from ..finding import CAUTION, FINE, NOTE, Finding, labels, listed, slugs
+from .waiting import GAPS, waiting
 
 PROFILER_SLOWDOWN = 1.25
 FEW_SAMPLES = 5

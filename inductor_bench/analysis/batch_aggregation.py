@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+from ..records.batch_results import Corpus, CorpusGraph, CorpusKernel, CorpusModel
 from ..records.category import Category
-from ..records.corpus import Corpus, CorpusGraph, CorpusKernel, CorpusModel
-from .findings.graph_rules import LAUNCH_BOUND
-from .findings.kernel_rules import UNTUNABLE
+from .findings.rules.kernels import UNTUNABLE
+from .findings.rules.waiting import LAUNCH_BOUND
 from .retunes import RetuneSummary, summarize_retunes
 
 _Member = tuple[str, CorpusKernel, bool]

@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from ...analysis.findings.rules import Finding, findings, headline, next_commands
+from ...analysis.findings.next_commands import Finding, findings, headline, next_commands
 from ...records.run import Failure, Run
 from ..text import names
 from ..text.layout import Line, Word, bullet, command_lines, labelled, wrapped
 from ..text.ranking import Entry, rank
-from ..text.wording import failure_text, heading, machine, rows_of, sentence, whole_words
+from ..text.run_phrases import failure_text, heading, machine, rows_of, sentence, whole_words
+from .console_tables import category_lines, graph_lines, kernel_lines
 from .retunes import retune_lines
-from .screen_tables import category_lines, graph_lines, kernel_lines
 
 MOST_FINDINGS = 6
 MOST_FAILURES = 8
