@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 from ..records.batch_results import Corpus, CorpusGraph, CorpusKernel, CorpusModel
 from ..records.category import Category
-from .findings.rules.kernels import UNTUNABLE
-from .findings.rules.waiting import LAUNCH_BOUND
+from .findings.bottleneck import LAUNCH_BOUND
+from .findings.evidence import UNTUNABLE
 from .retunes import RetuneSummary, summarize_retunes
 
 _Member = tuple[str, CorpusKernel, bool]

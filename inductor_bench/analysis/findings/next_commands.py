@@ -1,4 +1,4 @@
-"""All findings about a record, and the commands to type next. Pure functions of the record."""
+"""The commands to type after a run. Pure functions of the record."""
 
 from __future__ import annotations
 
@@ -10,14 +10,10 @@ from pathlib import Path
 from ...records.architectures import ARCHITECTURES
 from ...records.failure import ELSEWHERE
 from ...records.run import Failure, Kernel, Run
-from .finding import ADVICE, CAUTION, FINE, NOTE, Finding, command_again
+from .command_again import command_again
 from .headline import headline
-from .rules import certainty, waiting
-from .rules.kernels import kernel_findings
+from .table import findings
 
-__all__ = ["Finding", "NextCommand", "findings", "headline", "next_commands"]
-
-_ORDER = (ADVICE, CAUTION, NOTE, FINE)
 _TUNED = "max-autotune-no-cudagraphs"
 _IN_THE_PROGRAM = ("exit", "program", "nothing-compiled")
 
@@ -28,21 +24,6 @@ class NextCommand:
 
     command: str
     why: str
-
-
-def findings(run: Run) -> tuple[Finding, ...]:
-    """All findings: advice by its largest possible gain, then cautions, notes, and checks without a problem."""
-    return tuple(sorted(_all(run), key=lambda finding: (_ORDER.index(finding.level), -finding.gain_s)))
-
-
-def _all(run: Run) -> Iterator[Finding]:
-    yield from waiting.waiting(run)
-    yield from kernel_findings(run)
-    yield from waiting.compilation(run)
-    yield from waiting.threads(run)
-    yield from certainty.trust(run)
-    yield from certainty.method(run)
-    yield from certainty.in_order(run)
 
 
 def next_commands(run: Run, folder: Path | str, sort: str = "time") -> tuple[NextCommand, ...]:

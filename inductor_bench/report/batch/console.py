@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ... import units
 from ...analysis.batch_aggregation import KernelGroup, ModelSummary, suite_time_s
-from ...analysis.findings.finding import plural
+from ...analysis.findings.phrases import plural
 from ...records.batch_results import Corpus
 from ..text import names, palette
 from ..text.layout import (

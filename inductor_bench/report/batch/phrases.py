@@ -7,8 +7,8 @@ from pathlib import Path
 
 from ... import units
 from ...analysis.batch_aggregation import KernelGroup, ModelSummary, suite_time_s
-from ...analysis.findings.finding import plural
-from ...analysis.findings.rules.kernels import UNTUNABLE
+from ...analysis.findings.evidence import UNTUNABLE
+from ...analysis.findings.phrases import plural
 from ...records.batch import DONE, FAILED, MEASURED, PARTIAL, RUNNING, SKIPPED, WAITING
 from ...records.batch_results import DAMAGED, NEWER, Corpus
 from ...records.category import Category

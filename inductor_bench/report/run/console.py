@@ -8,7 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from ...analysis.findings.next_commands import Finding, findings, headline, next_commands
+from ...analysis.findings.finding import Finding
+from ...analysis.findings.headline import headline
+from ...analysis.findings.next_commands import next_commands
+from ...analysis.findings.table import findings
 from ...records.run import Failure, Run
 from ..text import names
 from ..text.layout import Line, Word, bullet, command_lines, labelled, wrapped

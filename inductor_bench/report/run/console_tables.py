@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from ... import units
-from ...analysis.findings.rules.kernels import LIBRARY
+from ...analysis.findings.evidence import LIBRARY
 from ...analysis.times import calls_differ
 from ...records.category import Category
 from ...records.run import ModuleRecord, Run

@@ -10,7 +10,9 @@ from typing import Any
 import jinja2
 
 from ... import units
-from ...analysis.findings.next_commands import Finding, findings, headline
+from ...analysis.findings.finding import Finding
+from ...analysis.findings.headline import headline
+from ...analysis.findings.table import findings
 from ...analysis.retunes import retunes_of
 from ...analysis.times import calls_differ
 from ...records.run import Kernel, ModuleRecord, Peaks, Run, ShapeGroup

@@ -6,8 +6,10 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 
 from ... import units
-from ...analysis.findings.next_commands import Finding, findings, headline
-from ...analysis.findings.rules.kernels import LIBRARY
+from ...analysis.findings.evidence import LIBRARY
+from ...analysis.findings.finding import Finding
+from ...analysis.findings.headline import headline
+from ...analysis.findings.table import findings
 from ...analysis.retunes import retunes_of
 from ...records.run import ModuleRecord, Run
 from ..text import names

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from ... import units
-from ...analysis.findings.rules.kernels import LIBRARY
+from ...analysis.findings.evidence import LIBRARY
 from ..text import names, palette
 from ..text.ranking import Entry
 from ..text.run_phrases import of_peak

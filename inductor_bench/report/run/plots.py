@@ -17,7 +17,7 @@ from matplotlib.lines import Line2D
 from PIL import Image  # what matplotlib itself writes PNG files with
 
 from ... import units
-from ...analysis.findings.rules.kernels import LIBRARY
+from ...analysis.findings.evidence import LIBRARY
 from ...records.run import Run
 from ..text import names, palette
 from ..text.ranking import Entry, main_modules, rank, wall_known

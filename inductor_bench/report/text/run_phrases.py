@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from ... import units
+from ...analysis.findings.evidence import LIBRARY
 from ...analysis.findings.finding import Finding
-from ...analysis.findings.rules.certainty import methods
-from ...analysis.findings.rules.kernels import LIBRARY
+from ...analysis.findings.rules.method import methods
 from ...analysis.roofline import matrix_roof
 from ...records.run import Failure, Kernel, ModuleRecord, Run
 from . import names, palette

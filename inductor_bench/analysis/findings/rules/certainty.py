@@ -1,18 +1,19 @@
-"""Rules about the measurement: the uncertainty of its figures, each graph's method, and checks that found no problem.
+"""Rules about the certainty of the figures.
 
-Pure functions from a record to findings. A rule speaks only where the record holds the evidence.
+Pure functions. A rule speaks only where the record holds the evidence, and once for all graphs of which the same is
+true.
 """
 
 from __future__ import annotations
 
-import re
 import statistics
 from collections.abc import Callable, Iterator
 
 from .... import units
 from ....records.run import ModuleRecord, Run
-from ..finding import CAUTION, FINE, NOTE, Finding, labels, listed, slugs
-from .waiting import GAPS, waiting
+from ..evidence import RunEvidence
+from ..finding import CAUTION, NOTE, Finding
+from ..phrases import listed, slugs
 
 PROFILER_SLOWDOWN = 1.25
 FEW_SAMPLES = 5
@@ -20,88 +21,44 @@ NOISE = 0.1  # spread of the middle half of the wall samples, as a share of thei
 OUTLIERS = 0.1
 MANY_OUTLIERS = 0.5
 
-_INPUT = re.compile(r"\binteger input \d+ \S+?\[[^\]]*\]")
 
-
-def trust(run: Run) -> Iterator[Finding]:
-    """Causes of uncertain figures."""
+def no_peaks(evidence: RunEvidence) -> Iterator[Finding]:
+    """Kernels without measured peaks to compare them with."""
+    run = evidence.run
     if run.peaks is None and any(module.kernels for module in run.modules):
         text = "the device's peaks are not measured, so there is no percent of peak and no gain limit"
         yield Finding("no-peaks", text, level=CAUTION)
-    yield from _together(
-        run, "noise", _noisy, "wall times vary (middle half: {}): measure again on an idle machine", CAUTION
-    )
-    yield from _together(
-        run,
-        "busy-over-wall",
-        _busy_over_wall,
-        "kernels took longer under the profiler than their graph without it ({}): shares are of the longer time",
-        CAUTION,
-    )
-    many = any(module.outlier_iterations > MANY_OUTLIERS * module.iterations for module in run.modules)
-    yield from _together(
-        run,
-        "outliers",
-        _outliers,
-        "some profiled iterations were disturbed ({}); they are recorded, but do not count",
-        CAUTION if many else NOTE,
-    )
-    yield from _together(
-        run, "few-samples", _few, "few wall times were taken ({}); a larger --repeat makes the median firmer", NOTE
-    )
-    yield from _together(
-        run,
-        "profiler-overhead",
-        _slowed,
-        "the profiler slowed the host ({}): gaps in the trace are longer than in a real run; wall time is unprofiled",
-        NOTE,
-    )
 
 
-def method(run: Run) -> Iterator[Finding]:
-    """Graphs that were not profiled by their own harness in a fresh process, and why; other notes of the graphs."""
-    for name, reason, modules in methods(run):
-        how = {
-            "live": "profiled live, with the inputs that the program gave",
-            "trace": "read from a trace",
-            "-p": "profiled with -p",
-        }.get(name, f"profiled by {name}")
-        verb = "was" if len(modules) == 1 else "were"
-        text = f"{labels(modules)} {verb} {how}" + (f": {reason}" if reason else "")
-        yield Finding("method", text, slugs(modules), level=NOTE)
-    for module in run.modules:
-        for note in module.notes:
-            # The finding ``busy-over-wall`` reports this for all graphs together.
-            if not note.startswith("under the profiler"):
-                yield Finding("note", f"{module.label}: {note}", (module.slug,), level=NOTE)
+def noise(evidence: RunEvidence) -> Iterator[Finding]:
+    """Wall times that vary."""
+    text = "wall times vary (middle half: {}): measure again on an idle machine"
+    yield from _together(evidence.run, "noise", _noisy, text, CAUTION)
 
 
-def methods(run: Run) -> list[tuple[str, str, list[ModuleRecord]]]:
-    """The graphs that were profiled in another way than by their own harness, by method and reason.
-
-    Returns:
-        ``(method, reason, graphs)``; reasons that differ in the number and size of an input alone count as one.
-    """
-    groups: dict[tuple[str, str], list[ModuleRecord]] = {}
-    for module in run.modules:
-        if module.method != "-p" or module.method_reason:
-            reason = _INPUT.sub("integer inputs", module.method_reason)
-            groups.setdefault((module.method, reason), []).append(module)
-    return [(name, reason, modules) for (name, reason), modules in groups.items()]
+def busy_over_wall(evidence: RunEvidence) -> Iterator[Finding]:
+    """Kernels that took longer under the profiler than their graph without it."""
+    text = "kernels took longer under the profiler than their graph without it ({}): shares are of the longer time"
+    yield from _together(evidence.run, "busy-over-wall", _busy_over_wall, text, CAUTION)
 
 
-def in_order(run: Run) -> Iterator[Finding]:
-    """The checks that found no problem, in one line; only those for which the record holds the evidence."""
-    fine = []
-    on_device = [module for module in run.modules if module.device != "cpu"]
-    busy = all(module.busy_share is not None and module.busy_share >= GAPS for module in on_device)
-    if on_device and busy and not any(True for _ in waiting(run)):
-        fine.append("no launch gaps to speak of")
-    if run.capture.structured and run.modules:
-        fine += [] if run.capture.graph_breaks else ["no graph breaks"]
-        fine += [] if run.capture.recompiles else ["no recompilations"]
-    if fine:
-        yield Finding("fine", ", ".join(fine), level=FINE)
+def outliers(evidence: RunEvidence) -> Iterator[Finding]:
+    """Profiled iterations that do not count."""
+    many = any(module.outlier_iterations > MANY_OUTLIERS * module.iterations for module in evidence.run.modules)
+    text = "some profiled iterations were disturbed ({}); they are recorded, but do not count"
+    yield from _together(evidence.run, "outliers", _outliers, text, CAUTION if many else NOTE)
+
+
+def few_samples(evidence: RunEvidence) -> Iterator[Finding]:
+    """Few wall times."""
+    text = "few wall times were taken ({}); a larger --repeat makes the median firmer"
+    yield from _together(evidence.run, "few-samples", _few, text, NOTE)
+
+
+def profiler_overhead(evidence: RunEvidence) -> Iterator[Finding]:
+    """A host that the profiler slowed."""
+    text = "the profiler slowed the host ({}): gaps in the trace are longer than in a real run; wall time is unprofiled"
+    yield from _together(evidence.run, "profiler-overhead", _slowed, text, NOTE)
 
 
 def _together(run: Run, kind: str, rule: Callable[[ModuleRecord], str], sentence: str, level: str) -> Iterator[Finding]:
