@@ -66,11 +66,16 @@ INNER: dict[str, set[str]] = {
     "report/text": set(),
     "report/kernel": {"text"},
     "report/run": {"text"},
+    "report/query": {"text", "run"},
     "report/batch": {"text", "run"},
 }
 """Rooms within rooms, and the ones beside them that each may import. The files above them are open to all."""
 
-DOORS = {("workflows", "inductor_bench.report.run.folder"), ("workflows", "inductor_bench.report.batch.folder")}
+DOORS = {
+    ("workflows", "inductor_bench.report.run.folder"),
+    ("workflows", "inductor_bench.report.batch.folder"),
+    ("workflows", "inductor_bench.report.batch.view"),
+}
 """Single files that a room may import although the rest of their room is closed to it."""
 
 HOMES: dict[str, re.Pattern[str]] = {
@@ -213,7 +218,7 @@ def test_a_wrong_import_is_seen(name: str, text: str) -> None:
     ("name", "text"),
     [
         ("worker/profile/profile.py", "import torch\nfrom ...store.files import read_json\nfrom .upstream import x"),
-        ("cli/report.py", "import click\nfrom ..report.terminal import print_run\nfrom ..version import __version__"),
+        ("cli/report.py", "import click\nfrom ..report.terminal import print_lines\nfrom ..version import __version__"),
         ("report/terminal.py", "from rich.table import Table\nfrom ..records.run import Run"),
     ],
 )
@@ -346,6 +351,42 @@ def test_inner_rooms_keep_to_their_arrows() -> None:
     assert wrong_arrows(arrows({name_of(path): path.read_text() for path in FILES})) == []
     planted = {"report/text/names.py": "from ..run import csvs", "report/run/csvs.py": "from ..text.names import x"}
     assert wrong_arrows(arrows(planted)) == ["report/text/names.py may not import report/run/csvs.py"]
+
+
+FORMAT_NAMES = {"table", "json", "csv", "md"}
+FORMAT_TABLES = re.compile(r"report/(renderer|doctor|extraction|\w+/formats)\.py")
+
+
+def format_names(name: str, text: str) -> list[str]:
+    """The places outside the tables of formats that choose by the name of a format, or list such names."""
+    if FORMAT_TABLES.fullmatch(name) or room_of(name) not in ("cli", "report", "workflows"):
+        return []
+    found = []
+    for node in ast.walk(ast.parse(text)):
+        parts: list[ast.expr | None] = []
+        if isinstance(node, ast.Compare):
+            parts = [node.left, *node.comparators]
+        elif isinstance(node, ast.Dict):
+            parts = [*node.keys]
+        elif isinstance(node, ast.Call):
+            parts = [argument for argument in node.args if isinstance(argument, ast.List | ast.Tuple)]
+        inner = [one for part in parts if part is not None for one in [part, *getattr(part, "elts", [])]]
+        if any(isinstance(one, ast.Constant) and one.value in FORMAT_NAMES for one in inner):
+            found.append(f"{name}:{node.lineno}")
+    return found
+
+
+def test_the_names_of_formats_stand_in_their_tables_only() -> None:
+    assert [place for path in FILES for place in format_names(name_of(path), path.read_text())] == []
+    planted = (
+        'if form == "json":\n    pass',
+        'show = {"csv": f}[form]',
+        'click.Choice(["table", "md"])',
+        "f(('json',))",
+    )
+    for text in planted:
+        assert format_names("cli/kernel.py", text) == ["cli/kernel.py:1"]
+        assert format_names("report/run/formats.py", text) == []
 
 
 def own_files() -> list[str]:

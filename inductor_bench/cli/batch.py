@@ -11,11 +11,12 @@ import click
 
 from ..errors import EXIT_FAILURE, EXIT_OK, UsageError
 from ..records.batch import FAILED, MEASURED, PARTIAL, RUNNING, WAITING, Batch, ModelRequest
+from ..report.batch.formats import FORMATS
 from ..workflows.options import AMP, MODES
 from .autotune import RetuningCommand, autotune_options, take_autotune
-from .output.batch import corpus_options, show_corpus, take_corpus
+from .output.batch import show_batch
 from .output.console import Console
-from .output.presentation import redact_option
+from .output.presentation import format_option, redact_option, take_view, top_option
 from .values import take_values, values_options
 
 if TYPE_CHECKING:
@@ -92,7 +93,8 @@ def _read_devices(context: click.Context, parameter: click.Parameter, value: str
 @click.option("--python", metavar="PATH", help="The interpreter to run the models under, with another torch.")
 @autotune_options
 @redact_option
-@corpus_options
+@format_option(FORMATS)
+@top_option("Families and kernels.")
 @click.option("--plots/--no-plots", default=True, help="Draw the plots (the default) or not.")
 @click.option("-v", "--verbose", is_flag=True, help="Show what the models' processes print.")
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing but the result.")
@@ -111,9 +113,9 @@ def command(listing: bool, plots: bool, **values: Any) -> int:
     Exit code: 0, 1 where a model failed (the others are measured and shown), 2 for a request that cannot be carried
     out as typed, 130 after Ctrl-C.
     """
-    how = take_corpus(values)
+    form, view = take_view(values)
     with Console(quiet=values.pop("quiet"), verbose=values.pop("verbose")) as console:
-        retune = take_autotune(values, how.top)
+        retune = take_autotune(values, view.top)
         options = _make_options({**values, "retune": retune}, plots)
         from ..workflows.batch.run import find_secrets, plan_batch, run_batch
         from ..workflows.batch.view import report_batch
@@ -125,7 +127,7 @@ def command(listing: bool, plots: bool, **values: Any) -> int:
             return EXIT_OK
         outcome = run_batch(options, console)
         report = report_batch(outcome.folder.path, plots=plots)
-        show_corpus(report, console, how)
+        show_batch(report, console, form, view)
         if report.problem is not None:
             raise report.problem
     return exit_code(outcome.batch)

@@ -9,10 +9,11 @@ import click
 
 from ..errors import EXIT_FAILURE, EXIT_INTERRUPTED, EXIT_OK
 from ..records.run import Run
+from ..report.run.formats import FORMATS
 from ..workflows.options import AMP, MODES, BreakdownOptions
 from .autotune import RetuningCommand, autotune_options, take_autotune
 from .output.console import Console
-from .output.presentation import presentation_options, redact_option, show_run, take_presentation
+from .output.presentation import placed, presentation_options, redact_option, show, take_view
 from .values import take_values, values_options
 
 ARGUMENTS = f"{__name__}.arguments"
@@ -64,7 +65,7 @@ class ProgramCommand(RetuningCommand):
 )
 @click.option("--force", is_flag=True, help="Replace an earlier run in that folder.")
 @redact_option
-@presentation_options
+@presentation_options(FORMATS)
 @click.option("--plots/--no-plots", default=True, help="Draw the plots (the default) or not.")
 @click.option("-v", "--verbose", is_flag=True, help="Show what the program prints.")
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing but the result.")
@@ -87,15 +88,16 @@ def command(context: click.Context, /, **values: Any) -> int:
     Exit code: 0, 1 where something failed (what was measured is still shown), 2 for a request that cannot be carried
     out as typed, 3 for a bug in this tool, 130 after Ctrl-C.
     """
-    how = take_presentation(values)
+    name, view = take_view(values)
+    form = FORMATS.get(name)
     with Console(quiet=values.pop("quiet"), verbose=values.pop("verbose")) as console:
-        retune = take_autotune(values, how.top)
+        retune = take_autotune(values, view.top)
         options = make_options({**values, "retune": retune}, context.meta.get(ARGUMENTS, ()))
         from ..workflows.breakdown.run import run_breakdown
 
         outcome = run_breakdown(options, console)
-        show_run(outcome.run, outcome.folder, console, how)
-        if how.format != "table":
+        show(form, outcome.run, placed(view, outcome.folder, console), console)
+        if not form.names_folder:
             console.note(f"Written: {outcome.folder}")
     return exit_code(outcome.run)
 

@@ -14,7 +14,7 @@ DAMAGED, NEWER = "damaged", "newer"
 """What may be wrong with a record: it cannot be read, or not by this version of the tool."""
 
 
-class CorpusKernel(NamedTuple):
+class KernelResult(NamedTuple):
     """A kernel of one graph; see ``records.run.Kernel`` for the fields.
 
     The last five are of its retune, if there was one; a library kernel has that of the call that it spends most time
@@ -45,7 +45,7 @@ class CorpusKernel(NamedTuple):
 
 
 @dataclass(frozen=True)
-class CorpusGraph:
+class GraphResult:
     """A graph of a model, as one iteration; ``time_s`` is its wall time, or its busy time where that is longer."""
 
     label: str
@@ -56,11 +56,11 @@ class CorpusGraph:
     launches: float | None
     idle_s: float | None
     categories: tuple[tuple[Category, float], ...]  # seconds
-    kernels: tuple[CorpusKernel, ...]
+    kernels: tuple[KernelResult, ...]
 
 
 @dataclass(frozen=True)
-class CorpusModel:
+class ModelResult:
     """A model of a batch: its row there, and what was measured. ``problem`` says why its record cannot be read:
     it is ``DAMAGED`` or of a ``NEWER`` format.
 
@@ -68,15 +68,15 @@ class CorpusModel:
     """
 
     model: BatchModel
-    graphs: tuple[CorpusGraph, ...] = ()
+    graphs: tuple[GraphResult, ...] = ()
     machine: str = ""
     problem: Failure | None = None
     retunes: tuple[RetuneRow, ...] = ()
 
 
 @dataclass(frozen=True)
-class Corpus:
+class BatchResults:
     """All models of a batch, in its order."""
 
     batch: Batch
-    models: tuple[CorpusModel, ...]
+    models: tuple[ModelResult, ...]

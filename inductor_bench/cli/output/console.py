@@ -82,8 +82,12 @@ class Console:
         from rich.console import Console as RichConsole
 
         self.finish()
-        width = _asked_columns() or _columns(self._stdout)
-        return RichConsole(file=self._stdout, width=width, height=PAGE_HEIGHT, highlight=False, soft_wrap=False)
+        return RichConsole(file=self._stdout, width=self.columns, height=PAGE_HEIGHT, highlight=False, soft_wrap=False)
+
+    @property
+    def columns(self) -> int:
+        """The width of what results are printed to."""
+        return _asked_columns() or _columns(self._stdout)
 
     # Progress
 
@@ -104,7 +108,7 @@ class Console:
                 self._ticker.start()
 
     def note(self, text: str) -> None:
-        """Says something that stays on the screen."""
+        """Says something that stays on the console."""
         if not self._quiet:
             self._say(units.printable(text))
 

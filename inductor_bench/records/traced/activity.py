@@ -1,4 +1,4 @@
-"""Something that ran, attributed: the step between a trace and the census. Lives in memory only, never on disk."""
+"""Something that ran, attributed: the step between a trace and the aggregation. Lives in memory only, never on disk."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a Chrome trace of the PyTorch profiler holds, reduced to what the census needs. Times in seconds."""
+"""What a Chrome trace of the PyTorch profiler holds, reduced to what the aggregation needs. Times in seconds."""
 
 from __future__ import annotations
 

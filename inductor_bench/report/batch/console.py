@@ -6,68 +6,22 @@ import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from ... import units
-from ...analysis.batch_aggregation import KernelGroup, ModelSummary, suite_time_s
+from ...analysis.batch_aggregation import KernelGroup, ModelSummary
 from ...analysis.findings.phrases import plural
-from ...records.batch_results import Corpus
-from ..text import names, palette
-from ..text.layout import (
-    Column,
-    Line,
-    Word,
-    bars,
-    bullet,
-    command_lines,
-    fitting,
-    gap_of,
-    header,
-    labelled,
-    titled_row,
-    wrapped,
-)
-from .phrases import (
-    batch_size,
-    best_retune,
-    family_name,
-    gain_share,
-    heading,
-    lead_words,
-    model_notes,
-    of_peak,
-    part_title,
-    place_words,
-    problem_of,
-    progress_words,
-    retune_saving,
-    retune_words,
-    suite_machine,
-    wall_words,
-)
+from ..text import names
+from ..text.layout import Line, Word, bullet, command_lines, labelled, wrapped
+from .console_tables import group_lines, model_lines
+from .folder import BATCH_FILES
+from .phrases import heading, lead_words, model_notes, problem_of, progress_words, retune_words, suite_machine
+from .view import BatchView
 
-MOST_MODELS = 40
 MOST_FAILURES = 12
-WITH_TOP_KERNEL = 12
-"""So many models have a second line, with the kernel that takes most of their time."""
-
-NARROWEST_NAME = 16
-WIDEST_NAME = 30
-NARROWEST_BARS = 20
-SPARE_OF_MODELS = ("batch", "busy")
-SPARE_OF_KERNELS = ("kernels", "launches", "models", "of peak")
-"""The columns that a narrow terminal has no room for, the least important first."""
 
 
-def corpus_screen(
-    corpus: Corpus,
-    summaries: Sequence[ModelSummary],
-    families: Sequence[KernelGroup],
-    kernels: Sequence[KernelGroup],
-    folder: Path,
-    width: int,
-    top: int,
-) -> Iterator[Line]:
-    """The whole screen; ``top`` families and kernels."""
-    left, right = names.clean(heading(corpus)), suite_machine(corpus)
+def batch_lines(view: BatchView, folder: Path, width: int, top: int) -> Iterator[Line]:
+    """The whole text, with ``top`` families and kernels."""
+    results, summaries, families, kernels = view.results, view.models, view.families, view.kernels
+    left, right = names.clean(heading(results)), suite_machine(results)
     room = width - names.cells(left) - names.cells(right)
     if room >= 2:
         yield [Word(left, "title"), Word(" " * room), Word(right, "dim")]
@@ -75,8 +29,8 @@ def corpus_screen(
         yield [Word(names.end(left, width), "title")]
         yield [Word(names.end(right, width), "dim")]
     yield []
-    yield from wrapped(f"{progress_words(corpus)}.", width, "", "title")
-    lead = lead_words(families, suite_time_s(corpus))
+    yield from wrapped(f"{progress_words(results)}.", width, "", "title")
+    lead = lead_words(families, view.suite_s)
     if lead:
         yield from wrapped(lead, width, "", "title")
     retuned = retune_words(summaries)
@@ -84,9 +38,9 @@ def corpus_screen(
         yield from wrapped(retuned, width, "", "title")
     yield []
     yield from _failures(summaries, folder, width)
-    yield from _models(summaries, width)
-    yield from _groups(families, len(families), "families of kernels", "family", top, width, family=True)
-    yield from _groups(kernels, len(kernels), "kernels", "kernel", top, width, family=False)
+    yield from model_lines(summaries, width)
+    yield from group_lines(families, len(families), "families of kernels", "family", top, width, family=True)
+    yield from group_lines(kernels, len(kernels), "kernels", "kernel", top, width, family=False)
     yield from _notes(summaries, width)
     yield from _next(summaries, kernels, folder, width)
     yield from _written(folder, width)
@@ -108,107 +62,6 @@ def _failures(summaries: Sequence[ModelSummary], folder: Path, width: int) -> It
     if len(failed) > MOST_FAILURES:
         yield [Word(f"  and {len(failed) - MOST_FAILURES} more in summary.csv", "dim")]
     yield []
-
-
-def _models(summaries: Sequence[ModelSummary], width: int) -> Iterator[Line]:
-    measured = [summary for summary in summaries if summary.parts]
-    if not measured:
-        return
-    dearest = sorted(measured, key=lambda summary: -summary.time_s)[:MOST_MODELS]
-    shown = [summary for summary in measured if summary in dearest]
-    retuned = any(summary.retunes is not None for summary in measured)
-    columns, gap = _model_columns(shown, width, retuned=retuned), gap_of(width)
-    room = width - sum(column.width + gap for column in columns)
-    yield [*header(columns, gap), Word(" " * gap + names.end("where the time goes", room), "dim")]
-    for summary in shown:
-        cells = {
-            "model": names.middle(names.clean(summary.name), columns[0].width),
-            "batch": batch_size(summary),
-            "wall": wall_words(summary),
-            "busy": units.percent(summary.busy_share),
-            "gain limit": gain_share(summary),
-            "saves": retune_saving(summary),
-        }
-        yield [
-            Word(titled_row(columns, cells, gap) + " " * gap),
-            *bars(_bar_parts(summary), room),
-        ]
-        if len(shown) <= WITH_TOP_KERNEL and summary.top is not None:
-            share = units.percent(summary.top.time_s / summary.time_s)
-            yield [Word(names.end(f"  {share} {names.short(summary.top.name, 60)}", width), "dim")]
-    if len(shown) < len(measured):
-        rest = sum(summary.time_s for summary in measured) - sum(summary.time_s for summary in shown)
-        others = plural(len(measured) - len(shown), "more model")
-        yield from wrapped(f"{others}, {units.seconds(rest)} in all; summary.csv has every one", width, "", "dim")
-    yield []
-
-
-def _model_columns(shown: Sequence[ModelSummary], width: int, *, retuned: bool) -> list[Column]:
-    """The columns before the bars; names and bars share what room the others leave."""
-    longest = max(5, *(names.cells(names.clean(summary.name)) for summary in shown))
-    columns = [
-        Column("model", min(NARROWEST_NAME, longest), False),
-        Column("batch", 5),
-        Column("wall", max(8, *(names.cells(wall_words(summary)) for summary in shown))),
-        Column("busy", 5),
-        Column("gain limit", 10),
-        *([Column("saves", 6)] if retuned else []),
-    ]
-    gap = gap_of(width)
-    model, *others = fitting(columns, width - gap - NARROWEST_BARS, gap, SPARE_OF_MODELS, "model")
-    return [model._replace(width=min(model.width, longest, WIDEST_NAME)), *others]
-
-
-def _bar_parts(summary: ModelSummary) -> Iterator[tuple[str, float, str]]:
-    for part, share in summary.parts:
-        yield part_title(part, summary), share, palette.IDLE if part is None else palette.COLOURS[part]
-
-
-def _groups(
-    groups: Sequence[KernelGroup], every: int, what: str, title: str, top: int, width: int, *, family: bool
-) -> Iterator[Line]:
-    shown = groups[:top]
-    if not shown:
-        return
-    yield from wrapped(f"The {len(shown)} {what} of {every:,} that take most of the suite's time", width, "", "title")
-    retuned = any(group.speedup is not None for group in groups)
-    columns, gap = _group_columns(title, width, family=family, retuned=retuned), gap_of(width)
-    yield header(columns, gap)
-    room = columns[1].width
-    shorts = names.unique((group.name for group in shown), room)
-    for number, group in enumerate(shown, 1):
-        cells = {
-            "#": str(number),
-            title: names.short(family_name(group), room) if family else shorts[group.name],
-            "kernels": units.count(group.ids),
-            "models": units.count(len(group.models)),
-            "launches": units.count(group.launches),
-            "time": units.seconds(group.time_s),
-            "share": units.percent(group.share),
-            "of peak": of_peak(group),
-            "gain limit": units.seconds(group.gain_limit_s),
-            "retune": best_retune(group),
-        }
-        yield [Word(titled_row(columns, cells, gap))]
-        if not family:
-            yield [Word(names.end(" " * (columns[0].width + gap) + place_words(group), width), "dim")]
-    yield []
-
-
-def _group_columns(title: str, width: int, *, family: bool, retuned: bool) -> list[Column]:
-    columns = [
-        Column("#", 3),
-        Column(title, NARROWEST_NAME, False),
-        *([Column("kernels", 7)] if family else []),
-        Column("models", 6),
-        Column("launches", 8),
-        Column("time", 8),
-        Column("share", 6),
-        Column("of peak", 11),
-        Column("gain limit", 10),
-        *([Column("retune", 6)] if retuned else []),
-    ]
-    return fitting(columns, width, gap_of(width), SPARE_OF_KERNELS, title)
 
 
 def _notes(summaries: Sequence[ModelSummary], width: int) -> Iterator[Line]:
@@ -234,9 +87,7 @@ def _next(
 
 
 def _written(folder: Path, width: int) -> Iterator[Line]:
-    tables = ("summary.csv", "kernels.csv", "families.csv", "kernels.parquet")
-    files = ("batch.json", *tables, "summary.md", "plots/categories.png")
-    there = [file for file in files if (folder / file).is_file()]
+    there = [file.path for file in BATCH_FILES if (folder / file.path).is_file()]
     runs = sum(1 for path in (folder / "models").glob("*/record.json"))
     things = [*there, plural(runs, "run") + " in models/"]
     yield from labelled("Written", f"{folder}/   {' · '.join(things)}", width)

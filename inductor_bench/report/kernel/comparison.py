@@ -21,7 +21,7 @@ MOST = 0.75
 """Of a difference, from which share on it is called most of it."""
 
 
-def comparison_screen(comparison: Comparison, width: int) -> Iterator[Line]:
+def comparison_lines(comparison: Comparison, width: int) -> Iterator[Line]:
     """The rows of both, what was tried of them, whether they compute the same, and how they compare."""
     pair = _distinctly_named(comparison.first, comparison.second)
     yield from kernel_table(pair, width)

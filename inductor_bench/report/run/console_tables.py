@@ -1,4 +1,4 @@
-"""The three tables of the first screen: graphs, categories, kernels. Nothing here relies on colour."""
+"""The three tables of the summary: graphs, categories, kernels. Nothing here relies on colour."""
 
 from __future__ import annotations
 

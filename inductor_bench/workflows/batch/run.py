@@ -20,7 +20,7 @@ from ...launch.local import LocalExecutor
 from ...launch.marks import end_marked, tool_mark
 from ...launch.ray.executor import RayExecutor
 from ...records.batch import FAILED, FINISHED, MEASURED, SKIPPED, WAITING, Batch, BatchModel, ModelRequest
-from ...records.batch_results import CorpusModel
+from ...records.batch_results import ModelResult
 from ...store.batch import FORMAT, BatchFolder
 from ...store.digest import read_digest
 from ...store.files import own_folder, refuse_link
@@ -250,7 +250,7 @@ def _as_it_is(model: BatchModel, folder: BatchFolder, retune: RetuneOptions | No
     except NewerFormatError:
         return model
     except InductorBenchError:
-        found = CorpusModel(model)
+        found = ModelResult(model)
     if not found.graphs or not (finished or model.status == MEASURED or found.retunes):
         return model if model.status in (FAILED, WAITING) else BatchModel(model.request)
     lacks = retune is not None and has_retunes_left(found.retunes, run, retune)

@@ -112,7 +112,7 @@ class Candidate:
 
 
 def list_candidates(module: ModuleKernels) -> list[Candidate]:
-    """Every kernel of the module's census that has code or arguments of its own: one candidate each.
+    """Every kernel of the module that ran and has code or arguments of its own: one candidate each.
 
     A kernel that is launched with several sets of arguments gets the set that is used most.
     """

@@ -11,7 +11,6 @@ from pathlib import Path
 
 from ...errors import InductorBenchError, UsageError
 from ...launch.marks import end_marked, tool_mark
-from ...records.category import Category
 from ...records.code.extraction import ExtractedKernel
 from ...records.run import Environment, Failure, ModuleRecord, Run
 from ...source.capture.labels import label_modules
@@ -307,12 +306,3 @@ def _modules_of_files(
             kernels = replace(kernels, launches=read_static_launches(module.text, source))
         modules.append(kernels)
     return modules, tuple(notes)
-
-
-def count_by_category(kernels: Sequence[ExtractedKernel]) -> dict[Category, tuple[int, int]]:
-    """For each category how many kernels there are, and how many of them have a file."""
-    counts: dict[Category, tuple[int, int]] = {}
-    for kernel in kernels:
-        total, written = counts.get(kernel.category, (0, 0))
-        counts[kernel.category] = (total + 1, written + (kernel.file is not None))
-    return counts
