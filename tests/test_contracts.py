@@ -357,6 +357,13 @@ FORMAT_NAMES = {"table", "json", "csv", "md"}
 FORMAT_TABLES = re.compile(r"report/(renderer|doctor|extraction|\w+/formats)\.py")
 
 
+def is_format_name(node: ast.expr | None) -> bool:
+    """Whether an expression is the name of a format, or a list of nothing but such names."""
+    if isinstance(node, ast.List | ast.Tuple | ast.Set):
+        return bool(node.elts) and all(map(is_format_name, node.elts))
+    return isinstance(node, ast.Constant) and node.value in FORMAT_NAMES
+
+
 def format_names(name: str, text: str) -> list[str]:
     """The places outside the tables of formats that choose by the name of a format, or list such names."""
     if FORMAT_TABLES.fullmatch(name) or room_of(name) not in ("cli", "report", "workflows"):
@@ -370,8 +377,7 @@ def format_names(name: str, text: str) -> list[str]:
             parts = [*node.keys]
         elif isinstance(node, ast.Call):
             parts = [argument for argument in node.args if isinstance(argument, ast.List | ast.Tuple)]
-        inner = [one for part in parts if part is not None for one in [part, *getattr(part, "elts", [])]]
-        if any(isinstance(one, ast.Constant) and one.value in FORMAT_NAMES for one in inner):
+        if any(is_format_name(part) for part in parts):
             found.append(f"{name}:{node.lineno}")
     return found
 

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from ..errors import EXIT_FAILURE, EXIT_INTERRUPTED, EXIT_OK
+from ..records.model_sources import help_lines
 from ..records.run import Run
 from ..report.run.formats import FORMATS
 from ..workflows.options import AMP, MODES, BreakdownOptions
@@ -33,7 +34,20 @@ class ProgramCommand(RetuningCommand):
         return [*super().collect_usage_pieces(ctx), "[-- ARGS...]"]
 
 
-@click.command("breakdown", cls=ProgramCommand, no_args_is_help=True)
+HELP = f"""Say where the time of a compiled model goes, kernel by kernel.
+
+\b
+TARGET is one of
+{help_lines(18)}
+
+With --autotune, whatever of it is not there yet is retuned; an earlier run is not measured again.
+
+Exit code: 0, 1 where something failed (what was measured is still shown), 2 for a request that cannot be carried
+out as typed, 3 for a bug in this tool, 130 after Ctrl-C.
+"""
+
+
+@click.command("breakdown", cls=ProgramCommand, no_args_is_help=True, help=HELP)
 @click.argument("targets", metavar="TARGET...", nargs=-1, required=True)
 @click.option("--training/--inference", default=None, help="With a loss and a backward pass, or without gradients.")
 @click.option("--mode", type=click.Choice(MODES), help="The mode of torch.compile.")
@@ -71,23 +85,6 @@ class ProgramCommand(RetuningCommand):
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing but the result.")
 @click.pass_context
 def command(context: click.Context, /, **values: Any) -> int:
-    """Say where the time of a compiled model goes, kernel by kernel.
-
-    \b
-    TARGET is one of
-      model.py          a script, run untouched; arguments for it after --
-      model.py:factory  a callable that returns (module_or_function, example_inputs)
-      timm:NAME         a timm model with random weights; also torchvision:NAME and
-                        transformers:CLASS, built from their configurations
-      c….py             a compiled module, or several
-      run.log           a log that holds `Compiled module path:` lines
-      FOLDER            a TORCH_TRACE folder, or an earlier run, analysed again
-
-    With --autotune, whatever of it is not there yet is retuned; an earlier run is not measured again.
-
-    Exit code: 0, 1 where something failed (what was measured is still shown), 2 for a request that cannot be carried
-    out as typed, 3 for a bug in this tool, 130 after Ctrl-C.
-    """
     name, view = take_view(values)
     form = FORMATS.get(name)
     with Console(quiet=values.pop("quiet"), verbose=values.pop("verbose")) as console:

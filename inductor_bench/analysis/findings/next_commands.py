@@ -9,6 +9,7 @@ from pathlib import Path
 
 from ...records.architectures import ARCHITECTURES
 from ...records.failure import ELSEWHERE
+from ...records.model_sources import COMPILED_HERE
 from ...records.run import Failure, Kernel, Run
 from .command_again import command_again
 from .headline import headline
@@ -65,7 +66,7 @@ def _closer_looks(run: Run, place: str, sort: str) -> Iterator[NextCommand]:
         yield NextCommand(f"inductor-bench report {place} --sort {sort} --top 30", "more of the kernels")
     yield from _single_kernels(run, place)
     tunable = any(finding.kind.startswith("below-") and _TUNED in finding.text for finding in findings(run))
-    if tunable and not run.failures and run.request.kind in ("timm", "torchvision", "transformers", "factory"):
+    if tunable and not run.failures and run.request.kind in COMPILED_HERE:
         again = command_again(run, f"--mode {_TUNED}", "--mode", elsewhere=True)
         if again:
             yield NextCommand(again, "the same with every generated kernel tuned, as another run to compare with")

@@ -1,8 +1,8 @@
 """The programs that a capture runs where the target is not a script: a factory of a file, or a named model.
 
-``python -m inductor_bench.worker.capture.programs JOB`` with a job of ``kind`` (``factory`` or a library of ``zoo``),
-``place``, ``training``, ``mode``, ``dynamic``, ``amp``, ``device``, ``seed``, ``batch_size`` and ``complaint``: the
-path where a reason for people is left, as JSON, when the program cannot be run.
+``python -m inductor_bench.worker.capture.programs JOB`` with a job of ``kind`` (``factory`` or a library of
+``records.model_sources``), ``place``, ``training``, ``mode``, ``dynamic``, ``amp``, ``device``, ``seed``,
+``batch_size`` and ``complaint``: the path where a reason for people is left, as JSON, when the program cannot be run.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 from inductor_bench.errors import InductorBenchError
 from inductor_bench.store.files import read_json, write_json
-from inductor_bench.worker.capture.zoo import DownloadNeededError, Example, build_model
+from inductor_bench.worker.capture.zoo.build import build_model
+from inductor_bench.worker.capture.zoo.example import DownloadNeededError, Example
 from inductor_bench.worker.device.sharing import SharedDevice
 from inductor_bench.worker.upstream.inductor import import_compiler
 

@@ -10,11 +10,11 @@ from ...errors import EXIT_FAILURE, EXIT_OK, InductorBenchError
 from ...launch.jobs import CPU, Ended, Job
 from ...launch.process import ProcessResult
 from ...records.batch import DONE, FAILED, MEASURED, PARTIAL, SKIPPED, WAITING, BatchModel, ModelRequest
+from ...records.model_sources import LIBRARIES
 from ...records.run import Failure, ModuleRecord, Run
 from ...store.batch import BatchFolder
 from ...store.redaction import OPTION as REDACT
 from ..modules.program import DEFAULT_BATCH_SIZE
-from ..modules.targets import MODEL_SOURCES
 from ..options import RetuneOptions
 
 LASTING = frozenset({"download", "program", "nothing-compiled", "missing"})
@@ -198,7 +198,7 @@ def try_again(model: BatchModel, retries: int, *, shared: bool = False) -> Batch
     if shared and _failed_for_sharing(model.failure):
         note = "no room beside another model: tried alone"
         return replace(model, attempts=model.attempts - 1, notes=(*model.notes, note))
-    if ran_out_of_memory(model.failure) and request.target.partition(":")[0] in MODEL_SOURCES:
+    if ran_out_of_memory(model.failure) and request.target.partition(":")[0] in LIBRARIES:
         size = model.batch_size or request.batch_size or DEFAULT_BATCH_SIZE
         if size == 1:
             return None
