@@ -1,4 +1,4 @@
-"""The options with which the dearest kernels of a run are retuned. Shared by the verbs that measure models."""
+"""The options with which the most expensive kernels of a run are retuned. Shared by the verbs that measure models."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ class ModelResult:
     """A model of a batch: its row there, and what was measured. ``problem`` says why its record cannot be read:
     it is ``DAMAGED`` or of a ``NEWER`` format.
 
-    ``retunes`` are those of its dearest kernels, each once for all graphs, where that was asked for.
+    ``retunes`` are those of its most expensive kernels, each once for all graphs, where that was asked for.
     """
 
     model: BatchModel

@@ -1,4 +1,4 @@
-"""The dearest kernels of a run, retuned: what came of it, and what the model would win."""
+"""The most expensive kernels of a run, retuned: what came of it, and what the model would win."""
 
 from __future__ import annotations
 

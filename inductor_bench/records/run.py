@@ -236,7 +236,7 @@ class Capture:
 class Run:
     """A whole run; ``record.json`` is exactly this. ``format`` is the schema number (see ``store.formats.schema``).
 
-    ``retunes`` are of its dearest kernels, where that was asked for.
+    ``retunes`` are of its most expensive kernels, where that was asked for.
     """
 
     format: int

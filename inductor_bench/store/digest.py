@@ -26,7 +26,7 @@ from .formats.codec import LARGEST, SMALLEST
 
 _READERS = 4
 FEW = 16
-"""So many records are read by this process alone."""
+"""Up to this number of records this process reads all of them."""
 
 _DAMAGED = (KeyError, TypeError, ValueError, AttributeError, ArithmeticError)
 

@@ -25,7 +25,7 @@ METHODS = ("max", "coordesc", "exhaustive")
 
 @dataclass(frozen=True)
 class RetuneOptions:
-    """How the dearest kernels of a run are retuned: which way, how many, and for how many seconds at most."""
+    """How the most expensive kernels of a run are retuned: which way, how many, and for how many seconds at most."""
 
     method: str
     top: int = 10
@@ -62,7 +62,7 @@ class BreakdownOptions:
         plots: whether PNG plots are drawn.
         values: ``recorded`` keeps what the kernels really read beside their standalone files, ``drawn`` does not.
         values_limit_bytes: of the recorded values of one kernel; what is above it is drawn.
-        retune: how the dearest kernels are retuned afterwards; ``None`` to leave them as they are.
+        retune: how the most expensive kernels are retuned afterwards; ``None`` to leave them as they are.
         redact: names of options and variables whose values are kept out of the RUN; see ``store.redaction``.
     """
 

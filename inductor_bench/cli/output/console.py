@@ -22,13 +22,13 @@ PLAIN_WIDTH = 100
 """Columns of a result that goes to a file or a pipe."""
 
 MOST_COLUMNS = 10_000
-"""A width beyond is none that a person sees."""
+"""Largest width in columns that is accepted."""
 
 PAGE_HEIGHT = 25
 """Lines of a page, which nothing is fitted to. Where it is not given, ``LINES`` is read, which may hold no number."""
 
 TICK_S = 1.0
-"""How often the live line is drawn again. Seldom, because it shares the machine with what is being measured."""
+"""Seconds between two updates of the live line. Long, because it shares the machine with what is being measured."""
 
 
 class Console:

@@ -28,7 +28,7 @@ UNREADABLE = ((DAMAGED, "damaged"), (NEWER, "of a newer format"))
 WORTH_A_WORD = 0.005
 LEAD_NAME = 60  # characters
 STRETCHED = 1.0005
-"""So much longer than its wall time is a graph in which the profiler shows."""
+"""Ratio of profiled to unprofiled time above which the profiler's overhead is reported."""
 
 
 def heading(results: BatchResults) -> str:
@@ -97,7 +97,7 @@ def of_peak(group: KernelGroup) -> str:
 
 
 def place_words(group: KernelGroup) -> str:
-    """``resnet50 and 3 more models · aten.convolution``: the model that it is dearest in first."""
+    """``resnet50 and 3 more models · aten.convolution``: the model in which it takes most time first."""
     others = len(group.models) - 1
     more = f" and {plural(others, 'more model')}" if others else ""
     return " · ".join([f"{names.clean(group.model)}{more}", *([names.clean(group.operator)] if group.operator else [])])

@@ -18,7 +18,7 @@ _COLUMNS = [
     *(Column(title, size) for title, size in (("ratio", 7), ("99.5% interval", 16), ("first", 8), ("second", 8))),
 ]
 MOST = 0.75
-"""Of a difference, from which share on it is called most of it."""
+"""Share of a difference from which on it is called most of it."""
 
 
 def comparison_lines(comparison: Comparison, width: int) -> Iterator[Line]:

@@ -49,7 +49,7 @@ class BatchOptions:
         bare: whose the names without a source are.
         overrides: options for all models, by the fields' names of ``ModelRequest``; they go before the list's own.
         words: further options of ``breakdown`` for all, as typed.
-        retune: how the dearest kernels of each model are retuned; ``None`` to leave them as they are.
+        retune: how the most expensive kernels of each model are retuned; ``None`` to leave them as they are.
         filters, excludes, shard: which models of the list, see ``list_text.select``.
         resume: whether an earlier batch in the folder is continued, rather than refused.
         force: whether what was measured already is measured again.

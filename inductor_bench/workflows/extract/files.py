@@ -59,7 +59,7 @@ class ModuleKernels:
 
 @dataclass(frozen=True)
 class Selection:
-    """Which kernels are wanted: a glob over names, a category, the dearest ``top``."""
+    """Which kernels are wanted: a glob over names, a category, the ``top`` most expensive."""
 
     glob: str | None = None
     category: Category | None = None
@@ -72,7 +72,7 @@ class Selection:
         return " ".join(f"{option} {value!r}" for option, value in parts if value is not None)
 
     def choose(self, candidates: Sequence[Candidate]) -> list[Candidate]:
-        """The chosen ones, dearest first where ``top`` asks for that, else in their order."""
+        """The chosen ones, most expensive first where ``top`` asks for that, else in their order."""
         chosen = [
             one
             for one in candidates
