@@ -74,7 +74,7 @@ def extract(
             nothing), ``python`` (the interpreter to run modules under) and ``timeout_s`` (seconds, of each process).
 
     Returns:
-        one row for each kernel of each module, in their order, or dearest first with ``top``. ``path`` is the absolute
+        one row for each kernel of each module, in their order; the slowest first with ``top``. ``path`` is the absolute
         path of its file, ``values_path`` that of its recorded values. A kernel that has no file has ``path=None`` and
         the ``reason``. Kernels that are alike share one file. ``time_s`` is in seconds per iteration of the model.
 

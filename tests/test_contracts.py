@@ -73,11 +73,16 @@ INNER: dict[str, set[str]] = {
     "report/text": set(),
     "report/kernel": {"text"},
     "report/run": {"text"},
+    "report/query": {"text", "run"},
     "report/batch": {"text", "run"},
 }
 """Rooms within rooms, and the ones beside them that each may import. The files above them are open to all."""
 
-DOORS = {("workflows", "inductor_bench.report.run.folder"), ("workflows", "inductor_bench.report.batch.files")}
+DOORS = {
+    ("workflows", "inductor_bench.report.run.folder"),
+    ("workflows", "inductor_bench.report.batch.folder"),
+    ("workflows", "inductor_bench.report.batch.view"),
+}
 """Single files that a room may import although the rest of their room is closed to it."""
 
 HOMES: dict[str, re.Pattern[str]] = {
@@ -233,8 +238,8 @@ def test_a_package_has_one_home(package: str) -> None:
     [
         ("records/run.py", "from ..store import codec"),
         ("source/module/calls.py", "from ...trace.reading.reader import read_trace"),
-        ("trace/gaps.py", "def f():\n    from inductor_bench.analysis import census"),
-        ("analysis/census.py", "import torch.utils"),
+        ("trace/gaps.py", "def f():\n    from inductor_bench.analysis import kernel_aggregation"),
+        ("analysis/kernel_aggregation.py", "import torch.utils"),
         ("report/run/csvs.py", "import inductor_bench.workflows.report"),
         ("report/run/html.py", "from rich import box"),
         ("workflows/breakdown/run.py", "import click"),
@@ -243,7 +248,7 @@ def test_a_package_has_one_home(package: str) -> None:
         ("workflows/breakdown/run.py", "from ...worker.upstream import version"),
         ("cli/main.py", "from .. import worker"),
         ("launch/worker.py", "from ..workflows import breakdown"),
-        ("worker/profile/module_profile.py", "from ...analysis import census"),
+        ("worker/profile/module_profile.py", "from ...analysis import kernel_aggregation"),
         ("autotune/tuner.py", "from ..workflows.kernel import session"),
         ("messages/kernels.py", "import torch"),
         ("messages/kernels.py", "from ..launch.session import WorkerSession"),
@@ -289,7 +294,7 @@ def test_a_question_to_a_device_is_none_about_its_kind() -> None:
             "worker/profile/module_profile.py",
             "import torch\nfrom ...store.files import read_json\nfrom .upstream import x",
         ),
-        ("cli/report.py", "import click\nfrom ..report.terminal import print_run\nfrom ..version import __version__"),
+        ("cli/report.py", "import click\nfrom ..report.terminal import print_lines\nfrom ..version import __version__"),
         ("report/terminal.py", "from rich.table import Table\nfrom ..records.run import Run"),
     ],
 )
@@ -434,6 +439,48 @@ def test_requests_are_dataclasses() -> None:
     found = [place for path in FILES for place in requests_by_hand(name_of(path), path.read_text())]
     assert found == []
     assert requests_by_hand("x.py", 'session.ask({"do": "load"})\nask(do="drop")\nask(Load(1))') == ["x.py:1", "x.py:2"]
+
+
+FORMAT_NAMES = {"table", "json", "csv", "md"}
+FORMAT_TABLES = re.compile(r"report/(renderer|doctor|extraction|\w+/formats)\.py")
+
+
+def is_format_name(node: ast.expr | None) -> bool:
+    """Whether an expression is the name of a format, or a list of nothing but such names."""
+    if isinstance(node, ast.List | ast.Tuple | ast.Set):
+        return bool(node.elts) and all(map(is_format_name, node.elts))
+    return isinstance(node, ast.Constant) and node.value in FORMAT_NAMES
+
+
+def format_names(name: str, text: str) -> list[str]:
+    """The places outside the tables of formats that choose by the name of a format, or list such names."""
+    if FORMAT_TABLES.fullmatch(name) or room_of(name) not in ("cli", "report", "workflows"):
+        return []
+    found = []
+    for node in ast.walk(ast.parse(text)):
+        parts: list[ast.expr | None] = []
+        if isinstance(node, ast.Compare):
+            parts = [node.left, *node.comparators]
+        elif isinstance(node, ast.Dict):
+            parts = [*node.keys]
+        elif isinstance(node, ast.Call):
+            parts = [argument for argument in node.args if isinstance(argument, ast.List | ast.Tuple)]
+        if any(is_format_name(part) for part in parts):
+            found.append(f"{name}:{node.lineno}")
+    return found
+
+
+def test_the_names_of_formats_stand_in_their_tables_only() -> None:
+    assert [place for path in FILES for place in format_names(name_of(path), path.read_text())] == []
+    planted = (
+        'if form == "json":\n    pass',
+        'show = {"csv": f}[form]',
+        'click.Choice(["table", "md"])',
+        "f(('json',))",
+    )
+    for text in planted:
+        assert format_names("cli/kernel.py", text) == ["cli/kernel.py:1"]
+        assert format_names("report/run/formats.py", text) == []
 
 
 def own_files() -> list[str]:

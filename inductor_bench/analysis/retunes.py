@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ..records.retune import FASTER, RetuneRow, best_of_each
 from ..records.run import Run
-from .findings.graph_rules import bottleneck
+from .findings.bottleneck import WAITS_FOR_HOST, bottleneck
 
 
 @dataclass(frozen=True)
@@ -54,5 +54,5 @@ def summarize_retunes(rows: Iterable[RetuneRow], waiting: Collection[str] = ()) 
 
 def retunes_of(run: Run) -> RetuneSummary | None:
     """Those of a run, or ``None`` where none were asked for."""
-    waiting = {module.label for module in run.modules if bottleneck(module) in ("launch-bound", "host-bound")}
+    waiting = {module.label for module in run.modules if bottleneck(module) in WAITS_FOR_HOST}
     return summarize_retunes((retune.row for retune in run.retunes), waiting)

@@ -12,11 +12,13 @@ import click
 from ..devices.table import DEVICES
 from ..errors import EXIT_FAILURE, EXIT_OK, UsageError
 from ..records.batch import FAILED, MEASURED, PARTIAL, RUNNING, WAITING, Batch, ModelRequest
+from ..records.model_sources import LIBRARIES, list_help_lines
+from ..report.batch.formats import FORMATS
 from ..workflows.options import AMP, MODES
 from .autotune import RetuningCommand, autotune_options, take_autotune
-from .output.batch import corpus_options, show_corpus, take_corpus
+from .output.batch import show_batch
 from .output.console import Console
-from .output.presentation import redact_option
+from .output.presentation import format_option, redact_option, take_view, top_option
 from .values import take_values, values_options
 
 if TYPE_CHECKING:
@@ -53,14 +55,28 @@ def _read_devices(context: click.Context, parameter: click.Parameter, value: str
     return tuple(name for part in (value or "").split(",") if (name := part.strip()))
 
 
-@click.command("batch", cls=RetuningCommand, no_args_is_help=True)
+HELP = f"""Break every model of a list down, and say which kernels matter over all of them.
+
+\b
+LIST has a model on each line, `NAME`, `NAME BATCH` or `NAME,BATCH`, or is YAML with `models:`. NAME is
+{list_help_lines(20)}
+  file.py:factory     as `breakdown` takes it, and so are scripts
+
+The same command continues a batch that was interrupted or killed: only what is missing or failed is done.
+
+Exit code: 0, 1 where a model failed (the others are measured and shown), 2 for a request that cannot be carried
+out as typed, 130 after Ctrl-C.
+"""
+
+
+@click.command("batch", cls=RetuningCommand, no_args_is_help=True, help=HELP)
 @click.argument("source", metavar="LIST", type=click.Path(path_type=Path))
 @click.option("-o", "--output", metavar="BATCH", type=click.Path(path_type=Path), help="The folder; batches/NAME.")
 @click.option("--list", "listing", is_flag=True, help="Show the models that would be measured; run nothing.")
 @click.option("--filter", "filters", metavar="GLOB", multiple=True, help="Only these: a glob or a part of the name.")
 @click.option("--exclude", "excludes", metavar="GLOB", multiple=True, help="Not these.")
 @click.option("--shard", metavar="I/N", callback=_read_shard, help="Every N-th model, beginning with the I-th.")
-@click.option("--source", "bare", type=click.Choice(["timm", "torchvision", "transformers"]), help="Of bare names.")
+@click.option("--source", "bare", type=click.Choice(list(LIBRARIES)), help="Of bare names.")
 @click.option(
     "--resume/--no-resume", default=True, help="Continue the batch in the folder (the default), or refuse to."
 )
@@ -93,28 +109,15 @@ def _read_devices(context: click.Context, parameter: click.Parameter, value: str
 @click.option("--python", metavar="PATH", help="The interpreter to run the models under, with another torch.")
 @autotune_options
 @redact_option
-@corpus_options
+@format_option(FORMATS)
+@top_option("Families and kernels.")
 @click.option("--plots/--no-plots", default=True, help="Draw the plots (the default) or not.")
 @click.option("-v", "--verbose", is_flag=True, help="Show what the models' processes print.")
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing but the result.")
 def command(listing: bool, plots: bool, **values: Any) -> int:
-    """Break every model of a list down, and say which kernels matter over all of them.
-
-    \b
-    LIST has a model on each line, `NAME`, `NAME BATCH` or `NAME,BATCH`, or is YAML with `models:`. NAME is
-      timm:NAME           a timm model with random weights (also a bare name)
-      torchvision:NAME    a torchvision model
-      transformers:CLASS  a class of transformers, built from its configuration (a bare name before a comma)
-      file.py:factory     as `breakdown` takes it, and so are scripts
-
-    The same command continues a batch that was interrupted or killed: only what is missing or failed is done.
-
-    Exit code: 0, 1 where a model failed (the others are measured and shown), 2 for a request that cannot be carried
-    out as typed, 130 after Ctrl-C.
-    """
-    how = take_corpus(values)
+    form, view = take_view(values)
     with Console(quiet=values.pop("quiet"), verbose=values.pop("verbose")) as console:
-        retune = take_autotune(values, how.top)
+        retune = take_autotune(values, view.top)
         options = _make_options({**values, "retune": retune}, plots)
         from ..workflows.batch.run import find_secrets, plan_batch, run_batch
         from ..workflows.batch.view import report_batch
@@ -126,7 +129,7 @@ def command(listing: bool, plots: bool, **values: Any) -> int:
             return EXIT_OK
         outcome = run_batch(options, console)
         report = report_batch(outcome.folder.path, plots=plots)
-        show_corpus(report, console, how)
+        show_batch(report, console, form, view)
         if report.problem is not None:
             raise report.problem
     return exit_code(outcome.batch)

@@ -8,11 +8,13 @@ from typing import Any
 import click
 
 from ..errors import EXIT_FAILURE, EXIT_INTERRUPTED, EXIT_OK
+from ..records.model_sources import help_lines
 from ..records.run import Run
+from ..report.run.formats import FORMATS
 from ..workflows.options import AMP, MODES, BreakdownOptions
 from .autotune import RetuningCommand, autotune_options, take_autotune
 from .output.console import Console
-from .output.presentation import presentation_options, redact_option, show_run, take_presentation
+from .output.presentation import placed, presentation_options, redact_option, show, take_view
 from .values import take_values, values_options
 
 ARGUMENTS = f"{__name__}.arguments"
@@ -32,7 +34,20 @@ class ProgramCommand(RetuningCommand):
         return [*super().collect_usage_pieces(ctx), "[-- ARGS...]"]
 
 
-@click.command("breakdown", cls=ProgramCommand, no_args_is_help=True)
+HELP = f"""Say where the time of a compiled model goes, kernel by kernel.
+
+\b
+TARGET is one of
+{help_lines(18)}
+
+With --autotune, whatever of it is not there yet is retuned; an earlier run is not measured again.
+
+Exit code: 0, 1 where something failed (what was measured is still shown), 2 for a request that cannot be carried
+out as typed, 3 for a bug in this tool, 130 after Ctrl-C.
+"""
+
+
+@click.command("breakdown", cls=ProgramCommand, no_args_is_help=True, help=HELP)
 @click.argument("targets", metavar="TARGET...", nargs=-1, required=True)
 @click.option("--training/--inference", default=None, help="With a loss and a backward pass, or without gradients.")
 @click.option("--mode", type=click.Choice(MODES), help="The mode of torch.compile.")
@@ -64,38 +79,22 @@ class ProgramCommand(RetuningCommand):
 )
 @click.option("--force", is_flag=True, help="Replace an earlier run in that folder.")
 @redact_option
-@presentation_options
+@presentation_options(FORMATS)
 @click.option("--plots/--no-plots", default=True, help="Draw the plots (the default) or not.")
 @click.option("-v", "--verbose", is_flag=True, help="Show what the program prints.")
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing but the result.")
 @click.pass_context
 def command(context: click.Context, /, **values: Any) -> int:
-    """Say where the time of a compiled model goes, kernel by kernel.
-
-    \b
-    TARGET is one of
-      model.py          a script, run untouched; arguments for it after --
-      model.py:factory  a callable that returns (module_or_function, example_inputs)
-      timm:NAME         a timm model with random weights; also torchvision:NAME and
-                        transformers:CLASS, built from their configurations
-      c….py             a compiled module, or several
-      run.log           a log that holds `Compiled module path:` lines
-      FOLDER            a TORCH_TRACE folder, or an earlier run, analysed again
-
-    With --autotune, whatever of it is not there yet is retuned; an earlier run is not measured again.
-
-    Exit code: 0, 1 where something failed (what was measured is still shown), 2 for a request that cannot be carried
-    out as typed, 3 for a bug in this tool, 130 after Ctrl-C.
-    """
-    how = take_presentation(values)
+    name, view = take_view(values)
+    form = FORMATS.get(name)
     with Console(quiet=values.pop("quiet"), verbose=values.pop("verbose")) as console:
-        retune = take_autotune(values, how.top)
+        retune = take_autotune(values, view.top)
         options = make_options({**values, "retune": retune}, context.meta.get(ARGUMENTS, ()))
         from ..workflows.breakdown.run import run_breakdown
 
         outcome = run_breakdown(options, console)
-        show_run(outcome.run, outcome.folder, console, how)
-        if how.format != "table":
+        show(form, outcome.run, placed(view, outcome.folder, console), console)
+        if not form.names_folder:
             console.note(f"Written: {outcome.folder}")
     return exit_code(outcome.run)
 

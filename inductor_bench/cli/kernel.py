@@ -10,13 +10,14 @@ from click.core import ParameterSource
 
 from ..errors import EXIT_FAILURE, EXIT_OK, UsageError
 from ..records.tuning import BY_DEFAULT
+from ..report.kernel.formats import COMPARED, COMPILED, MEASURED
+from ..report.renderer import View
 from ..workflows.options import METHODS, METHODS_HELP
 from .autotune import OPTION, RetuningCommand
 from .output.console import Console
-from .output.presentation import record_text
+from .output.presentation import format_option, show
 
 if TYPE_CHECKING:
-    from ..workflows.kernel.run import KernelOutcome
     from ..workflows.kernel.session import KernelOptions
 
 BESIDE_TARGET = {
@@ -57,7 +58,7 @@ POSITIVE = click.FloatRange(min=0, min_open=True)
 @click.option("--check/--no-check", default=True, show_default=True, help="Compare outputs with the reference first.")
 @click.option("--timeout", "timeout_s", metavar="SECONDS", type=POSITIVE, help="For each step of one kernel.")
 @click.option("--python", metavar="PATH", help="The interpreter to run the kernels under.")
-@click.option("--format", type=click.Choice(["table", "json"]), default="table", show_default=True)
+@format_option(MEASURED)
 @click.option("-v", "--verbose", is_flag=True, help="Show what the workers print.")
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing but the result.")
 def command(**values: Any) -> int:
@@ -96,9 +97,9 @@ def command(**values: Any) -> int:
         try:
             outcome = run_kernel(KernelOptions(**values), console)
         except KernelsInterrupted as stop:
-            _show(stop.outcome, console, form)
+            show(MEASURED.get(form), stop.outcome, View(columns=console.columns), console)
             raise KeyboardInterrupt("interrupted; what was measured until then is shown") from stop
-        _show(outcome, console, form)
+        show(MEASURED.get(form), outcome, View(columns=console.columns), console)
     wrong = any(kernel.checked is False for kernel in outcome.kernels)
     return EXIT_FAILURE if outcome.failures or wrong else EXIT_OK
 
@@ -112,45 +113,19 @@ def _refuse_beside_target(context: click.Context) -> None:
 
 
 def _compile(values: dict[str, Any], console: Console, form: str) -> int:
-    from ..report.kernel.compiled import compiled_screen
-    from ..report.terminal import print_lines, width_of
     from ..workflows.kernel.cross_compile import TargetOptions, compile_for_target, compiles
 
     options = TargetOptions(**{name: value for name, value in values.items() if name in BESIDE_TARGET})
     with console:
         outcome = compile_for_target(options, console)
-        if form == "json":
-            console.result(record_text(outcome))
-        else:
-            drawing = console.drawing()
-            versions = (f"torch {outcome.torch}", f"triton {outcome.triton}")
-            seen = (outcome.kernels, outcome.failures, outcome.others, outcome.target, versions)
-            print_lines(compiled_screen(*seen, width_of(drawing)), drawing)
+        show(COMPILED.get(form), outcome, View(columns=console.columns), console)
     return EXIT_FAILURE if outcome.failures or not all(map(compiles, outcome.kernels)) else EXIT_OK
 
 
 def _compare(options: KernelOptions, other: str, python: str | None, console: Console, form: str) -> int:
-    from ..report.kernel.comparison import comparison_screen
-    from ..report.terminal import print_lines, width_of
     from ..workflows.kernel.compare import run_comparison
 
     comparison = run_comparison(options, other, console, python)
-    if form == "json":
-        console.result(record_text(comparison))
-    else:
-        drawing = console.drawing()
-        print_lines(comparison_screen(comparison, width_of(drawing)), drawing)
+    show(COMPARED.get(form), comparison, View(columns=console.columns), console)
     wrong = any(kernel.checked is False for kernel in (comparison.first, comparison.second))
     return EXIT_FAILURE if wrong or comparison.failures or comparison.alike is False else EXIT_OK
-
-
-def _show(outcome: KernelOutcome, console: Console, form: str) -> None:
-    from ..report.kernel.screen import kernel_screen
-    from ..report.terminal import print_lines, width_of
-
-    if form == "json":
-        console.result(record_text(outcome))
-        return
-    drawing = console.drawing()
-    seen = (outcome.kernels, outcome.failures, outcome.environment, width_of(drawing), outcome.saved, outcome.retune_s)
-    print_lines(kernel_screen(*seen), drawing)

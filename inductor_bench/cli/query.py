@@ -6,29 +6,21 @@ import contextlib
 import signal
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from ..errors import EXIT_OK
+from ..report.query.formats import FORMATS, QueryResult
+from ..report.renderer import View
 from .output.console import Console
-
-if TYPE_CHECKING:
-    from ..records.table import Answer
+from .output.presentation import format_option, placed, show
 
 
 @click.command("query", no_args_is_help=True)
 @click.argument("folder", metavar="BATCH|RUN", type=click.Path(exists=True, file_okay=False, path_type=Path))
 @click.argument("sql", metavar="[SQL]", default="")
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(["table", "json", "csv", "md"]),
-    default="table",
-    show_default=True,
-    help="How the rows are printed.",
-)
-def command(folder: Path, sql: str, form: str) -> int:
+@format_option(FORMATS)
+def command(folder: Path, sql: str, format: str) -> int:
     """Ask the tables of a batch or a run with SQL.
 
     They are models, graphs, categories, kernels, families and retunes. Without SQL they and their columns are listed.
@@ -39,24 +31,17 @@ def command(folder: Path, sql: str, form: str) -> int:
     inductor-bench query batches/timm "SELECT name, time_s FROM kernels ORDER BY time_s DESC LIMIT 10"
     inductor-bench query batches/timm "FROM families WHERE peak_share < 0.5" --format csv > slow.csv
     """
-    from ..report.answer import listing, listing_screen
     from ..workflows.query import open_tables
 
     with Console() as console:
         tables = open_tables(folder)
         for note in tables.notes:
             console.note(note)
+        answer = None
         if sql.strip():
             with _ended_by_signals():
                 answer = tables.ask(_as_utf8(sql))
-            _show(answer, form, console)
-        elif form != "table":
-            _show(listing(tables.tables), form, console)
-        else:
-            from ..report.terminal import print_lines, width_of
-
-            drawing = console.drawing()
-            print_lines(listing_screen(tables.tables, folder, width_of(drawing)), drawing)
+        show(FORMATS.get(format), QueryResult(tables.tables, answer), placed(View(), folder, console), console)
     return EXIT_OK
 
 
@@ -74,15 +59,3 @@ def _ended_by_signals() -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def _show(answer: Answer, form: str, console: Console) -> None:
-    from ..report.answer import answer_csv, answer_json, answer_markdown, answer_screen
-
-    if form != "table":
-        console.result({"json": answer_json, "csv": answer_csv, "md": answer_markdown}[form](answer))
-        return
-    from ..report.terminal import print_lines
-
-    drawing = console.drawing()
-    print_lines(answer_screen(answer, drawing.width), drawing)

@@ -8,38 +8,41 @@ from typing import Any
 import click
 
 from ..errors import EXIT_OK, UsageError
+from ..report.renderer import View
+from ..report.run.formats import FORMATS
 from ..store.batch import BATCH
 from .output.console import Console
-from .output.presentation import Presentation, presentation_options, show_run, take_presentation
+from .output.presentation import placed, presentation_options, show, take_view
 
 
 @click.command("report", no_args_is_help=True)
 @click.argument("folder", metavar="RUN|BATCH", type=click.Path(exists=True, file_okay=False, path_type=Path))
-@presentation_options
+@presentation_options(FORMATS)
 @click.option("--plots/--no-plots", default=True, help="Draw the plots again (the default) or not.")
 def command(folder: Path, plots: bool, **values: Any) -> int:
     """Draw an earlier run or batch again from its records. Nothing is measured, and torch is not needed."""
+    form, view = take_view(values)
     if (folder / BATCH).is_file():
-        return _report_batch(folder, plots, take_presentation(values))
+        return _report_batch(folder, plots, form, view)
     from ..workflows.report import run_report
 
     with Console() as console:
         run, problem = run_report(folder, plots=plots)
-        show_run(run, folder, console, take_presentation(values))
+        show(FORMATS.get(form), run, placed(view, folder, console), console)
         if problem is not None:
             raise problem
     return EXIT_OK
 
 
-def _report_batch(folder: Path, plots: bool, how: Presentation) -> int:
+def _report_batch(folder: Path, plots: bool, form: str, view: View) -> int:
     from ..workflows.batch.view import report_batch
-    from .output.batch import show_corpus
+    from .output.batch import show_batch
 
-    if how.sort != "time":
-        raise UsageError(f"--sort {how.sort} is for a run, and {folder} is a batch", "kernels.csv has every column")
+    if view.sort != "time":
+        raise UsageError(f"--sort {view.sort} is for a run, and {folder} is a batch", "kernels.csv has every column")
     with Console() as console:
         report = report_batch(folder, plots=plots)
-        show_corpus(report, console, how)
+        show_batch(report, console, form, view)
         if report.problem is not None:
             raise report.problem
     return EXIT_OK

@@ -1,1 +1,1 @@
-"""Records as screen, HTML, Markdown, CSV and plots. It imports records, analysis and store; it measures nothing."""
+"""Records as console text, HTML, Markdown, CSV and plots. It imports records, analysis, store; it measures nothing."""

@@ -16,8 +16,8 @@ from typing import Any
 from ..devices.table import common_device
 from ..errors import InductorBenchError
 from ..records.batch import DONE, MEASURED, PARTIAL, RUNNING, WAITING, Batch, BatchModel
+from ..records.batch_results import DAMAGED, NEWER, BatchResults, GraphResult, KernelResult, ModelResult
 from ..records.category import Category
-from ..records.corpus import DAMAGED, NEWER, Corpus, CorpusGraph, CorpusKernel, CorpusModel
 from ..records.failure import Failure
 from ..records.retune import RetuneRow, by_kernel, why_untuned
 from ..records.run import Environment
@@ -33,7 +33,7 @@ FEW = 16
 _DAMAGED = (KeyError, TypeError, ValueError, AttributeError, ArithmeticError)
 
 
-def read_corpus(folder: BatchFolder, batch: Batch) -> Corpus:
+def read_results(folder: BatchFolder, batch: Batch) -> BatchResults:
     """The figures of all models of a batch. A model whose record cannot be read has a ``problem``."""
     models: Sequence[BatchModel] = batch.models
     if len(models) <= FEW:
@@ -41,7 +41,7 @@ def read_corpus(folder: BatchFolder, batch: Batch) -> Corpus:
     else:
         with ProcessPoolExecutor(min(_READERS, cpu_count() or 1), initializer=gc.disable) as pool:
             found = tuple(pool.map(_read_model, models, repeat(folder.path), chunksize=8))
-    return Corpus(replace(batch, models=tuple(each.model for each in found)), found)
+    return BatchResults(replace(batch, models=tuple(each.model for each in found)), found)
 
 
 @contextlib.contextmanager
@@ -54,18 +54,18 @@ def without_collection() -> Iterator[None]:
         gc.enable()
 
 
-def _read_model(model: BatchModel, folder: Path) -> CorpusModel:
+def _read_model(model: BatchModel, folder: Path) -> ModelResult:
     begun = model.status in (RUNNING, WAITING) and model.run is not None
     if not begun and model.status not in (MEASURED, DONE, PARTIAL):
-        return CorpusModel(model)
+        return ModelResult(model)
     try:
         found = read_digest(model, BatchFolder(folder).run(model.request.name).record)
     except InductorBenchError as error:
-        return CorpusModel(model, problem=None if begun else _problem(error))
+        return ModelResult(model, problem=None if begun else _problem(error))
     if not begun:
         return found
     # Retunes come last: a record with one is otherwise complete.
-    return replace(found, model=replace(model, status=MEASURED)) if found.retunes else CorpusModel(model)
+    return replace(found, model=replace(model, status=MEASURED)) if found.retunes else ModelResult(model)
 
 
 def _problem(error: InductorBenchError) -> Failure:
@@ -74,7 +74,7 @@ def _problem(error: InductorBenchError) -> Failure:
     return Failure("record", kind, error.message, hint)
 
 
-def read_digest(model: BatchModel, record: Path) -> CorpusModel:
+def read_digest(model: BatchModel, record: Path) -> ModelResult:
     """The compared figures of one record.
 
     Args:
@@ -93,7 +93,7 @@ def read_digest(model: BatchModel, record: Path) -> CorpusModel:
         retunes = tuple(_retune(retune) for retune in data.get("retunes", ()))
         tuned = by_kernel(row for row in retunes if row.verdict)
         graphs = tuple(_graph(module, tuned) for module in data["modules"])
-        return CorpusModel(model, graphs, _machine(data["environment"], graphs), retunes=retunes)
+        return ModelResult(model, graphs, _machine(data["environment"], graphs), retunes=retunes)
     except _DAMAGED as error:
         raise InductorBenchError(f"{record} is damaged: {type(error).__name__}: {error}") from error
 
@@ -120,13 +120,13 @@ def _retune(data: dict[str, Any]) -> RetuneRow:
     )
 
 
-def _graph(data: dict[str, Any], tuned: Mapping[str, RetuneRow]) -> CorpusGraph:
+def _graph(data: dict[str, Any], tuned: Mapping[str, RetuneRow]) -> GraphResult:
     wall, busy, idle = _number(data["wall_time_s"]), _number(data["busy_time_s"]), data["idle"]
     kernels = tuple(_kernel(kernel) for kernel in data["kernels"])
     if tuned:
         files = (kernel["file"] for kernel in data["kernels"])
         kernels = tuple(_tuned(kernel, file, tuned) for kernel, file in zip(kernels, files, strict=True))
-    return CorpusGraph(
+    return GraphResult(
         str(data["label"]),
         str(data["device"]),
         max(wall or 0.0, busy or 0.0) or sum(kernel.time_s for kernel in kernels),
@@ -139,9 +139,9 @@ def _graph(data: dict[str, Any], tuned: Mapping[str, RetuneRow]) -> CorpusGraph:
     )
 
 
-def _kernel(data: dict[str, Any]) -> CorpusKernel:
+def _kernel(data: dict[str, Any]) -> KernelResult:
     name = str(data["name"])
-    return CorpusKernel(
+    return KernelResult(
         name,
         str(data["kernel_id"]),
         _text(data.get("family_id")) or f"{data['category']} {name.rstrip('0123456789').rstrip('_')}",
@@ -161,7 +161,7 @@ def _kernel(data: dict[str, Any]) -> CorpusKernel:
     )
 
 
-def _tuned(kernel: CorpusKernel, file: str | None, tuned: Mapping[str, RetuneRow]) -> CorpusKernel:
+def _tuned(kernel: KernelResult, file: str | None, tuned: Mapping[str, RetuneRow]) -> KernelResult:
     """The kernel with the figures of its own retune, or of the library call that shares its file."""
     own = tuned.get(kernel.kernel_id)
     found = own or tuned.get(file or "")
@@ -198,7 +198,7 @@ def _whole(value: Any) -> int | None:
     return None if value is None else int(value)
 
 
-def _machine(data: dict[str, Any], graphs: Sequence[CorpusGraph]) -> str:
+def _machine(data: dict[str, Any], graphs: Sequence[GraphResult]) -> str:
     known = ("cpu", "accelerator", "torch", "triton")
     environment = Environment(**{name: data[name] for name in known})
     device = common_device(graph.device for graph in graphs)

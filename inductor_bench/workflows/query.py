@@ -8,9 +8,9 @@ from pathlib import Path
 
 from ..errors import InductorBenchError
 from ..records.batch import DONE, PARTIAL, Batch, BatchModel, ModelRequest
-from ..records.corpus import Corpus
+from ..records.batch_results import BatchResults
 from ..records.table import Answer, Table
-from ..report.batch.files import CorpusView
+from ..report.batch.view import BatchView
 from ..store.batch import BATCH
 from ..store.digest import read_digest, without_collection
 from ..store.folder import RECORD, RunFolder
@@ -51,13 +51,13 @@ def open_tables(path: Path) -> Tables:
                 f"{path} holds neither {BATCH} nor {RECORD}",
                 "give a folder that `inductor-bench batch` or `inductor-bench breakdown` wrote",
             )
-        notes = [f"left out: {model.problem.message}" for model in view.corpus.models if model.problem]
-        if not any(model.graphs for model in view.corpus.models):
+        notes = [f"left out: {model.problem.message}" for model in view.results.models if model.problem]
+        if not any(model.graphs for model in view.results.models):
             notes.append(f"nothing is measured in {path} yet: of its tables only models has rows")
         return Tables(view.tables(), tuple(notes))
 
 
-def _run_view(path: Path) -> CorpusView:
+def _run_view(path: Path) -> BatchView:
     """A run as a batch of one model."""
     run = RunFolder(path).load()
     asked = run.request
@@ -71,4 +71,4 @@ def _run_view(path: Path) -> CorpusView:
     )
     model = BatchModel(request, PARTIAL if run.failures else DONE, 1, run=".", failure=next(iter(run.failures), None))
     batch = Batch(run.format, run.tool_version, run.created, run.command, run.title, (model,))
-    return CorpusView(Corpus(batch, (read_digest(model, RunFolder(path).record),)))
+    return BatchView(BatchResults(batch, (read_digest(model, RunFolder(path).record),)))

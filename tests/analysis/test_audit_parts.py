@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from h200 import activities_of
 
-from inductor_bench.analysis.census import Evidence, take_census
+from inductor_bench.analysis.kernel_aggregation import Evidence, aggregate_kernels
 from inductor_bench.analysis.parts import HELPERS, Part, _sides, find_parts
 from inductor_bench.records.run import Kernel
 from inductor_bench.records.traced.activity import Activity
@@ -34,7 +34,7 @@ def counted() -> tuple[Kernel, ...]:
     parts = dict.fromkeys(part for part in find_parts(first_iteration()) if part)
     calls = [OperatorCall(part.operator, part.arguments, "cuda") for part in parts]
     costs = {(call.name, call.arguments): cost for call, cost in zip(calls, count_operator_costs(calls), strict=True)}
-    return take_census(first_iteration(), 1, [0], Evidence(costs=costs))
+    return aggregate_kernels(first_iteration(), 1, [0], Evidence(costs=costs))
 
 
 def kernels_named(text: str) -> list[Kernel]:
@@ -154,6 +154,6 @@ def test_kernels_that_cannot_be_told_apart_share_the_call_by_time() -> None:
     parts = find_parts([first, second])
     assert parts == (Part(first.operator, first.arguments),) * 2
     costs = {(first.operator, first.arguments): OperatorCost(flops=400, moved_bytes=40, dtype="float16")}
-    found = {kernel.name: kernel for kernel in take_census([first, second], 1, [0], Evidence(costs=costs))}
+    found = {kernel.name: kernel for kernel in aggregate_kernels([first, second], 1, [0], Evidence(costs=costs))}
     assert (found["first"].flops, found["second"].flops) == (pytest.approx(100), pytest.approx(300))
     assert sum(group.operator_calls for kernel in found.values() for group in kernel.shapes) == pytest.approx(1)

@@ -8,8 +8,12 @@ import h200
 import pytest
 import run_builder as build
 
-from inductor_bench.analysis.findings.finding import short_paths
-from inductor_bench.analysis.findings.rules import Finding, findings, headline, next_commands
+from inductor_bench.analysis.findings.evidence import RunEvidence
+from inductor_bench.analysis.findings.finding import Finding
+from inductor_bench.analysis.findings.headline import headline
+from inductor_bench.analysis.findings.next_commands import next_commands
+from inductor_bench.analysis.findings.phrases import short_paths
+from inductor_bench.analysis.findings.table import RULES, Rule, findings
 from inductor_bench.records.category import Category
 from inductor_bench.records.run import Capture, Failure, Kernel, ModuleRecord, Request, Run, SourceLine
 
@@ -504,3 +508,14 @@ def test_unknown_times_do_not_stop_the_rules() -> None:
     bare = Kernel("k", "id", Category.POINTWISE, 0, 0.0, (), 0.0, None)
     empty = ModuleRecord("forward", "forward", "forward", None, "cuda", "trace", kernels=(bare,))
     assert kinds(run_of(empty)) == ["method", "fine"]
+
+
+@pytest.mark.parametrize("row", RULES, ids=lambda row: row.kinds[0])
+def test_a_rule_reports_only_the_kinds_of_its_row(row: Rule) -> None:
+    runs = [build.mixnet(), build.densenet(), build.cpu(), build.hostile(), build.empty(), build.without_peaks()]
+    assert {finding.kind for run in runs for finding in row.find(RunEvidence(run))} <= set(row.kinds)
+
+
+def test_no_two_rows_report_the_same_kind() -> None:
+    kinds = [kind for row in RULES for kind in row.kinds]
+    assert len(kinds) == len(set(kinds))

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 import run_builder as build
 
-from inductor_bench.analysis.findings.rules import headline
+from inductor_bench.analysis.findings.headline import headline
 from inductor_bench.records.code.details import MachineLoad
 from inductor_bench.records.run import ModuleRecord, Run
 from inductor_bench.report.run.markdown import markdown

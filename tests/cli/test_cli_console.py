@@ -13,15 +13,15 @@ import time
 import pytest
 
 from inductor_bench import units
-from inductor_bench.cli import extract
 from inductor_bench.cli.output import console as room
 from inductor_bench.cli.output.console import Console
-from inductor_bench.cli.output.presentation import record_text
 from inductor_bench.records.category import Category
 from inductor_bench.records.code.extraction import ExtractedKernel
 from inductor_bench.records.run import Failure
 from inductor_bench.records.table import Answer
-from inductor_bench.report.answer import answer_json
+from inductor_bench.report.extraction import extraction_lines
+from inductor_bench.report.query.answer import answer_json
+from inductor_bench.report.renderer import as_json
 from inductor_bench.report.terminal import print_lines
 from inductor_bench.report.text.layout import Word
 from inductor_bench.workflows.extract.run import ExtractOutcome
@@ -74,7 +74,7 @@ def test_what_others_wrote_does_nothing_to_the_terminal() -> None:
 
 def test_json_keeps_what_it_says_and_does_nothing_to_the_terminal() -> None:
     texts = [
-        record_text(Failure("trace", "invalid", HOSTILE)),
+        as_json(Failure("trace", "invalid", HOSTILE)),
         answer_json(Answer(("message",), [(HOSTILE,)])),
     ]
     for text in texts:
@@ -85,7 +85,7 @@ def test_json_keeps_what_it_says_and_does_nothing_to_the_terminal() -> None:
 
 def test_names_in_the_screens_of_extract_are_one_line() -> None:
     row = ExtractedKernel(f"{HOSTILE}\nnext", "id", Category.POINTWISE, "forward", 1, reason=f"{HOSTILE}\nnext")
-    lines = list(extract._lines(ExtractOutcome((row,), None)))
+    lines = list(extraction_lines(ExtractOutcome((row,), None)))
     assert all(line.isprintable() for line in lines) and any("b ?2Jc?d" in line or "next" in line for line in lines)
 
 

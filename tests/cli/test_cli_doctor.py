@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from inductor_bench.cli.doctor import doctor_text
-from inductor_bench.cli.output.presentation import record_text
 from inductor_bench.records.run import Environment, Failure, Peaks
+from inductor_bench.report.doctor import doctor_text
+from inductor_bench.report.renderer import as_json
 from inductor_bench.store.peaks import peaks_key, save_peaks
 from inductor_bench.workflows.doctor import Check, DoctorReport
 
@@ -72,7 +72,7 @@ def test_what_is_missing_says_how_to_get_it() -> None:
 
 
 def test_json_is_the_whole_report() -> None:
-    data = json.loads(record_text(DoctorReport((Check("torch", "ok", "2.13.0"),), Environment(torch="2.13.0"), PEAKS)))
+    data = json.loads(as_json(DoctorReport((Check("torch", "ok", "2.13.0"),), Environment(torch="2.13.0"), PEAKS)))
     assert data["checks"] == [{"name": "torch", "status": "ok", "found": "2.13.0", "hint": ""}]
     assert data["peaks"]["matmul_flops"]["bfloat16"] == 7.8e14
     assert data["environment"]["torch"] == "2.13.0"

@@ -1,4 +1,4 @@
-"""The first screen: what it says, that it fits, and that no name can paint or break it."""
+"""The summary on a console: what it says, that it fits, and that no name can paint or break it."""
 
 from __future__ import annotations
 
@@ -13,12 +13,18 @@ from rich.console import Console
 from inductor_bench.analysis.findings.finding import Finding, KernelPlace
 from inductor_bench.errors import UsageError
 from inductor_bench.records.run import Failure, Run
-from inductor_bench.report.terminal import print_run
+from inductor_bench.report.run.console import run_lines
+from inductor_bench.report.terminal import print_lines
 from inductor_bench.report.text import names
+from inductor_bench.report.text.layout import used_width
 from inductor_bench.report.text.ranking import rank, whole_time_s
-from inductor_bench.report.text.wording import rows_of
+from inductor_bench.report.text.run_phrases import rows_of
 
 RUNS = ["mixnet", "densenet", "cpu", "empty", "hostile", "without_peaks"]
+
+
+def print_run(run: Run, folder: Path | None, console: Console, **arguments: object) -> None:
+    print_lines(run_lines(run, folder, used_width(console.width), **arguments), console)  # type: ignore[arg-type]
 
 
 def shown(run: Run, width: int = 100, folder: Path | None = None, **arguments: object) -> str:

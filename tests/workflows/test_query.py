@@ -19,7 +19,7 @@ from inductor_bench.records.batch import Batch, BatchModel, ModelRequest
 from inductor_bench.records.category import Category as C
 from inductor_bench.records.run import Failure, Run
 from inductor_bench.records.table import Answer
-from inductor_bench.report.answer import MOST_ROWS, answer_json, answer_screen
+from inductor_bench.report.query.answer import MOST_ROWS, answer_json, answer_lines
 from inductor_bench.store.batch import BatchFolder
 from inductor_bench.store.folder import RunFolder
 from inductor_bench.workflows.query import open_tables
@@ -167,7 +167,7 @@ def test_tables_and_columns_are_listed(batch: Path, capsys: pytest.CaptureFixtur
 
 
 def test_the_examples_of_the_listing_work(batch: Path, ask: Ask) -> None:
-    from inductor_bench.report.answer import EXAMPLES
+    from inductor_bench.report.query.answer import EXAMPLES
 
     for example in EXAMPLES:
         assert json.loads(ask(example))
@@ -288,7 +288,7 @@ def test_a_batch_with_nothing_measured(batch: Path, ask: Ask, capsys: pytest.Cap
 
 
 def drawn(answer: Answer, width: int) -> list[str]:
-    return ["".join(word.text for word in line) for line in answer_screen(answer, width)]
+    return ["".join(word.text for word in line) for line in answer_lines(answer, width)]
 
 
 def test_long_names_are_cut_and_wide_rows_are_blocks() -> None:

@@ -1,4 +1,4 @@
-"""What a record says in words: one file of rules per subject, put together by ``rules``.
+"""What a record says in words. ``table`` lists the rules; ``headline`` chooses the first line of a summary.
 
 Pure: a rule reads the record and nothing else. Of ``analysis`` it may import ``times``.
 """

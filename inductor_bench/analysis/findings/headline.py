@@ -10,10 +10,12 @@ from ...devices.table import common_device
 from ...records.category import Category
 from ...records.run import ModuleRecord, Run
 from ..times import module_time_s, weight_s, whole_time_s
-from .finding import Finding, plural
-from .graph_rules import bottleneck, waiting
-from .kernel_rules import LIBRARY, UNTUNABLE
-from .machine_rules import disturbed
+from .bottleneck import WAITS_FOR_HOST, bottleneck
+from .evidence import LIBRARY, UNTUNABLE, RunEvidence
+from .finding import Finding
+from .phrases import plural
+from .rules.machine import disturbed
+from .rules.waiting import cuda_graph, host_bound, launch_bound
 
 LEAST = 0.01
 """Smallest saving that is reported, as a share of the program's time."""
@@ -33,11 +35,11 @@ def headline(run: Run) -> Finding | None:
     if (busy := disturbed(run)) is not None:
         return busy
     whole = sum(weight_s(module) for module in measured)
-    for finding in waiting(run):
-        if finding.kind in ("launch-bound", "host-bound"):
-            concerned = [module for module in measured if module.slug in finding.modules]
-            if 2 * sum(weight_s(module) for module in concerned) >= whole:
-                return finding
+    evidence = RunEvidence(run)
+    for finding in (*launch_bound(evidence), *host_bound(evidence)):
+        concerned = [module for module in measured if module.slug in finding.modules]
+        if 2 * sum(weight_s(module) for module in concerned) >= whole:
+            return finding
     return Finding("parts", f"{_parts(measured, run)}. {_savings(run, whole)}".rstrip(". "))
 
 
@@ -50,11 +52,11 @@ def _savings(run: Run, whole: float) -> str:
     peaks = sum(
         (kernel.gain_limit_s or 0.0) * (module.program_calls or 1)
         for module in run.modules
-        if bottleneck(module) not in ("launch-bound", "host-bound")
+        if bottleneck(module) not in WAITS_FOR_HOST
         for kernel in module.kernels
         if kernel.category not in UNTUNABLE
     )
-    graphs = sum(finding.gain_s for finding in waiting(run) if finding.kind == "cuda-graph")
+    graphs = sum(finding.gain_s for finding in cuda_graph(RunEvidence(run)))
     kind = common_device(module.device for module in run.modules).words.generated_at_peaks
     savings = [(peaks / whole, kind, "upper bound"), (graphs / whole, "CUDA graphs", "measured")]
     words = [

@@ -1,1 +1,1 @@
-"""How a verb's answer reaches the terminal: console, presentation, the batch's screen. It may import no verb."""
+"""How a verb's answer reaches the terminal: console, presentation, the formats of results. It may import no verb."""

@@ -22,13 +22,13 @@ PLAIN_WIDTH = 100
 """Columns of a result that goes to a file or a pipe."""
 
 MOST_COLUMNS = 10_000
-"""A width beyond is none that a person sees."""
+"""Largest width in columns that is accepted."""
 
 PAGE_HEIGHT = 25
 """Lines of a page, which nothing is fitted to. Where it is not given, ``LINES`` is read, which may hold no number."""
 
 TICK_S = 1.0
-"""How often the live line is drawn again. Seldom, because it shares the machine with what is being measured."""
+"""Seconds between two updates of the live line. Long, because it shares the machine with what is being measured."""
 
 
 class Console:
@@ -82,8 +82,12 @@ class Console:
         from rich.console import Console as RichConsole
 
         self.finish()
-        width = _asked_columns() or _columns(self._stdout)
-        return RichConsole(file=self._stdout, width=width, height=PAGE_HEIGHT, highlight=False, soft_wrap=False)
+        return RichConsole(file=self._stdout, width=self.columns, height=PAGE_HEIGHT, highlight=False, soft_wrap=False)
+
+    @property
+    def columns(self) -> int:
+        """The width of what results are printed to."""
+        return _asked_columns() or _columns(self._stdout)
 
     # Progress
 
@@ -104,7 +108,7 @@ class Console:
                 self._ticker.start()
 
     def note(self, text: str) -> None:
-        """Says something that stays on the screen."""
+        """Says something that stays on the console."""
         if not self._quiet:
             self._say(units.printable(text))
 

@@ -1,53 +1,51 @@
-"""The options with which a run is shown, and showing it. Shared by the verbs that show a run."""
+"""The options with which a result is shown, and showing it. Shared by the verbs."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
-from ... import units
-from ...records.run import Run
+from ...report.renderer import Format, Formats, Result, View
 from .console import Console
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-@dataclass(frozen=True)
-class Presentation:
-    """How a run is shown: the ``format``, and what sorts and bounds its kernel table."""
+def format_option(formats: Formats[Any]) -> Callable[[F], F]:
+    """Adds ``--format`` with the rows of a table of formats."""
+    return click.option(
+        "--format",
+        type=click.Choice(formats.names),
+        default=formats.names[0],
+        show_default=True,
+        help=formats.help or None,
+    )
 
-    format: str = "table"
-    sort: str = "time"
-    top: int = 10
+
+def top_option(help: str) -> Callable[[F], F]:
+    """Adds ``--top``."""
+    return click.option("--top", type=click.IntRange(min=1), default=10, show_default=True, help=help)
 
 
-def presentation_options(function: F) -> F:
-    """Adds ``--format``, ``--sort`` and ``--top``; see :func:`take_presentation`."""
-    for option in (
-        click.option("--top", type=click.IntRange(min=1), default=10, show_default=True, help="How many kernels."),
-        click.option(
+def presentation_options(formats: Formats[Any]) -> Callable[[F], F]:
+    """Adds ``--format``, ``--sort`` and ``--top``; see :func:`take_view`."""
+
+    def add(function: F) -> F:
+        sort = click.option(
             "--sort",
             type=click.Choice(["time", "gain", "calls"]),
             default="time",
             show_default=True,
             help="What the kernels are sorted by: device time, gain limit (what the whole graph would win if the "
             "kernel ran at the hardware's limit) or calls.",
-        ),
-        click.option(
-            "--format",
-            type=click.Choice(["table", "json", "csv", "md"]),
-            default="table",
-            show_default=True,
-            help="What is printed: the summary, the record, every kernel as CSV, or Markdown.",
-        ),
-    ):
-        function = option(function)
-    return function
+        )
+        return format_option(formats)(sort(top_option("How many kernels.")(function)))
+
+    return add
 
 
 def redact_option(function: F) -> F:
@@ -61,31 +59,22 @@ def redact_option(function: F) -> F:
     )(function)
 
 
-def take_presentation(values: dict[str, Any]) -> Presentation:
-    """Removes the presentation options from the parsed values and returns them."""
-    return Presentation(format=values.pop("format"), sort=values.pop("sort"), top=values.pop("top"))
+def take_view(values: dict[str, Any]) -> tuple[str, View]:
+    """Removes the options from the parsed values and returns the format's name and the rest of them."""
+    return values.pop("format"), View(sort=values.pop("sort", "time"), top=values.pop("top"))
 
 
-def show_run(run: Run, folder: Path, console: Console, how: Presentation) -> None:
-    """Prints a run as a result."""
-    if how.format == "table":
-        from ...report.terminal import print_run
+def show(form: Format[Result], result: Result, view: View, console: Console) -> None:
+    """Prints a result."""
+    text = form.render(result, view)
+    if isinstance(text, str):
+        console.result(text)
+        return
+    from ...report.terminal import print_lines
 
-        print_run(run, folder, console.drawing(), sort=how.sort, top=how.top)
-    elif how.format == "json":
-        console.result(record_text(run))
-    elif how.format == "csv":
-        from ...report.run.csvs import csv_text
-
-        console.result(csv_text(run, sort=how.sort))
-    else:
-        from ...report.run.markdown import markdown
-
-        console.result(markdown(run, sort=how.sort, top=how.top))
+    print_lines(text, console.drawing())
 
 
-def record_text(record: Any) -> str:
-    """A record as JSON text, which says what ``record.json`` does."""
-    from ...store.formats.codec import encode
-
-    return units.printable_json(json.dumps(encode(record), indent=2, ensure_ascii=False, allow_nan=False))
+def placed(view: View, folder: Path, console: Console) -> View:
+    """The view of a result that lies in a folder."""
+    return replace(view, folder=folder, columns=console.columns)

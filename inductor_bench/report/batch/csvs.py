@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from ...analysis.corpus import KernelGroup, ModelSummary
+from ...analysis.batch_aggregation import KernelGroup, ModelSummary
 from ...records.category import Category
 from ..run.csvs import table_text
 from .tables import MODELS

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from ... import units
-from ...analysis.corpus import KernelGroup, ModelSummary, suite_time_s
-from ...records.corpus import Corpus
+from ...analysis.batch_aggregation import KernelGroup, ModelSummary
 from ..run.markdown import escaped, table
 from ..text import names
-from .words import (
+from .phrases import (
     batch_size,
     best_retune,
     family_name,
@@ -26,23 +25,19 @@ from .words import (
     suite_machine,
     wall_words,
 )
+from .view import BatchView
 
 NAME_WIDTH = 70
 
 
-def corpus_markdown(
-    corpus: Corpus,
-    summaries: Sequence[ModelSummary],
-    families: Sequence[KernelGroup],
-    kernels: Sequence[KernelGroup],
-    top: int,
-) -> str:
+def batch_markdown(view: BatchView, top: int) -> str:
     """The whole summary: models, families, kernels, failures."""
-    lead = lead_words(families, suite_time_s(corpus))
+    results, summaries, families, kernels = view.results, view.models, view.families, view.kernels
+    lead = lead_words(families, view.suite_s)
     failed = [summary for summary in summaries if problem_of(summary) is not None]
     parts = [
-        [f"# {escaped(heading(corpus))}", "", escaped(suite_machine(corpus))],
-        [f"**{escaped(progress_words(corpus))}.**", *(["", escaped(lead)] if lead else []), *_retuned(summaries)],
+        [f"# {escaped(heading(results))}", "", escaped(suite_machine(results))],
+        [f"**{escaped(progress_words(results))}.**", *(["", escaped(lead)] if lead else []), *_retuned(summaries)],
         ["## Models", "", *_models(summaries), *_notes(summaries)],
         *([["## Failed or skipped", "", *_failures(failed)]] if failed else []),
         *(

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from ... import units
-from ...analysis.corpus import ModelSummary
+from ...analysis.batch_aggregation import ModelSummary
 from ...records.category import Category
 from ..run.plots import drawing, new_figure, png
 from ..text import names, palette
-from .words import part_title
+from .phrases import part_title
 
 MOST_MODELS = 100
 """In one picture; of more, those that take most time."""

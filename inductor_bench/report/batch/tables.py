@@ -7,10 +7,10 @@ from functools import partial
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-from ...analysis.corpus import KernelGroup, ModelSummary, waits_for_host
-from ...records.corpus import CorpusGraph
+from ...analysis.batch_aggregation import KernelGroup, ModelSummary, waits_for_host
+from ...records.batch_results import GraphResult
 from ...records.table import NUMBER, TEXT, WHOLE, YES_NO, Column, Table
-from .words import problem_of
+from .phrases import problem_of
 
 
 class Field(NamedTuple):
@@ -31,7 +31,7 @@ class _Part(NamedTuple):
     time_s: float
 
 
-_Row = tuple[str, CorpusGraph, Any]
+_Row = tuple[str, GraphResult, Any]
 """The model's name, the graph, and what stands in it."""
 
 _Columns = tuple[Column, ...]
@@ -157,7 +157,7 @@ _RETUNES: Mapping[str, Field] = {
 }
 
 
-def corpus_tables(
+def batch_tables(
     summaries: Sequence[ModelSummary], families: Sequence[KernelGroup], suite_s: float
 ) -> tuple[Table, ...]:
     """All tables; shares of the suite refer to ``suite_s``."""
@@ -184,7 +184,7 @@ def corpus_tables(
     )
 
 
-def _parts(graph: CorpusGraph) -> Iterator[_Part]:
+def _parts(graph: GraphResult) -> Iterator[_Part]:
     for category, time_s in graph.categories:
         yield _Part(category.value, time_s)
     if graph.idle_s is not None:

@@ -10,7 +10,7 @@ from ... import units
 from ...records.tuning import Comparison, MeasuredKernel, Pairing
 from ..text import names
 from ..text.layout import Column, Line, Word, bullet, header, row, wrapped
-from .screen import failure_lines, kernel_table
+from .console import failure_lines, kernel_table
 from .tuning import MOST_OF_MANY, VERDICT_STYLES, config_words, tuning_lines
 
 _COLUMNS = [
@@ -18,10 +18,10 @@ _COLUMNS = [
     *(Column(title, size) for title, size in (("ratio", 7), ("99.5% interval", 16), ("first", 8), ("second", 8))),
 ]
 MOST = 0.75
-"""Of a difference, from which share on it is called most of it."""
+"""Share of a difference from which on it is called most of it."""
 
 
-def comparison_screen(comparison: Comparison, width: int) -> Iterator[Line]:
+def comparison_lines(comparison: Comparison, width: int) -> Iterator[Line]:
     """The rows of both, what was tried of them, whether they compute the same, and how they compare."""
     pair = _distinctly_named(comparison.first, comparison.second)
     yield from kernel_table(pair, width)

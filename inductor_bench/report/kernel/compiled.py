@@ -28,7 +28,7 @@ _COLUMNS = [
 ]
 
 
-def compiled_screen(
+def compiled_lines(
     kernels: Sequence[CompiledKernel],
     failures: Sequence[Failure],
     others: int,
@@ -36,7 +36,7 @@ def compiled_screen(
     versions: Sequence[str],
     width: int,
 ) -> Iterator[Line]:
-    """The whole screen.
+    """The whole text.
 
     Args:
         kernels: those whose candidates were compiled.

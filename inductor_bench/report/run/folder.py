@@ -1,24 +1,84 @@
-"""Everything that is drawn from a record into its RUN folder: tables, plots, one HTML page."""
+"""The files of a RUN folder: one table of them, and the function that writes those of the report."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property, partial
 from pathlib import Path
+from typing import NamedTuple
 
 from ...errors import InductorBenchError
 from ...records.run import Run
 from ...store.files import own_folder, write_bytes, write_text
+from ...store.folder import RECORD
 from .csvs import write_tables
 
 REPORT = "report.html"
 
+Step = Callable[[], list[Path]]
+"""Writes files and returns their paths. A step that fails does not keep the others from being tried."""
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """A run, and its plots as PNG files by name; without ``plots`` there are none."""
+
+    run: Run
+    plots: bool
+
+    @cached_property
+    def pictures(self) -> dict[str, bytes]:
+        if not self.plots:
+            return {}
+        from .plots import draw_plots  # loads matplotlib
+
+        return draw_plots(self.run)
+
+
+def _tables(drawing: Drawing, folder: Path) -> Iterator[Step]:
+    yield partial(write_tables, drawing.run, folder)
+
+
+def _plots(drawing: Drawing, folder: Path) -> Iterator[Step]:
+    if drawing.plots:
+        from .plots import PLOTS
+
+        pictures = drawing.pictures
+        for name in PLOTS:
+            yield partial(_put_plot, folder / "plots", f"{name}.png", pictures.get(name))
+
+
+def _page(drawing: Drawing, folder: Path) -> Iterator[Step]:
+    from .html import render_html  # loads jinja2; a command that draws nothing should not pay for it
+
+    yield partial(_write_page, folder / REPORT, render_html(drawing.run, drawing.pictures))
+
+
+class RunFiles(NamedTuple):
+    """Files of a RUN folder, by a path or pattern from there. Without ``steps``, another room writes them."""
+
+    pattern: str
+    steps: Callable[[Drawing, Path], Iterator[Step]] | None = None
+
+
+RUN_FILES = (
+    RunFiles(RECORD),
+    RunFiles("kernels/*.py"),
+    RunFiles("tables/*.csv", _tables),
+    RunFiles("plots/*.png", _plots),
+    RunFiles(REPORT, _page),
+    RunFiles("modules/*.py"),
+    RunFiles("traces/*.trace.json*"),
+    RunFiles("logs/*"),
+)
+"""Written in this order. ``Written`` on the console lists single files first."""
+
 
 def write_report(run: Run, folder: Path, *, plots: bool = True) -> list[Path]:
-    """Writes ``tables/*.csv``, ``plots/*.png`` and ``report.run.html`` below ``folder``, each atomically.
+    """Writes the files of :data:`RUN_FILES` that belong to the report below ``folder``, each atomically.
 
-    Plots of an earlier report that this record has no figures for are removed. One artefact that cannot be written
-    does not keep the others from being tried.
+    Plots of an earlier report that this record has no figures for are removed.
 
     Args:
         run: the record.
@@ -31,26 +91,15 @@ def write_report(run: Run, folder: Path, *, plots: bool = True) -> list[Path]:
     Raises:
         InductorBenchError: something could not be written; raised after everything was tried, and says what.
     """
-    from .html import render_html  # loads jinja2; a command that draws nothing should not pay for it
-
+    drawing = Drawing(run, plots)
     written: list[Path] = []
     problems: list[InductorBenchError] = []
-
-    def attempt(write: Callable[[], list[Path]]) -> None:
-        try:
-            written.extend(write())
-        except InductorBenchError as problem:
-            problems.append(problem)
-
-    attempt(partial(write_tables, run, folder))
-    pictures: dict[str, bytes] = {}
-    if plots:
-        from .plots import PLOTS, draw_plots  # loads matplotlib
-
-        pictures = draw_plots(run)
-        for name in PLOTS:
-            attempt(partial(_put_plot, folder / "plots", f"{name}.png", pictures.get(name)))
-    attempt(partial(_write_page, folder / REPORT, render_html(run, pictures)))
+    for files in RUN_FILES:
+        for step in files.steps(drawing, folder) if files.steps is not None else ():
+            try:
+                written.extend(step())
+            except InductorBenchError as problem:
+                problems.append(problem)
     if problems:
         others = f" ({len(problems) - 1} more could not be written)" if len(problems) > 1 else ""
         raise InductorBenchError(problems[0].message + others, problems[0].hint) from problems[0]

@@ -10,13 +10,15 @@ from typing import Any
 import jinja2
 
 from ... import units
-from ...analysis.findings.rules import Finding, findings, headline
+from ...analysis.findings.finding import Finding
+from ...analysis.findings.headline import headline
+from ...analysis.findings.table import findings
 from ...analysis.retunes import retunes_of
 from ...analysis.times import calls_differ
 from ...records.run import Kernel, ModuleRecord, Peaks, Run, ShapeGroup
 from ..text import names, palette
 from ..text.ranking import Entry, idle_name, module_time_s, rank, wall_known, whole_time_s
-from ..text.wording import bar_parts, failure_text, heading, kernel_caption, machine, of_peak, sentence, whole_words
+from ..text.run_phrases import bar_parts, failure_text, heading, kernel_caption, machine, of_peak, sentence, whole_words
 from .retunes import PROJECTION, TITLES, caution_words, retune_cells, saving_words
 
 _PLOT_TITLES = {

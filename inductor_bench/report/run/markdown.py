@@ -6,13 +6,15 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 
 from ... import units
-from ...analysis.findings.kernel_rules import LIBRARY
-from ...analysis.findings.rules import Finding, findings, headline
+from ...analysis.findings.evidence import LIBRARY
+from ...analysis.findings.finding import Finding
+from ...analysis.findings.headline import headline
+from ...analysis.findings.table import findings
 from ...analysis.retunes import retunes_of
 from ...records.run import ModuleRecord, Run
 from ..text import names
 from ..text.ranking import Entry, idle_name, module_time_s, rank, wall_known, whole_time_s
-from ..text.wording import (
+from ..text.run_phrases import (
     bar_parts,
     failure_text,
     heading,

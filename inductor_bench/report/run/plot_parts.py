@@ -7,10 +7,10 @@ from functools import partial
 from typing import Any
 
 from ... import units
-from ...analysis.findings.kernel_rules import LIBRARY
+from ...analysis.findings.evidence import LIBRARY
 from ..text import names, palette
 from ..text.ranking import Entry
-from ..text.wording import of_peak
+from ..text.run_phrases import of_peak
 from .geometry import Box, Point, Segment, around, beside, best_place, neighbours, spread
 
 Axes = Any

@@ -17,12 +17,12 @@ from matplotlib.lines import Line2D
 from PIL import Image  # what matplotlib itself writes PNG files with
 
 from ... import units
-from ...analysis.findings.kernel_rules import LIBRARY
+from ...analysis.findings.evidence import LIBRARY
 from ...devices.table import common_device
 from ...records.run import Run
 from ..text import names, palette
 from ..text.ranking import Entry, main_modules, rank, wall_known
-from ..text.wording import folded, heading, machine, whole_words
+from ..text.run_phrases import folded, heading, machine, whole_words
 from .geometry import segments
 from .plot_parts import figure_columns, gain_lines, mark_point, name_points, name_segments
 

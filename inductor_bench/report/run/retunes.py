@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from ... import units
-from ...analysis.findings.finding import plural
+from ...analysis.findings.phrases import plural
 from ...analysis.retunes import RetuneSummary, retunes_of
 from ...records.retune import FASTER, RetuneRow, by_kernel
 from ...records.run import Run

@@ -14,6 +14,8 @@ BAR = 6
 """Columns of a bar for the whole."""
 WIDE = 96
 """From this width on, columns are two spaces apart."""
+NARROWEST = 60
+WIDEST = 120
 _LABEL = 10
 
 
@@ -35,8 +37,13 @@ class Column(NamedTuple):
     right: bool = True
 
 
+def used_width(columns: int) -> int:
+    """The columns that a report uses of a console with ``columns``."""
+    return min(max(columns, NARROWEST), WIDEST)
+
+
 def gap_of(width: int) -> int:
-    """How many spaces are between two columns on a screen of that width."""
+    """How many spaces are between two columns on a console of that width."""
     return 2 if width >= WIDE else 1
 
 

@@ -13,7 +13,7 @@ __all__ = ["SORTS", "Entry", "idle_name", "main_modules", "module_time_s", "rank
 
 SORTS = ("time", "gain", "calls")
 FEW_GRAPHS = 6
-"""So many graphs are all shown, whatever they weigh."""
+"""Up to this number of graphs all are shown, whatever their share of the time."""
 
 LEAST_WEIGHT = 0.02
 

@@ -18,7 +18,8 @@ from inductor_bench.errors import InductorBenchError
 from inductor_bench.messages.capture import Refusal, RunProgram
 from inductor_bench.store.files import read_json, write_json
 from inductor_bench.store.formats import codec
-from inductor_bench.worker.capture.zoo import DownloadNeededError, Example, build_model
+from inductor_bench.worker.capture.zoo.build import build_model
+from inductor_bench.worker.capture.zoo.example import DownloadNeededError, Example
 from inductor_bench.worker.device.sharing import SharedDevice
 from inductor_bench.worker.upstream.inductor import import_compiler
 

@@ -10,28 +10,28 @@ from ...errors import EXIT_FAILURE, EXIT_OK, InductorBenchError
 from ...launch.jobs import Ended, Job, is_host
 from ...launch.process import ProcessResult
 from ...records.batch import DONE, FAILED, MEASURED, PARTIAL, SKIPPED, WAITING, BatchModel, ModelRequest
+from ...records.model_sources import LIBRARIES
 from ...records.run import Failure, ModuleRecord, Run
 from ...store.batch import BatchFolder
 from ...store.redaction import OPTION as REDACT
 from ..modules.program import DEFAULT_BATCH_SIZE
-from ..modules.targets import MODEL_SOURCES
 from ..options import RetuneOptions
 
 LASTING = frozenset({"download", "program", "nothing-compiled", "missing"})
-"""Kinds of failures that another attempt would meet again."""
+"""Kinds of failures for which another attempt would fail in the same way."""
 
 MOST_LOSSES = 3
-"""How often a model is begun again whose machine was lost: it may be what takes the machines down."""
+"""Losses of a machine after which its model is started no more: the model may be the cause."""
 
 KEPT_BUSY = 0.9
-"""A GPU that is busy for less of the time waits for its host."""
+"""Busy share below which a GPU waits for its host."""
 
 MEASURED_ALONE = "its time depends on the host: measured again without another model on its GPU"
-"""A note of such a model. A batch that goes on later reads it, too."""
+"""The note of such a model. A batch that is continued reads it."""
 
 _MEMORY = re.compile(r"[Oo]ut of memory|OutOfMemoryError|MemoryError|can't allocate memory")
 _TAKEN = re.compile(r"CUDA-capable device\(s\) is/are busy")
-"""Of a GPU that lets one process in at a time."""
+"""The error of a GPU that admits one process at a time."""
 
 _DOWNLOAD = re.compile(
     r"OfflineModeIsEnabled|LocalEntryNotFoundError|HF_HUB_OFFLINE|[Oo]ffline mode|urllib\.error\.URLError"
@@ -47,7 +47,7 @@ def make_job(
         model: its row.
         folder: of the batch.
         words: options of ``breakdown`` that all get.
-        retune: how the dearest kernels are retuned, if they are.
+        retune: how the most expensive kernels are retuned, if they are.
         alone: whether it shares its device with no other.
     """
     request = model.request
@@ -198,7 +198,7 @@ def try_again(model: BatchModel, retries: int, *, shared: bool = False) -> Batch
     if shared and _failed_for_sharing(model.failure):
         note = "no room beside another model: tried alone"
         return replace(model, attempts=model.attempts - 1, notes=(*model.notes, note))
-    if ran_out_of_memory(model.failure) and request.target.partition(":")[0] in MODEL_SOURCES:
+    if ran_out_of_memory(model.failure) and request.target.partition(":")[0] in LIBRARIES:
         size = model.batch_size or request.batch_size or DEFAULT_BATCH_SIZE
         if size == 1:
             return None

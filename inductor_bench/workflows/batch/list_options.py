@@ -9,10 +9,13 @@ from pathlib import Path
 
 from ...errors import UsageError
 from ...records.batch import ModelRequest
+from ...records.model_sources import BY_KIND, LIBRARIES, ModelSource, bare_library
 
 YAML = (".yaml", ".yml")
 MOST_COMPLAINTS = 5
 FORMS = "a line is `NAME`, `NAME BATCH` or `NAME,BATCH`; # begins a comment"
+
+_DECIDED_BY_SOURCE = ("arguments", "batch_size", "training", "mode", "dynamic", "amp", "device", "seed")
 
 FILE = re.compile(r"\.py(:\w+)?$")
 
@@ -61,9 +64,14 @@ def merge(
 
 
 def fits_target(option: str, target: str) -> bool:
-    """Whether an option means something for a target: a script decides most things itself."""
-    if option == "batch_size":
-        return not FILE.search(target)
-    if option in ("training", "mode", "dynamic", "amp", "device", "seed"):
-        return not target.endswith(".py")
-    return option != "arguments" or target.endswith(".py")
+    """Whether an option has a meaning for a target: a script decides most things itself."""
+    return option not in _DECIDED_BY_SOURCE or option in _source_of(target).takes
+
+
+def _source_of(target: str) -> ModelSource:
+    """The source of a target in a list; a name that is none of the others is that of a library's model."""
+    if target.endswith(".py"):
+        return BY_KIND["script"]
+    if FILE.search(target):
+        return BY_KIND["factory"]
+    return LIBRARIES.get(target.partition(":")[0], BY_KIND[bare_library("space")])

@@ -12,15 +12,14 @@ from pathlib import Path
 
 from ...errors import InductorBenchError, UsageError
 from ...records.batch import ModelRequest
+from ...records.model_sources import LIBRARIES, bare_library
 from ...store.batch import BATCH
-from ..modules.targets import MODEL_SOURCES, find
+from ..modules.targets import find
 from .list_options import FILE, FORMS, YAML, Complaints
 from .list_yaml import read_yaml
 
-SOURCES = tuple(MODEL_SOURCES)
-
 _COMMENT = re.compile(r"(?:^|\s)#.*")
-_COMMA, _SPACE = "transformers", "timm"
+_COMMA, _SPACE = bare_library("comma"), bare_library("space")
 """The sources of bare names: PyTorch's suites write the one list with commas, the other with spaces."""
 
 
@@ -135,7 +134,7 @@ def _resolve(target: str, form: str, folder: Path) -> str:
         UsageError: there is no such file or source.
     """
     source, colon, name = target.partition(":")
-    if colon and source in SOURCES:
+    if colon and source in LIBRARIES:
         if not name:
             raise UsageError(f"{target} needs a model name")
         return target
@@ -148,7 +147,7 @@ def _resolve(target: str, form: str, folder: Path) -> str:
             raise UsageError(f"{file} does not exist")
         return f"{path.resolve()}{colon}{function}"
     if ":" in target:
-        raise UsageError(f"{source}: is no source of models; there are {', '.join(f'{one}:' for one in SOURCES)}")
+        raise UsageError(f"{source}: is no source of models; there are {', '.join(f'{one}:' for one in LIBRARIES)}")
     return f"{form}:{target}"
 
 
@@ -178,7 +177,7 @@ def _named(requests: Iterable[ModelRequest]) -> Iterator[ModelRequest]:
 def plain_name(target: str) -> str:
     """A file name for a target: its model's name, or its file's with the factory's."""
     source, colon, name = target.partition(":")
-    if not (colon and source in SOURCES):
+    if not (colon and source in LIBRARIES):
         file, colon, function = target.rpartition(":") if ".py:" in target else (target, "", "")
         name = Path(file).name.removesuffix(".py") + (f"-{function}" if function else "")
     return re.sub(r"[^A-Za-z0-9_.+-]+", "-", name).strip("-.")[:80] or "model"

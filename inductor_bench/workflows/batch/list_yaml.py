@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any
 from ...devices.table import DEVICES
 from ...errors import InductorBenchError, UsageError
 from ...records.batch import ModelRequest
+from ...records.model_sources import bare_library
 from ..options import AMP, DRAWN, MODES, RECORDED
 from .list_options import Complaints, fits_target, merge
 
 if TYPE_CHECKING:
     from yaml.nodes import MappingNode, Node
 
-BARE = "timm"
+BARE = bare_library("space")
 """The source of a name without one."""
 
 

@@ -20,7 +20,7 @@ from ...launch.local import LocalExecutor
 from ...launch.marks import end_marked, tool_mark
 from ...launch.ray.executor import RayExecutor
 from ...records.batch import FAILED, FINISHED, MEASURED, SKIPPED, WAITING, Batch, BatchModel, ModelRequest
-from ...records.corpus import CorpusModel
+from ...records.batch_results import ModelResult
 from ...store.batch import FORMAT, BatchFolder
 from ...store.digest import read_digest
 from ...store.files import own_folder, refuse_link
@@ -49,7 +49,7 @@ class BatchOptions:
         bare: whose the names without a source are.
         overrides: options for all models, by the fields' names of ``ModelRequest``; they go before the list's own.
         words: further options of ``breakdown`` for all, as typed.
-        retune: how the dearest kernels of each model are retuned; ``None`` to leave them as they are.
+        retune: how the most expensive kernels of each model are retuned; ``None`` to leave them as they are.
         filters, excludes, shard: which models of the list, see ``list_text.select``.
         resume: whether an earlier batch in the folder is continued, rather than refused.
         force: whether what was measured already is measured again.
@@ -250,7 +250,7 @@ def _as_it_is(model: BatchModel, folder: BatchFolder, retune: RetuneOptions | No
     except NewerFormatError:
         return model
     except InductorBenchError:
-        found = CorpusModel(model)
+        found = ModelResult(model)
     if not found.graphs or not (finished or model.status == MEASURED or found.retunes):
         return model if model.status in (FAILED, WAITING) else BatchModel(model.request)
     lacks = retune is not None and has_retunes_left(found.retunes, run, retune)

@@ -20,13 +20,13 @@ from ..progress import Progress
 from .attempt import MEASURED_ALONE, MOST_LOSSES, after_loss, as_asked, finish, make_job, measure_alone, try_again
 
 LOOK_S = 0.2
-"""How often an executor is asked for news. Seldom, for the machine is being measured."""
+"""Seconds between two looks at an executor's events. Long, because the machine is being measured."""
 
 OVERTIME = 0.2
-"""What a running model is expected to need at least, of the usual time: it may have taken that already."""
+"""Shortest time that a running model is expected to need still, as a share of the usual time."""
 
 MOST_SHOWN = 4
-"""How many running models are named."""
+"""Largest number of running models that are named."""
 
 
 class BatchState:
@@ -37,7 +37,7 @@ class BatchState:
         folder: of the batch.
         names: the models that this turn is asked for.
         words: options of ``breakdown`` that all get.
-        retune: how the dearest kernels are retuned, if they are.
+        retune: how the most expensive kernels are retuned, if they are.
         retries: how often a model that failed is tried again.
         jobs: the most models at once, or ``None``.
         progress: is told what happens.

@@ -7,9 +7,10 @@ from pathlib import Path
 
 from ...errors import InductorBenchError
 from ...records.batch import RUNNING, WAITING
-from ...report.batch.files import CorpusView
+from ...report.batch.folder import write_batch
+from ...report.batch.view import BatchView
 from ...store.batch import BatchFolder
-from ...store.digest import read_corpus, without_collection
+from ...store.digest import read_results, without_collection
 from ...store.files import refuse_link
 
 
@@ -20,7 +21,7 @@ class BatchReport:
     ``with_parquet`` tells that DuckDB, which writes Parquet, is installed.
     """
 
-    view: CorpusView
+    view: BatchView
     folder: Path
     with_parquet: bool = True
     problem: InductorBenchError | None = None
@@ -36,12 +37,12 @@ def report_batch(path: Path, *, plots: bool = True) -> BatchReport:
         view = read_view(path)
         try:
             refuse_link(path)
-            return BatchReport(view, path, view.write(path, plots=plots))
+            return BatchReport(view, path, write_batch(view, path, plots=plots))
         except InductorBenchError as error:
             return BatchReport(view, path, problem=error)
 
 
-def read_view(path: Path) -> CorpusView:
+def read_view(path: Path) -> BatchView:
     """A batch from its records as they are now.
 
     Raises:
@@ -52,4 +53,4 @@ def read_view(path: Path) -> CorpusView:
     if not folder.is_locked():  # whatever was running when it was killed is not running any more
         models = tuple(replace(m, status=WAITING) if m.status == RUNNING else m for m in batch.models)
         batch = replace(batch, models=models)
-    return CorpusView(read_corpus(folder, batch))
+    return BatchView(read_results(folder, batch))

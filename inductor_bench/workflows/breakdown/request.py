@@ -6,10 +6,11 @@ import os
 import sys
 from pathlib import Path
 
+from ...records.model_sources import COMPILED_HERE, LIBRARIES
 from ...records.run import Request
 from ...store.redaction import Redaction
 from ..modules.program import DEFAULT_BATCH_SIZE
-from ..modules.targets import COMPILED_HERE, MODEL_SOURCES, Target
+from ..modules.targets import Target
 from ..options import BreakdownOptions
 
 
@@ -45,7 +46,7 @@ def request_of(target: Target, options: BreakdownOptions) -> Request:
 
 def title_of(target: Target, options: BreakdownOptions) -> str:
     """What was measured, for people."""
-    model = target.kind in MODEL_SOURCES
+    model = target.kind in LIBRARIES
     name = target.name.removeprefix(f"{target.kind}:") if model else Path(target.name).name
     parts = [name, *options.arguments]
     if target.kind in COMPILED_HERE:
@@ -61,5 +62,5 @@ def title_of(target: Target, options: BreakdownOptions) -> str:
 def folder_title_of(target: Target, options: BreakdownOptions) -> str:
     """What names a folder that nobody named."""
     name = target.name.removeprefix(f"{target.kind}:")
-    stem = name if target.kind in MODEL_SOURCES else Path(name.partition(":")[0]).stem
+    stem = name if target.kind in LIBRARIES else Path(name.partition(":")[0]).stem
     return stem + ("-training" if options.training else "")

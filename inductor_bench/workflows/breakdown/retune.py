@@ -1,4 +1,4 @@
-"""Retuning the dearest kernels of a RUN by their standalone files; what came of each is kept at once."""
+"""Retuning the most expensive kernels of a RUN by their standalone files; what came of each is kept at once."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class _ElsewhereError(InductorBenchError):
 def retune_run(
     run: Run, folder: RunFolder, options: BreakdownOptions, progress: Progress, keep: Callable[[Run], None]
 ) -> Run:
-    """Retunes those of the dearest kernels that have not been yet, if that is asked for at all.
+    """Retunes those of the most expensive kernels that have not been yet, if that is asked for at all.
 
     Args:
         run: the record; its kernels were measured.
@@ -79,13 +79,13 @@ def _retune(
 
 
 def has_retunes_left(known: Iterable[RetuneRow], folder: RunFolder, options: RetuneOptions) -> bool:
-    """Whether some of the dearest kernels of a run were not retuned in this way, or not to the end."""
+    """Whether some of the most expensive kernels of a run were not retuned in this way, or not to the end."""
     return not _are_written(folder, options) or bool(_left(known, folder, options))
 
 
 def _left(known: Iterable[RetuneRow], folder: RunFolder, options: RetuneOptions) -> list[Retune]:
     problems = {row.kernel_id: row.problem for row in known if row.method == options.method}
-    return [retune for retune in _dearest(folder, options) if _is_left(retune, problems.get(retune.kernel_id))]
+    return [retune for retune in _most_expensive(folder, options) if _is_left(retune, problems.get(retune.kernel_id))]
 
 
 def _is_left(retune: Retune, problem: str | None) -> bool:
@@ -93,8 +93,8 @@ def _is_left(retune: Retune, problem: str | None) -> bool:
     return problem in (None, *UNFINISHED) or (problem == EDITED and retune.failure is None)
 
 
-def _dearest(folder: RunFolder, options: RetuneOptions) -> list[Retune]:
-    """The kernels that take most time in the graphs together, dearest first; each once, however many launch it.
+def _most_expensive(folder: RunFolder, options: RetuneOptions) -> list[Retune]:
+    """The kernels that take most time in the graphs together, most expensive first; each once, however many launch it.
 
     Raises:
         InductorBenchError: the index of their files is missing or damaged.
@@ -103,8 +103,8 @@ def _dearest(folder: RunFolder, options: RetuneOptions) -> list[Retune]:
     for kernel in read_index(folder.kernels):
         if kernel.time_s:
             groups[kernel.kernel_id].append(kernel)
-    dearest = sorted(groups.values(), key=lambda kernels: -_time_s(kernels))
-    return [_row(kernels, folder, options.method) for kernels in dearest[: options.top]]
+    ranked = sorted(groups.values(), key=lambda kernels: -_time_s(kernels))
+    return [_row(kernels, folder, options.method) for kernels in ranked[: options.top]]
 
 
 def _time_s(kernels: Sequence[ExtractedKernel]) -> float:
@@ -112,17 +112,17 @@ def _time_s(kernels: Sequence[ExtractedKernel]) -> float:
 
 
 def _row(kernels: Sequence[ExtractedKernel], folder: RunFolder, method: str) -> Retune:
-    dearest = max(kernels, key=lambda kernel: (kernel.file is not None, kernel.time_s))
+    first = max(kernels, key=lambda kernel: (kernel.file is not None, kernel.time_s))
     return Retune(
-        dearest.name,
-        dearest.kernel_id,
-        dearest.category,
+        first.name,
+        first.kernel_id,
+        first.category,
         tuple(dict.fromkeys(kernel.module for kernel in kernels)),
         float(sum(kernel.calls for kernel in kernels)),
         _time_s(kernels),
-        f"kernels/{dearest.file}" if dearest.file else None,
+        f"kernels/{first.file}" if first.file else None,
         method,
-        failure=_why_not(dearest, folder),
+        failure=_why_not(first, folder),
     )
 
 
@@ -138,7 +138,7 @@ def _why_not(kernel: ExtractedKernel, folder: RunFolder) -> Failure | None:
 
 def _are_written(folder: RunFolder, options: RetuneOptions) -> bool:
     try:
-        return all((folder.path / row.file).is_file() for row in _dearest(folder, options) if row.file)
+        return all((folder.path / row.file).is_file() for row in _most_expensive(folder, options) if row.file)
     except InductorBenchError:
         return False
 

@@ -15,6 +15,7 @@ from ...devices.table import common_device
 from ...errors import InductorBenchError
 from ...launch.marks import end_marked, tool_mark
 from ...launch.worker import WorkerPool, default_python
+from ...records.model_sources import COMPILED_HERE, PROGRAMS
 from ...records.run import Capture, Environment, Failure, Run
 from ...report.run.folder import write_report
 from ...source.capture.labels import ModuleLabel, label_modules
@@ -41,7 +42,7 @@ from ..modules.program import CapturedProgram, FoundModule, capture_program
 from ..modules.reanalysis import reanalyse_run
 from ..modules.roofs import with_roofs
 from ..modules.survey import take_survey
-from ..modules.targets import COMPILED_HERE, PROGRAMS, Target, find_listed_modules, resolve_target
+from ..modules.targets import Target, find_listed_modules, resolve_target
 from ..options import RECORDED, BreakdownOptions
 from ..progress import Progress
 from .request import find_secrets, folder_title_of, is_command, request_of, title_of

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ...errors import InductorBenchError, UsageError
-from ...records.category import Category
 from ...records.code.extraction import ExtractedKernel
 from ...records.run import Environment, Failure
 from ...source.capture.labels import label_modules
@@ -188,12 +187,3 @@ def _modules_of_files(
             kernels = replace(kernels, launches=read_static_launches(module.text, source))
         modules.append(kernels)
     return modules, tuple(notes)
-
-
-def count_by_category(kernels: Sequence[ExtractedKernel]) -> dict[Category, tuple[int, int]]:
-    """By category the number of kernels, and the number of kernels with a file."""
-    counts: dict[Category, tuple[int, int]] = {}
-    for kernel in kernels:
-        total, written = counts.get(kernel.category, (0, 0))
-        counts[kernel.category] = (total + 1, written + (kernel.file is not None))
-    return counts

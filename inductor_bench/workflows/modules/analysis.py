@@ -1,4 +1,4 @@
-"""From a profiled module to its row in the record: read its trace, attribute what ran, take the census."""
+"""From a profiled module to its row in the record: read its trace, attribute and aggregate what ran."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from statistics import fmean, median
 
 from ... import units
-from ...analysis.census import Evidence, steady_iterations, take_census, total_categories
+from ...analysis.kernel_aggregation import Evidence, aggregate_kernels, steady_iterations, total_categories
 from ...analysis.kernel_bytes import touched_bytes
 from ...analysis.parts import find_parts
 from ...devices.table import device_of
@@ -100,7 +100,7 @@ def describe_module(attributed: AttributedModule, folder: RunFolder, costs: Cost
     samples = details.wall_samples_s
     wall = median(samples) if samples else None
     busy = fmean(_busy_time(attributed, index) for index in attributed.steady)
-    kernels = take_census(
+    kernels = aggregate_kernels(
         attributed.activities, len(attributed.iterations), attributed.steady, _evidence(attributed, costs)
     )
     # Profiled kernels can take longer than the whole unprofiled run; a share of it above 1 would mean nothing.

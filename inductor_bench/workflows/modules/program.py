@@ -26,13 +26,13 @@ from ...store.redaction import Redaction
 from ..progress import Progress
 
 DEFAULT_BATCH_SIZE = 32
-"""Of a named model, where none is asked for."""
+"""The batch size of a named model for which none is requested."""
 
 UNCAUGHT = 1
 """The exit code of a Python program that an exception ended."""
 
 ERROR_LINES = 200
-"""How many of a program's last lines may hold the exception that ended it."""
+"""Lines at the end of a log that are searched for the exception that ended a program."""
 
 SITE = Path(__file__).resolve().parent.parent.parent / "worker" / "capture" / "site"
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ...errors import InductorBenchError, UsageError
+from ...records.model_sources import BY_KIND, LIBRARIES, PROGRAMS, accepted_hint
 from ...source.capture.log import printed_module_paths
 from ...source.capture.structured import read_structured_trace
 from ...store.files import read_text
@@ -18,26 +19,14 @@ from ...store.folder import RECORD
 from ..options import RECORDED, BreakdownOptions
 from .program import FoundModule, read_module_text
 
-MODEL_SOURCES = {
-    "timm": "timm:mobilenetv3_small_050",
-    "torchvision": "torchvision:resnet18",
-    "transformers": "transformers:BertForMaskedLM",
-}
-"""The libraries whose models go by ``LIBRARY:NAME``, each with an example."""
-
-PROGRAMS = frozenset({"script", "factory", *MODEL_SOURCES})
-COMPILED_HERE = frozenset({"factory", *MODEL_SOURCES})
-"""Programs that this tool writes around what is given, and so decides how they run."""
-
 _SHOWN = 100
-ACCEPTED = "give a script, FILE.py:FACTORY, timm:NAME, a compiled module, a log, or a RUN folder"
+ACCEPTED = accepted_hint()
 STRUCTURED_TRACE_LOGS = "dedicated_log_torch_trace*"
 
 
 @dataclass(frozen=True)
 class Target:
-    """A target and its kind: ``script``, ``factory``, ``timm``, ``torchvision``, ``transformers``, ``module``, ``log``,
-    ``structured-trace``, ``run`` or ``trace`` (a compiled module with a trace recorded elsewhere)."""
+    """A target and its kind, which is one of ``records.model_sources``."""
 
     kind: str
     name: str
@@ -58,9 +47,11 @@ def resolve_target(options: BreakdownOptions, accepted: str = ACCEPTED) -> Targe
     if not name:
         raise UsageError("the target is an empty name", accepted)
     source, colon, model = name.partition(":")
-    if colon and source in MODEL_SOURCES:
+    if colon and source in LIBRARIES:
         if not model:
-            raise UsageError(f"{source}: needs a model name", f"try: inductor-bench breakdown {MODEL_SOURCES[source]}")
+            raise UsageError(
+                f"{source}: needs a model name", f"try: inductor-bench breakdown {LIBRARIES[source].example}"
+            )
         return _checked(Target(source, name), options)
     path = Path(name)
     if find(path):
@@ -190,7 +181,8 @@ def _checked(target: Target, options: BreakdownOptions) -> Target:
 
 def _misfits(target: Target, options: BreakdownOptions) -> Iterator[UsageError]:
     """What was asked for and would not happen: better refused than ignored."""
-    if options.arguments and target.kind != "script":
+    takes = BY_KIND[target.kind].takes
+    if options.arguments and "arguments" not in takes:
         yield UsageError("arguments after -- go to a script, and the target is not one")
     if options.live and target.kind not in PROGRAMS:
         yield UsageError("--live needs a program to run", "give the script, factory or timm model instead")
@@ -198,20 +190,20 @@ def _misfits(target: Target, options: BreakdownOptions) -> Iterator[UsageError]:
         yield UsageError("--values recorded needs a run to record, and this target is only read", "measure it again")
     if options.retune is not None and target.kind == "trace":
         yield UsageError("--autotune needs a run that was measured here, and --trace runs nothing", "leave one out")
-    for option, value in (
-        ("--training" if options.training else "--inference", options.training),
-        ("--mode", options.mode),
-        ("--dynamic", options.dynamic),
-        ("--amp", options.amp),
-        ("--device", options.device),
+    for option, field in (
+        ("--training" if options.training else "--inference", "training"),
+        ("--mode", "mode"),
+        ("--dynamic", "dynamic"),
+        ("--amp", "amp"),
+        ("--device", "device"),
     ):
-        if value is not None and target.kind not in COMPILED_HERE:
+        if getattr(options, field) is not None and field not in takes:
             hint = "a script decides that itself; give it arguments of its own after --"
             yield UsageError(
                 f"{option} is for a factory or a timm model, and the target is a {target.kind}",
                 hint if target.kind == "script" else "",
             )
-    if options.batch_size is not None and target.kind not in MODEL_SOURCES:
+    if options.batch_size is not None and "batch_size" not in takes:
         yield UsageError("--batch-size is for a timm model", "other programs make their own inputs")
     if options.output is not None and target.kind == "run":
         yield UsageError("an earlier run is analysed where it lies", "leave -o away; copy the folder to keep both")

@@ -15,14 +15,21 @@ from retune_fakes import retuned as retuned_kernel
 from source_data import GPU, module_of
 
 from inductor_bench import units
-from inductor_bench.analysis.corpus import KernelGroup, by_family, by_id, group_kernels, suite_time_s, summarize_model
+from inductor_bench.analysis.batch_aggregation import (
+    KernelGroup,
+    by_family,
+    by_id,
+    group_kernels,
+    suite_time_s,
+    summarize_model,
+)
 from inductor_bench.cli import main as entry
 from inductor_bench.records.batch import Batch, BatchModel, ModelRequest
+from inductor_bench.records.batch_results import BatchResults
 from inductor_bench.records.category import Category as C
-from inductor_bench.records.corpus import Corpus
 from inductor_bench.records.retune import Retune
 from inductor_bench.records.run import Failure, Run
-from inductor_bench.report.batch.words import family_name, of_peak, place_words
+from inductor_bench.report.batch.phrases import family_name, of_peak, place_words
 from inductor_bench.report.text import names
 from inductor_bench.source.module.identity import family_id
 from inductor_bench.store import digest
@@ -74,61 +81,63 @@ def batch(tmp_path: Path) -> BatchFolder:
 
 
 @pytest.fixture
-def corpus(batch: BatchFolder) -> Corpus:
-    return digest.read_corpus(batch, batch.load())
+def results(batch: BatchFolder) -> BatchResults:
+    return digest.read_results(batch, batch.load())
 
 
-def test_a_digest_is_what_the_record_says(corpus: Corpus) -> None:
-    (graph,) = corpus.models[0].graphs
+def test_a_digest_is_what_the_record_says(results: BatchResults) -> None:
+    (graph,) = results.models[0].graphs
     (module,) = RUNS["one"].modules
     assert (graph.label, graph.wall_time_s, graph.busy_share) == ("inference", module.wall_time_s, module.busy_share)
     assert [kernel.name for kernel in graph.kernels] == [kernel.name for kernel in module.kernels]
     assert [kernel.gain_limit_s for kernel in graph.kernels] == [kernel.gain_limit_s for kernel in module.kernels]
-    assert corpus.models[0].machine == "NVIDIA H200 · torch 2.11.0 · triton 3.6.0"
-    assert [bool(model.problem) for model in corpus.models] == [False] * 5 + [True]
-    problem = corpus.models[5].problem
+    assert results.models[0].machine == "NVIDIA H200 · torch 2.11.0 · triton 3.6.0"
+    assert [bool(model.problem) for model in results.models] == [False] * 5 + [True]
+    problem = results.models[5].problem
     assert problem is not None and problem.kind == "damaged" and "is damaged" in problem.message
 
 
-def test_many_records_are_read_as_few_are(batch: BatchFolder, corpus: Corpus, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_records_are_read_as_few_are(
+    batch: BatchFolder, results: BatchResults, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(digest, "FEW", 0)
-    assert digest.read_corpus(batch, batch.load()) == corpus
+    assert digest.read_results(batch, batch.load()) == results
 
 
-def test_kernels_are_put_together_by_id_and_by_family(corpus: Corpus) -> None:
-    ids = {group.key: group for group in group_kernels(corpus, by_id)}
-    families = {group.key: group for group in group_kernels(corpus, by_family)}
+def test_kernels_are_put_together_by_id_and_by_family(results: BatchResults) -> None:
+    ids = {group.key: group for group in group_kernels(results, by_id)}
+    families = {group.key: group for group in group_kernels(results, by_family)}
     shared, norms = ids["all" + "0" * 13], families["norms"]
     assert shared.models == ("one", "two", "waits") and shared.launches == 9 and shared.ids == 1
     assert shared.time_s == pytest.approx(3e-3) and len(ids) == 5 and len(families) == 2
     assert norms.ids == 4 and norms.launches == 18 and norms.time_s == pytest.approx(9e-3)
-    assert norms.share == pytest.approx(9e-3 / suite_time_s(corpus)) and norms.model == "waits"
+    assert norms.share == pytest.approx(9e-3 / suite_time_s(results)) and norms.model == "waits"
     known = [k for run in RUNS.values() for k in run.modules[0].kernels if k.name.startswith("triton")]
     mean = sum((k.peak_share or 0) * k.time_s for k in known) / sum(k.time_s for k in known)
     assert norms.peak_share == pytest.approx(mean)
     assert family_name(norms) == "triton_per_fused_native_layer_norm" and family_name(families["mm"]) == "aten.mm"
 
 
-def test_a_model_that_waits_for_its_host_has_nothing_to_win(corpus: Corpus) -> None:
-    one, _, waits = (summarize_model(model) for model in corpus.models[:3])
+def test_a_model_that_waits_for_its_host_has_nothing_to_win(results: BatchResults) -> None:
+    one, _, waits = (summarize_model(model) for model in results.models[:3])
     tunable = [k for k in RUNS["one"].modules[0].kernels if k.category is C.PERSISTENT_REDUCTION]
     assert one.gain_limit_s == pytest.approx(sum(k.gain_limit_s or 0 for k in tunable)) and waits.gain_limit_s is None
-    norms = {group.key: group for group in group_kernels(corpus, by_family)}["norms"]
+    norms = {group.key: group for group in group_kernels(results, by_family)}["norms"]
     counted = [k for name in ("one", "two") for k in RUNS[name].modules[0].kernels if k.name.startswith("triton")]
     assert norms.gain_limit_s == pytest.approx(sum(k.gain_limit_s or 0 for k in counted))
 
 
-def test_the_parts_of_a_model_are_its_whole(corpus: Corpus) -> None:
-    for model in corpus.models[:3]:
+def test_the_parts_of_a_model_are_its_whole(results: BatchResults) -> None:
+    for model in results.models[:3]:
         summary = summarize_model(model)
         assert sum(share for _, share in summary.parts) == pytest.approx(1.0)
-    assert summarize_model(corpus.models[3]).parts == ()
+    assert summarize_model(results.models[3]).parts == ()
 
 
 def test_kernels_of_older_records_have_their_names_as_families(batch: BatchFolder) -> None:
     record = batch.run("one").record
     record.write_text(record.read_text().replace('"family_id": "norms"', '"family_id": ""'))
-    (graph,) = digest.read_corpus(batch, batch.load()).models[0].graphs
+    (graph,) = digest.read_results(batch, batch.load()).models[0].graphs
     families = {kernel.family_id for kernel in graph.kernels if kernel.name.startswith("triton")}
     assert families == {"persistent_reduction triton_per_fused_native_layer_norm"}
 
@@ -138,7 +147,7 @@ def report(capsys: pytest.CaptureFixture[str], *words: str | Path) -> str:
     return capsys.readouterr().out
 
 
-def test_the_screen(batch: BatchFolder, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_console_text(batch: BatchFolder, capsys: pytest.CaptureFixture[str]) -> None:
     out = report(capsys, batch.path, "--no-plots")
     assert "3 of 6 models measured, 1 failed, 1 damaged, 1 still to be measured" in out
     assert "the family of triton_per_fused_native_layer_norm: 18 launches in 3 models" in " ".join(out.split())

@@ -1,4 +1,4 @@
-"""A batch whose models' dearest kernels are retuned: what is done when, and what the corpus says of it."""
+"""A batch whose most expensive kernels are retuned: what is done when, and what its results say of it."""
 
 from __future__ import annotations
 
@@ -11,14 +11,16 @@ from batch_runs import Listener, begun, quick, rows, run, statuses
 from conftest import ROOT
 from retune_fakes import Engine, make_run, retuned
 
-from inductor_bench.analysis.corpus import by_family, by_id, group_kernels, summarize_model
+from inductor_bench.analysis.batch_aggregation import by_family, by_id, group_kernels, summarize_model
 from inductor_bench.cli import main as entry
 from inductor_bench.launch import jobs
 from inductor_bench.launch.ray.node import NodeJob, read_pieces, write_piece
 from inductor_bench.records.batch import Batch, BatchModel, ModelRequest
-from inductor_bench.report.batch.files import CorpusView
+from inductor_bench.report.batch.console import batch_lines
+from inductor_bench.report.batch.markdown import batch_markdown
+from inductor_bench.report.batch.view import BatchView
 from inductor_bench.store.batch import BatchFolder
-from inductor_bench.store.digest import read_corpus
+from inductor_bench.store.digest import read_results
 from inductor_bench.store.folder import RunFolder
 from inductor_bench.workflows.breakdown import retune as run_retunes
 from inductor_bench.workflows.options import BreakdownOptions, RetuneOptions
@@ -125,8 +127,8 @@ def batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> BatchFolder:
 
 
 def test_the_corpus_has_the_retunes_as_the_records_have_them(batch: BatchFolder) -> None:
-    corpus = read_corpus(batch, batch.load())
-    one, _, plain = corpus.models
+    results = read_results(batch, batch.load())
+    one, _, plain = results.models
     assert one.retunes == tuple(retune.row for retune in batch.run("one").load().retunes)
     assert plain.retunes == () and all(kernel.speedup is None for graph in plain.graphs for kernel in graph.kernels)
     forward, backward = one.graphs
@@ -134,23 +136,23 @@ def test_the_corpus_has_the_retunes_as_the_records_have_them(batch: BatchFolder)
     assert found["triton_red_1"] == (2.0, "faster", pytest.approx(2e-3))
     assert found["sgemm"] == (1.0, "same", None), "a library kernel has that of its call, and no saving of its own"
     assert backward.kernels[0].saving_s == pytest.approx(1e-3), "the same kernel in another graph"
-    summaries = {name: summarize_model(model).retunes for name, model in zip("owp", corpus.models, strict=True)}
+    summaries = {name: summarize_model(model).retunes for name, model in zip("owp", results.models, strict=True)}
     assert summaries["p"] is None and summaries["o"] is not None and summaries["w"] is not None
     assert (summaries["o"].saving_s, summaries["o"].faster) == (pytest.approx(4e-3), 2)
     assert (summaries["w"].saving_s, summaries["w"].waiting) == (0.0, 4)
-    reduction = next(group for group in group_kernels(corpus, by_id) if group.key == "r" * 16)
+    reduction = next(group for group in group_kernels(results, by_id) if group.key == "r" * 16)
     assert (reduction.speedup, reduction.saving_s) == (2.0, pytest.approx(3e-3)), "nothing is won where the host waits"
-    assert {group.speedup for group in group_kernels(corpus, by_family)} == {2.0, 1.25, 1.0}
+    assert {group.speedup for group in group_kernels(results, by_family)} == {2.0, 1.25, 1.0}
 
 
 @pytest.mark.parametrize("status", ["running", "waiting"])
 def test_a_model_in_its_retune_is_shown_as_measured(batch: BatchFolder, status: str) -> None:
     stored = batch.load()
     batch.save(replace(stored, models=tuple(replace(model, status=status) for model in stored.models)))
-    corpus = read_corpus(batch, batch.load())
-    assert [model.model.status for model in corpus.models] == ["measured", "measured", status]
-    assert [bool(model.graphs) for model in corpus.models] == [True, True, False], "the last may be half written"
-    assert corpus.batch.count("measured") == 2
+    results = read_results(batch, batch.load())
+    assert [model.model.status for model in results.models] == ["measured", "measured", status]
+    assert [bool(model.graphs) for model in results.models] == [True, True, False], "the last may be half written"
+    assert results.batch.count("measured") == 2
 
 
 def test_every_form_shows_them(batch: BatchFolder, capsys: pytest.CaptureFixture[str]) -> None:
@@ -175,25 +177,27 @@ def test_every_form_shows_them(batch: BatchFolder, capsys: pytest.CaptureFixture
 def test_a_batch_without_them_says_nothing_of_them(batch: BatchFolder) -> None:
     whole = batch.load()
     batch.save(replace(whole, models=whole.models[2:]))
-    view = CorpusView(read_corpus(batch, batch.load()))
-    shown = "\n".join("".join(word.text for word in line) for line in view.screen(batch.path, 100, 10))
-    assert "etune" not in shown and "retune" not in view.markdown()
+    view = BatchView(read_results(batch, batch.load()))
+    shown = "\n".join("".join(word.text for word in line) for line in batch_lines(view, batch.path, 100, 10))
+    assert "etune" not in shown and "retune" not in batch_markdown(view, 20)
 
 
 def test_a_model_under_the_profiler_for_longer_than_it_takes_is_noted(batch: BatchFolder) -> None:
     run = batch.run("plain").load()
     stretched = replace(run.modules[0], busy_time_s=12e-3)
     batch.run("plain").save(replace(run, modules=(stretched, *run.modules[1:])))
-    view = CorpusView(read_corpus(batch, batch.load()))
+    view = BatchView(read_results(batch, batch.load()))
     note = "plain: shares are of 14.2 ms under the profiler, more than its wall time"
-    shown = "\n".join("".join(word.text for word in line) for line in view.screen(batch.path, 100, 10))
-    assert f"* {note}" in shown and f"- {note}" in view.markdown()
+    shown = "\n".join("".join(word.text for word in line) for line in batch_lines(view, batch.path, 100, 10))
+    assert f"* {note}" in shown and f"- {note}" in batch_markdown(view, 20)
     assert "one: shares" not in shown
 
 
 def test_rows_of_a_batch_that_is_to_be_retuned(batch: BatchFolder) -> None:
     whole = batch.load()
     batch.save(replace(whole, models=tuple(replace(model, status="measured") for model in whole.models)))
-    view = CorpusView(read_corpus(batch, batch.load()))
-    assert len([model for model in view.models if model.parts]) == 3 and "3 still to be retuned" in view.markdown()
+    view = BatchView(read_results(batch, batch.load()))
+    assert len([model for model in view.models if model.parts]) == 3 and "3 still to be retuned" in batch_markdown(
+        view, 20
+    )
     assert rows(batch.load())["one"].status == "measured"

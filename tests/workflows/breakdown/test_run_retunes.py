@@ -19,9 +19,9 @@ from inductor_bench.errors import InductorBenchError, UsageError
 from inductor_bench.records.retune import EDITED, INTERRUPTED, UNREACHED
 from inductor_bench.records.run import Failure, Run, ShapeGroup
 from inductor_bench.records.tuning import MeasuredKernel
+from inductor_bench.report.run.console import run_lines
 from inductor_bench.report.run.folder import write_report
 from inductor_bench.report.run.markdown import markdown
-from inductor_bench.report.run.screen import screen
 from inductor_bench.store.files import read_json, write_json
 from inductor_bench.store.folder import RunFolder
 from inductor_bench.store.lock import locked
@@ -51,7 +51,7 @@ def retune(
 
 
 def text_of(run: Run, width: int = 100) -> str:
-    return "\n".join("".join(word.text for word in line) for line in screen(run, None, width))
+    return "\n".join("".join(word.text for word in line) for line in run_lines(run, None, width))
 
 
 def test_the_dearest_are_retuned_each_once(folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,7 +20,7 @@ from inductor_bench.messages.request import Answer, Request
 from inductor_bench.messages.times import Check, Checked, Sample, Times
 from inductor_bench.records.run import Failure
 from inductor_bench.records.tuning import Comparison, Config, MeasuredKernel, Pairing, Ratio, Tuning
-from inductor_bench.report.kernel.comparison import comparison_screen, where_from
+from inductor_bench.report.kernel.comparison import comparison_lines, where_from
 from inductor_bench.source.standalone.same_arguments import takes_alike
 from inductor_bench.workflows.kernel import compare
 from inductor_bench.workflows.kernel.compare import refusal_of_config
@@ -146,7 +146,7 @@ def test_a_config_that_the_second_cannot_have_costs_that_line_only(
     monkeypatch.undo()
     found = compared(monkeypatch, tmp_path, [work, work])
     assert "computes something else: output 0" in found.same_config.reason
-    text = screen(found)
+    text = shown(found)
     assert "same config    not timed: it then computes something else" in text
 
 
@@ -210,8 +210,8 @@ def test_whose_merit_it_is(whole: tuple[float, str], code: tuple[float, str], wo
     assert where_from(standing, standing) == ""
 
 
-def screen(found: Comparison, width: int = 80) -> str:
-    lines = ["".join(word.text for word in line) for line in comparison_screen(found, width)]
+def shown(found: Comparison, width: int = 80) -> str:
+    lines = ["".join(word.text for word in line) for line in comparison_lines(found, width)]
     assert [line for line in lines if len(line) > width] == []
     return "\n".join(lines)
 
@@ -219,14 +219,14 @@ def screen(found: Comparison, width: int = 80) -> str:
 def test_the_screen_has_a_line_for_each_pairing() -> None:
     first, second = measured(Path("first.py"), None), measured(Path("second.py"), None)
     standing, same, best = pairing(0.6, "faster", 3), pairing(0.95, "faster"), pairing(0.97, "faster", 4)
-    text = screen(Comparison(first, second, "cold", standing, same, best, "", True))
+    text = shown(Comparison(first, second, "cold", standing, same, best, "", True))
     table, _, words = text.partition("second.py is faster\n")
     assert "first.py " in table and "second.py " in table, "two kernels of one name go by their files"
     rows = [line.split()[:4] for line in words.splitlines()]
     assert ["as", "they", "stand", "0.600x"] in rows and ["same", "config", "0.950x", "0.940"] in rows
     assert "both in value=0" in words and "first in value=0; second in value=4" in words
     assert "most of it is the config" in words and "both compute the same" in words
-    text = screen(Comparison(first, second, "cold", standing, standing, standing, "they differ", False))
+    text = shown(Comparison(first, second, "cold", standing, standing, standing, "they differ", False))
     assert "same config    as they stand" in text and "outputs: they differ" in text
 
 

@@ -16,7 +16,7 @@ from inductor_bench.errors import InductorBenchError
 from inductor_bench.messages.kernels import Binary
 from inductor_bench.records.run import Environment
 from inductor_bench.records.tuning import MeasuredKernel, TriedCandidate, Tuning
-from inductor_bench.report.kernel.screen import kernel_screen
+from inductor_bench.report.kernel.console import measured_lines
 from inductor_bench.report.kernel.tuning import tuning_lines
 from inductor_bench.report.text.layout import Line as ScreenLine
 from inductor_bench.workflows.kernel.configs import ConfigTimer
@@ -116,17 +116,17 @@ def test_the_retune_of_several_kernels_is_summed_up_in_one_line() -> None:
     won = tune(Device(times_of))
     kept = replace(won, verdict="same", best_s=won.default_s)
     kernels = [with_tuning(won, "first"), with_tuning(kept, "second")]
-    text = text_of(kernel_screen(kernels, [], Environment(), 100, retune_s=12.3), 100)
+    text = text_of(measured_lines(kernels, [], Environment(), 100, retune_s=12.3), 100)
     summary = text.index("2 kernels retuned in 12.3 s: 1 faster, 1 as they were")
     assert text[summary + 1] == "  one call of each: 0.200 ms → 0.160 ms cold, 1.25x"
     often = [replace(kernels[0], calls=1), replace(kernels[1], calls=8)]
-    text = text_of(kernel_screen(often, [], Environment(), 100), 100)
+    text = text_of(measured_lines(often, [], Environment(), 100), 100)
     assert "  their calls in an iteration: 0.900 ms → 0.860 ms cold, 1.05x" in text
-    assert not any("retuned in" in line for line in text_of(kernel_screen(kernels[:1], [], Environment(), 100), 100))
+    assert not any("retuned in" in line for line in text_of(measured_lines(kernels[:1], [], Environment(), 100), 100))
 
 
 def test_a_listing_claims_no_winner() -> None:
     tuning = listing(Device(times_of))
-    text = text_of(kernel_screen([with_tuning(tuning)], [], Environment(), 100), 100)
+    text = text_of(measured_lines([with_tuning(tuning)], [], Environment(), 100), 100)
     assert any("configs: 6 configs timed" in line for line in text)
     assert not any(word in line for line in text for word in ("faster", "best  ", "→"))

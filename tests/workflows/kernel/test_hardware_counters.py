@@ -16,8 +16,8 @@ from inductor_bench.devices.nvidia.counters import metrics_for, read_counters
 from inductor_bench.launch.worker import WorkerPool
 from inductor_bench.records.run import Environment
 from inductor_bench.records.tuning import HardwareCounters, MeasuredKernel
+from inductor_bench.report.kernel.console import measured_lines
 from inductor_bench.report.kernel.counters import counter_words
-from inductor_bench.report.kernel.screen import kernel_screen
 from inductor_bench.source.standalone.harness import command
 from inductor_bench.source.standalone.harness.operator_main import Operator, run_operator
 from inductor_bench.source.standalone.harness.triton_main import TritonKernel
@@ -208,7 +208,7 @@ def test_the_table_shows_what_was_counted_beside_the_estimate(file: Path) -> Non
         "61% achieved occupancy",
         "warps wait for global memory 75%, other warps of a matrix product 10%, misc 5%",
     ]
-    text = "\n".join("".join(word.text for word in line) for line in kernel_screen([counted], [], Environment(), 200))
+    text = "\n".join("".join(word.text for word in line) for line in measured_lines([counted], [], Environment(), 200))
     assert "counted: 12.0 MB DRAM" in text and "75% occupancy · 1,980 MHz" in text
     assert list(counter_words(replace(counted, counters=None))) == []
 

@@ -13,7 +13,7 @@ from inductor_bench.records.category import Category
 from inductor_bench.records.code.extraction import ExtractedKernel
 from inductor_bench.records.run import Environment, Peaks
 from inductor_bench.records.tuning import MeasuredKernel
-from inductor_bench.report.kernel.screen import kernel_screen
+from inductor_bench.report.kernel.console import measured_lines
 from inductor_bench.store.files import sha256_of_file, write_json
 from inductor_bench.store.formats import codec
 from inductor_bench.workflows.kernel.session import KernelOptions
@@ -78,7 +78,7 @@ def test_an_edited_file_does_not_pass_for_the_kernel_in_the_model(tmp_path: Path
 
 def test_the_time_in_the_model_is_said_to_be_of_the_kernel_as_it_was() -> None:
     def facts(kernel: MeasuredKernel) -> str:
-        lines = kernel_screen([kernel], [], Environment(), 200)
+        lines = measured_lines([kernel], [], Environment(), 200)
         return "\n".join("".join(word.text for word in line) for line in lines)
 
     in_model = replace(KERNEL, calls=1, in_model_s=6.12e-5)

@@ -27,13 +27,15 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterator, Sequence
 
-from ... import units
-from ...devices.table import device_of
-from ...records.code.details import MachineLoad
-from ...records.run import ModuleRecord, Run
-from ..times import weight_s
-from .finding import CAUTION, Finding, command_again, labels, plural, slugs
-from .graph_rules import GAPS
+from .... import units
+from ....devices.table import device_of
+from ....records.code.details import MachineLoad
+from ....records.run import ModuleRecord, Run
+from ...times import weight_s
+from ..bottleneck import GAPS
+from ..command_again import command_again
+from ..finding import CAUTION, Finding
+from ..phrases import labels, plural, slugs
 
 DELAYED = 0.25  # of its running time a process waited for a processor
 SWITCHED = 0.8  # involuntary context switches in one run: the median is of a disturbed run

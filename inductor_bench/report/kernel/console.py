@@ -18,7 +18,7 @@ from .tuning import MOST_CANDIDATES, MOST_OF_MANY, config_words, summary_line, t
 _ROOFS = {"memory": "DRAM", "cache": "cache", "compute": "FLOP/s"}
 
 
-def kernel_screen(
+def measured_lines(
     kernels: Sequence[MeasuredKernel],
     failures: Sequence[Failure],
     environment: Environment,
@@ -26,7 +26,7 @@ def kernel_screen(
     saved: Sequence[Path] = (),
     retune_s: float = 0.0,
 ) -> Iterator[Line]:
-    """The whole screen.
+    """The whole text.
 
     Args:
         kernels: those that were measured.

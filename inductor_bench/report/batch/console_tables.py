@@ -1,121 +1,45 @@
-"""A batch as lines of styled words: the answer, a row for each model, the families and kernels that matter."""
+"""The tables of a batch's summary on the console: models, families, kernels."""
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
 from ... import units
-from ...analysis.corpus import KernelGroup, ModelSummary, suite_time_s
-from ...analysis.findings.finding import plural
-from ...records.corpus import Corpus
+from ...analysis.batch_aggregation import KernelGroup, ModelSummary
+from ...analysis.findings.phrases import plural
 from ..text import names, palette
-from ..text.layout import (
-    Column,
-    Line,
-    Word,
-    bars,
-    bullet,
-    command_lines,
-    fitting,
-    gap_of,
-    header,
-    labelled,
-    titled_row,
-    wrapped,
-)
-from .words import (
+from ..text.layout import Column, Line, Word, bars, fitting, gap_of, header, titled_row, wrapped
+from .phrases import (
     batch_size,
     best_retune,
     family_name,
     gain_share,
-    heading,
-    lead_words,
-    model_notes,
     of_peak,
     part_title,
     place_words,
-    problem_of,
-    progress_words,
     retune_saving,
-    retune_words,
-    suite_machine,
     wall_words,
 )
 
 MOST_MODELS = 40
-MOST_FAILURES = 12
 WITH_TOP_KERNEL = 12
-"""So many models have a second line, with the kernel that takes most of their time."""
+"""Up to this number of models each has a second line, with its most expensive kernel."""
 
 NARROWEST_NAME = 16
 WIDEST_NAME = 30
 NARROWEST_BARS = 20
 SPARE_OF_MODELS = ("batch", "busy")
 SPARE_OF_KERNELS = ("kernels", "launches", "models", "of peak")
-"""The columns that a narrow terminal has no room for, the least important first."""
+"""Columns that a narrow terminal leaves out, the least important first."""
 
 
-def corpus_screen(
-    corpus: Corpus,
-    summaries: Sequence[ModelSummary],
-    families: Sequence[KernelGroup],
-    kernels: Sequence[KernelGroup],
-    folder: Path,
-    width: int,
-    top: int,
-) -> Iterator[Line]:
-    """The whole screen; ``top`` families and kernels."""
-    left, right = names.clean(heading(corpus)), suite_machine(corpus)
-    room = width - names.cells(left) - names.cells(right)
-    if room >= 2:
-        yield [Word(left, "title"), Word(" " * room), Word(right, "dim")]
-    else:
-        yield [Word(names.end(left, width), "title")]
-        yield [Word(names.end(right, width), "dim")]
-    yield []
-    yield from wrapped(f"{progress_words(corpus)}.", width, "", "title")
-    lead = lead_words(families, suite_time_s(corpus))
-    if lead:
-        yield from wrapped(lead, width, "", "title")
-    retuned = retune_words(summaries)
-    if retuned:
-        yield from wrapped(retuned, width, "", "title")
-    yield []
-    yield from _failures(summaries, folder, width)
-    yield from _models(summaries, width)
-    yield from _groups(families, len(families), "families of kernels", "family", top, width, family=True)
-    yield from _groups(kernels, len(kernels), "kernels", "kernel", top, width, family=False)
-    yield from _notes(summaries, width)
-    yield from _next(summaries, kernels, folder, width)
-    yield from _written(folder, width)
-
-
-def _failures(summaries: Sequence[ModelSummary], folder: Path, width: int) -> Iterator[Line]:
-    failed = [(summary, problem) for summary in summaries if (problem := problem_of(summary)) is not None]
-    if not failed:
-        return
-    yield [Word("Failed or skipped", "bad")]
-    for summary, failure in failed[:MOST_FAILURES]:
-        text = f"{summary.name}: {failure.stage}, {failure.kind}: {names.clean(failure.message)}"
-        yield from bullet(text, width, "bad")
-        if failure.hint:
-            yield from wrapped(f"Hint: {names.clean(failure.hint)}", width, "    ")
-        log = summary.model.model.log
-        if log and (folder / log).is_file():
-            yield [Word(f"    Log:  {folder / log}", "dim")]
-    if len(failed) > MOST_FAILURES:
-        yield [Word(f"  and {len(failed) - MOST_FAILURES} more in summary.csv", "dim")]
-    yield []
-
-
-def _models(summaries: Sequence[ModelSummary], width: int) -> Iterator[Line]:
+def model_lines(summaries: Sequence[ModelSummary], width: int) -> Iterator[Line]:
+    """A row for each model that was measured, the most expensive ones where there are many."""
     measured = [summary for summary in summaries if summary.parts]
     if not measured:
         return
-    dearest = sorted(measured, key=lambda summary: -summary.time_s)[:MOST_MODELS]
-    shown = [summary for summary in measured if summary in dearest]
+    most_expensive = sorted(measured, key=lambda summary: -summary.time_s)[:MOST_MODELS]
+    shown = [summary for summary in measured if summary in most_expensive]
     retuned = any(summary.retunes is not None for summary in measured)
     columns, gap = _model_columns(shown, width, retuned=retuned), gap_of(width)
     room = width - sum(column.width + gap for column in columns)
@@ -164,9 +88,10 @@ def _bar_parts(summary: ModelSummary) -> Iterator[tuple[str, float, str]]:
         yield part_title(part, summary), share, palette.IDLE if part is None else palette.COLOURS[part]
 
 
-def _groups(
+def group_lines(
     groups: Sequence[KernelGroup], every: int, what: str, title: str, top: int, width: int, *, family: bool
 ) -> Iterator[Line]:
+    """The ``top`` families or kernels."""
     shown = groups[:top]
     if not shown:
         return
@@ -209,34 +134,3 @@ def _group_columns(title: str, width: int, *, family: bool, retuned: bool) -> li
         *([Column("retune", 6)] if retuned else []),
     ]
     return fitting(columns, width, gap_of(width), SPARE_OF_KERNELS, title)
-
-
-def _notes(summaries: Sequence[ModelSummary], width: int) -> Iterator[Line]:
-    notes = list(model_notes(summaries))
-    for note in notes[:MOST_FAILURES]:
-        yield from wrapped(f"* {note}", width, "", "dim")
-    if len(notes) > MOST_FAILURES:
-        yield [Word(f"  and {len(notes) - MOST_FAILURES} more in summary.md", "dim")]
-    if notes:
-        yield []
-
-
-def _next(
-    summaries: Sequence[ModelSummary], kernels: Sequence[KernelGroup], folder: Path, width: int
-) -> Iterator[Line]:
-    gain = [group for group in kernels if group.gain_limit_s and not group.operator]
-    if gain:
-        best = max(gain, key=lambda group: group.gain_limit_s or 0.0)
-        place = next(s.model.model.run for s in summaries if s.name == best.model)
-        run = shlex.quote(f"{folder / (place or '')}#{best.name}")
-        command = f"inductor-bench kernel {run}"
-        yield from command_lines("Next", command, "the kernel that could win most, by itself", width)
-
-
-def _written(folder: Path, width: int) -> Iterator[Line]:
-    tables = ("summary.csv", "kernels.csv", "families.csv", "kernels.parquet")
-    files = ("batch.json", *tables, "summary.md", "plots/categories.png")
-    there = [file for file in files if (folder / file).is_file()]
-    runs = sum(1 for path in (folder / "models").glob("*/record.json"))
-    things = [*there, plural(runs, "run") + " in models/"]
-    yield from labelled("Written", f"{folder}/   {' · '.join(things)}", width)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from ... import units
+from ...analysis.findings.evidence import LIBRARY
 from ...analysis.findings.finding import Finding
-from ...analysis.findings.kernel_rules import LIBRARY
-from ...analysis.findings.trust_rules import methods
+from ...analysis.findings.rules.method import methods
 from ...analysis.roofline import matrix_roof
 from ...devices.protocol import Device
 from ...devices.table import common_device, device_of

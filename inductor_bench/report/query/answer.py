@@ -9,13 +9,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
 from pathlib import Path
 
-from .. import units
-from ..analysis.findings.finding import plural
-from ..records.table import NUMBER, TEXT, WHOLE, YES_NO, Answer, Table
-from .run.csvs import table_text
-from .run.markdown import table as markdown_table
-from .text import names
-from .text.layout import Column, Line, Word, header, row, wrapped
+from ... import units
+from ...analysis.findings.phrases import plural
+from ...records.table import NUMBER, TEXT, WHOLE, YES_NO, Answer, Table
+from ..run.csvs import table_text
+from ..run.markdown import table as markdown_table
+from ..text import names
+from ..text.layout import Column, Line, Word, header, row, wrapped
 
 MOST_ROWS = 100
 """On a terminal; files get all of them."""
@@ -38,7 +38,7 @@ def listing(tables: Sequence[Table]) -> Answer:
     return Answer(("table", "column", "type", "about"), rows)
 
 
-def listing_screen(tables: Sequence[Table], folder: Path, width: int) -> Iterator[Line]:
+def listing_lines(tables: Sequence[Table], folder: Path, width: int) -> Iterator[Line]:
     """The tables, their columns and two examples."""
     widest = max(len(column.name) for table in tables for column in table.columns)
     types = max(map(len, _TYPES.values()))
@@ -59,7 +59,7 @@ def listing_screen(tables: Sequence[Table], folder: Path, width: int) -> Iterato
         ]
 
 
-def answer_screen(answer: Answer, width: int) -> Iterator[Line]:
+def answer_lines(answer: Answer, width: int) -> Iterator[Line]:
     """The rows as a table, or one below the other where they are too wide for that."""
     shown = [[_cell(value) for value in values] for values in answer.rows[:MOST_ROWS]]
     if not shown:
@@ -133,7 +133,7 @@ def _is_numeric(values: Sequence[object]) -> bool:
 
 
 def _cell(value: object) -> str:
-    """A value on a screen: six significant digits, one line."""
+    """A value on the console: six significant digits, one line."""
     if value is None:
         return units.MISSING
     if isinstance(value, bool):

@@ -6,19 +6,19 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from ... import units
-from ...analysis.corpus import KernelGroup, ModelSummary, suite_time_s
-from ...analysis.findings.finding import plural
-from ...analysis.findings.kernel_rules import UNTUNABLE
+from ...analysis.batch_aggregation import KernelGroup, ModelSummary, suite_time_s
+from ...analysis.findings.evidence import UNTUNABLE
+from ...analysis.findings.phrases import plural
 from ...devices.cpu import CPU
 from ...devices.nvidia.device import NVIDIA
 from ...devices.table import common_device
 from ...records.batch import DONE, FAILED, MEASURED, PARTIAL, RUNNING, SKIPPED, WAITING
+from ...records.batch_results import DAMAGED, NEWER, BatchResults
 from ...records.category import Category
-from ...records.corpus import DAMAGED, NEWER, Corpus
 from ...records.run import Failure
 from ..run.retunes import caution_words, speedup_words
 from ..text import names, palette
-from ..text.wording import bound_name
+from ..text.run_phrases import bound_name
 
 IN_WORDS = (
     (MEASURED, "still to be retuned"),
@@ -31,13 +31,13 @@ UNREADABLE = ((DAMAGED, "damaged"), (NEWER, "of a newer format"))
 WORTH_A_WORD = 0.005
 LEAD_NAME = 60  # characters
 STRETCHED = 1.0005
-"""So much longer than its wall time is a graph in which the profiler shows."""
+"""Ratio of profiled to unprofiled time above which the profiler's overhead is reported."""
 
 
-def heading(corpus: Corpus) -> str:
+def heading(results: BatchResults) -> str:
     """``timm · inference · 18 models``."""
-    requests = [model.request for model in corpus.batch.models]
-    parts = [Path(corpus.batch.source).stem]
+    requests = [model.request for model in results.batch.models]
+    parts = [Path(results.batch.source).stem]
     for field, words in (("training", {True: "training", False: "inference"}), ("amp", None), ("mode", None)):
         values = {getattr(request, field) for request in requests}
         if len(values) == 1 and (value := values.pop()) is not None:
@@ -45,21 +45,21 @@ def heading(corpus: Corpus) -> str:
     return " · ".join([*parts, plural(len(requests), "model")])
 
 
-def suite_machine(corpus: Corpus) -> str:
+def suite_machine(results: BatchResults) -> str:
     """Where it was measured; several machines are all named."""
-    return ", ".join(dict.fromkeys(names.clean(model.machine) for model in corpus.models if model.machine))
+    return ", ".join(dict.fromkeys(names.clean(model.machine) for model in results.models if model.machine))
 
 
-def progress_words(corpus: Corpus) -> str:
+def progress_words(results: BatchResults) -> str:
     """``16 of 18 models measured, 1 failed, 1 waiting; 123 ms in all, each model once``."""
-    batch = corpus.batch
-    problems = [model.problem.kind for model in corpus.models if model.problem is not None]
+    batch = results.batch
+    problems = [model.problem.kind for model in results.models if model.problem is not None]
     measured = batch.count(MEASURED, DONE, PARTIAL) - len(problems)
     parts = [f"{measured} of {plural(len(batch.models), 'model')} measured"]
     parts += [f"{batch.count(status)} {words}" for status, words in IN_WORDS if batch.count(status)]
     parts += [f"{count} {words}" for kind, words in UNREADABLE if (count := problems.count(kind))]
     parts += [f"{batch.count(WAITING)} still to be measured"] if batch.count(WAITING) else []
-    total = suite_time_s(corpus)
+    total = suite_time_s(results)
     return ", ".join(parts) + (f"; {units.seconds(total)} in all, each model once" if total else "")
 
 
@@ -100,7 +100,7 @@ def of_peak(group: KernelGroup) -> str:
 
 
 def place_words(group: KernelGroup) -> str:
-    """``resnet50 and 3 more models · aten.convolution``: the model that it is dearest in first."""
+    """``resnet50 and 3 more models · aten.convolution``: the model in which it takes most time first."""
     others = len(group.models) - 1
     more = f" and {plural(others, 'more model')}" if others else ""
     return " · ".join([f"{names.clean(group.model)}{more}", *([names.clean(group.operator)] if group.operator else [])])

@@ -64,7 +64,7 @@ def steady_iterations(activities: Iterable[Activity], count: int) -> tuple[int, 
     return tuple(index for index, total in enumerate(totals) if total <= limit)
 
 
-def take_census(
+def aggregate_kernels(
     activities: Sequence[Activity], iterations: int, steady: Sequence[int], evidence: Evidence
 ) -> tuple[Kernel, ...]:
     """Aggregates activities into kernels, the most expensive first, with times per iteration and shares of device time.

@@ -1,11 +1,11 @@
-"""The three tables of the first screen: graphs, categories, kernels. Nothing here relies on colour."""
+"""The three tables of the summary: graphs, categories, kernels. Nothing here relies on colour."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
 from ... import units
-from ...analysis.findings.kernel_rules import LIBRARY
+from ...analysis.findings.evidence import LIBRARY
 from ...analysis.times import calls_differ
 from ...devices.table import common_device
 from ...records.category import Category
@@ -13,7 +13,7 @@ from ...records.run import ModuleRecord, Run
 from ..text import names
 from ..text.layout import WIDE, Column, Line, Word, bars, fitting, gap_of, header, row, titled_row, wrapped
 from ..text.ranking import Entry, idle_name, main_modules, module_time_s, wall_known
-from ..text.wording import bar_parts, folded, kernel_caption, method_notes, of_peak, rate
+from ..text.run_phrases import bar_parts, folded, kernel_caption, method_notes, of_peak, rate
 from .retunes import retune_of, retune_word, retunes_of_kernels
 
 MOST_GRAPHS = 12

@@ -1,4 +1,4 @@
-"""The census of real H200 traces, held against what the modules' own harness printed of the same trace."""
+"""The aggregation of real H200 traces, held against what the modules' own harness printed of the same trace."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 from h200 import RECORDED, activities_of, iterations_of, module_record, source_of, text_of, trace_of
 from p_text import disagreements, read_p_text
 
-from inductor_bench.analysis.census import Evidence, steady_iterations, take_census, total_categories
+from inductor_bench.analysis.kernel_aggregation import Evidence, aggregate_kernels, steady_iterations, total_categories
 from inductor_bench.records.category import Category
 from inductor_bench.records.run import Kernel
 from inductor_bench.records.traced.operators import OperatorCost
@@ -16,14 +16,14 @@ from inductor_bench.records.traced.operators import OperatorCost
 NOTHING = Evidence()
 
 
-def census(name: str, evidence: Evidence = NOTHING) -> tuple[Kernel, ...]:
+def aggregated(name: str, evidence: Evidence = NOTHING) -> tuple[Kernel, ...]:
     activities = activities_of(name)
-    return take_census(activities, 10, steady_iterations(activities, 10), evidence)
+    return aggregate_kernels(activities, 10, steady_iterations(activities, 10), evidence)
 
 
 @pytest.mark.parametrize("name", RECORDED)
 def test_times_agree_with_the_harness_within_one_percent(name: str) -> None:
-    kernels = census(name)
+    kernels = aggregated(name)
     record = module_record(kernels, total_categories(kernels, None))
     assert disagreements(record, read_p_text(text_of(f"{name}.p.txt")), tolerance=0.01) == []
 
@@ -34,7 +34,7 @@ def test_nothing_is_left_out_or_counted_twice(name: str) -> None:
     inside = [index for iteration in iterations_of(name) for index in iteration.device_events]
     assert len(inside) == len(set(inside)) == len(activities) == len(trace.device_events)
     total = sum(event.duration_s for event in trace.device_events)
-    kernels = census(name)
+    kernels = aggregated(name)
     assert sum(kernel.time_s for kernel in kernels) * 10 == pytest.approx(total)
     assert sum(kernel.share for kernel in kernels) == pytest.approx(1)
     assert sum(sum(kernel.samples_s) for kernel in kernels) == pytest.approx(total)
@@ -45,7 +45,7 @@ def test_every_activity_has_its_call_and_a_category(name: str) -> None:
     for activity in activities_of(name):
         assert activity.call is not None, activity.name
         assert activity.kernel is not None or activity.operator is not None, activity.name
-    assert all(kernel.category is not Category.OTHER for kernel in census(name))
+    assert all(kernel.category is not Category.OTHER for kernel in aggregated(name))
 
 
 @pytest.mark.parametrize("name", RECORDED)
@@ -67,7 +67,7 @@ def test_every_conv_and_gemm_of_mixnet_has_its_aten_call() -> None:
 
 
 def test_mixnet_categories_have_the_known_calls() -> None:
-    totals = {total.name: total for total in total_categories(census("mixnet_l_p10/forward"), None)}
+    totals = {total.name: total for total in total_categories(aggregated("mixnet_l_p10/forward"), None)}
     assert totals[Category.EXTERN_CONV].calls == 163  # eight of the 155 convolutions launch a second kernel
     assert totals[Category.POINTWISE].kernels == 185
     assert totals[Category.MEMSET].calls == 1
@@ -80,13 +80,13 @@ def test_flops_of_a_call_that_launches_two_kernels_count_once() -> None:
         for activity in activities_of("mixnet_l_p10/forward")
         if activity.operator
     }
-    kernels = census("mixnet_l_p10/forward", Evidence(costs=costs))
+    kernels = aggregated("mixnet_l_p10/forward", Evidence(costs=costs))
     convolutions = [kernel for kernel in kernels if kernel.category is Category.EXTERN_CONV]
     assert sum(kernel.flops or 0 for kernel in convolutions) == pytest.approx(155 * 1000)
 
 
 def test_origins_come_from_the_call_not_from_the_definition() -> None:
-    kernel = next(k for k in census("mixnet_l_p10/forward") if k.name == "triton_poi_fused_cat_81")
+    kernel = next(k for k in aggregated("mixnet_l_p10/forward") if k.name == "triton_poi_fused_cat_81")
     calls = [call for call in source_of("mixnet_l_p10/forward").calls if call.kernel == "triton_poi_fused_cat_81"]
     assert kernel.calls == len(calls) == 6
     assert set(kernel.source_nodes) == {node for call in calls for node in call.source_nodes}
@@ -102,8 +102,8 @@ def test_a_slow_iteration_does_not_count() -> None:
     ]
     steady = steady_iterations(activities, 10)
     assert steady == (0, 1, 2, 3, 5, 6, 7, 8, 9)
-    disturbed = take_census(activities, 10, steady, Evidence())
-    undisturbed = {kernel.name: kernel for kernel in census("gpu_kinds/0_forward")}
+    disturbed = aggregate_kernels(activities, 10, steady, Evidence())
+    undisturbed = {kernel.name: kernel for kernel in aggregated("gpu_kinds/0_forward")}
     for kernel in disturbed:
         assert len(kernel.samples_s) == 10, "raw samples are never dropped"
         assert kernel.time_s == pytest.approx(sum(kernel.samples_s[i] for i in steady) / 9)

@@ -14,7 +14,7 @@ DAMAGED, NEWER = "damaged", "newer"
 """Problems of a record: it cannot be read, or a newer version of the tool wrote it."""
 
 
-class CorpusKernel(NamedTuple):
+class KernelResult(NamedTuple):
     """A kernel of one graph; see ``records.run.Kernel`` for the fields.
 
     The last five fields are the results of its retune. A library kernel has those of its most expensive call, without a
@@ -45,7 +45,7 @@ class CorpusKernel(NamedTuple):
 
 
 @dataclass(frozen=True)
-class CorpusGraph:
+class GraphResult:
     """A graph of a model; figures are per iteration. ``time_s`` is the longer of its wall time and its busy time."""
 
     label: str
@@ -56,11 +56,11 @@ class CorpusGraph:
     launches: float | None
     idle_s: float | None
     categories: tuple[tuple[Category, float], ...]  # seconds
-    kernels: tuple[CorpusKernel, ...]
+    kernels: tuple[KernelResult, ...]
 
 
 @dataclass(frozen=True)
-class CorpusModel:
+class ModelResult:
     """A model of a batch and its figures.
 
     Attributes:
@@ -72,15 +72,15 @@ class CorpusModel:
     """
 
     model: BatchModel
-    graphs: tuple[CorpusGraph, ...] = ()
+    graphs: tuple[GraphResult, ...] = ()
     machine: str = ""
     problem: Failure | None = None
     retunes: tuple[RetuneRow, ...] = ()
 
 
 @dataclass(frozen=True)
-class Corpus:
+class BatchResults:
     """All models of a batch, in the batch's order."""
 
     batch: Batch
-    models: tuple[CorpusModel, ...]
+    models: tuple[ModelResult, ...]

@@ -1,4 +1,4 @@
-"""The first screen as lines of styled words: the answer, the evidence, the next command. Knows no terminal library.
+"""The summary of a run as lines of styled words: the answer, the evidence, the next command. Knows no terminal library.
 
 A line is a list of :class:`~.layout.Word`; ``terminal`` paints it. Nothing here relies on colour.
 """
@@ -8,14 +8,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from ...analysis.findings.rules import Finding, findings, headline, next_commands
+from ...analysis.findings.finding import Finding
+from ...analysis.findings.headline import headline
+from ...analysis.findings.next_commands import next_commands
+from ...analysis.findings.table import findings
 from ...records.run import Failure, Run
 from ..text import names
 from ..text.layout import Line, Word, bullet, command_lines, labelled, wrapped
 from ..text.ranking import Entry, rank
-from ..text.wording import failure_text, heading, machine, rows_of, sentence, whole_words
+from ..text.run_phrases import failure_text, heading, machine, rows_of, sentence, whole_words
+from .console_tables import category_lines, graph_lines, kernel_lines
+from .folder import RUN_FILES
 from .retunes import retune_lines
-from .screen_tables import category_lines, graph_lines, kernel_lines
 
 MOST_FINDINGS = 6
 MOST_FAILURES = 8
@@ -23,8 +27,8 @@ MOST_LOG_LINES = 8
 _STYLES = {"advice": "warn", "caution": "warn", "note": "dim", "fine": "good"}
 
 
-def screen(run: Run, folder: Path | None, width: int, sort: str = "time", top: int = 10) -> Iterator[Line]:
-    """The whole screen.
+def run_lines(run: Run, folder: Path | None, width: int, sort: str = "time", top: int = 10) -> Iterator[Line]:
+    """The whole text.
 
     Args:
         run: the record.
@@ -135,12 +139,10 @@ def _next(run: Run, folder: Path | None, width: int, sort: str) -> Iterator[Line
 def _written(folder: Path | None, width: int) -> Iterator[Line]:
     if folder is None:
         return
-    things = [name for name in ("record.json", "report.html") if (folder / name).is_file()]
-    kinds = (
-        *(("kernels", "*.py"), ("tables", "*.csv"), ("plots", "*.png")),
-        *(("modules", "*.py"), ("traces", "*.trace.json*"), ("logs", "*")),
-    )
-    for name, pattern in kinds:
-        number = sum(1 for path in (folder / name).glob(pattern) if path.is_file())
+    single = [files.pattern for files in RUN_FILES if "/" not in files.pattern]
+    things = [name for name in single if (folder / name).is_file()]
+    for pattern in (files.pattern for files in RUN_FILES if "/" in files.pattern):
+        name = pattern.partition("/")[0]
+        number = sum(1 for path in folder.glob(pattern) if path.is_file())
         things += [f"{number} {name if number > 1 else name[:-1]}"] if number else []
     yield from labelled("Written", f"{names.clean(str(folder))}/   {' · '.join(things)}", width)

@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from ..devices.table import device_of
+from ..records.batch_results import BatchResults, GraphResult, KernelResult, ModelResult
 from ..records.category import Category
-from ..records.corpus import Corpus, CorpusGraph, CorpusKernel, CorpusModel
-from .findings.graph_rules import LAUNCH_BOUND
-from .findings.kernel_rules import UNTUNABLE
+from .findings.bottleneck import LAUNCH_BOUND
+from .findings.evidence import UNTUNABLE
 from .retunes import RetuneSummary, summarize_retunes
 
-_Member = tuple[str, CorpusKernel, bool]
+_Member = tuple[str, KernelResult, bool]
 """The model's name, the kernel, and whether its time decides that of its graph."""
 
 
@@ -26,13 +26,13 @@ class ModelSummary:
     what its generated kernels would save at their roofs: an upper bound. ``retunes`` are there where asked for.
     """
 
-    model: CorpusModel
+    model: ModelResult
     time_s: float
     busy_share: float | None
     parts: tuple[tuple[Category | None, float], ...]
     launches: float
     kernels: int
-    top: CorpusKernel | None
+    top: KernelResult | None
     gain_limit_s: float | None
     retunes: RetuneSummary | None
 
@@ -73,12 +73,12 @@ class KernelGroup(NamedTuple):
     saving_s: float | None = None
 
 
-def suite_time_s(corpus: Corpus) -> float:
+def suite_time_s(results: BatchResults) -> float:
     """One iteration of every model that was measured, each graph once: what shares over models refer to."""
-    return sum(graph.time_s for model in corpus.models for graph in model.graphs)
+    return sum(graph.time_s for model in results.models for graph in model.graphs)
 
 
-def summarize_model(model: CorpusModel) -> ModelSummary:
+def summarize_model(model: ModelResult) -> ModelSummary:
     """The row of a model; one that was not measured has no times."""
     whole = sum(graph.time_s for graph in model.graphs)
     times: dict[Category | None, float] = defaultdict(float)
@@ -114,30 +114,30 @@ def without_kernels(summary: ModelSummary) -> ModelSummary:
     return replace(summary, model=replace(summary.model, graphs=graphs))
 
 
-def group_kernels(corpus: Corpus, key: Callable[[CorpusKernel], str]) -> list[KernelGroup]:
+def group_kernels(results: BatchResults, key: Callable[[KernelResult], str]) -> list[KernelGroup]:
     """The kernels of all models with the same key put together, those first that take most of the suite's time.
 
     Args:
-        corpus: the models.
+        results: the models.
         key: :func:`by_id` or :func:`by_family`.
     """
     groups: dict[str, list[_Member]] = defaultdict(list)
-    for model in corpus.models:
+    for model in results.models:
         name = model.model.request.name
         for graph in model.graphs:
             decides = not waits_for_host(graph)
             for kernel in graph.kernels:
                 groups[key(kernel)].append((name, kernel, decides))
-    whole = suite_time_s(corpus)
+    whole = suite_time_s(results)
     found = [_group(place, members, whole) for place, members in groups.items()]
     return sorted(found, key=lambda group: (-group.time_s, group.key))
 
 
-def by_id(kernel: CorpusKernel) -> str:
+def by_id(kernel: KernelResult) -> str:
     return kernel.kernel_id
 
 
-def by_family(kernel: CorpusKernel) -> str:
+def by_family(kernel: KernelResult) -> str:
     return kernel.family_id
 
 
@@ -184,14 +184,14 @@ def _group(key: str, members: list[_Member], whole: float) -> KernelGroup:
     )
 
 
-def waits_for_host(graph: CorpusGraph) -> bool:
+def waits_for_host(graph: GraphResult) -> bool:
     """Whether the graph waits for its host, so that a faster kernel would not shorten the run."""
     if device_of(graph.device).runs_on_host:
         return False
     return graph.busy_share is not None and graph.busy_share < LAUNCH_BOUND
 
 
-def _gain(kernels: Iterable[CorpusKernel]) -> float | None:
+def _gain(kernels: Iterable[KernelResult]) -> float | None:
     return _sum(kernel.gain_limit_s for kernel in kernels)
 
 

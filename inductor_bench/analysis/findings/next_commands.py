@@ -1,4 +1,4 @@
-"""All findings about a record, and the commands to type next. Pure functions of the record."""
+"""The commands to type after a run. Pure functions of the record."""
 
 from __future__ import annotations
 
@@ -9,15 +9,12 @@ from pathlib import Path
 
 from ...devices.nvidia.architectures import architecture_of
 from ...records.failure import ELSEWHERE
+from ...records.model_sources import COMPILED_HERE
 from ...records.run import Failure, Kernel, Run
-from . import graph_rules, trust_rules
-from .finding import ADVICE, CAUTION, FINE, NOTE, Finding, command_again
+from .command_again import command_again
 from .headline import headline
-from .kernel_rules import kernel_findings
+from .table import findings
 
-__all__ = ["Finding", "NextCommand", "findings", "headline", "next_commands"]
-
-_ORDER = (ADVICE, CAUTION, NOTE, FINE)
 _TUNED = "max-autotune-no-cudagraphs"
 _IN_THE_PROGRAM = ("exit", "program", "nothing-compiled")
 
@@ -28,21 +25,6 @@ class NextCommand:
 
     command: str
     why: str
-
-
-def findings(run: Run) -> tuple[Finding, ...]:
-    """All findings: advice by its largest possible gain, then cautions, notes, and checks without a problem."""
-    return tuple(sorted(_all(run), key=lambda finding: (_ORDER.index(finding.level), -finding.gain_s)))
-
-
-def _all(run: Run) -> Iterator[Finding]:
-    yield from graph_rules.waiting(run)
-    yield from kernel_findings(run)
-    yield from graph_rules.compilation(run)
-    yield from graph_rules.threads(run)
-    yield from trust_rules.trust(run)
-    yield from trust_rules.method(run)
-    yield from trust_rules.in_order(run)
 
 
 def next_commands(run: Run, folder: Path | str, sort: str = "time") -> tuple[NextCommand, ...]:
@@ -84,7 +66,7 @@ def _closer_looks(run: Run, place: str, sort: str) -> Iterator[NextCommand]:
         yield NextCommand(f"inductor-bench report {place} --sort {sort} --top 30", "more of the kernels")
     yield from _single_kernels(run, place)
     tunable = any(finding.kind.startswith("below-") and _TUNED in finding.text for finding in findings(run))
-    if tunable and not run.failures and run.request.kind in ("timm", "torchvision", "transformers", "factory"):
+    if tunable and not run.failures and run.request.kind in COMPILED_HERE:
         again = command_again(run, f"--mode {_TUNED}", "--mode", elsewhere=True)
         if again:
             yield NextCommand(again, "the same with every generated kernel tuned, as another run to compare with")

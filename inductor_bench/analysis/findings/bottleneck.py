@@ -1,0 +1,46 @@
+"""The bottleneck of a graph beside its kernels: its launches, its host, or gaps between kernels."""
+
+from __future__ import annotations
+
+from ...devices.table import device_of
+from ...records.run import ModuleRecord
+
+LAUNCH_BOUND = 0.7  # busy share below which a graph is bound by its launches or its host
+GAPS = 0.9  # busy share below which idle gaps are reported
+LONG_WAIT_S = 100e-6  # idle time per launch that no launch overhead explains
+GRAPH_GAIN = 0.98  # share of the wall time below which a CUDA graph replay is reported as a gain
+HOST_SHARE = 0.15
+
+WAITS_FOR_HOST = ("launch-bound", "host-bound")
+"""Bottlenecks with which a faster kernel does not shorten the run."""
+
+
+def bottleneck(module: ModuleRecord) -> str:
+    """A graph's bottleneck beside its kernels: ``launch-bound``, ``host-bound``, ``cuda-graph`` (a replay as one CUDA
+    graph is faster), ``gaps``, ``host-share`` (on a CPU), or an empty string where there is none or it is not known."""
+    if not module.wall_time_s or module.busy_share is None:
+        return ""
+    if device_of(module.device).runs_on_host:
+        return "host-share" if 1 - module.busy_share >= HOST_SHARE else ""
+    if module.busy_share < LAUNCH_BOUND:
+        return "host-bound" if idle_per_launch(module) > LONG_WAIT_S else "launch-bound"
+    if replay_gain_s(module) > (1 - GRAPH_GAIN) * module.wall_time_s:
+        return "cuda-graph"
+    return "gaps" if module.busy_share < GAPS else ""
+
+
+def replay_gain_s(module: ModuleRecord) -> float:
+    """What one iteration saves as one CUDA graph, in seconds; 0 where that was not measured or is no gain."""
+    if not module.graph_time_s or not module.wall_time_s:
+        return 0.0
+    return max(0.0, module.wall_time_s - module.graph_time_s)
+
+
+def idle_s(module: ModuleRecord) -> float:
+    """Wall time of one iteration in which the device does nothing, in seconds."""
+    return (module.wall_time_s or 0.0) * max(0.0, 1 - (module.busy_share or 0.0))
+
+
+def idle_per_launch(module: ModuleRecord) -> float:
+    """Idle time of one iteration divided by its launches, in seconds."""
+    return idle_s(module) / module.launches if module.launches else 0.0

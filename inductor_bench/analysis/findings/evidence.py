@@ -1,0 +1,123 @@
+"""What the rules read: a run, its kernels with their graphs, and the time that shares refer to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import cached_property
+
+from ... import units
+from ...devices.protocol import Device
+from ...devices.table import device_of
+from ...records.category import Category
+from ...records.run import Kernel, ModuleRecord, Run
+from ..times import weight_s, whole_time_s
+from .bottleneck import WAITS_FOR_HOST, bottleneck
+from .finding import ADVICE, Finding, KernelPlace
+from .phrases import slugs
+
+LEAST_SHARE = 0.01  # smallest time or gain of a finding, as a share of the whole time
+LEAST_GAIN = 0.0005  # smallest gain of one kernel in a finding, as a share of the whole time
+FAR_FROM_ROOF = 0.7
+SHORT_S = 5e-6
+SHORT_TIME = 0.1
+
+LIBRARY = (Category.EXTERN_CONV, Category.EXTERN_GEMM, Category.EXTERN_ATTENTION, Category.EXTERN_ATEN)
+UNTUNABLE = (*LIBRARY, Category.COPY, Category.MEMSET, Category.COLLECTIVE, Category.OTHER)
+PRODUCTS = LIBRARY[:3]
+"""Library calls that multiply matrices."""
+
+CUDA_GRAPH_MODES = ("reduce-overhead", "max-autotune")
+TUNING_MODES = ("max-autotune", "max-autotune-no-cudagraphs")
+
+_LAYOUT_COPIES = ("direct_copy_kernel", "tensorTransform", "nchwToNhwc", "nhwcToNchw")
+
+
+@dataclass(frozen=True)
+class Row:
+    """A kernel and its graph."""
+
+    module: ModuleRecord
+    kernel: Kernel
+
+    @property
+    def device(self) -> Device:
+        return device_of(self.module.device)
+
+    @property
+    def place(self) -> KernelPlace:
+        return KernelPlace(self.module.slug, self.kernel.name)
+
+
+Rows = list[Row]
+
+
+@dataclass(frozen=True)
+class Whole:
+    """The time that shares refer to."""
+
+    time_s: float
+
+    def part(self, seconds: float) -> float:
+        return seconds / self.time_s if self.time_s else 0.0
+
+    def said(self, seconds: float) -> str:
+        return f"{units.seconds(seconds)} ({units.percent(self.part(seconds))})"
+
+
+@dataclass(frozen=True)
+class RunEvidence:
+    """A run as the rules read it."""
+
+    run: Run
+
+    @cached_property
+    def whole(self) -> Whole:
+        return Whole(whole_time_s(self.run))
+
+    @cached_property
+    def rows(self) -> Rows:
+        """All kernels, the most expensive first."""
+        rows = [Row(module, kernel) for module in self.run.modules for kernel in module.kernels]
+        return sorted(rows, key=lambda row: -row.kernel.time_s)
+
+    @cached_property
+    def deciding(self) -> Rows:
+        """Kernels of graphs that do not wait for the host: elsewhere a faster kernel does not shorten the run."""
+        return [row for row in self.rows if bottleneck(row.module) not in WAITS_FOR_HOST]
+
+    @cached_property
+    def _by_bottleneck(self) -> dict[str, list[ModuleRecord]]:
+        groups: dict[str, list[ModuleRecord]] = {}
+        for module in sorted(self.run.modules, key=weight_s, reverse=True):
+            groups.setdefault(bottleneck(module), []).append(module)
+        return groups
+
+    def graphs_with(self, kind: str) -> list[ModuleRecord]:
+        """The graphs with this bottleneck, the most expensive first."""
+        return self._by_bottleneck.get(kind, [])
+
+
+def time_of(rows: Iterable[Row]) -> float:
+    """The device time of one iteration of each graph, in seconds."""
+    return sum(row.kernel.time_s for row in rows)
+
+
+def gain_of(rows: Iterable[Row]) -> float:
+    """The gain limit of one iteration of each graph, in seconds."""
+    return sum(row.kernel.gain_limit_s or 0.0 for row in rows)
+
+
+def in_program(rows: Iterable[Row], seconds: Callable[[Kernel], float]) -> float:
+    """The seconds of each kernel, times the calls of its graph in the captured program."""
+    return sum(seconds(row.kernel) * (row.module.program_calls or 1) for row in rows)
+
+
+def is_layout_copy(kernel: Kernel) -> bool:
+    """Whether a library call spends this kernel on rearranging or converting a tensor."""
+    return kernel.category in PRODUCTS and any(mark in kernel.name for mark in _LAYOUT_COPIES)
+
+
+def finding_of(kind: str, text: str, rows: Rows, level: str = ADVICE, gain_s: float = 0.0) -> Finding:
+    """A finding about these kernels and their graphs."""
+    return Finding(kind, text, slugs(row.module for row in rows), tuple(row.place for row in rows), level, gain_s)

@@ -1,0 +1,106 @@
+"""Rules about the certainty of the figures.
+
+Pure functions. A rule speaks only where the record holds the evidence, and once for all graphs of which the same is
+true.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Iterator
+
+from .... import units
+from ....records.run import ModuleRecord, Run
+from ..evidence import RunEvidence
+from ..finding import CAUTION, NOTE, Finding
+from ..phrases import listed, slugs
+
+PROFILER_SLOWDOWN = 1.25
+FEW_SAMPLES = 5
+NOISE = 0.1  # spread of the middle half of the wall samples, as a share of their median
+OUTLIERS = 0.1
+MANY_OUTLIERS = 0.5
+
+
+def no_peaks(evidence: RunEvidence) -> Iterator[Finding]:
+    """Kernels without measured peaks to compare them with."""
+    run = evidence.run
+    if run.peaks is None and any(module.kernels for module in run.modules):
+        text = "the device's peaks are not measured, so there is no percent of peak and no gain limit"
+        yield Finding("no-peaks", text, level=CAUTION)
+
+
+def noise(evidence: RunEvidence) -> Iterator[Finding]:
+    """Wall times that vary."""
+    text = "wall times vary (middle half: {}): measure again on an idle machine"
+    yield from _together(evidence.run, "noise", _noisy, text, CAUTION)
+
+
+def busy_over_wall(evidence: RunEvidence) -> Iterator[Finding]:
+    """Kernels that took longer under the profiler than their graph without it."""
+    text = "kernels took longer under the profiler than their graph without it ({}): shares are of the longer time"
+    yield from _together(evidence.run, "busy-over-wall", _busy_over_wall, text, CAUTION)
+
+
+def outliers(evidence: RunEvidence) -> Iterator[Finding]:
+    """Profiled iterations that do not count."""
+    many = any(module.outlier_iterations > MANY_OUTLIERS * module.iterations for module in evidence.run.modules)
+    text = "some profiled iterations were disturbed ({}); they are recorded, but do not count"
+    yield from _together(evidence.run, "outliers", _outliers, text, CAUTION if many else NOTE)
+
+
+def few_samples(evidence: RunEvidence) -> Iterator[Finding]:
+    """Few wall times."""
+    text = "few wall times were taken ({}); a larger --repeat makes the median firmer"
+    yield from _together(evidence.run, "few-samples", _few, text, NOTE)
+
+
+def profiler_overhead(evidence: RunEvidence) -> Iterator[Finding]:
+    """A host that the profiler slowed."""
+    text = "the profiler slowed the host ({}): gaps in the trace are longer than in a real run; wall time is unprofiled"
+    yield from _together(evidence.run, "profiler-overhead", _slowed, text, NOTE)
+
+
+def _together(run: Run, kind: str, rule: Callable[[ModuleRecord], str], sentence: str, level: str) -> Iterator[Finding]:
+    """One finding for all graphs for which ``rule`` returns text."""
+    said = [(module, rule(module)) for module in run.modules]
+    hits = [(module, text) for module, text in said if text]
+    if hits:
+        words = listed([f"{module.label} {text}" for module, text in hits], 3)
+        yield Finding(kind, sentence.replace("{}", words), slugs(module for module, _ in hits), level=level)
+
+
+def _busy_over_wall(module: ModuleRecord) -> str:
+    if not module.wall_time_s or not module.busy_time_s or module.busy_time_s <= module.wall_time_s * 1.0005:
+        return ""
+    return f"{units.seconds(module.busy_time_s)} instead of {units.seconds(module.wall_time_s)}"
+
+
+def _slowed(module: ModuleRecord) -> str:
+    if (
+        not module.wall_time_s
+        or not module.profiled_time_s
+        or module.profiled_time_s < PROFILER_SLOWDOWN * module.wall_time_s
+    ):
+        return ""
+    return f"from {units.seconds(module.wall_time_s)} to {units.seconds(module.profiled_time_s)}"
+
+
+def _noisy(module: ModuleRecord) -> str:
+    if len(module.wall_samples_s) < FEW_SAMPLES:
+        return ""
+    low, middle, high = statistics.quantiles(module.wall_samples_s, n=4)
+    if not middle or (high - low) / middle <= NOISE:
+        return ""
+    return f"{units.seconds(low)} to {units.seconds(high)}"
+
+
+def _few(module: ModuleRecord) -> str:
+    number = len(module.wall_samples_s)
+    return f"{number}" if 0 < number < FEW_SAMPLES else ""
+
+
+def _outliers(module: ModuleRecord) -> str:
+    if not module.iterations or module.outlier_iterations < max(1, OUTLIERS * module.iterations):
+        return ""
+    return f"{module.outlier_iterations} of {module.iterations}"

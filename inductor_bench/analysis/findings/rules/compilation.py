@@ -1,0 +1,70 @@
+"""Rules about the compilation: graph breaks, recompilations, modules found by one way of capture, threads.
+
+Pure functions. A rule speaks only where the record holds the evidence, and once for all graphs of which the same is
+true.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from ....devices.table import device_of
+from ..evidence import RunEvidence
+from ..finding import CAUTION, NOTE, Finding
+from ..phrases import labels, listed, plural, short_paths, slugs
+
+MOST_REASON = 150  # characters of Dynamo's reason for one graph break
+
+_REASON_NOISE = re.compile(r"^\d+/\d+: |\s*\bMessage: None\b\.?|\s*\bHint: .*$")
+
+
+def graph_breaks(evidence: RunEvidence) -> Iterator[Finding]:
+    """Graph breaks and their reasons."""
+    breaks = evidence.run.capture.graph_breaks
+    if breaks:
+        # A break inside of torch itself (its optimizers have one) is not the user's to mend.
+        own = [text for text in breaks if "/site-packages/torch/" not in text.replace("\\", "/").partition(": ")[0]]
+        inside = "" if own else ", in torch's own code"
+        said = listed([_short_reason(text) for text in own or breaks], 2)
+        text = f"{plural(len(breaks), 'graph break')}{inside}: {said}"
+        yield Finding("graph-breaks", text, level=CAUTION if own else NOTE)
+
+
+def recompilations(evidence: RunEvidence) -> Iterator[Finding]:
+    """Recompilations and their reasons."""
+    recompiles = evidence.run.capture.recompiles
+    if recompiles:
+        said = listed(list(dict.fromkeys(_short_reason(reason) for reason in recompiles)), 2)
+        text = f"{plural(len(recompiles), 'recompilation')}: {said}"
+        if any("size" in reason or "stride" in reason for reason in recompiles):
+            text += "; dynamic=True or torch._dynamo.mark_dynamic compiles once for all sizes"
+        yield Finding("recompiles", text, level=CAUTION)
+
+
+def capture_disagreement(evidence: RunEvidence) -> Iterator[Finding]:
+    """Modules that only one of the two ways of capture found."""
+    run = evidence.run
+    if run.capture.disagreement:
+        text = f"the printed module lines and the structured trace disagree: {run.capture.disagreement}"
+        yield Finding("capture", text, level=CAUTION)
+
+
+def threads(evidence: RunEvidence) -> Iterator[Finding]:
+    """CPU graphs that ran on one thread of several."""
+    run = evidence.run
+    single = [m for m in run.modules if device_of(m.device).runs_on_host and m.threads == 1]
+    if single and run.environment.cpu_count > 1:
+        cpus = f"{run.environment.cpu_count} CPUs"
+        text = f"{labels(single)} ran on 1 thread of {cpus} (OMP_NUM_THREADS, torch.set_num_threads)"
+        yield Finding("threads", text, slugs(single), level=CAUTION)
+
+
+def _short_reason(text: str) -> str:
+    """``file:line: reason`` with a short path and without Dynamo's placeholders."""
+    place, colon, reason = short_paths(" ".join(text.split())).partition(": ")
+    reason = _REASON_NOISE.sub("", reason).strip()
+    # A headline and its explanation are joined by a colon; which of the two says more is not known.
+    said = reason.replace(": ", " (", 1).rstrip(".") + ")" if reason.count(": ") == 1 else reason.rstrip(".")
+    said = said if len(said) <= MOST_REASON else said[:MOST_REASON] + "…"
+    return f"{place}: {said}" if colon and said else place + said

@@ -1,0 +1,45 @@
+"""Rules about copies of memory.
+
+Pure functions. A rule speaks only where the record holds the evidence, and once for all graphs of which the same is
+true.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from .... import units
+from ....records.category import Category
+from ..evidence import Row, RunEvidence, finding_of, in_program, time_of
+from ..finding import Finding
+from ..phrases import listed
+
+COPIES = 0.03
+
+
+def host_copies(evidence: RunEvidence) -> Iterator[Finding]:
+    """Copies to or from the host."""
+    whole = evidence.whole
+    host = [row for row in evidence.rows if _is_host_copy(row)]
+    if host:
+        times = units.count(sum(row.kernel.calls for row in host))
+        pageable = any("Pageable" in row.kernel.name for row in host)
+        text = f"{times} copies to or from the host take {whole.said(time_of(host))}"
+        text += ", from pageable memory, which makes the host wait" if pageable else ""
+        yield finding_of("host-copies", text, host, gain_s=in_program(host, lambda kernel: kernel.time_s))
+
+
+def device_copies(evidence: RunEvidence) -> Iterator[Finding]:
+    """Copies within the device."""
+    whole = evidence.whole
+    device = [row for row in evidence.deciding if row.kernel.category is Category.COPY and not _is_host_copy(row)]
+    if whole.part(time_of(device)) >= COPIES:
+        within = listed(list(dict.fromkeys(row.kernel.operator for row in device if row.kernel.operator)), 3)
+        text = f"copies within the device take {whole.said(time_of(device))}" + (
+            f", made by {within}" if within else ""
+        )
+        yield finding_of("copies", text, device, gain_s=in_program(device, lambda kernel: kernel.time_s))
+
+
+def _is_host_copy(row: Row) -> bool:
+    return row.kernel.category is Category.COPY and ("HtoD" in row.kernel.name or "DtoH" in row.kernel.name)

@@ -1,0 +1,83 @@
+"""Rules about generated kernels that could be faster.
+
+Pure functions. A rule speaks only where the record holds the evidence, and once for all graphs of which the same is
+true. A gain is that of a roof, which need not be reachable.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from ..evidence import (
+    FAR_FROM_ROOF,
+    LEAST_GAIN,
+    LEAST_SHARE,
+    SHORT_S,
+    TUNING_MODES,
+    UNTUNABLE,
+    RunEvidence,
+    finding_of,
+    gain_of,
+    in_program,
+    time_of,
+)
+from ..finding import Finding
+from ..phrases import plural
+
+NARROW = 0.75  # blocks for each multiprocessor below which part of a GPU has nothing to do
+
+
+def below_limit(evidence: RunEvidence) -> Iterator[Finding]:
+    """Generated kernels far from the memory or matrix roof; these can be tuned."""
+    rows, whole, run = evidence.deciding, evidence.whole, evidence.run
+    for bound, roof in (("memory", "of the DRAM bandwidth"), ("compute", "of the matrix rate")):
+        low = [
+            row
+            for row in rows
+            if row.kernel.category not in UNTUNABLE
+            and row.kernel.bound == bound
+            and row.kernel.peak_share is not None
+            and row.kernel.peak_share < FAR_FROM_ROOF
+            and whole.part(row.kernel.gain_limit_s or 0.0) >= LEAST_GAIN
+        ]
+        low.sort(key=lambda row: -(row.kernel.gain_limit_s or 0.0))
+        if whole.part(gain_of(low)) < LEAST_SHARE:
+            continue
+        verb, they, them = ("reaches", "it", "it") if len(low) == 1 else ("reach", "they", "them")
+        text = (
+            f"{plural(len(low), 'generated kernel')} {verb} less than {FAR_FROM_ROOF:.0%} {roof}: at 100% {they} would "
+            f"take {whole.said(gain_of(low))} less, an upper bound"
+        )
+        if all(row.device.suggests_tuning for row in low) and run.request.mode not in TUNING_MODES:
+            text += f"; mode='max-autotune-no-cudagraphs' tunes {them}"
+        gain = in_program(low, lambda kernel: kernel.gain_limit_s or 0.0)
+        yield finding_of(f"below-{bound}-limit", text, low, gain_s=gain)
+
+
+def few_blocks(evidence: RunEvidence) -> Iterator[Finding]:
+    """Generated kernels with fewer blocks than the GPU has multiprocessors."""
+    rows, whole, run = evidence.deciding, evidence.whole, evidence.run
+    units_there = run.environment.multiprocessors
+    if not units_there:
+        return
+    narrow = [
+        row
+        for row in rows
+        if row.kernel.category not in UNTUNABLE
+        and row.kernel.grid
+        and math.prod(row.kernel.grid) < NARROW * units_there
+        and row.kernel.time_s >= SHORT_S * row.kernel.calls
+    ]
+    if whole.part(time_of(narrow)) < LEAST_SHARE:
+        return
+    blocks = max(math.prod(row.kernel.grid) for row in narrow)
+    most = f"{blocks}" if len(narrow) == 1 else f"at most {blocks}"
+    text = (
+        f"{plural(len(narrow), 'generated kernel')} {'starts' if len(narrow) == 1 else 'start'} {most} blocks on "
+        f"{units_there} multiprocessors, so part of the GPU idles in {'its' if len(narrow) == 1 else 'their'} "
+        f"{whole.said(time_of(narrow))}"
+    )
+    # Upper bound: the share of the time that the idle multiprocessors could have taken over.
+    gain = in_program(narrow, lambda kernel: kernel.time_s * (1 - math.prod(kernel.grid) / units_there))
+    yield finding_of("few-blocks", text, narrow, gain_s=gain)

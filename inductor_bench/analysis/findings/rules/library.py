@@ -1,0 +1,87 @@
+"""Rules about library calls, which Inductor does not tune.
+
+Pure functions. A rule speaks only where the record holds the evidence, and once for all graphs of which the same is
+true. A gain is that of a roof, which need not be reachable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from .... import units
+from ....records.category import Category
+from ..evidence import (
+    FAR_FROM_ROOF,
+    LEAST_GAIN,
+    LEAST_SHARE,
+    TUNING_MODES,
+    Rows,
+    RunEvidence,
+    finding_of,
+    in_program,
+    is_layout_copy,
+    time_of,
+)
+from ..finding import Finding
+from ..phrases import listed, plural
+
+SHARE_UNTUNED = 0.1  # of library calls on a device for which no other algorithm is suggested
+HOTSPOT = 0.2
+
+
+def library_below_limit(evidence: RunEvidence) -> Iterator[Finding]:
+    """Library calls far from every roof. They cannot be tuned; another call, layout or algorithm may be faster."""
+    rows, whole, run = evidence.deciding, evidence.whole, evidence.run
+    retuned = "" if run.request.mode in TUNING_MODES else " or mode='max-autotune'"
+    kinds = {
+        Category.EXTERN_CONV: ("convolutions", f"torch.backends.cudnn.benchmark=True, channels_last{retuned}"),
+        Category.EXTERN_GEMM: ("matrix products", retuned.removeprefix(" or ")),
+        Category.EXTERN_ATTENTION: ("attention calls", "another backend of scaled_dot_product_attention"),
+    }
+    for category, (noun, advice) in kinds.items():
+        low = [
+            row
+            for row in rows
+            if row.kernel.category is category
+            and not is_layout_copy(row.kernel)
+            and row.kernel.peak_share is not None
+            and row.kernel.peak_share < FAR_FROM_ROOF / 2
+            and whole.part(row.kernel.gain_limit_s or 0.0) >= LEAST_GAIN
+        ]
+        replaceable = all(row.device.suggests_tuning for row in low)
+        if whole.part(time_of(low)) < (2 * LEAST_SHARE if replaceable else SHARE_UNTUNED):
+            continue
+        highest = units.whole_percent(max(row.kernel.peak_share or 0.0 for row in low))
+        at = f"at {highest} of its roof" if len(low) == 1 else f"at {highest} or less of their roof"
+        text = f"library {noun} take {whole.said(time_of(low))} in {plural(len(low), 'kernel')} {at}"
+        if advice and replaceable:
+            text += f"; Inductor does not tune them: try {advice}"
+        gain = in_program(low, lambda kernel: kernel.gain_limit_s or 0.0)
+        yield finding_of("library-below-limit", text, low, gain_s=gain)
+
+
+def layout_copies(evidence: RunEvidence) -> Iterator[Finding]:
+    """Kernels of library calls that rearrange or convert tensors."""
+    whole = evidence.whole
+    rows = [row for row in evidence.deciding if is_layout_copy(row.kernel)]
+    if whole.part(time_of(rows)) >= LEAST_SHARE:
+        operators = listed(list(dict.fromkeys(row.kernel.operator for row in rows if row.kernel.operator)), 2)
+        text = (
+            f"{operators or 'library'} calls spend {whole.said(time_of(rows))} on rearranging or converting tensors: "
+            "another memory format (channels_last or contiguous) may need less of it"
+        )
+        yield finding_of("layout-copies", text, rows, gain_s=in_program(rows, lambda kernel: kernel.time_s))
+
+
+def hotspots(evidence: RunEvidence) -> Iterator[Finding]:
+    """Operators that take much of the time and have no roof to compare with."""
+    rows, whole = evidence.deciding, evidence.whole
+    groups: dict[str, Rows] = {}
+    for row in rows:
+        if row.kernel.category is Category.EXTERN_ATEN and row.kernel.operator:
+            groups.setdefault(row.kernel.operator, []).append(row)
+    for operator, group in groups.items():
+        if whole.part(time_of(group)) >= HOTSPOT:
+            kernels = plural(len(group), "library kernel")
+            text = f"{operator} takes {whole.said(time_of(group))} in {kernels}, which Inductor neither fuses nor tunes"
+            yield finding_of("hotspot", text, group, gain_s=in_program(group, lambda kernel: kernel.time_s))

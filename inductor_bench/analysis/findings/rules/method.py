@@ -1,0 +1,72 @@
+"""Rules about how the graphs were profiled, and the checks that found no problem.
+
+Pure functions. A rule speaks only where the record holds the evidence, and once for all graphs of which the same is
+true.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from ....devices.table import device_of
+from ....records.run import ModuleRecord, Run
+from ..bottleneck import GAPS
+from ..evidence import RunEvidence
+from ..finding import FINE, NOTE, Finding
+from ..phrases import labels, slugs
+from .waiting import is_anything_waiting
+
+_INPUT = re.compile(r"\binteger input \d+ \S+?\[[^\]]*\]")
+
+
+def profiling_methods(evidence: RunEvidence) -> Iterator[Finding]:
+    """Graphs that were not profiled by their own harness in a fresh process, and why."""
+    run = evidence.run
+    for name, reason, modules in methods(run):
+        how = {
+            "live": "profiled live, with the inputs that the program gave",
+            "trace": "read from a trace",
+            "-p": "profiled with -p",
+        }.get(name, f"profiled by {name}")
+        verb = "was" if len(modules) == 1 else "were"
+        text = f"{labels(modules)} {verb} {how}" + (f": {reason}" if reason else "")
+        yield Finding("method", text, slugs(modules), level=NOTE)
+
+
+def graph_notes(evidence: RunEvidence) -> Iterator[Finding]:
+    """The notes of the graphs."""
+    for module in evidence.run.modules:
+        for note in module.notes:
+            # The finding ``busy-over-wall`` reports this for all graphs together.
+            if not note.startswith("under the profiler"):
+                yield Finding("note", f"{module.label}: {note}", (module.slug,), level=NOTE)
+
+
+def methods(run: Run) -> list[tuple[str, str, list[ModuleRecord]]]:
+    """The graphs that were profiled in another way than by their own harness, by method and reason.
+
+    Returns:
+        ``(method, reason, graphs)``; reasons that differ in the number and size of an input alone count as one.
+    """
+    groups: dict[tuple[str, str], list[ModuleRecord]] = {}
+    for module in run.modules:
+        if module.method != "-p" or module.method_reason:
+            reason = _INPUT.sub("integer inputs", module.method_reason)
+            groups.setdefault((module.method, reason), []).append(module)
+    return [(name, reason, modules) for (name, reason), modules in groups.items()]
+
+
+def checks_without_problem(evidence: RunEvidence) -> Iterator[Finding]:
+    """The checks that found no problem, in one line; only those for which the record holds the evidence."""
+    run = evidence.run
+    fine = []
+    launching = [module for module in run.modules if not device_of(module.device).runs_on_host]
+    busy = all(module.busy_share is not None and module.busy_share >= GAPS for module in launching)
+    if launching and busy and not is_anything_waiting(evidence):
+        fine.append("no launch gaps to speak of")
+    if run.capture.structured and run.modules:
+        fine += [] if run.capture.graph_breaks else ["no graph breaks"]
+        fine += [] if run.capture.recompiles else ["no recompilations"]
+    if fine:
+        yield Finding("fine", ", ".join(fine), level=FINE)

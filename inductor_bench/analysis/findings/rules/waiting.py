@@ -1,0 +1,150 @@
+"""Rules about whole graphs in which the device waits, and CPU graphs with a large host share.
+
+Pure functions. A rule speaks only where the record holds the evidence, and once for all graphs of which the same is
+true.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from .... import units
+from ....records.run import ModuleRecord, Run
+from ...times import whole_time_s
+from ..bottleneck import GRAPH_GAIN, idle_per_launch, idle_s, replay_gain_s
+from ..evidence import CUDA_GRAPH_MODES, LEAST_SHARE, RunEvidence
+from ..finding import Finding
+from ..phrases import labels, listed, slugs
+
+MOST_NAMED = 2  # graphs named in one sentence
+
+
+def launch_bound(evidence: RunEvidence) -> Iterator[Finding]:
+    """Graphs whose GPU waits for launches."""
+    graphs = evidence.graphs_with("launch-bound")
+    if not graphs:
+        return
+    run = evidence.run
+    faster = [m for m in graphs if replay_gain_s(m) > (1 - GRAPH_GAIN) * (m.wall_time_s or 0.0)]
+    if len(graphs) == 1:
+        only = graphs[0]
+        launches = f" in {units.count(only.launches)} launches" if only.launches else ""
+        text = (
+            f"{only.label} is launch-bound: the GPU works {units.whole_percent(only.busy_share)} of "
+            f"{units.seconds(only.wall_time_s)}{launches}"
+        )
+        if faster:
+            times = (only.wall_time_s or 0.0) / (only.graph_time_s or 1.0)
+            text += f"; as one CUDA graph {units.seconds(only.graph_time_s)} ({times:.1f}x)"
+    else:
+        text = f"{_graph_count(graphs, run)} are launch-bound: the GPU works {_busy(graphs)}"
+        text += f"; as one CUDA graph {_replays(faster)}" if faster else ""
+    text += _graph_advice(graphs, faster, run.request.mode)
+    gain = sum((replay_gain_s(m) if m.graph_time_s else idle_s(m)) * _calls(m) for m in graphs)
+    yield Finding("launch-bound", f"{text}. Until then faster kernels win little", slugs(graphs), gain_s=gain)
+
+
+def _graph_advice(graphs: list[ModuleRecord], faster: list[ModuleRecord], mode: str | None) -> str:
+    if mode in CUDA_GRAPH_MODES:
+        return f"; mode='{mode}' replays CUDA graphs in the program, which timing a graph by itself leaves out"
+    if faster:
+        return ": try mode='reduce-overhead'"
+    if all(module.graph_time_s for module in graphs):
+        return "; one CUDA graph takes as long, so a larger batch is what can help"
+    return ": try mode='reduce-overhead' (CUDA graphs) or a larger batch"
+
+
+def _graph_count(graphs: list[ModuleRecord], run: Run) -> str:
+    number, every = len(graphs), len(run.modules)
+    if number <= 2:
+        return labels(graphs)
+    return f"all {number} graphs" if number == every else f"{number} of {every} graphs"
+
+
+def _busy(graphs: list[ModuleRecord]) -> str:
+    words = [f"{units.whole_percent(m.busy_share)} of {units.seconds(m.wall_time_s)} ({m.label})" for m in graphs]
+    return listed(words, MOST_NAMED)
+
+
+def _replays(graphs: list[ModuleRecord]) -> str:
+    words = [f"{units.seconds(m.graph_time_s)} instead of {units.seconds(m.wall_time_s)} ({m.label})" for m in graphs]
+    return listed(words, MOST_NAMED if len(words) <= MOST_NAMED else 1)
+
+
+def host_bound(evidence: RunEvidence) -> Iterator[Finding]:
+    """Graphs whose GPU waits for the host longer than launches explain."""
+    graphs = evidence.graphs_with("host-bound")
+    if not graphs:
+        return
+    waits = listed([f"{units.seconds(idle_per_launch(m))} ({m.label})" for m in graphs], MOST_NAMED)
+    text = (
+        f"{labels(graphs)} {_verb(graphs, 'waits', 'wait')} for the host: the GPU works {_busy(graphs)}, idle "
+        f"{waits} per launch, which is more than launching costs: look in the trace for synchronisation, copies to or "
+        "from the host, or slow Python between kernels"
+    )
+    yield Finding("host-bound", text, slugs(graphs), gain_s=sum(idle_s(m) * _calls(m) for m in graphs))
+
+
+def cuda_graph(evidence: RunEvidence) -> Iterator[Finding]:
+    """Graphs that are faster as one CUDA graph."""
+    graphs = evidence.graphs_with("cuda-graph")
+    if not graphs:
+        return
+    run = evidence.run
+    saved = sum(replay_gain_s(module) for module in graphs)
+    if saved < LEAST_SHARE * whole_time_s(run) or run.request.mode in CUDA_GRAPH_MODES:
+        return
+    text = (
+        f"as one CUDA graph {_replays(graphs)}, {units.seconds(saved)} less "
+        f"({units.percent(saved / whole_time_s(run))}): try mode='reduce-overhead'"
+    )
+    yield Finding("cuda-graph", text, slugs(graphs), gain_s=sum(replay_gain_s(m) * _calls(m) for m in graphs))
+
+
+def gaps(evidence: RunEvidence) -> Iterator[Finding]:
+    """Graphs that leave the GPU idle now and then."""
+    graphs = evidence.graphs_with("gaps")
+    if not graphs:
+        return
+    run = evidence.run
+    if sum(idle_s(module) for module in graphs) < LEAST_SHARE * whole_time_s(run):
+        return
+    words = [f"{units.whole_percent(1 - (m.busy_share or 0))} of {units.seconds(m.wall_time_s)}" for m in graphs]
+    if len(graphs) > 1:
+        words = [f"{word} ({module.label})" for word, module in zip(words, graphs, strict=True)]
+    text = f"{labels(graphs)} {_verb(graphs, 'leaves', 'leave')} the GPU idle for {listed(words, MOST_NAMED)}"
+    gap = graphs[0].idle
+    if len(graphs) == 1 and gap is not None and gap.count:
+        text += f": {units.count(gap.count)} gaps, the longest {units.seconds(gap.longest_s)}"
+    yield Finding("gaps", text, slugs(graphs), gain_s=sum(idle_s(m) * _calls(m) for m in graphs))
+
+
+def host_share(evidence: RunEvidence) -> Iterator[Finding]:
+    """CPU graphs that spend much of their time outside kernels."""
+    graphs = evidence.graphs_with("host-share")
+    if not graphs:
+        return
+    words = [f"{units.whole_percent(1 - (m.busy_share or 0))} of {units.seconds(m.wall_time_s)}" for m in graphs]
+    if len(graphs) > 1:
+        words = [f"{word} ({module.label})" for word, module in zip(words, graphs, strict=True)]
+    text = (
+        f"{labels(graphs)} {_verb(graphs, 'spends', 'spend')} {listed(words, MOST_NAMED)} outside kernels (the Python "
+        "wrapper, allocation, dispatch): a larger batch or TORCHINDUCTOR_CPP_WRAPPER=1 can help"
+    )
+    yield Finding("host-share", text, slugs(graphs), gain_s=sum(idle_s(m) * _calls(m) for m in graphs))
+
+
+def _verb(graphs: Iterable[ModuleRecord], one: str, many: str) -> str:
+    return one if len(list(graphs)) == 1 else many
+
+
+def _calls(module: ModuleRecord) -> int:
+    return module.program_calls or 1
+
+
+WAITING = (launch_bound, host_bound, cuda_graph, gaps, host_share)
+
+
+def is_anything_waiting(evidence: RunEvidence) -> bool:
+    """Whether any of these rules reports something."""
+    return any(True for rule in WAITING for _ in rule(evidence))

@@ -1,0 +1,132 @@
+"""The table of model sources: every kind of target that ``breakdown`` accepts, and how each is described and run.
+
+A source with a ``builder`` is a library of models: it is recognised by its kind as a prefix, ``timm:NAME``, and the
+builder's function ``build`` makes the model in a worker. The other kinds are recognised by what lies on disk, in
+``workflows.modules.targets``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+_DECIDED_HERE = frozenset({"training", "mode", "dynamic", "amp", "device", "seed", "live"})
+_LIBRARY = _DECIDED_HERE | {"batch_size"}
+_ZOO = "inductor_bench.worker.capture.zoo"
+
+
+@dataclass(frozen=True)
+class ModelSource:
+    """One row of the table.
+
+    Attributes:
+        kind: as in ``record.json``; of a library also the prefix of its models.
+        accepted: in the hint of an error that lists what is accepted; empty leaves it out.
+        help: ``(form, meaning)`` in ``breakdown --help``.
+        list_help: the same in ``batch --help``.
+        example: a name that works, of a library.
+        builder: the module of the worker that builds the model, of a library.
+        bare: the separator (``comma`` or ``space``) of list lines whose bare names are of this library.
+        takes: the options that have a meaning for a program of this kind.
+        program: whether it is run to compile its modules.
+    """
+
+    kind: str
+    accepted: str = ""
+    help: tuple[str, str] | None = None
+    list_help: tuple[str, str] | None = None
+    example: str = ""
+    builder: str = ""
+    bare: str = ""
+    takes: frozenset[str] = frozenset()
+    program: bool = False
+
+
+SOURCES = (
+    ModelSource(
+        "script",
+        "a script",
+        ("model.py", "a script, run untouched; arguments for it after --"),
+        takes=frozenset({"arguments", "live"}),
+        program=True,
+    ),
+    ModelSource(
+        "factory",
+        "FILE.py:FACTORY",
+        ("model.py:factory", "a callable that returns (module_or_function, example_inputs)"),
+        takes=_DECIDED_HERE,
+        program=True,
+    ),
+    ModelSource(
+        "timm",
+        "timm:NAME",
+        (
+            "timm:NAME",
+            "a timm model with random weights; also torchvision:NAME and\ntransformers:CLASS, built from their "
+            "configurations",
+        ),
+        ("timm:NAME", "a timm model with random weights (also a bare name)"),
+        "timm:mobilenetv3_small_050",
+        f"{_ZOO}.timm_models",
+        "space",
+        _LIBRARY,
+        program=True,
+    ),
+    ModelSource(
+        "torchvision",
+        list_help=("torchvision:NAME", "a torchvision model"),
+        example="torchvision:resnet18",
+        builder=f"{_ZOO}.torchvision_models",
+        takes=_LIBRARY,
+        program=True,
+    ),
+    ModelSource(
+        "transformers",
+        list_help=(
+            "transformers:CLASS",
+            "a class of transformers, built from its configuration (a bare name before a comma)",
+        ),
+        example="transformers:BertForMaskedLM",
+        builder=f"{_ZOO}.transformers_models",
+        bare="comma",
+        takes=_LIBRARY,
+        program=True,
+    ),
+    ModelSource("module", "a compiled module", ("c….py", "a compiled module, or several")),
+    ModelSource("log", "a log", ("run.log", "a log that holds `Compiled module path:` lines")),
+    ModelSource("structured-trace", help=("FOLDER", "a TORCH_TRACE folder, or an earlier run, analysed again")),
+    ModelSource("run", "a RUN folder"),
+    ModelSource("trace"),
+)
+"""``trace`` is a compiled module with a trace that was recorded elsewhere."""
+
+BY_KIND = {source.kind: source for source in SOURCES}
+LIBRARIES = {source.kind: source for source in SOURCES if source.builder}
+PROGRAMS = frozenset(source.kind for source in SOURCES if source.program)
+COMPILED_HERE = frozenset(source.kind for source in SOURCES if "mode" in source.takes)
+"""Programs that this tool writes around a model, and so decides how they run."""
+
+
+def accepted_hint() -> str:
+    """``give a script, FILE.py:FACTORY, …, or a RUN folder``."""
+    words = [source.accepted for source in SOURCES if source.accepted]
+    return f"give {', '.join(words[:-1])}, or {words[-1]}"
+
+
+def help_lines(width: int) -> str:
+    """The forms of a target and their meanings for ``breakdown --help``, meanings from column ``width`` on."""
+    return _lines([source.help for source in SOURCES if source.help], width)
+
+
+def list_help_lines(width: int) -> str:
+    """The same for the lines of a batch's list."""
+    return _lines([source.list_help for source in SOURCES if source.list_help], width)
+
+
+def _lines(rows: list[tuple[str, str]], width: int) -> str:
+    indented = "\n".ljust(width + 3)
+    return "\n".join(f"  {form:<{width}}{meaning}".replace("\n", indented) for form, meaning in rows)
+
+
+def bare_library(separator: str) -> str:
+    """The library of bare names on lines with this separator."""
+    return next(source.kind for source in SOURCES if source.bare == separator)

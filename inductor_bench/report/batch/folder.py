@@ -1,0 +1,86 @@
+"""The files that reports write into a batch folder: one table of them, and the function that writes them."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+from ...analysis.batch_aggregation import ModelSummary, without_kernels
+from ...store.batch import BATCH
+from ...store.digest import FEW
+from ...store.files import own_folder, write_bytes, write_text
+from ...store.formats.tables import write_parquet
+from .csvs import groups_csv, models_csv
+from .markdown import batch_markdown
+from .phrases import heading, suite_machine
+from .view import BatchView
+
+TOP = 20
+"""Families and kernels in ``summary.md``."""
+
+PICTURE = "plots/categories.png"
+
+
+class BatchFile(NamedTuple):
+    """A file in a batch folder, by its path from there. Without ``text``, other code writes it."""
+
+    path: str
+    text: Callable[[BatchView], str] | None = None
+
+
+BATCH_FILES = (
+    BatchFile(BATCH),
+    BatchFile("summary.csv", lambda view: models_csv(view.models)),
+    BatchFile("kernels.csv", lambda view: groups_csv(view.kernels, "kernel_id")),
+    BatchFile("families.csv", lambda view: groups_csv(view.families, "family_id")),
+    BatchFile("kernels.parquet"),
+    BatchFile("summary.md", lambda view: batch_markdown(view, TOP)),
+    BatchFile(PICTURE),
+)
+"""The files that ``Written`` lists, in this order. ``kernels.parquet`` stands for all tables as Parquet."""
+
+
+def write_batch(view: BatchView, folder: Path, *, plots: bool = True) -> bool:
+    """Writes the texts of :data:`BATCH_FILES`, with DuckDB all tables of ``view`` as Parquet, and the plot.
+
+    Returns:
+        Whether DuckDB is installed.
+
+    Raises:
+        InductorBenchError: a file cannot be written.
+    """
+    with _drawing(view, plots) as picture:
+        for file in BATCH_FILES:
+            if file.text is not None:
+                write_text(folder / file.path, file.text(view))
+        with_parquet = write_parquet(view.tables(), folder)
+        data = picture()
+    if data is not None:
+        path = folder / PICTURE
+        write_bytes(own_folder(path.parent) / path.name, data)
+    return with_parquet
+
+
+@contextlib.contextmanager
+def _drawing(view: BatchView, plots: bool) -> Iterator[Callable[[], bytes | None]]:
+    """A function that returns the picture; that of many models is drawn by another process meanwhile."""
+    if not plots:
+        yield lambda: None
+        return
+    about = f"{heading(view.results)}   ({suite_machine(view.results)})"
+    rows = [without_kernels(summary) for summary in view.models]
+    if len(rows) <= FEW:
+        yield partial(_draw, about, rows)
+        return
+    with ProcessPoolExecutor(1) as pool:
+        yield pool.submit(_draw, about, rows).result
+
+
+def _draw(about: str, summaries: list[ModelSummary]) -> bytes | None:
+    from .plot import draw_models  # loads matplotlib
+
+    return draw_models(about, summaries)

@@ -1,0 +1,56 @@
+"""The table of model sources: what the help, the hints and the worker take from it."""
+
+from __future__ import annotations
+
+import importlib
+
+import pytest
+
+from inductor_bench.records.model_sources import (
+    BY_KIND,
+    COMPILED_HERE,
+    LIBRARIES,
+    PROGRAMS,
+    SOURCES,
+    accepted_hint,
+    bare_library,
+    help_lines,
+)
+from inductor_bench.workflows.batch.list_options import fits_target
+
+
+def test_kinds_are_unique_and_programs_are_told_from_files() -> None:
+    assert len(BY_KIND) == len(SOURCES)
+    assert {"script", "factory", *LIBRARIES} == PROGRAMS and PROGRAMS - {"script"} == COMPILED_HERE
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_each_library_has_a_builder_and_an_example(library: str) -> None:
+    source = LIBRARIES[library]
+    assert callable(importlib.import_module(source.builder).build)
+    assert source.example.startswith(f"{library}:") and "batch_size" in source.takes
+
+
+def test_the_texts_come_from_the_rows() -> None:
+    expected = "give a script, FILE.py:FACTORY, timm:NAME, a compiled module, a log, or a RUN folder"
+    assert accepted_hint() == expected
+    lines = help_lines(18).splitlines()
+    assert lines[0] == "  model.py          a script, run untouched; arguments for it after --"
+    assert lines[3] == " " * 20 + "transformers:CLASS, built from their configurations"
+    assert (bare_library("comma"), bare_library("space")) == ("transformers", "timm")
+
+
+@pytest.mark.parametrize(
+    ("option", "target", "fits"),
+    [
+        ("arguments", "train.py", True),
+        ("arguments", "timm:x", False),
+        ("mode", "train.py", False),
+        ("mode", "train.py:factory", True),
+        ("batch_size", "train.py:factory", False),
+        ("batch_size", "resnet18", True),
+        ("repeat", "train.py", True),
+    ],
+)
+def test_an_option_fits_the_targets_whose_row_takes_it(option: str, target: str, fits: bool) -> None:
+    assert fits_target(option, target) is fits
