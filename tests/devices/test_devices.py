@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 import run_builder as build
 
-from inductor_bench.analysis.findings.rules import next_commands
+from inductor_bench.analysis.findings.next_commands import next_commands
 from inductor_bench.devices.cpu import CPU
 from inductor_bench.devices.nvidia.architectures import architecture_of, compute_capability
 from inductor_bench.devices.nvidia.counters import OF_HOPPER, metrics_for

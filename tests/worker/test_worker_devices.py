@@ -15,7 +15,7 @@ from inductor_bench.devices.cpu import CPU
 from inductor_bench.devices.nvidia.architectures import ARCHITECTURES
 from inductor_bench.errors import InductorBenchError
 from inductor_bench.worker import survey as worker_survey
-from inductor_bench.worker.bench.kernels import TritonBenchKernel
+from inductor_bench.worker.bench.triton_kernel import TritonBenchKernel
 from inductor_bench.worker.bench.session import Bench
 from inductor_bench.worker.capture import programs
 from inductor_bench.worker.device import nvidia
