@@ -14,15 +14,21 @@ import torch
 from inductor_bench.devices.cpu import CPU
 from inductor_bench.devices.nvidia.architectures import ARCHITECTURES
 from inductor_bench.errors import InductorBenchError
+from inductor_bench.messages.capture import RunProgram
+from inductor_bench.messages.jobs import ListLaunches
+from inductor_bench.messages.machine import TellArchitecture
+from inductor_bench.messages.request import encode_request
+from inductor_bench.records.code.details import Details
+from inductor_bench.store.formats import codec
 from inductor_bench.worker import survey as worker_survey
-from inductor_bench.worker.bench.triton_kernel import TritonBenchKernel
 from inductor_bench.worker.bench.session import Bench
+from inductor_bench.worker.bench.triton_kernel import TritonBenchKernel
 from inductor_bench.worker.capture import programs
 from inductor_bench.worker.device import nvidia
 from inductor_bench.worker.device.environment import describe_environment
 from inductor_bench.worker.device.runtimes import NVIDIA_RUNTIME, best_device_type, open_device, runtime_of
 from inductor_bench.worker.profile.measurement import measure_graph_replay, measure_run
-from inductor_bench.worker.profile.profile import list_launches
+from inductor_bench.worker.profile.module_profile import list_launches
 
 ROCM = "built for ROCm 6.4.43482"
 
@@ -99,12 +105,12 @@ def test_an_amd_gpu_is_refused_in_words_wherever_it_is_opened(tmp_path: Path) ->
         )
 
     file = SimpleNamespace(launch={}, kernel=SimpleNamespace(configs=[SimpleNamespace(kwargs={}, num_warps=4)]))
-    job = {"module": "absent.py", "device": "cuda", "threads": None, "vector_lanes": None}
+    job = ListLaunches("absent.py", "cuda")
     attempts = [
         lambda: runtime_of("cuda"),
         lambda: open_device("cuda:0"),
         lambda: worker_survey.measure_peaks("cuda"),
-        lambda: Bench(print).answer({"do": "architecture"}),
+        lambda: Bench(print).answer(encode_request(TellArchitecture())),
         lambda: TritonBenchKernel(SimpleNamespace(FILE=file)),  # type: ignore[arg-type]
         lambda: list_launches(job, print),
         profile,
@@ -117,11 +123,11 @@ def test_an_amd_gpu_is_refused_in_words_wherever_it_is_opened(tmp_path: Path) ->
 
 @pytest.mark.usefixtures("rocm")
 def test_a_program_is_refused_on_an_amd_gpu_and_runs_on_its_cpu(tmp_path: Path) -> None:
-    complaint = tmp_path / "complaint"
-    job = {"seed": 0, "device": None, "kind": "factory", "place": "absent.py:f", "training": None}
-    (tmp_path / "job").write_text(json.dumps({**job, "complaint": str(complaint)}))
+    refusal = tmp_path / "refusal"
+    job = RunProgram("factory", "absent.py:f", 1, str(refusal))
+    (tmp_path / "job").write_text(json.dumps(codec.encode(job)))
     assert best_device_type() == "cuda" and programs.main([str(tmp_path / "job")]) == 1
-    said = json.loads(complaint.read_text())
+    said = json.loads(refusal.read_text())
     assert ROCM in said["message"] and "--device cpu" in said["hint"]
     runtime, place = open_device("cpu")
     assert runtime.device is CPU and place == torch.device("cpu")
@@ -153,7 +159,7 @@ def test_a_cpu_has_a_peak_of_memory_and_no_graphs() -> None:
     runtime.reset_peak_memory()
     assert (runtime.peak_memory_bytes() or 1 << 30) > 1 << 20
     assert not runtime.captures_graphs
-    assert measure_graph_replay(lambda: None, runtime) == {"graph_error": "a CPU has no graphs"}
+    assert measure_graph_replay(lambda: None, runtime, Details()) == Details(graph_error="a CPU has no graphs")
 
 
 def test_a_device_type_without_a_file_is_run_and_not_measured() -> None:
