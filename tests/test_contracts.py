@@ -103,7 +103,7 @@ DEVICE_ROOMS = re.compile(r"devices/.*|worker/device/.*|source/standalone/harnes
 package, so it asks by itself."""
 
 BROAD_EXCEPT = {"worker/__main__.py", "cli/main.py"}
-MOST_LINES = 330
+MOST_LINES = 310
 MOST_FUNCTION_LINES = 60
 
 MOST_FILES = 12
