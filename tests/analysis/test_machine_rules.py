@@ -8,7 +8,10 @@ from dataclasses import replace
 import pytest
 import run_builder as build
 
+from inductor_bench.analysis.findings.finding import ADVICE
 from inductor_bench.analysis.findings.headline import headline
+from inductor_bench.analysis.findings.next_commands import next_commands
+from inductor_bench.analysis.findings.table import findings
 from inductor_bench.records.code.details import MachineLoad
 from inductor_bench.records.run import ModuleRecord, Run
 from inductor_bench.report.run.markdown import markdown
@@ -46,6 +49,8 @@ def test_a_busy_machine_is_said_first_with_its_figures_and_what_to_do() -> None:
 
 def test_kernels_far_longer_than_the_wall_time_and_scattered_walls_need_no_known_cause() -> None:
     assert "50.0 ms of kernels in 0.800 ms of wall time" in first_line(one_graph(wall_time_s=8e-4, busy_time_s=50e-3))
+    backward = {"wall_time_s": 62.3e-3, "busy_time_s": 112e-3, "busy_share": 1.0}
+    assert "112 ms of kernels in 62.3 ms of wall time" in first_line(one_graph(**backward))
     scattered = tuple(1e-3 * (1 + number % 2) for number in range(20))
     assert "wall times from 1.00 ms to 2.00 ms (middle half)" in first_line(one_graph(wall_samples_s=scattered))
 
@@ -66,6 +71,24 @@ def test_kernels_far_longer_than_the_wall_time_and_scattered_walls_need_no_known
 )
 def test_figures_that_are_about_right_are_not_disowned(fields: dict[str, object]) -> None:
     assert not first_line(one_graph(**fields))
+
+
+def advice(run: Run) -> set[str]:
+    return {finding.kind for finding in findings(run) if finding.level == ADVICE}
+
+
+def test_no_advice_is_given_from_figures_that_do_not_count() -> None:
+    quiet, busy = one_graph(busy_share=0.5), one_graph(busy_share=0.5, wall_load=BUSY)
+    assert advice(quiet) == {"host-share"} and advice(busy) == set()
+    (again,) = next_commands(busy, "runs/small")
+    assert again.command == COMMAND != next_commands(quiet, "runs/small")[0].command
+
+
+def test_on_a_gpu_advice_about_kernels_stands_beside_a_busy_host() -> None:
+    quiet, busy = one_graph("cuda", busy_share=0.8), one_graph("cuda", busy_share=0.8, wall_load=BUSY)
+    waiting = advice(quiet) & {"gaps", "cuda-graph"}
+    assert waiting and advice(quiet) - waiting
+    assert advice(busy) == advice(quiet) - waiting
 
 
 def test_time_that_the_hypervisor_took_is_a_delay_as_well() -> None:
@@ -107,6 +130,6 @@ def test_a_worker_counts_what_its_own_runs_had() -> None:
     end = time.perf_counter() + 0.05
     while time.perf_counter() < end:
         pass
-    load = decode(MachineLoad, load_since(before, 7))
+    load = load_since(before, 7)
     assert load.runs == 7 and load.cores >= 1 and load.time_s >= 0.05 and load.cpu_time_s > 0
     assert load.switches >= 0 and 0 <= load.delayed_share < 1

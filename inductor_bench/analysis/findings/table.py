@@ -8,7 +8,7 @@ from typing import NamedTuple
 from ...records.run import Run
 from .evidence import RunEvidence
 from .finding import ADVICE, CAUTION, FINE, NOTE, Finding
-from .rules import certainty, compilation, copies, float32, headroom, launches, library, method, waiting
+from .rules import certainty, compilation, copies, float32, headroom, launches, library, machine, method, waiting
 
 
 class Rule(NamedTuple):
@@ -56,7 +56,11 @@ _LEVELS = (ADVICE, CAUTION, NOTE, FINE)
 
 
 def findings(run: Run) -> tuple[Finding, ...]:
-    """All findings: advice by its largest possible gain, then cautions, notes, and checks without a problem."""
-    evidence = RunEvidence(run)
-    found = [finding for rule in RULES for finding in rule.find(evidence)]
+    """All findings: advice by its largest possible gain, then cautions, notes, and checks without a problem.
+
+    Advice is left out where its gain was computed from figures that do not count, because the machine was busy.
+    """
+    evidence, disturbed = RunEvidence(run), machine.disturbed_graphs(run)
+    every = (finding for rule in RULES for finding in rule.find(evidence))
+    found = [finding for finding in every if not machine.rests_on(finding, disturbed)]
     return tuple(sorted(found, key=lambda finding: (_LEVELS.index(finding.level), -finding.gain_s)))

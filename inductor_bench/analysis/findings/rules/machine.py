@@ -34,7 +34,7 @@ from ....records.run import ModuleRecord, Run
 from ...times import weight_s
 from ..bottleneck import GAPS
 from ..command_again import command_again
-from ..finding import CAUTION, Finding
+from ..finding import ADVICE, CAUTION, Finding
 from ..phrases import labels, plural, slugs
 
 DELAYED = 0.25  # of its running time a process waited for a processor
@@ -42,19 +42,25 @@ SWITCHED = 0.8  # involuntary context switches in one run: the median is of a di
 SCATTER = 0.5  # spread of the middle half of the wall samples, as a share of their median
 FEWEST_SAMPLES = 5
 LONGER = 1.1  # kernels to wall time: beside a delay, less is no sign of disturbed kernels
-MUCH_LONGER = 2.0  # kernels to wall time: no profiler alone does that to kernels of
-LEAST_S = 0.5e-3  # this much more
+MUCH_LONGER = 1.5  # kernels to wall time: no profiler alone does that, where the kernels took
+LEAST_S = 0.5e-3  # this much more in one run, and
+LEAST_PER_CALL_S = 20e-6  # this much more in one call; a profiler's own time is a few microseconds
+
+
+def disturbed_graphs(run: Run) -> tuple[ModuleRecord, ...]:
+    """The graphs whose figures do not count; none where they take less than half of the program's time."""
+    found = tuple(module for module in run.modules if is_wall_disturbed(module) or are_kernels_disturbed(module))
+    return found if 2 * sum(map(weight_s, found)) >= sum(map(weight_s, run.modules)) else ()
 
 
 def disturbed(run: Run) -> Finding | None:
-    """Which figures do not count, why, and the command to measure them again; ``None`` where less than half of the
-    program's time is concerned.
+    """Which figures do not count, why, and the command to measure them again; ``None`` where all of them count.
 
     On a CPU a busy machine disturbs wall times and kernels. On a GPU it disturbs wall times, and only where the GPU is
     not busy all the time.
     """
-    concerned = [module for module in run.modules if is_wall_disturbed(module) or are_kernels_disturbed(module)]
-    if not concerned or 2 * sum(map(weight_s, concerned)) < sum(map(weight_s, run.modules)):
+    concerned = disturbed_graphs(run)
+    if not concerned:
         return None
     heaviest = max(concerned, key=weight_s)
     on_host = any(device_of(module.device).runs_on_host for module in concerned)
@@ -65,6 +71,17 @@ def disturbed(run: Run) -> Finding | None:
     advice = "Measure again on an idle machine" + (f" ({again})" if again else "")
     text = f"{whose} {what} do not count{kept}: {'; '.join(_reasons(heaviest))}. {advice}"
     return Finding("busy-machine", text, slugs(concerned), level=CAUTION)
+
+
+def rests_on(finding: Finding, graphs: Sequence[ModuleRecord]) -> bool:
+    """Whether the gain of an advice was computed from figures of these disturbed graphs alone.
+
+    On a GPU the kernels' own times count, so the gain of faster kernels does too.
+    """
+    if finding.level != ADVICE or not finding.gain_s:
+        return False
+    unreliable = {graph.slug for graph in graphs if not finding.kernels or device_of(graph.device).runs_on_host}
+    return set(finding.modules) <= unreliable
 
 
 def is_wall_disturbed(module: ModuleRecord) -> bool:
@@ -82,7 +99,8 @@ def are_kernels_disturbed(module: ModuleRecord) -> bool:
         return False
     ratio, more_s = module.busy_time_s / module.wall_time_s, module.busy_time_s - module.wall_time_s
     delayed = module.profile_load is not None and module.profile_load.delayed_share >= DELAYED
-    return (delayed and ratio > LONGER) or (ratio > MUCH_LONGER and more_s > LEAST_S)
+    calls = sum(kernel.calls for kernel in module.kernels)
+    return (delayed and ratio > LONGER) or (ratio > MUCH_LONGER and more_s > max(LEAST_S, LEAST_PER_CALL_S * calls))
 
 
 def _spread(samples: Sequence[float]) -> float:
