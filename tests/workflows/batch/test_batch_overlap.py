@@ -352,6 +352,7 @@ def test_a_module_leaves_the_gpu_to_others_until_it_is_loaded(shared: Path) -> N
 def test_a_named_model_takes_its_turn_when_the_compiler_is_imported(shared: Path) -> None:
     program = """
         import sys, torch
+        from inductor_bench.messages.capture import RunProgram
         from inductor_bench.worker.capture import programs
         programs.build_model = lambda *_: programs.Example(torch.nn.Linear(2, 2), (torch.ones(1, 2),))
         use = programs.SharedDevice.use
@@ -360,8 +361,7 @@ def test_a_named_model_takes_its_turn_when_the_compiler_is_imported(shared: Path
             use(self)
         programs.SharedDevice.use = told
         assert "torch._inductor.compile_fx" not in sys.modules
-        names = ("training", "mode", "dynamic", "amp", "batch_size")
-        programs.run_program({"seed": 0, "device": "cpu", "kind": "timm", "place": "x", **dict.fromkeys(names)})
+        programs.run_program(RunProgram("timm", "x", 1, "", device="cpu"))
     """
     child = start(program)
     assert child.communicate(timeout=120)[0] == "True\n" and child.returncode == 0

@@ -220,7 +220,7 @@ def test_a_batch_that_was_killed_leaves_nothing(silent: bool, tmp_path: Path, mo
         os.close(theirs)
     closed: list[ray_cluster.Cluster] = []
     monkeypatch.setattr(ray_cluster.Cluster, "connect", lambda self, address: None)
-    monkeypatch.setattr(ray_cluster.Cluster, "look", lambda self: self._say("began"))
+    monkeypatch.setattr(ray_cluster.Cluster, "poll", lambda self: self._say("began"))
     monkeypatch.setattr(ray_cluster.Cluster, "close", lambda self: closed.append(self))
     assert ray_cluster.main(["auto", str(tmp_path / "scratch"), str(requests), str(answers)]) == 0
     assert len(closed) == 1 and not (tmp_path / "scratch").exists()
