@@ -28,6 +28,7 @@ from inductor_bench.messages import jobs
 from inductor_bench.messages.jobs import WorkerJob
 from inductor_bench.store.files import read_json, write_json
 from inductor_bench.store.formats import codec
+from inductor_bench.worker.imports import without_collection
 
 Work = Callable[[Any, Callable[[Any], None]], Any]
 """What does a job: it is given the job and what saves a part of the answer, and returns the answer."""
@@ -78,13 +79,15 @@ def get_ready(readiness: int) -> None:
 
     for place in JOBS.values():
         _find(place)
-    import_generated_codes_imports()
+    with without_collection():
+        import_generated_codes_imports()
     os.write(readiness, b"1")
 
 
 def serve(requests: TextIO, answers: TextIO) -> int:
     """Answers requests until there are no more, or until nothing can be asked of this process any more."""
-    from inductor_bench.worker.bench.session import Bench
+    with without_collection():
+        from inductor_bench.worker.bench.session import Bench
 
     def say(line: dict[str, Any]) -> None:
         answers.write(json.dumps(line) + "\n")
@@ -118,7 +121,8 @@ def _job_type(verb: str) -> type[WorkerJob[Any]]:
 
 def _find(place: str) -> Work:
     module_name, function_name = place.split(":")
-    work: Work = getattr(import_module(module_name), function_name)
+    with without_collection():
+        work: Work = getattr(import_module(module_name), function_name)
     return work
 
 

@@ -10,6 +10,7 @@ from types import ModuleType
 
 from inductor_bench.store.device_turn import DeviceTurn
 
+from ..imports import without_collection
 from ..upstream import compiling as upstream
 from ..upstream.inductor import import_generated_codes_imports, load_compiled_module
 
@@ -67,7 +68,8 @@ def load_in_turn(path: Path) -> ModuleType:
 
     While its kernels are read or compiled, which takes most of the time, the GPU is left to others.
     """
-    import_generated_codes_imports()
+    with without_collection():
+        import_generated_codes_imports()
     shared = SharedDevice()
     shared.use_while_compiling()
     module = load_compiled_module(path)
