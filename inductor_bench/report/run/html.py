@@ -15,6 +15,7 @@ from ...analysis.findings.headline import headline
 from ...analysis.findings.table import findings
 from ...analysis.retunes import retunes_of
 from ...analysis.times import calls_differ
+from ...devices.table import common_device
 from ...records.run import Kernel, ModuleRecord, Peaks, Run, ShapeGroup
 from ..text import names, palette
 from ..text.ranking import Entry, idle_name, module_time_s, rank, wall_known, whole_time_s
@@ -66,6 +67,7 @@ def _view(run: Run, plots: Mapping[str, bytes]) -> dict[str, Any]:
         "graphs_known": any(module.graph_time_s for module in run.modules),
         "runs_known": calls_differ(run),
         "several": len(run.modules) > 1,
+        "calls": common_device(module.device for module in run.modules).words.calls,
         "facts": _facts(run),
     }
 

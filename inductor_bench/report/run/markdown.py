@@ -11,6 +11,7 @@ from ...analysis.findings.finding import Finding
 from ...analysis.findings.headline import headline
 from ...analysis.findings.table import findings
 from ...analysis.retunes import retunes_of
+from ...devices.table import common_device
 from ...records.run import ModuleRecord, Run
 from ..text import names
 from ..text.ranking import Entry, idle_name, module_time_s, rank, wall_known, whole_time_s
@@ -69,8 +70,9 @@ def _finding(finding: Finding, entries: Sequence[Entry], run: Run) -> str:
 
 def _graphs(run: Run) -> Iterator[str]:
     where = "where the wall time goes" if wall_known(run) else "where the device time goes"
+    calls = common_device(module.device for module in run.modules).words.calls
     yield from table(
-        ("graph", "wall", "busy", "launches", "peak memory", where, "profiled"),
+        ("graph", "wall", "busy", calls, "peak memory", where, "profiled"),
         "lrrrrll",
         (
             (
