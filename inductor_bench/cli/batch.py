@@ -1,4 +1,4 @@
-"""The verb ``batch``: every model of a list, one RUN each, and what they have in common."""
+"""The verb ``batch``: measures each model of a list in a RUN of its own, and summarizes all of them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ OVERRIDES = (
     "values",
     "timeout_s",
 )
-"""The options that are fields of ``ModelRequest``."""
+"""The options that set fields of ``ModelRequest``."""
 
 
 def _read_shard(context: click.Context, parameter: click.Parameter, value: str | None) -> tuple[int, int] | None:
@@ -136,7 +136,7 @@ def command(listing: bool, plots: bool, **values: Any) -> int:
 
 
 def exit_code(batch: Batch) -> int:
-    """A model that failed, in part or whole, or is still to be measured is a 1."""
+    """Returns 1 where a model failed, in part or as a whole, or is not yet measured; otherwise 0."""
     return EXIT_FAILURE if batch.count(FAILED, PARTIAL, WAITING, RUNNING, MEASURED) else EXIT_OK
 
 

@@ -1,4 +1,4 @@
-"""The verb ``breakdown``: from a target to a RUN folder and its summary."""
+"""The verb ``breakdown``: measures a target, writes a RUN folder and prints its summary."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ARGUMENTS = f"{__name__}.arguments"
 
 
 class ProgramCommand(RetuningCommand):
-    """A command whose arguments after ``--`` belong to the user's program, whatever they look like."""
+    """A command that passes all arguments after ``--`` to the user's program unparsed."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if "--" in args:
@@ -100,13 +100,13 @@ def command(context: click.Context, /, **values: Any) -> int:
 
 
 def make_options(values: dict[str, Any], arguments: tuple[str, ...]) -> BreakdownOptions:
-    """The typed request out of click's values, whose names are those of the fields."""
+    """Makes the options of the workflow from click's values, which have the names of its fields."""
     amp = values.pop("amp")
     return BreakdownOptions(amp=AMP[amp] if amp else None, arguments=arguments, **take_values(values))
 
 
 def exit_code(run: Run) -> int:
-    """What the record amounts to: any failure is a 1, although the rest was measured and shown."""
+    """Returns the exit code for a record: 1 for any failure, even though the rest was measured and shown."""
     if any(failure.kind == "interrupted" for failure in run.failures):
         return EXIT_INTERRUPTED
     return EXIT_FAILURE if run.failures else EXIT_OK

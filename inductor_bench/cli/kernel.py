@@ -1,4 +1,4 @@
-"""The verb ``kernel``: standalone files timed, checked and retuned."""
+"""The verb ``kernel``: times, checks and autotunes standalone kernel files."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def command(**values: Any) -> int:
 
 
 def _refuse_beside_target(context: click.Context) -> None:
-    """Refuses what makes no sense where nothing is timed."""
+    """Refuses the options that do not apply with ``--target``, which compiles without timing."""
     for parameter in context.command.params:
         name = parameter.name or ""
         if name not in BESIDE_TARGET and context.get_parameter_source(name) is ParameterSource.COMMANDLINE:

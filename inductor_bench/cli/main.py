@@ -1,7 +1,7 @@
-"""The entry of the ``inductor-bench`` command, and the one place where every failure becomes an exit code.
+"""The entry point of the ``inductor-bench`` command, and the only place that maps failures to exit codes.
 
-A verb's file is imported only when the verb is called, so that ``--help`` stays instant: nothing that draws or
-measures may be imported here.
+A verb's file is imported only when the verb is called, so that ``--help`` is fast. This file therefore imports nothing
+that draws or measures.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ TOGETHER_S = 0.5
 FULL = ("the disk is full", "free some space or choose another folder with -o")
 BROKEN = ("a file or the output takes nothing", "see that stdout leads to a file, a pipe or a terminal that is there")
 OF_THE_MACHINE = {errno.ENOSPC: FULL, errno.EDQUOT: FULL, errno.EIO: BROKEN, errno.EBADF: BROKEN}
-"""What no code of ours can prevent."""
+"""Failures of the machine by ``errno``: message and hint."""
 
 VERBS = {
     "breakdown": "Say where the time of a compiled model goes, kernel by kernel.",
@@ -40,11 +40,11 @@ VERBS = {
     "query": "Ask the tables of a batch or a run with SQL.",
     "doctor": "Say what is installed and what the devices can reach.",
 }
-"""Each verb's line in ``--help``; its command is ``command`` in the file of the same name."""
+"""Each verb's line in ``--help``. Its command is the function ``command`` in the file of the same name."""
 
 
 class VerbGroup(click.Group):
-    """A group whose verbs are files beside this one."""
+    """A click group that imports each verb from the file of the same name in this folder."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(VERBS)
@@ -84,14 +84,14 @@ def group() -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the command line and returns the exit code; see ``errors`` for what each one means.
+    """Runs the command line and returns the exit code; ``errors`` describes the codes.
 
     Args:
-        arguments: without the program's name; those of this process where ``None``.
+        arguments: the words without the program's name; ``None`` for the arguments of this process.
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
     for stream in (sys.stdout, sys.stderr):
-        # A terminal that knows only ASCII gets question marks for bars, not an error.
+        # On an ASCII terminal question marks replace the characters of bars, which would otherwise raise an error.
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")
     try:
@@ -102,7 +102,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(given: list[str]) -> int:
     try:
-        if any("\0" in word for word in given):  # no shell passes one on, and no file can be called so
+        if any("\0" in word for word in given):  # no file name can hold it
             raise UsageError("an argument holds a NUL character", "leave it out")
         code = group.main(given, prog_name="inductor-bench", standalone_mode=False)
         sys.stdout.flush()
@@ -111,14 +111,14 @@ def _run(given: list[str]) -> int:
         Console().error(error.message, error.hint)
         return error.exit_code
     except click.ClickException as error:
-        with contextlib.suppress(OSError):  # a stderr that takes nothing changes no exit code
+        with contextlib.suppress(OSError):  # a failure to write to stderr keeps the exit code
             error.show()
         return error.exit_code
     except (click.Abort, KeyboardInterrupt) as stop:
-        # click puts an Abort in the place of the interrupt, which may have said what is kept.
+        # click raises an Abort from the KeyboardInterrupt, whose message may say which results are kept.
         Console().error(str(stop.__cause__ or stop) or "interrupted")
         return EXIT_INTERRUPTED
-    except BrokenPipeError:  # whoever read our output has seen enough
+    except BrokenPipeError:  # the reader of the output has closed the pipe
         return EXIT_FAILURE
     except Exception as error:
         if isinstance(error, OSError) and error.errno in OF_THE_MACHINE:
@@ -130,30 +130,33 @@ def _run(given: list[str]) -> int:
 
 
 def _give_up_output() -> None:
-    """Has the interpreter not trip, while it shuts down, over what could not be written."""
+    """Discards unwritten output, so that the interpreter raises no error for it at shutdown."""
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
         except OSError:
             os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
-        except ValueError:  # it is closed
+        except ValueError:  # the stream is closed
             continue
 
 
 def _take_signals() -> None:
-    # Children run in sessions of their own: being ended from outside has to pass the code that ends them.
+    # Children run in their own sessions, so a signal reaches only this process, whose code has to end the children.
     interrupt = _interrupter()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         try:
             if signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler):
                 signal.signal(number, interrupt)
-        except ValueError:  # not the main thread: the program around us owns the signals
+        except ValueError:  # outside the main thread; the calling program handles the signals
             return
 
 
 def _interrupter() -> Callable[[int, Any], None]:
-    """A handler that raises once for signals that come together: ``timeout`` sends its own to a process and then to the
-    whole group, and the second would hit the code that saves and shows what was measured."""
+    """Returns a signal handler that raises once for several signals within :data:`TOGETHER_S`.
+
+    ``timeout`` sends a signal to the process and then to its whole group. The second signal would interrupt the code
+    that saves and shows the results.
+    """
     last_s = float("-inf")
 
     def interrupt(number: int, frame: Any) -> None:

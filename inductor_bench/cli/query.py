@@ -1,4 +1,4 @@
-"""The verb ``query``: SQL over the tables of a batch or a run."""
+"""The verb ``query``: runs SQL on the tables of a batch or a run."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ def command(folder: Path, sql: str, format: str) -> int:
 
 
 def _as_utf8(typed: str) -> str:
-    """What was typed, also where the locale is not that of the terminal."""
+    """Decodes a word of the command line as UTF-8, independently of the locale."""
     return typed.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
 @contextlib.contextmanager
 def _ended_by_signals() -> Iterator[None]:
-    """Lets Ctrl-C end the process at once: DuckDB may not notice it for long, and there is nothing to put in order."""
+    """Lets Ctrl-C end the process at once. DuckDB may ignore it for long, and a query leaves nothing to clean up."""
     before = {number: signal.signal(number, signal.SIG_DFL) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield

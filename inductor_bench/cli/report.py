@@ -1,4 +1,4 @@
-"""The verb ``report``: an earlier run, or a batch of them, drawn again from the records alone."""
+"""The verb ``report``: renders an earlier run or batch again from its records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Showing a batch as a result. Shared by the verbs that show one."""
+"""Prints a batch, for the verbs ``batch`` and ``report``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def show_batch(report: BatchReport, console: Console, form: str, view: View) -> None:
-    """Prints a batch as a result."""
+    """Prints a batch in the format ``form``."""
     if not report.with_parquet:
         from ...store.formats.tables import INSTALL
 

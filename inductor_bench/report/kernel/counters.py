@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ... import units
-from ...devices.nvidia.counters import WAITS
+from ...devices.nvidia.counters import STALL_WORDS
 from ...records.tuning import HardwareCounters, MeasuredKernel
 
 MOST_STALLS = 3
@@ -34,4 +34,4 @@ def counter_words(kernel: MeasuredKernel) -> Iterator[str]:
 def _stalls(counters: HardwareCounters) -> Iterator[str]:
     for reason, share in list(counters.stalls.items())[:MOST_STALLS]:
         if share >= LEAST_STALL:
-            yield f"{WAITS.get(reason, reason.replace('_', ' '))} {units.whole_percent(share)}"
+            yield f"{STALL_WORDS.get(reason, reason.replace('_', ' '))} {units.whole_percent(share)}"

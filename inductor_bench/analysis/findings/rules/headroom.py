@@ -58,15 +58,15 @@ def below_limit(evidence: RunEvidence) -> Iterator[Finding]:
 def few_blocks(evidence: RunEvidence) -> Iterator[Finding]:
     """Reports generated kernels with fewer blocks than the GPU has multiprocessors."""
     rows, whole, run = evidence.critical_rows, evidence.whole, evidence.run
-    units_there = run.environment.multiprocessors
-    if not units_there:
+    multiprocessors = run.environment.multiprocessors
+    if not multiprocessors:
         return
     narrow = [
         row
         for row in rows
         if row.kernel.category not in UNTUNABLE
         and row.kernel.grid
-        and math.prod(row.kernel.grid) < NARROW * units_there
+        and math.prod(row.kernel.grid) < NARROW * multiprocessors
         and row.kernel.time_s >= SHORT_S * row.kernel.calls
     ]
     if whole.part(time_of(narrow)) < LEAST_SHARE:
@@ -75,9 +75,9 @@ def few_blocks(evidence: RunEvidence) -> Iterator[Finding]:
     most = f"{blocks}" if len(narrow) == 1 else f"at most {blocks}"
     text = (
         f"{plural(len(narrow), 'generated kernel')} {'starts' if len(narrow) == 1 else 'start'} {most} blocks on "
-        f"{units_there} multiprocessors, so part of the GPU idles in {'its' if len(narrow) == 1 else 'their'} "
+        f"{multiprocessors} multiprocessors, so part of the GPU idles in {'its' if len(narrow) == 1 else 'their'} "
         f"{whole.format(time_of(narrow))}"
     )
     # Upper bound of the gain: the kernel's time multiplied by the share of idle multiprocessors.
-    gain = in_program(narrow, lambda kernel: kernel.time_s * (1 - math.prod(kernel.grid) / units_there))
+    gain = in_program(narrow, lambda kernel: kernel.time_s * (1 - math.prod(kernel.grid) / multiprocessors))
     yield finding_of("few-blocks", text, narrow, gain_s=gain)
