@@ -17,7 +17,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 OPTION = "--autotune"
 
 
-class RetuningCommand(click.Command):
+class AutotuneCommand(click.Command):
     """A command whose ``--autotune`` takes no value if the next word is a target, as in ``--autotune RUN``."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:

@@ -15,7 +15,7 @@ from ..records.batch import FAILED, MEASURED, PARTIAL, RUNNING, WAITING, Batch, 
 from ..records.model_sources import LIBRARIES, list_help_lines
 from ..report.batch.formats import FORMATS
 from ..workflows.options import AMP, MODES
-from .autotune import RetuningCommand, autotune_options, take_autotune
+from .autotune import AutotuneCommand, autotune_options, take_autotune
 from .output.batch import show_batch
 from .output.console import Console
 from .output.presentation import format_option, redact_option, take_view, top_option
@@ -69,7 +69,7 @@ out as typed, 130 after Ctrl-C.
 """
 
 
-@click.command("batch", cls=RetuningCommand, no_args_is_help=True, help=HELP)
+@click.command("batch", cls=AutotuneCommand, no_args_is_help=True, help=HELP)
 @click.argument("source", metavar="LIST", type=click.Path(path_type=Path))
 @click.option("-o", "--output", metavar="BATCH", type=click.Path(path_type=Path), help="The folder; batches/NAME.")
 @click.option("--list", "listing", is_flag=True, help="Show the models that would be measured; run nothing.")

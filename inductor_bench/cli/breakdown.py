@@ -12,15 +12,15 @@ from ..records.model_sources import help_lines
 from ..records.run import Run
 from ..report.run.formats import FORMATS
 from ..workflows.options import AMP, MODES, BreakdownOptions
-from .autotune import RetuningCommand, autotune_options, take_autotune
+from .autotune import AutotuneCommand, autotune_options, take_autotune
 from .output.console import Console
-from .output.presentation import placed, presentation_options, redact_option, show, take_view
+from .output.presentation import place_view, presentation_options, redact_option, show, take_view
 from .values import take_values, values_options
 
 ARGUMENTS = f"{__name__}.arguments"
 
 
-class ProgramCommand(RetuningCommand):
+class ProgramCommand(AutotuneCommand):
     """A command that passes all arguments after ``--`` to the user's program unparsed."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -93,7 +93,7 @@ def command(context: click.Context, /, **values: Any) -> int:
         from ..workflows.breakdown.run import run_breakdown
 
         outcome = run_breakdown(options, console)
-        show(form, outcome.run, placed(view, outcome.folder, console), console)
+        show(form, outcome.run, place_view(view, outcome.folder, console), console)
         if not form.names_folder:
             console.note(f"Written: {outcome.folder}")
     return exit_code(outcome.run)

@@ -24,11 +24,12 @@ from ..errors import EXIT_BUG, EXIT_FAILURE, EXIT_INTERRUPTED, InductorBenchErro
 from ..version import __version__
 from .output.console import Console
 
-TOGETHER_S = 0.5
+SIGNAL_GAP_S = 0.5
+"""Seconds within which several signals count as one."""
 
 FULL = ("the disk is full", "free some space or choose another folder with -o")
 BROKEN = ("a file or the output takes nothing", "see that stdout leads to a file, a pipe or a terminal that is there")
-OF_THE_MACHINE = {errno.ENOSPC: FULL, errno.EDQUOT: FULL, errno.EIO: BROKEN, errno.EBADF: BROKEN}
+MACHINE_ERRORS = {errno.ENOSPC: FULL, errno.EDQUOT: FULL, errno.EIO: BROKEN, errno.EBADF: BROKEN}
 """Failures of the machine by ``errno``: message and hint."""
 
 VERBS = {
@@ -80,7 +81,7 @@ def group() -> None:
     inductor-bench batch configs/timm.txt                a whole list of models
     inductor-bench report runs/train-1                   look at it again
     """
-    _take_signals()  # the verb's file has been imported, and has nothing to clean up before
+    _install_signal_handlers()  # the verb's file has been imported, and has nothing to clean up before
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -97,7 +98,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return _run(given)
     finally:
-        _give_up_output()
+        _discard_output()
 
 
 def _run(given: list[str]) -> int:
@@ -121,15 +122,15 @@ def _run(given: list[str]) -> int:
     except BrokenPipeError:  # the reader of the output has closed the pipe
         return EXIT_FAILURE
     except Exception as error:
-        if isinstance(error, OSError) and error.errno in OF_THE_MACHINE:
-            message, hint = OF_THE_MACHINE[error.errno]
+        if isinstance(error, OSError) and error.errno in MACHINE_ERRORS:
+            message, hint = MACHINE_ERRORS[error.errno]
             Console().error(f"{message}: {error}", hint)
             return EXIT_FAILURE
         _report_bug(error, given)
         return EXIT_BUG
 
 
-def _give_up_output() -> None:
+def _discard_output() -> None:
     """Discards unwritten output, so that the interpreter raises no error for it at shutdown."""
     for stream in (sys.stdout, sys.stderr):
         try:
@@ -140,9 +141,9 @@ def _give_up_output() -> None:
             continue
 
 
-def _take_signals() -> None:
+def _install_signal_handlers() -> None:
     # Children run in their own sessions, so a signal reaches only this process, whose code has to end the children.
-    interrupt = _interrupter()
+    interrupt = _make_interrupt_handler()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         try:
             if signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler):
@@ -151,8 +152,8 @@ def _take_signals() -> None:
             return
 
 
-def _interrupter() -> Callable[[int, Any], None]:
-    """Returns a signal handler that raises once for several signals within :data:`TOGETHER_S`.
+def _make_interrupt_handler() -> Callable[[int, Any], None]:
+    """Returns a signal handler that raises once for several signals within :data:`SIGNAL_GAP_S`.
 
     ``timeout`` sends a signal to the process and then to its whole group. The second signal would interrupt the code
     that saves and shows the results.
@@ -162,7 +163,7 @@ def _interrupter() -> Callable[[int, Any], None]:
     def interrupt(number: int, frame: Any) -> None:
         nonlocal last_s
         now_s = time.monotonic()
-        together, last_s = now_s - last_s < TOGETHER_S, now_s
+        together, last_s = now_s - last_s < SIGNAL_GAP_S, now_s
         if not together:
             raise KeyboardInterrupt
 

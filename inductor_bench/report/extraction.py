@@ -1,4 +1,4 @@
-"""What an extraction found and wrote, as plain text, and the formats of an extraction."""
+"""Renders the kernels that an extraction found and wrote as plain text; its table of formats."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SHOWN_REASONS = 8
 
 
 class Extraction(Protocol):
-    """A row for each kernel; ``folder`` is ``None`` where nothing was to be written."""
+    """The result of an extraction. ``folder`` is ``None`` where kernels were only listed."""
 
     @property
     def kernels(self) -> Sequence[ExtractedKernel]: ...
@@ -71,7 +71,12 @@ def _totals(outcome: Extraction) -> Iterator[str]:
 
 
 def _list_reasons(title: str, reasons: Sequence[tuple[str, str]]) -> Iterator[str]:
-    """The names under a title, those of one reason together."""
+    """Lists names below a title, grouped by reason.
+
+    Args:
+        title: the first line.
+        reasons: pairs of name and reason.
+    """
     if not reasons:
         return
     alike: dict[str, list[str]] = {}
@@ -116,7 +121,7 @@ def _short(name: str) -> str:
 
 
 def _count_by_category(kernels: Sequence[ExtractedKernel]) -> dict[Category, tuple[int, int]]:
-    """For each category how many kernels there are, and how many of them have a file."""
+    """Counts the kernels of each category: ``(all, with a file)``."""
     counts: dict[Category, tuple[int, int]] = {}
     for kernel in kernels:
         total, written = counts.get(kernel.category, (0, 0))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from ...report.batch.formats import FORMATS
 from ...report.renderer import View
 from .console import Console
-from .presentation import placed, show
+from .presentation import place_view, show
 
 if TYPE_CHECKING:
     from ...workflows.batch.view import BatchReport
@@ -19,4 +19,4 @@ def show_batch(report: BatchReport, console: Console, form: str, view: View) -> 
         from ...store.formats.tables import INSTALL
 
         console.note(f"kernels.parquet and `query` need DuckDB ({INSTALL}); the CSV tables are there")
-    show(FORMATS.get(form), report.view, placed(view, report.folder, console), console)
+    show(FORMATS.get(form), report.view, place_view(view, report.folder, console), console)

@@ -89,7 +89,7 @@ class Console:
     @property
     def columns(self) -> int:
         """The width in columns of the terminal or file that results are printed to."""
-        return _asked_columns() or _columns(self._stdout)
+        return _read_columns() or _terminal_columns(self._stdout)
 
     # Progress
 
@@ -99,7 +99,7 @@ class Console:
         if self._quiet:
             return
         if not self._live:
-            self._say(text)
+            self._print_line(text)
             return
         with self._lock:
             self._text, self._began = text, time.monotonic()
@@ -112,19 +112,19 @@ class Console:
     def note(self, text: str) -> None:
         """Prints a line that stays on the terminal."""
         if not self._quiet:
-            self._say(units.printable(text))
+            self._print_line(units.printable(text))
 
     def output(self, line: str) -> None:
         """Prints a line of the user's program unchanged if the console is verbose."""
         if self._verbose:
-            self._say(line)
+            self._print_line(line)
 
     def error(self, message: str, hint: str = "") -> None:
         """Prints an error message and, on a line of its own, a hint at what to do."""
         self.finish()
-        self._say(units.printable(f"Error: {message}"))
+        self._print_line(units.printable(f"Error: {message}"))
         if hint:
-            self._say(units.printable(f"Hint: {hint}"))
+            self._print_line(units.printable(f"Hint: {hint}"))
 
     def finish(self) -> None:
         """Removes the live line. Another stage may follow."""
@@ -146,11 +146,11 @@ class Console:
 
     def _draw(self) -> None:
         seconds = f"{time.monotonic() - self._began:.0f} s"
-        room = _columns(self._stderr) - len(seconds) - 4
+        room = _terminal_columns(self._stderr) - len(seconds) - 4
         text = self._text if len(self._text) <= room else self._text[: max(room - 1, 0)] + "…"
         self._write(f"\r\x1b[2K{text} · {seconds}")
 
-    def _say(self, line: str) -> None:
+    def _print_line(self, line: str) -> None:
         with self._lock:
             self._write(f"\r\x1b[2K{line}\n" if self._text else f"{line}\n")
             if self._text:
@@ -163,14 +163,14 @@ class Console:
             self._stderr.flush()
 
 
-def _asked_columns() -> int | None:
+def _read_columns() -> int | None:
     """Returns the width in ``COLUMNS``; ``None`` where the variable holds no valid width."""
     asked = os.environ.get("COLUMNS", "")
     columns = int(asked) if asked.isascii() and asked.isdigit() and len(asked) <= len(str(MOST_COLUMNS)) else 0
     return columns if 0 < columns <= MOST_COLUMNS else None
 
 
-def _columns(stream: TextIO) -> int:
+def _terminal_columns(stream: TextIO) -> int:
     try:
         return os.get_terminal_size(stream.fileno()).columns or PLAIN_WIDTH
     except (OSError, ValueError):

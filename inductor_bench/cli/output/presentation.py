@@ -75,6 +75,6 @@ def show(form: Format[Result], result: Result, view: View, console: Console) -> 
     print_lines(text, console.drawing())
 
 
-def placed(view: View, folder: Path, console: Console) -> View:
+def place_view(view: View, folder: Path, console: Console) -> View:
     """Returns the view with the folder of the result and the width of the console."""
     return replace(view, folder=folder, columns=console.columns)

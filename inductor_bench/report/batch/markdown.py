@@ -1,4 +1,4 @@
-"""A batch as Markdown, for an issue or a wiki. Derived from the records alone."""
+"""Renders a batch as Markdown, for an issue or a wiki. The only input is the records."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ NAME_WIDTH = 70
 
 
 def batch_markdown(view: BatchView, top: int) -> str:
-    """The whole summary: models, families, kernels, failures."""
+    """Renders the summary: models, ``top`` families and kernels, failures."""
     results, summaries, families, kernels = view.results, view.models, view.families, view.kernels
     lead = lead_words(families, view.suite_s)
     failed = [summary for summary in summaries if problem_of(summary) is not None]

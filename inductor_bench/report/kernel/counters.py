@@ -1,4 +1,4 @@
-"""What the hardware counted in a kernel, in words."""
+"""Formats the hardware counters of a kernel as phrases."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ LEAST_STALL = 0.03
 
 
 def counter_words(kernel: MeasuredKernel) -> Iterator[str]:
-    """The parts of one line about a kernel that was counted."""
+    """Yields the phrases of the line about a kernel's hardware counters."""
     counters = kernel.counters
     if counters is None:
         return
