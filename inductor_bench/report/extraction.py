@@ -44,11 +44,11 @@ def extraction_lines(outcome: Extraction) -> Iterator[str]:
     yield from _list_reasons(beyond, [(one.name, one.note) for one in outcome.kernels if one.note])
     if outcome.notes or outcome.failures:
         yield ""
-    yield from (_wrapped(f"note: {note}", "      ") for note in outcome.notes)
+    yield from (_wrap(f"note: {note}", "      ") for note in outcome.notes)
     for failure in outcome.failures:
-        yield _wrapped(f"failed: {failure.message}", "        ")
+        yield _wrap(f"failed: {failure.message}", "        ")
         if failure.hint:
-            yield _wrapped(f"        {failure.hint}", "        ")
+            yield _wrap(f"        {failure.hint}", "        ")
     if outcome.folder is not None:
         yield from _written(outcome.folder, outcome.kernels)
 
@@ -86,7 +86,7 @@ def _list_reasons(title: str, reasons: Sequence[tuple[str, str]]) -> Iterator[st
     yield f"{title} {_kernels(len(reasons))}:"
     for reason, those in itertools.islice(alike.items(), SHOWN_REASONS):
         others = f" and {len(those) - SHOWN_NAMES} more" if len(those) > SHOWN_NAMES else ""
-        yield _wrapped(f"  {', '.join(those[:SHOWN_NAMES])}{others}: {reason}", "    ")
+        yield _wrap(f"  {', '.join(those[:SHOWN_NAMES])}{others}: {reason}", "    ")
     unsaid = sum(len(those) for those in itertools.islice(alike.values(), SHOWN_REASONS, None))
     if unsaid:
         yield f"  and {unsaid} more; --format json has every reason"
@@ -109,7 +109,7 @@ def _kernels(count: int) -> str:
     return f"{count} kernel{'' if count == 1 else 's'}"
 
 
-def _wrapped(text: str, indent: str) -> str:
+def _wrap(text: str, indent: str) -> str:
     return textwrap.fill(
         names.clean(text), WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
     )

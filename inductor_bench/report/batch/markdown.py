@@ -37,7 +37,7 @@ def batch_markdown(view: BatchView, top: int) -> str:
     failed = [summary for summary in summaries if problem_of(summary) is not None]
     parts = [
         [f"# {escaped(heading(results))}", "", escaped(suite_machine(results))],
-        [f"**{escaped(progress_words(results))}.**", *(["", escaped(lead)] if lead else []), *_retuned(summaries)],
+        [f"**{escaped(progress_words(results))}.**", *(["", escaped(lead)] if lead else []), *_retune_lines(summaries)],
         ["## Models", "", *_models(summaries), *_notes(summaries)],
         *([["## Failed or skipped", "", *_failures(failed)]] if failed else []),
         *(
@@ -50,7 +50,7 @@ def batch_markdown(view: BatchView, top: int) -> str:
     return "\n\n".join("\n".join(part) for part in parts) + "\n"
 
 
-def _retuned(summaries: Sequence[ModelSummary]) -> Iterator[str]:
+def _retune_lines(summaries: Sequence[ModelSummary]) -> Iterator[str]:
     words = retune_words(summaries)
     yield from ["", escaped(words)] if words else []
 

@@ -20,7 +20,7 @@ from ..run.retunes import caution_words, speedup_words
 from ..text import names, palette
 from ..text.run_phrases import bound_name
 
-IN_WORDS = (
+STATUS_WORDS = (
     (MEASURED, "still to be retuned"),
     (PARTIAL, "measured in part"),
     (FAILED, "failed"),
@@ -28,8 +28,8 @@ IN_WORDS = (
     (RUNNING, "running"),
 )
 UNREADABLE = ((DAMAGED, "damaged"), (NEWER, "of a newer format"))
-WORTH_A_WORD = 0.005
-LEAD_NAME = 60  # characters
+LEAST_GAIN = 0.005  # smallest gain that the lead names, as a share of the time of all models
+LEAD_NAME = 60  # largest number of characters of a family's name in the lead
 STRETCHED = 1.0005
 """Ratio of profiled to unprofiled time above which the profiler's overhead is reported."""
 
@@ -56,7 +56,7 @@ def progress_words(results: BatchResults) -> str:
     problems = [model.problem.kind for model in results.models if model.problem is not None]
     measured = batch.count(MEASURED, DONE, PARTIAL) - len(problems)
     parts = [f"{measured} of {plural(len(batch.models), 'model')} measured"]
-    parts += [f"{batch.count(status)} {words}" for status, words in IN_WORDS if batch.count(status)]
+    parts += [f"{batch.count(status)} {words}" for status, words in STATUS_WORDS if batch.count(status)]
     parts += [f"{count} {words}" for kind, words in UNREADABLE if (count := problems.count(kind))]
     parts += [f"{batch.count(WAITING)} still to be measured"] if batch.count(WAITING) else []
     total = suite_time_s(results)
@@ -70,7 +70,7 @@ def lead_words(families: Sequence[KernelGroup], suite_s: float) -> str:
         return ""
     best = max(tunable, key=lambda family: family.gain_limit_s or 0.0)
     gain = (best.gain_limit_s or 0.0) / suite_s
-    if gain < WORTH_A_WORD:
+    if gain < LEAST_GAIN:
         return ""
     peak = f", {of_peak(best)}" if best.peak_share is not None else ""
     return (

@@ -180,13 +180,13 @@ def batch_tables(
     of_suite = partial(_of_suite, suite_s=suite_s)
     return (
         Table("models", "for each model that was asked for", _columns(MODELS, summaries)),
-        Table("graphs", "for each graph of a model", _placed(_GRAPHS, graphs, of_suite)),
+        Table("graphs", "for each graph of a model", _items(_GRAPHS, graphs, of_suite)),
         Table(
             "categories",
             "for each category of a graph, and its idle time",
-            _placed(_CATEGORIES, parts, of_suite, _of_graph),
+            _items(_CATEGORIES, parts, of_suite, _of_graph),
         ),
-        Table("kernels", "for each kernel of a graph of a model", _placed(_KERNELS, kernels, of_suite, _of_graph)),
+        Table("kernels", "for each kernel of a graph of a model", _items(_KERNELS, kernels, of_suite, _of_graph)),
         Table("families", "for kernels of one structure, all models together", _columns(_FAMILIES, families)),
         Table(
             "retunes",
@@ -203,21 +203,21 @@ def _parts(graph: GraphResult) -> Iterator[_Part]:
         yield _Part("idle", graph.idle_s)
 
 
-def _placed(fields: Mapping[str, Field], rows: Sequence[_Row], *shares: Callable[[Sequence[_Row]], Column]) -> _Columns:
+def _items(fields: Mapping[str, Field], rows: Sequence[_Row], *shares: Callable[[Sequence[_Row]], Column]) -> _Columns:
     """Makes the columns for items of graphs: the model and the graph, the item's fields, and shares beside its time."""
-    own = _columns(fields, [thing for _, _, thing in rows])
+    own = _columns(fields, [item for _, _, item in rows])
     labels = Column("graph", TEXT, "its label, unique in the model", [graph.label for _, graph, _ in rows])
     beside = list(fields).index("time_s") + 1
     return (_model(rows), labels, *own[:beside], *(share(rows) for share in shares), *own[beside:])
 
 
 def _of_graph(rows: Sequence[_Row]) -> Column:
-    values = [thing.time_s / graph.time_s if graph.time_s else None for _, graph, thing in rows]
+    values = [item.time_s / graph.time_s if graph.time_s else None for _, graph, item in rows]
     return Column("graph_share", NUMBER, "of its graph's time", values)
 
 
 def _of_suite(rows: Sequence[_Row], suite_s: float) -> Column:
-    values = [thing.time_s / suite_s if suite_s else None for _, _, thing in rows]
+    values = [item.time_s / suite_s if suite_s else None for _, _, item in rows]
     return Column("share", NUMBER, _SUITE, values)
 
 

@@ -23,7 +23,7 @@ MOST = 0.75
 
 def comparison_lines(comparison: Comparison, width: int) -> Iterator[Line]:
     """Renders the rows of both kernels, their tried candidates, the check of their results, and the comparison."""
-    pair = _distinctly_named(comparison.first, comparison.second)
+    pair = _with_distinct_names(comparison.first, comparison.second)
     yield from kernel_table(pair, width)
     for kernel in pair:
         if kernel.tuning is not None:
@@ -40,7 +40,7 @@ def comparison_lines(comparison: Comparison, width: int) -> Iterator[Line]:
     yield from _other_row("same config", comparison.same_config, comparison, width)
     if comparison.best_of_each is not None:
         yield from _other_row("best of each", comparison.best_of_each, comparison, width)
-    if conclusion := where_from(comparison.as_they_stand, comparison.same_config):
+    if conclusion := explain_difference(comparison.as_they_stand, comparison.same_config):
         yield from wrapped(conclusion, width, "  ", "title")
     for note in comparison.notes:
         yield from bullet(note, width, "warn")
@@ -51,7 +51,7 @@ def comparison_lines(comparison: Comparison, width: int) -> Iterator[Line]:
         yield [Word("  both compute the same", "good")]
 
 
-def _distinctly_named(*kernels: MeasuredKernel) -> list[MeasuredKernel]:
+def _with_distinct_names(*kernels: MeasuredKernel) -> list[MeasuredKernel]:
     """Returns the kernels, with the names of their files if both kernels have the same name."""
     if len({kernel.name for kernel in kernels}) == len(kernels):
         return list(kernels)
@@ -82,7 +82,7 @@ def _other_row(title: str, pairing: Pairing, comparison: Comparison, width: int)
     yield from wrapped(words, width, " " * 17, "dim")
 
 
-def where_from(as_they_stand: Pairing, same_config: Pairing) -> str:
+def explain_difference(as_they_stand: Pairing, same_config: Pairing) -> str:
     """Attributes a difference to the generated code or the configuration, in words.
 
     Args:

@@ -68,7 +68,7 @@ def answer_lines(answer: Answer, width: int) -> Iterator[Line]:
     numeric = [_is_numeric(values) for values in zip(*answer.rows, strict=True)]
     titles = [names.clean(title) for title in answer.columns]
     wanted = [max(map(names.cells, cells)) for cells in zip(titles, *shown, strict=True)]
-    widths = _fitted(wanted, numeric, width)
+    widths = _fit_widths(wanted, numeric, width)
     if widths is None:
         yield from _blocks(titles, shown)
     else:
@@ -78,7 +78,7 @@ def answer_lines(answer: Answer, width: int) -> Iterator[Line]:
         yield [Word(more, "dim")]
 
 
-def _fitted(wanted: Sequence[int], fixed: Sequence[bool], width: int) -> list[int] | None:
+def _fit_widths(wanted: Sequence[int], fixed: Sequence[bool], width: int) -> list[int] | None:
     """Returns widths with which the columns fit side by side; ``None`` where they cannot fit.
 
     Args:
@@ -113,7 +113,7 @@ def _blocks(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[Li
 
 def answer_csv(answer: Answer) -> str:
     """Renders the rows as CSV. Cells of unknown values are empty."""
-    return table_text(answer.columns, ([_joined(_plain(value)) for value in values] for values in answer.rows))
+    return table_text(answer.columns, ([_join_list(_plain(value)) for value in values] for values in answer.rows))
 
 
 def answer_json(answer: Answer) -> str:
@@ -146,7 +146,7 @@ def _cell(value: object) -> str:
         return "yes" if value else "no"
     if isinstance(value, float):
         return f"{value:.6g}"
-    return names.clean(str(_joined(_plain(value))))
+    return names.clean(str(_join_list(_plain(value))))
 
 
 def _plain(value: object) -> object:
@@ -164,7 +164,7 @@ def _plain(value: object) -> object:
     return str(value)
 
 
-def _joined(value: object) -> object:
+def _join_list(value: object) -> object:
     """Joins a list in one cell; returns any other value unchanged."""
     return "; ".join(map(str, value)) if isinstance(value, list) else value
 

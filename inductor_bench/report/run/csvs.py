@@ -126,8 +126,8 @@ def table_text(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     """Renders a table as CSV. An apostrophe precedes text that a spreadsheet would read as a formula."""
     lines = _Lines()
     writer = csv.writer(lines, lineterminator=_LINE_END)
-    writer.writerow(map(_inert, header))
-    writer.writerows(map(_inert, row) for row in rows)
+    writer.writerow(map(_escape_formula, header))
+    writer.writerows(map(_escape_formula, row) for row in rows)
     return "".join(lines)
 
 
@@ -141,7 +141,7 @@ class _Lines(list[str]):
         self.append(row.removesuffix(_LINE_END) + "\n")
 
 
-def _inert(cell: object) -> object:
+def _escape_formula(cell: object) -> object:
     return f"'{cell}" if isinstance(cell, str) and cell.startswith(_FORMULA) else cell
 
 

@@ -131,7 +131,7 @@ def _module(module: ModuleRecord) -> dict[str, Any]:
     return {
         "label": module.label,
         "runs": units.count(module.program_calls),
-        "said": ", ".join(
+        "parts_text": ", ".join(
             f"{title} {units.whole_percent(part)}" for title, part, _ in bar_parts(module) if part >= 0.005
         ),
         "wall": units.seconds(module.wall_time_s),

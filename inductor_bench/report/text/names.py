@@ -156,13 +156,13 @@ def unique(names: Iterable[str], width: int) -> dict[str, str]:
         candidates = (short(name, width), middle(plain(name), width))
         chosen = next((text for text in candidates if text and text not in taken), None)
         while chosen is None or chosen in taken:
-            chosen = _numbered(name, width, numbers)
+            chosen = _add_number(name, width, numbers)
         taken.add(chosen)
         shorts[name] = chosen
     return shorts
 
 
-def _numbered(name: str, width: int, numbers: dict[str, int]) -> str:
+def _add_number(name: str, width: int, numbers: dict[str, int]) -> str:
     """Appends the next free number to a short name; ``numbers`` holds the next number by short name."""
     digits = 1
     while True:

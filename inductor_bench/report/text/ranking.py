@@ -16,6 +16,7 @@ FEW_GRAPHS = 6
 """Largest number of graphs that are all shown, whatever their share of the time."""
 
 LEAST_WEIGHT = 0.02
+"""Smallest share of the program's time of a selected graph."""
 
 
 @dataclass(frozen=True)
@@ -58,8 +59,9 @@ def _key(kernel: Kernel, sort: str) -> tuple[float, float]:
 def main_modules(run: Run, most: int) -> tuple[ModuleRecord, ...]:
     """Selects the graphs that get a row of their own, in the record's order.
 
-    Up to :data:`FEW_GRAPHS` graphs are all selected. Of more graphs at most ``most`` are selected, by their time in the
-    program (time of an iteration times calls). If only one graph would be left, it is selected too.
+    Up to :data:`FEW_GRAPHS` graphs are all selected. Of more graphs, the two with the longest time in the program (time
+    of an iteration times calls) are selected, and those with at least :data:`LEAST_WEIGHT` of the whole. If this leaves
+    out a single graph, it is selected too. The result has at most ``most`` graphs.
     """
     if len(run.modules) <= min(FEW_GRAPHS, most):
         return run.modules
@@ -73,7 +75,7 @@ def main_modules(run: Run, most: int) -> tuple[ModuleRecord, ...]:
 
 
 def wall_known(run: Run) -> bool:
-    """Whether every graph's wall time is known, so that shares are of wall time."""
+    """Whether the wall time of every graph is known. Shares then refer to wall time."""
     return all(module.wall_time_s for module in run.modules)
 
 
