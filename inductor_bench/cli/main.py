@@ -81,7 +81,7 @@ def group() -> None:
     inductor-bench batch configs/timm.txt                a whole list of models
     inductor-bench report runs/train-1                   look at it again
     """
-    _install_signal_handlers()  # the verb's file has been imported, and has nothing to clean up before
+    _install_signal_handlers()  # after the import of the verb's file, during which there is nothing to clean up
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -112,7 +112,7 @@ def _run(given: list[str]) -> int:
         Console().error(error.message, error.hint)
         return error.exit_code
     except click.ClickException as error:
-        with contextlib.suppress(OSError):  # a failure to write to stderr keeps the exit code
+        with contextlib.suppress(OSError):  # a failed write to stderr does not change the exit code
             error.show()
         return error.exit_code
     except (click.Abort, KeyboardInterrupt) as stop:

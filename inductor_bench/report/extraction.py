@@ -83,13 +83,13 @@ def _list_reasons(title: str, reasons: Sequence[tuple[str, str]]) -> Iterator[st
     for name, reason in reasons:
         alike.setdefault(reason, []).append(_short(name))
     yield ""
-    yield f"{title} {_kernels(len(reasons))}:"
-    for reason, those in itertools.islice(alike.items(), SHOWN_REASONS):
-        others = f" and {len(those) - SHOWN_NAMES} more" if len(those) > SHOWN_NAMES else ""
-        yield _wrap(f"  {', '.join(those[:SHOWN_NAMES])}{others}: {reason}", "    ")
-    unsaid = sum(len(those) for those in itertools.islice(alike.values(), SHOWN_REASONS, None))
-    if unsaid:
-        yield f"  and {unsaid} more; --format json has every reason"
+    yield f"{title} {_count_kernels(len(reasons))}:"
+    for reason, kernels in itertools.islice(alike.items(), SHOWN_REASONS):
+        others = f" and {len(kernels) - SHOWN_NAMES} more" if len(kernels) > SHOWN_NAMES else ""
+        yield _wrap(f"  {', '.join(kernels[:SHOWN_NAMES])}{others}: {reason}", "    ")
+    remaining = sum(len(kernels) for kernels in itertools.islice(alike.values(), SHOWN_REASONS, None))
+    if remaining:
+        yield f"  and {remaining} more; --format json has every reason"
 
 
 def _written(folder: Path, kernels: Sequence[ExtractedKernel]) -> Iterator[str]:
@@ -105,7 +105,7 @@ def _written(folder: Path, kernels: Sequence[ExtractedKernel]) -> Iterator[str]:
         yield f"Next     python {shlex.quote(str(folder / costliest))}"
 
 
-def _kernels(count: int) -> str:
+def _count_kernels(count: int) -> str:
     return f"{count} kernel{'' if count == 1 else 's'}"
 
 

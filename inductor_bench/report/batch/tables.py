@@ -180,13 +180,15 @@ def batch_tables(
     of_suite = partial(_of_suite, suite_s=suite_s)
     return (
         Table("models", "for each model that was asked for", _columns(MODELS, summaries)),
-        Table("graphs", "for each graph of a model", _items(_GRAPHS, graphs, of_suite)),
+        Table("graphs", "for each graph of a model", _item_columns(_GRAPHS, graphs, of_suite)),
         Table(
             "categories",
             "for each category of a graph, and its idle time",
-            _items(_CATEGORIES, parts, of_suite, _of_graph),
+            _item_columns(_CATEGORIES, parts, of_suite, _of_graph),
         ),
-        Table("kernels", "for each kernel of a graph of a model", _items(_KERNELS, kernels, of_suite, _of_graph)),
+        Table(
+            "kernels", "for each kernel of a graph of a model", _item_columns(_KERNELS, kernels, of_suite, _of_graph)
+        ),
         Table("families", "for kernels of one structure, all models together", _columns(_FAMILIES, families)),
         Table(
             "retunes",
@@ -203,7 +205,9 @@ def _parts(graph: GraphResult) -> Iterator[_Part]:
         yield _Part("idle", graph.idle_s)
 
 
-def _items(fields: Mapping[str, Field], rows: Sequence[_Row], *shares: Callable[[Sequence[_Row]], Column]) -> _Columns:
+def _item_columns(
+    fields: Mapping[str, Field], rows: Sequence[_Row], *shares: Callable[[Sequence[_Row]], Column]
+) -> _Columns:
     """Makes the columns for items of graphs: the model and the graph, the item's fields, and shares beside its time."""
     own = _columns(fields, [item for _, _, item in rows])
     labels = Column("graph", TEXT, "its label, unique in the model", [graph.label for _, graph, _ in rows])

@@ -8,8 +8,8 @@ from ... import units
 from ...devices.nvidia.counters import STALL_WORDS
 from ...records.tuning import HardwareCounters, MeasuredKernel
 
-MOST_STALLS = 3
-LEAST_STALL = 0.03
+MOST_STALLS = 3  # largest number of stall reasons in the line
+LEAST_STALL = 0.03  # smallest share of the warps' time of a stall reason in the line
 
 
 def counter_words(kernel: MeasuredKernel) -> Iterator[str]:

@@ -23,7 +23,7 @@ MOST_ROWS = 100
 NARROWEST = 24
 """Smallest width of a text column. If the table is still too wide, each row becomes a block of lines."""
 
-GAP = 2
+GAP = 2  # spaces between two columns
 
 _TYPES = {TEXT: "text", NUMBER: "number", WHOLE: "whole number", YES_NO: "yes or no"}
 EXAMPLES = (

@@ -28,14 +28,14 @@ from .plot_parts import figure_columns, gain_lines, mark_point, name_points, nam
 
 PLOTS = ("categories", "bandwidth", "headroom")
 DPI = 160
-WIDTH = 9.0  # inches
+WIDTH = 9.0  # width of a plot in inches
 MOST_GRAPHS = 10
 MOST_KERNELS = 16
-NOTE_WIDTH = 138  # characters below a plot
+NOTE_WIDTH = 138  # characters per line of the notes below a plot
 STYLE: Any = {
     "font.family": "DejaVu Sans",
     "font.size": 9.5,
-    "text.parse_math": False,  # a kernel's name may hold dollars
+    "text.parse_math": False,  # a dollar sign in a kernel's name begins no formula
     "text.color": palette.INK,
     "axes.labelcolor": palette.INK,
     "axes.edgecolor": palette.MUTED,

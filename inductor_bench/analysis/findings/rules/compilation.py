@@ -13,7 +13,7 @@ from ..evidence import RunEvidence
 from ..finding import CAUTION, NOTE, Finding
 from ..phrases import join_words, labels, plural, short_paths, slugs
 
-MOST_REASON = 150  # characters of Dynamo's reason for one graph break
+MOST_REASON = 150  # largest number of characters of Dynamo's reason for one graph break
 
 _REASON_NOISE = re.compile(r"^\d+/\d+: |\s*\bMessage: None\b\.?|\s*\bHint: .*$")
 

@@ -18,7 +18,7 @@ UNSTEADY = 0.25  # spread of the middle half of a kernel's samples, as a share o
 
 
 def short_kernels(evidence: RunEvidence) -> Iterator[Finding]:
-    """Reports many kernels that are short."""
+    """Reports a large number of launches shorter than :data:`SHORT_S`."""
     rows, whole = evidence.critical_rows, evidence.whole
     short = [
         row

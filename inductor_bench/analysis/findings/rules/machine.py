@@ -42,8 +42,8 @@ SWITCHED = 0.8  # involuntary context switches per run from which the median run
 SCATTER = 0.5  # spread of the middle half of the wall samples, as a share of their median
 FEWEST_SAMPLES = 5  # smallest number of wall samples with a meaningful spread
 LONGER = 1.1  # ratio of kernel time to wall time above which the kernels of a delayed process count as disturbed
-MUCH_LONGER = 2.0  # the same ratio for a process without delay; the profiler alone stays below it ...
-LEAST_S = 0.5e-3  # ... unless the difference of the two times is at most this many seconds
+MUCH_LONGER = 2.0  # the same ratio without a delay, if kernel time exceeds wall time by more than LEAST_S
+LEAST_S = 0.5e-3  # seconds; below this difference the profiler alone can reach the ratio MUCH_LONGER
 
 
 def disturbed(run: Run) -> Finding | None:
