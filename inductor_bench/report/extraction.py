@@ -83,7 +83,7 @@ def _list_reasons(title: str, reasons: Sequence[tuple[str, str]]) -> Iterator[st
     for name, reason in reasons:
         alike.setdefault(reason, []).append(_short(name))
     yield ""
-    yield f"{title} {_count_kernels(len(reasons))}:"
+    yield f"{title} {_kernel_count(len(reasons))}:"
     for reason, kernels in itertools.islice(alike.items(), SHOWN_REASONS):
         others = f" and {len(kernels) - SHOWN_NAMES} more" if len(kernels) > SHOWN_NAMES else ""
         yield _wrap(f"  {', '.join(kernels[:SHOWN_NAMES])}{others}: {reason}", "    ")
@@ -105,7 +105,7 @@ def _written(folder: Path, kernels: Sequence[ExtractedKernel]) -> Iterator[str]:
         yield f"Next     python {shlex.quote(str(folder / costliest))}"
 
 
-def _count_kernels(count: int) -> str:
+def _kernel_count(count: int) -> str:
     return f"{count} kernel{'' if count == 1 else 's'}"
 
 

@@ -23,11 +23,12 @@ _DATA = (Category.COPY, Category.MEMSET, Category.COLLECTIVE)
 
 
 def headline(run: Run) -> Finding | None:
-    """Returns the most important finding, or ``None`` where nothing was measured.
+    """Selects or makes the most important finding about a run.
 
     Returns:
         The finding about a busy machine if it disturbed most of the program; otherwise the launch-bound or host-bound
         finding if it concerns most of the program's time; otherwise the parts of the time with possible savings.
+        ``None`` where nothing was measured.
     """
     measured = [module for module in run.modules if module_time_s(module)]
     if not measured:

@@ -8,7 +8,7 @@ from ... import units
 from ...analysis.batch_aggregation import KernelGroup, ModelSummary
 from ...analysis.findings.phrases import plural
 from ..text import names, palette
-from ..text.layout import Column, Line, Word, bars, fitting, gap_of, header, titled_row, wrapped
+from ..text.layout import Column, Line, Word, bars, fit_columns, gap_of, header, titled_row, wrapped
 from .phrases import (
     batch_size,
     best_retune,
@@ -79,7 +79,7 @@ def _model_columns(shown: Sequence[ModelSummary], width: int, *, retuned: bool) 
         *([Column("saves", 6)] if retuned else []),
     ]
     gap = gap_of(width)
-    model, *others = fitting(columns, width - gap - NARROWEST_BARS, gap, SPARE_OF_MODELS, "model")
+    model, *others = fit_columns(columns, width - gap - NARROWEST_BARS, gap, SPARE_OF_MODELS, "model")
     return [model._replace(width=min(model.width, longest, WIDEST_NAME)), *others]
 
 
@@ -133,4 +133,4 @@ def _group_columns(title: str, width: int, *, family: bool, retuned: bool) -> li
         Column("gain limit", 10),
         *([Column("retune", 6)] if retuned else []),
     ]
-    return fitting(columns, width, gap_of(width), SPARE_OF_KERNELS, title)
+    return fit_columns(columns, width, gap_of(width), SPARE_OF_KERNELS, title)

@@ -70,7 +70,7 @@ def _row(title: str, pairing: Pairing, width: int) -> Iterator[Line]:
 
 
 def _other_row(title: str, pairing: Pairing, comparison: Comparison, width: int) -> Iterator[Line]:
-    """Renders a pairing in other configurations and names them, except for configurations that an earlier row shows."""
+    """Renders a pairing in other configurations with their names. An equal pairing refers to ``as they stand``."""
     if pairing == comparison.as_they_stand:
         yield [Word(f"  {title:<13}  as they stand")]
         return

@@ -11,7 +11,7 @@ from ...devices.table import common_device
 from ...records.category import Category
 from ...records.run import ModuleRecord, Run
 from ..text import names
-from ..text.layout import WIDE, Column, Line, Word, bars, fitting, gap_of, header, row, titled_row, wrapped
+from ..text.layout import WIDE, Column, Line, Word, bars, fit_columns, gap_of, header, row, titled_row, wrapped
 from ..text.ranking import Entry, idle_name, main_modules, module_time_s, wall_known
 from ..text.run_phrases import bar_parts, folded, kernel_caption, method_notes, of_peak, rate
 from .retunes import retune_of, retune_word, retunes_of_kernels
@@ -123,7 +123,7 @@ def kernel_lines(run: Run, entries: tuple[Entry, ...], width: int, sort: str) ->
     last += [Column("retune", 6)] if known else []
     fixed = [Column("calls", 6), Column("time", 8), Column("share", 6), *last]
     every = [Column("#", 3), Column("kernel", NARROWEST_NAME, False), *fixed]
-    columns = fitting(every, width, gap, SPARE, "kernel")
+    columns = fit_columns(every, width, gap, SPARE, "kernel")
     yield header(columns, gap)
     shorts = names.unique((entry.kernel.name for entry in entries), columns[1].width)
     files = names.file_names(run)

@@ -47,7 +47,7 @@ def gap_of(width: int) -> int:
     return 2 if width >= WIDE else 1
 
 
-def fitting(columns: Sequence[Column], width: int, gap: int, spare: Sequence[str], elastic: str) -> list[Column]:
+def fit_columns(columns: Sequence[Column], width: int, gap: int, spare: Sequence[str], elastic: str) -> list[Column]:
     """Selects the columns that fit into ``width``.
 
     Args:

@@ -174,7 +174,7 @@ def rate(kernel: Kernel) -> str:
 
 
 def rows_of(finding: Finding, entries: Iterable[Entry]) -> str:
-    """Names a finding's rows in the kernel table, and the number of its other kernels: ``no. 1-3, 8 and 4 more``."""
+    """Lists a finding's rows in the kernel table and the number of its other kernels: ``no. 1-3, 8 and 4 more``."""
     numbers = {(entry.module.slug, entry.kernel.name): entry.number for entry in entries}
     found = sorted({numbers[place] for place in finding.kernels if place in numbers})
     if not found:
