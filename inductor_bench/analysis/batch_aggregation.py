@@ -1,4 +1,4 @@
-"""Aggregation over the models of a batch: a row for each model, and kernels by id and by family. Pure functions."""
+"""Aggregates the models of a batch into one row per model, and their kernels by id and by family. Pure functions."""
 
 from __future__ import annotations
 
@@ -15,15 +15,23 @@ from .findings.evidence import UNTUNABLE
 from .retunes import RetuneSummary, summarize_retunes
 
 _Member = tuple[str, KernelResult, bool]
-"""The model's name, the kernel, and whether its time decides that of its graph."""
+"""The model's name, the kernel, and whether a faster kernel would shorten its graph."""
 
 
 @dataclass(frozen=True)
 class ModelSummary:
-    """A model in one row. Times are of one iteration, each graph once; shares are of ``time_s``.
+    """A model in one row. Times are seconds of one iteration, with each graph run once.
 
-    ``parts`` are categories, the largest first, and ``None`` with the share of idle (or host) time. ``gain_limit_s`` is
-    what its generated kernels would save at their roofs: an upper bound. ``retunes`` are there where asked for.
+    Attributes:
+        model: the model as it was read from the batch.
+        time_s: the time of all its graphs.
+        busy_share: mean busy share of the device, weighted by the graphs' times; ``None`` where it is unknown.
+        parts: each category with its share of ``time_s``, the largest first; category ``None`` is idle or host time.
+        launches: the number of kernel launches.
+        kernels: the number of kernels.
+        top: the most expensive kernel.
+        gain_limit_s: the time that its generated kernels would save at their roofs, an upper bound.
+        retunes: the results of the retunes; ``None`` where none were requested.
     """
 
     model: ModelResult
@@ -42,17 +50,26 @@ class ModelSummary:
 
     @property
     def status(self) -> str:
-        """As in the batch, or what is wrong with the record."""
+        """The status of the model in the batch, or the kind of problem with its record."""
         return self.model.problem.kind if self.model.problem else self.model.model.status
 
 
 class KernelGroup(NamedTuple):
-    """Kernels of all models that are the same, or of the same family.
+    """The kernels of all models that have the same id or the same family. Sums are over one iteration of each model.
 
-    ``launches``, ``time_s`` and ``gain_limit_s`` are sums of one iteration of every model; ``share`` is of the suite's
-    time. ``peak_share`` is the mean by time over what is known, ``ids`` how many different kernels these are, and
-    ``name`` and ``kernel_id`` those of the most expensive one, which ``model`` has. ``speedup`` is that of the best
-    retune of one of them, 1 where none was surely faster, ``saving_s`` what all retunes would save.
+    Attributes:
+        key: the shared id or family id.
+        name, kernel_id, category, operator, bound: the properties of the most expensive kernel of the group.
+        ids: the number of different kernels in the group.
+        models: the names of the models that have a kernel of the group.
+        model: the model that has the most expensive kernel.
+        launches: sum of the launches.
+        time_s: sum of the device times in seconds.
+        share: ``time_s`` as a share of the time of all models.
+        peak_share: mean share of peak weighted by time, over the kernels for which it is known.
+        gain_limit_s: sum of the gain limits in seconds.
+        speedup: the best speedup of a retune in the group; 1 where no retune was reliably faster.
+        saving_s: the time in seconds that all retunes of the group would save.
     """
 
     key: str
@@ -74,12 +91,15 @@ class KernelGroup(NamedTuple):
 
 
 def suite_time_s(results: BatchResults) -> float:
-    """One iteration of every model that was measured, each graph once: what shares over models refer to."""
+    """The time in seconds of one iteration of all measured models, with each graph run once.
+
+    Shares over several models refer to this time.
+    """
     return sum(graph.time_s for model in results.models for graph in model.graphs)
 
 
 def summarize_model(model: ModelResult) -> ModelSummary:
-    """The row of a model; one that was not measured has no times."""
+    """Summarizes a model in one row. The times of an unmeasured model are 0."""
     whole = sum(graph.time_s for graph in model.graphs)
     times: dict[Category | None, float] = defaultdict(float)
     for graph in model.graphs:
@@ -109,25 +129,28 @@ def summarize_model(model: ModelResult) -> ModelSummary:
 
 
 def without_kernels(summary: ModelSummary) -> ModelSummary:
-    """The row without the kernels of its model, which are most of it."""
+    """Returns the row without its model's list of kernels, which takes most of the memory."""
     graphs = tuple(replace(graph, kernels=()) for graph in summary.model.graphs)
     return replace(summary, model=replace(summary.model, graphs=graphs))
 
 
 def group_kernels(results: BatchResults, key: Callable[[KernelResult], str]) -> list[KernelGroup]:
-    """The kernels of all models with the same key put together, those first that take most of the suite's time.
+    """Groups the kernels of all models by a key.
 
     Args:
         results: the models.
         key: :func:`by_id` or :func:`by_family`.
+
+    Returns:
+        The groups, the most expensive first.
     """
     groups: dict[str, list[_Member]] = defaultdict(list)
     for model in results.models:
         name = model.model.request.name
         for graph in model.graphs:
-            decides = not waits_for_host(graph)
+            shortens_run = not waits_for_host(graph)
             for kernel in graph.kernels:
-                groups[key(kernel)].append((name, kernel, decides))
+                groups[key(kernel)].append((name, kernel, shortens_run))
     whole = suite_time_s(results)
     found = [_group(place, members, whole) for place, members in groups.items()]
     return sorted(found, key=lambda group: (-group.time_s, group.key))
@@ -142,8 +165,8 @@ def by_family(kernel: KernelResult) -> str:
 
 
 def _group(key: str, members: list[_Member], whole: float) -> KernelGroup:
-    if len(members) == 1:  # as most kernels are, of which there may be a hundred thousand
-        model, kernel, decides = members[0]
+    if len(members) == 1:  # a fast path: a batch may have a hundred thousand kernels, most of them in one model only
+        model, kernel, shortens_run = members[0]
         return KernelGroup(
             *(
                 key,
@@ -157,7 +180,7 @@ def _group(key: str, members: list[_Member], whole: float) -> KernelGroup:
                 model,
             ),
             *(kernel.calls, kernel.time_s, kernel.time_s / whole if whole else 0.0, kernel.peak_share),
-            *((kernel.gain_limit_s, kernel.speedup, kernel.saving_s) if decides else (None, kernel.speedup, None)),
+            *((kernel.gain_limit_s, kernel.speedup, kernel.saving_s) if shortens_run else (None, kernel.speedup, None)),
         )
     model, costliest, _ = max(members, key=lambda member: member[1].time_s)
     kernels = [kernel for _, kernel, _ in members]
@@ -178,14 +201,14 @@ def _group(key: str, members: list[_Member], whole: float) -> KernelGroup:
         time_s,
         time_s / whole if whole else 0.0,
         sum(share * seconds for share, seconds in judged) / weight if weight else None,
-        _gain(kernel for _, kernel, decides in members if decides),
+        _gain(kernel for _, kernel, shortens_run in members if shortens_run),
         max((kernel.speedup for kernel in kernels if kernel.speedup is not None), default=None),
-        _sum(kernel.saving_s for _, kernel, decides in members if decides),
+        _sum(kernel.saving_s for _, kernel, shortens_run in members if shortens_run),
     )
 
 
 def waits_for_host(graph: GraphResult) -> bool:
-    """Whether the graph waits for its host, so that a faster kernel would not shorten the run."""
+    """Whether the device waits for the host in this graph, so that a faster kernel would not shorten the run."""
     if device_of(graph.device).runs_on_host:
         return False
     return graph.busy_share is not None and graph.busy_share < LAUNCH_BOUND
@@ -196,6 +219,6 @@ def _gain(kernels: Iterable[KernelResult]) -> float | None:
 
 
 def _sum(seconds: Iterable[float | None]) -> float | None:
-    """What is known of it."""
+    """The sum of the known values, or ``None`` where all are unknown."""
     known = [each for each in seconds if each is not None]
     return sum(known) if known else None

@@ -1,5 +1,8 @@
-"""Which category an activity belongs to. The evidence is, in this order: what the device did, the kernel's own
-definition, the operator that launched it. Only where none of these exists does its name count."""
+"""Assigns each activity to a category.
+
+The evidence in order of precedence: the kind of device activity, the kernel's definition, the operator that launched
+the activity, and last its name.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +51,7 @@ LIBRARY_NAMES = (
 
 
 def classify(activity: Activity) -> Category:
-    """The one category of an activity; ``other`` only where nothing is known but an unfamiliar name."""
+    """Returns the category of an activity; ``other`` where its name is unfamiliar and all other evidence is missing."""
     if activity.kind == "memcpy":
         return Category.COPY
     if activity.kind == "memset":
@@ -66,7 +69,7 @@ def classify(activity: Activity) -> Category:
 
 
 def classify_operator(operator: str) -> Category:
-    """The category of a library operator by its name, ``aten::mm`` or ``mkldnn::_linear_pointwise``."""
+    """Returns the category of a library operator by its name, such as ``aten::mm`` or ``mkldnn::_linear_pointwise``."""
     name = operator.split("::", 1)[-1].split(".", 1)[0]
     if "attention" in name or name.startswith("_flash_"):
         return Category.EXTERN_ATTENTION

@@ -1,7 +1,8 @@
-"""How many elements of each buffer a C++ kernel reads or writes, from its text.
+"""Counts the elements of each buffer that a C++ kernel accesses, from the kernel's source text.
 
-A kernel may be handed a whole table and read a few of its rows, or a whole tensor and read a slice of it. The loops
-around each access, which Inductor writes with literal bounds where sizes are static, tell how often it happens.
+A kernel may receive a whole table and read a few of its rows, or a whole tensor and read a slice of it. The number of
+accesses is the product of the lengths of the surrounding loops. Inductor writes their bounds as literals where sizes
+are static.
 """
 
 from __future__ import annotations
@@ -19,14 +20,19 @@ _LITERAL = re.compile(r"^\s*(?:static_cast<int64_t>\()?\s*(\d+)L?\s*\)?\s*$")
 _VARIABLE = re.compile(r"\bx\d+\b")
 _LOADED = re.compile(r"\btmp\d+\b")
 _NAME = re.compile(r"(?<![\w.])[A-Za-z_]\w*")
-_UNDERSTOOD = re.compile(r"x\d+|tmp\d+|static_cast|int64_t|c10|div_floor_integer|div_mod|at|std")
+_KNOWN_NAME = re.compile(r"x\d+|tmp\d+|static_cast|int64_t|c10|div_floor_integer|div_mod|at|std")
 
 
 def accessed_elements(source: str) -> dict[str, int]:
-    """The number of elements touched by parameter name; those are left out of which this text does not tell.
+    """Counts the elements that a kernel accesses through each pointer.
 
-    An upper bound, as places may be touched more than once: the same place by the same expression counts once, an
-    access at a loaded index counts each time.
+    Args:
+        source: the C++ text of the kernel.
+
+    Returns:
+        An upper bound of the number of elements by parameter name. An index expression that occurs several times in
+        the same loops counts once; an access at a loaded index counts in every iteration. A parameter is missing where
+        the text does not determine its number.
     """
     signature = _BODY.search(source)
     if signature is None:
@@ -43,7 +49,7 @@ class _Accesses:
         self._loops: list[tuple[int, str, int | None]] = []  # depth of the loop's own braces, variable, length
         self._depth = 0
         self._seen: dict[str, dict[tuple[str, tuple[int | None, ...]], int]] = defaultdict(dict)
-        self._unclear: set[str] = set()
+        self._unknown: set[str] = set()
 
     def read(self, line: str) -> None:
         alias = _ALIAS.match(line)
@@ -55,10 +61,10 @@ class _Accesses:
             self._loops.append((self._depth, loop.group(1), _length(loop.group(2), loop.group(3))))
         found = list(_ACCESS.finditer(line))
         for access in found:
-            self._add(access.group(1), _enclosed(line, access.end()))
+            self._add(access.group(1), _index_text(line, access.end()))
         for name in _POINTER.findall(line):
             if sum(access.group(1) == name for access in found) < len(re.findall(rf"\b{name}\b", line)):
-                self._unclear.add(self._names.get(name, name))
+                self._unknown.add(self._names.get(name, name))
         for brace in re.findall(r"[{}]", line):
             self._depth += 1 if brace == "{" else -1
             if brace == "}":
@@ -72,22 +78,23 @@ class _Accesses:
             if _VARIABLE.fullmatch(variable) and (variable in used or _LOADED.search(index))
         )
         name = self._names.get(name, name)
-        if None in lengths or not used <= {variable for _, variable, _ in self._loops} or not _is_understood(index):
-            self._unclear.add(name)
+        if None in lengths or not used <= {variable for _, variable, _ in self._loops} or not _has_known_names(index):
+            self._unknown.add(name)
         self._seen[name][index, lengths] = math.prod(length for length in lengths if length is not None)
 
     def totals(self) -> dict[str, int]:
-        return {name: sum(seen.values()) for name, seen in self._seen.items() if name not in self._unclear}
+        return {name: sum(seen.values()) for name, seen in self._seen.items() if name not in self._unknown}
 
 
-def _is_understood(index: str) -> bool:
-    """Whether loop variables and loaded values are all that an index is made of.
+def _has_known_names(index: str) -> bool:
+    """Whether an index consists of loop variables and loaded values only.
 
-    ``x1_inner`` runs through the elements of one step of ``x1``, so that it adds nothing where ``x1`` stands beside it.
+    ``x1_inner`` is accepted in an index that contains ``x1``: it runs through the elements of one step of ``x1``, which
+    the length of the loop over ``x1`` already includes.
     """
     names = set(_NAME.findall(index))
     inner = {name for name in names if name.endswith("_inner") and name.removesuffix("_inner") in names}
-    return all(_UNDERSTOOD.fullmatch(name) for name in names - inner)
+    return all(_KNOWN_NAME.fullmatch(name) for name in names - inner)
 
 
 def _length(start: str, end: str) -> int | None:
@@ -95,8 +102,8 @@ def _length(start: str, end: str) -> int | None:
     return int(last.group(1)) - int(first.group(1)) if first and last else None
 
 
-def _enclosed(line: str, start: int) -> str:
-    """The text from ``start`` to the parenthesis that closes what was opened before."""
+def _index_text(line: str, start: int) -> str:
+    """The text from ``start`` to the closing parenthesis that matches the one before ``start``."""
     depth = 1
     for place in range(start, len(line)):
         depth += {"(": 1, ")": -1}.get(line[place], 0)

@@ -1,5 +1,7 @@
-"""Aggregation of every activity that ran into kernels and categories. Each activity is counted exactly once; shares
-of peak and gains follow in ``roofline``."""
+"""Aggregates the activities of a trace into kernels and categories. Each activity is counted exactly once.
+
+``roofline`` adds the shares of peak and the gain limits.
+"""
 
 from __future__ import annotations
 
@@ -38,10 +40,13 @@ PartKey = tuple[int, int, Part]
 
 @dataclass(frozen=True)
 class Evidence:
-    """What the aggregation uses beside the activities themselves.
+    """The facts that the aggregation uses beside the activities.
 
-    ``costs``: FLOPs and bytes of library operators. ``kernel_bytes``: bytes of one call of a C++ kernel, by name.
-    ``compiled``: by kernel name. ``source_lines``: by provenance handle.
+    Attributes:
+        costs: FLOPs and bytes of library operators, by operator and arguments.
+        kernel_bytes: bytes that one call of a C++ kernel accesses, by kernel name.
+        compiled: the properties of compiled kernels, by kernel name.
+        source_lines: lines of the model's source, by provenance handle.
     """
 
     costs: Mapping[CostKey, OperatorCost] = field(default_factory=dict)
@@ -51,9 +56,17 @@ class Evidence:
 
 
 def steady_iterations(activities: Iterable[Activity], count: int) -> tuple[int, ...]:
-    """The iterations that count: those within :data:`OUTLIER_FACTOR` of the lower quartile.
+    """Selects the undisturbed iterations: their device time is at most :data:`OUTLIER_FACTOR` times the lower quartile.
 
-    The quartile, because on a busy CPU every second iteration can be disturbed and the median with them.
+    The reference is the quartile because half of the iterations, and with them the median, can be disturbed on a busy
+    CPU.
+
+    Args:
+        activities: the activities of all iterations.
+        count: the number of iterations.
+
+    Returns:
+        The indices of the undisturbed iterations.
     """
     totals = [0.0] * count
     for activity in activities:
@@ -70,10 +83,10 @@ def aggregate_kernels(
     """Aggregates activities into kernels, the most expensive first, with times per iteration and shares of device time.
 
     Args:
-        activities: all of them, of all iterations.
-        iterations: how many there were.
-        steady: those that count (see :func:`steady_iterations`); not empty unless there are no activities.
-        evidence: what else is known.
+        activities: the activities of all iterations.
+        iterations: the number of iterations.
+        steady: the iterations that count (see :func:`steady_iterations`); empty only where there are no activities.
+        evidence: the facts beside the activities.
     """
     groups: dict[KernelKey, list[Member]] = defaultdict(list)
     members = list(zip(activities, find_parts(activities), strict=True))
@@ -88,7 +101,7 @@ def aggregate_kernels(
 
 
 def total_categories(kernels: Sequence[Kernel], wall_time_s: float | None) -> tuple[CategoryTotal, ...]:
-    """Sums kernels by category, the most expensive first. ``wall_time_s`` is what shares of wall refer to."""
+    """Sums kernels by category, the most expensive first. ``wall_time_s`` (seconds) is the base of the wall shares."""
     groups: dict[Category, list[Kernel]] = defaultdict(list)
     for kernel in kernels:
         groups[kernel.category].append(kernel)
@@ -114,7 +127,7 @@ def _key(activity: Activity) -> KernelKey:
 
 
 def _part_times(members: Iterable[Member]) -> dict[PartKey, float]:
-    """The device time of each part of each library call: what the kernels that share it take together."""
+    """The device time in seconds of each part of each library call, summed over the kernels that share the part."""
     times: dict[PartKey, float] = defaultdict(float)
     for activity, part in members:
         if part is not None:
@@ -123,7 +136,7 @@ def _part_times(members: Iterable[Member]) -> dict[PartKey, float]:
 
 
 def _part_key(activity: Activity, part: Part) -> PartKey:
-    # An operator called inside another is a call of its own, even where two of them look the same.
+    # An operator called inside another operator is a separate call, even where two such calls have the same arguments.
     event = activity.event
     instance = event.host_op if event is not None and part.operator != activity.operator else activity.instance
     return activity.iteration, instance, part
@@ -131,7 +144,7 @@ def _part_key(activity: Activity, part: Part) -> PartKey:
 
 @dataclass(frozen=True)
 class _Context:
-    """What is the same for every kernel of a module. ``part_times`` are those of library calls."""
+    """The facts that all kernels of a module share. ``part_times`` holds the seconds of the parts of library calls."""
 
     iterations: int
     steady: frozenset[int]
@@ -190,7 +203,7 @@ def _kernel(category: Category, members: Sequence[Member], context: _Context) ->
 def _work(
     definition: KernelDefinition | None, shapes: Sequence[ShapeGroup], calls: float, evidence: Evidence
 ) -> tuple[float | None, float | None]:
-    """Bytes moved and FLOPs of all calls of one iteration; ``None`` where any call's are unknown."""
+    """Moved bytes and FLOPs of all calls of one iteration; each is ``None`` where it is unknown for any call."""
     if definition is None:
         return _total(shape.moved_bytes for shape in shapes), _total(shape.flops for shape in shapes)
     per_call = evidence.kernel_bytes.get(definition.name, definition.moved_bytes)
@@ -215,7 +228,7 @@ def _shape_group(
     arguments: TensorArguments | None, part: Part | None, group: Sequence[Activity], context: _Context
 ) -> ShapeGroup:
     iterations = len(context.steady)
-    # Several kernels may do one part, but its work is to be counted once: each stands for its share of the time.
+    # Several kernels may share one part. Each gets a portion of its work by time, so that the work is counted once.
     portion = sum(_portion(activity, part, context) for activity in group) / iterations
     cost = context.evidence.costs.get((part.operator, part.arguments), UNKNOWN) if part else UNKNOWN
     moved = cost.moved_bytes * portion if cost.moved_bytes is not None else None
@@ -240,7 +253,7 @@ def _portion(activity: Activity, part: Part | None, context: _Context) -> float:
 
 
 def _transferred(group: Sequence[Activity], iterations: int) -> float | None:
-    """The bytes of copies and memsets, which the profiler records. A copy within the device reads and writes them."""
+    """The bytes per iteration of copies and memsets, from the profiler. A copy within the device counts them twice."""
     total = 0.0
     for activity in group:
         if activity.event is None or activity.event.moved_bytes is None:
@@ -250,7 +263,7 @@ def _transferred(group: Sequence[Activity], iterations: int) -> float | None:
 
 
 def _unjudged(definition: KernelDefinition | None, members: Sequence[Member], evidence: Evidence) -> str:
-    """Why no roof applies to a kernel, or an empty string."""
+    """The reason why a kernel cannot be compared with a roof; empty where it can."""
     if definition is not None:
         has_products = definition.template_flops is None and MATRIX_PRODUCT.search(definition.source)
         return "how large its matrix products are is not known" if has_products else ""
@@ -275,12 +288,12 @@ def _dtype(members: Sequence[Member], evidence: Evidence) -> str | None:
 
 
 def _common(values: Sequence[Value | None]) -> Value | None:
-    """The value that all have, or ``None`` where they differ."""
+    """The value if all are equal, otherwise ``None``."""
     return values[0] if values and all(value == values[0] for value in values) else None
 
 
 def _occupancy(events: Sequence[DeviceEvent]) -> float | None:
-    """The mean over time; ``None`` where it is unknown for any launch."""
+    """The mean occupancy (0 to 1) weighted by time; ``None`` where the occupancy of any launch is unknown."""
     known = [(event.occupancy, event.duration_s) for event in events if event.occupancy is not None]
     time_s = sum(duration for _, duration in known)
     if len(known) < len(events) or not time_s:

@@ -1,4 +1,4 @@
-"""How many bytes a generated kernel touches, from its signature and the arguments that it was launched with."""
+"""Counts the bytes that a generated kernel reads and writes, from its signature and the arguments of a launch."""
 
 from __future__ import annotations
 
@@ -14,18 +14,19 @@ TRITON_SIGNATURE = re.compile(r"'signature': \{([^}]*)\}")
 
 
 def touched_bytes(language: str, source: str, arguments: Sequence[Argument]) -> int | None:
-    """Bytes read and written by one launch: each buffer argument once, in-out buffers twice, as Inductor counts.
+    """Counts the bytes that one launch reads and writes. Each buffer counts once, an in-out buffer twice.
 
-    Of a buffer that a C++ kernel uses only in part (a table that it gathers rows from, a slice) that part counts.
+    This is Inductor's way of counting. If a C++ kernel uses a part of a buffer (rows of a table, a slice), only that
+    part counts; a buffer of a Triton kernel always counts whole.
 
     Args:
         language: ``cpp`` or ``triton``.
-        source: the kernel's text, whose signature names its pointers ``in_ptr*``, ``out_ptr*``, ``in_out_ptr*``
-            (a user-defined kernel's may have any name: they count once).
-        arguments: of one launch, in order.
+        source: the kernel's text. Its signature names the pointers ``in_ptr*``, ``out_ptr*`` and ``in_out_ptr*``; the
+            pointers of a user-defined kernel may have any name and count once.
+        arguments: the arguments of one launch, in order.
 
     Returns:
-        ``None`` where the text and the launch do not fit together. What a Triton kernel gathers from counts whole.
+        The number of bytes, or ``None`` where the signature does not match the arguments.
     """
     names = _cpp_pointers(source) if language == "cpp" else _triton_pointers(source)
     tensors = [argument.tensor for argument in arguments if argument.tensor is not None]
@@ -54,6 +55,6 @@ def _triton_pointers(source: str) -> list[str] | None:
 
 
 def _stored_elements(view: TensorView) -> int:
-    """What a tensor occupies: an expanded dimension (stride 0) is stored once, a strided view counts its elements."""
+    """The number of stored elements of a view: an expanded dimension (stride 0) is stored once."""
     pairs = zip(view.shape, view.stride, strict=True)
     return math.prod(size if stride else min(size, 1) for size, stride in pairs)

@@ -1,4 +1,4 @@
-"""What the retunes of a model came to together. Pure functions over their figures."""
+"""Summarizes the retunes of a model's kernels. Pure functions."""
 
 from __future__ import annotations
 
@@ -12,11 +12,16 @@ from .findings.bottleneck import WAITS_FOR_HOST, bottleneck
 
 @dataclass(frozen=True)
 class RetuneSummary:
-    """The kernels of a model that were retuned, one row each: first those that would save most.
+    """The retuned kernels of a model and their totals.
 
-    ``saving_s`` is a projection for one iteration. It leaves out kernels of graphs that wait for their host, which a
-    faster kernel would not make faster. ``waiting`` says how many of the rows that is true for, ``cautions`` what is
-    wrong with the measurement of others.
+    Attributes:
+        rows: one row per kernel, the largest saving first, failed retunes last.
+        faster: number of kernels for which a faster configuration was found.
+        same: number of kernels that keep their configuration.
+        without: number of kernels whose retune failed.
+        saving_s: projected saving of one iteration in seconds, without the kernels counted in ``waiting``.
+        waiting: number of kernels whose graphs all wait for the host, so that a faster kernel saves no time.
+        cautions: doubts about single measurements, one sentence each.
     """
 
     rows: tuple[RetuneRow, ...]
@@ -29,11 +34,11 @@ class RetuneSummary:
 
 
 def summarize_retunes(rows: Iterable[RetuneRow], waiting: Collection[str] = ()) -> RetuneSummary | None:
-    """The rows together, or ``None`` where nothing was to be retuned.
+    """Summarizes the rows of one model; ``None`` where there are no rows.
 
     Args:
-        rows: of one model.
-        waiting: the graphs that wait for their host.
+        rows: the retunes of the model's kernels.
+        waiting: labels of the graphs in which the device waits for the host.
     """
     best = best_of_each(rows)
     if not best:
@@ -53,6 +58,6 @@ def summarize_retunes(rows: Iterable[RetuneRow], waiting: Collection[str] = ()) 
 
 
 def retunes_of(run: Run) -> RetuneSummary | None:
-    """Those of a run, or ``None`` where none were asked for."""
+    """Summarizes the retunes of a run; ``None`` where the run has none."""
     waiting = {module.label for module in run.modules if bottleneck(module) in WAITS_FOR_HOST}
     return summarize_retunes((retune.row for retune in run.retunes), waiting)

@@ -1,17 +1,17 @@
-"""Which of the device's limits a kernel is nearest to, how near it is, and what reaching it would save.
+"""Compares a kernel with the limits of its device: the nearest limit, the share of it, and the possible saving.
 
-Pure functions of counts and measured peaks. The counts are lower bounds on what must be done (each buffer moved once,
-multiply-adds of matrix products only), the peaks are what simple kernels reached on the same device; so a share of peak
-is a share of what is practicable, not of the data sheet.
+Pure functions of counts and measured peaks. The counts are lower bounds of the necessary work (each buffer moved once,
+multiply-adds of matrix products only). The peaks are the rates that simple kernels reached on the same device, so a
+share of peak refers to a practicable rate instead of the data sheet's.
 
 The time that the hardware needs for one call is the longest of
 
-- its bytes at the memory roof, or at the cache roof where the call's bytes fit into the cache. Producer and consumer
-  then meet in the cache, and a share of DRAM peak would mean nothing;
-- its matrix FLOPs at the dense matrix roof of its element type;
-- the launch floor: no kernel of a GPU takes less.
+- the time of its bytes at the memory roof, or at the cache roof where the call's bytes fit into the cache (the data
+  then stays in the cache between producer and consumer, and the DRAM bandwidth is no limit);
+- the time of its matrix FLOPs at the dense matrix roof of its element type;
+- the launch floor, the time of an empty GPU kernel.
 
-Which of them is the longest is the kernel's bound.
+The limit with the longest time is the kernel's bound.
 """
 
 from __future__ import annotations
@@ -22,19 +22,26 @@ from dataclasses import dataclass
 from ..records.run import Peaks
 
 SPREAD = 1.03
-"""A rate this far above a roof is the roof: both are medians of measurements that repeat within a few percent."""
+"""Largest ratio of a rate to its roof that counts as at the roof. Both are medians that repeat within a few percent."""
 
 MATRIX_SPREAD = 1.05
-"""The same for matrix products, whose rate also depends on their shape and may depend on the numbers in them: on an
-H200 one of a model ran 3.05% above the roof of its type, which is that of large square products of random numbers."""
+"""The same ratio for matrix products. Their rate also depends on the shape and may depend on the values.
+
+The roof is the rate of large square products of random numbers. On an H200 one product of a model ran 3.05% above it.
+"""
 
 
 @dataclass(frozen=True)
 class Work:
-    """What a kernel did. All figures are per iteration, over all of its ``calls``.
+    """The work of a kernel in one iteration, summed over all of its calls.
 
-    ``flops`` are those of matrix products (``None`` or 0 for a kernel that has none), ``dtype`` the element type
-    that they are computed in, in torch's spelling. ``tf32`` tells that float32 products may use TF32 here.
+    Attributes:
+        time_s: device time in seconds.
+        calls: number of calls.
+        moved_bytes: bytes read and written.
+        flops: FLOPs of matrix products; ``None`` or 0 for a kernel without any.
+        dtype: the element type of the matrix products, in torch's spelling.
+        tf32: whether float32 products may use TF32.
     """
 
     time_s: float
@@ -47,13 +54,15 @@ class Work:
 
 @dataclass(frozen=True)
 class Judgement:
-    """A kernel against its roof; the fields of the same names in ``records.run.Kernel``.
+    """The comparison of a kernel with its roof. ``records.run.Kernel`` has fields of the same names.
 
-    ``bound`` is ``memory``, ``cache``, ``compute``, ``latency`` or ``unknown``. ``peak_share`` (0 to 1) refers to the
-    roof that ``bound`` names, for ``cache`` to the cache's bandwidth; it is ``None`` for ``latency`` and ``unknown``,
-    and where the rate is beyond the roof, so that the roof is not this kernel's. ``bandwidth`` is in bytes/s,
-    ``flop_rate`` in FLOP/s; both are over the kernel's own time. ``gain_limit_s`` is the time per iteration that
-    would be saved at the roof: never negative, ``None`` where the roof is not known.
+    Attributes:
+        bound: ``memory``, ``cache``, ``compute``, ``latency`` or ``unknown``.
+        peak_share: the share (0 to 1) of the roof that ``bound`` names; ``None`` for ``latency`` and ``unknown``, and
+            for a rate above the roof, which then does not apply to this kernel.
+        bandwidth: bytes/s over the kernel's own time.
+        flop_rate: FLOP/s over the kernel's own time.
+        gain_limit_s: seconds per iteration that would be saved at the roof, at least 0; ``None`` for an unknown roof.
     """
 
     bound: str = "unknown"
@@ -64,19 +73,20 @@ class Judgement:
 
 
 def judge_kernel(work: Work, peaks: Peaks | None) -> Judgement:
-    """Places one kernel, taking its calls for equal ones.
+    """Compares a kernel with the peaks of its device. All its calls are taken to be equal.
 
-    How the doubtful cases are decided:
+    The doubtful cases are decided as follows:
 
     - no peaks, no time or no calls: ``unknown``; rates are given where they can be.
-    - bytes per call within ``cache_bytes``, or a bandwidth more than :data:`SPREAD` beyond the memory roof: the cache
-      serves the kernel. If the cache's bandwidth was not measured the roof is unknown and so is the gain.
+    - at most ``cache_bytes`` per call, or a bandwidth above :data:`SPREAD` times the memory roof: the cache serves the
+      kernel. If the cache's bandwidth was not measured, the roof and the gain are unknown.
     - FLOPs of an element type whose matrix rate was not measured: ``unknown``, because the missing roof may be the
-      nearest. Bytes that are not known, beside FLOPs that are: judged by FLOPs, the gain being an upper limit.
+      nearest.
+    - known FLOPs with unknown bytes: the FLOPs decide, and the gain is an upper limit.
     - the launch floor is the longest time: ``latency``, whatever the rates are.
-    - a rate within :data:`SPREAD` above its roof (:data:`MATRIX_SPREAD` for FLOPs) counts as at the roof (share 1);
-      beyond that the share is ``None`` and the gain 0: the kernel does less than was counted, or has a faster path than
-      the one that was measured.
+    - a rate up to :data:`SPREAD` times its roof (:data:`MATRIX_SPREAD` for FLOPs) counts as at the roof (share 1).
+      Above that the share is ``None`` and the gain 0: the kernel does less work than was counted, or takes a faster
+      path than the measured one.
     """
     timed = work.time_s > 0
     bandwidth = work.moved_bytes / work.time_s if timed and work.moved_bytes is not None else None
@@ -89,7 +99,7 @@ def judge_kernel(work: Work, peaks: Peaks | None) -> Judgement:
         return rates
     bound = max(needs, key=lambda name: (needs[name] or 0.0, name == "latency"))
     if needs.get("cache", 0.0) is None:
-        # Whatever else is known, a roof that is not known cannot be ruled out.
+        # The unknown cache roof may be the nearest limit.
         return Judgement("cache", None, bandwidth, flop_rate, None)
     needed = needs[bound] or 0.0
     gain = max(work.time_s - needed, 0.0)
@@ -97,10 +107,15 @@ def judge_kernel(work: Work, peaks: Peaks | None) -> Judgement:
 
 
 def judge_groups(groups: Sequence[Work], peaks: Peaks | None) -> Judgement:
-    """Places a kernel whose calls differ (a library call with several shapes): each group of equal calls by itself.
+    """Compares a kernel whose calls differ, such as a library call with several shapes, with the peaks of its device.
 
-    Gains add up, and are ``None`` if one of them is. The bound is the one that most of the time is under, and the
-    share that of the time under it. Rates are over all groups, of what is known for all.
+    Args:
+        groups: one item for each group of equal calls.
+        peaks: the measured peaks; ``None`` where there are none.
+
+    Returns:
+        The bound with the longest total time and the mean share of peak of its groups, weighted by time. The gain
+        limit is the sum over all groups. Shares, rates and gains are ``None`` where one group's value is unknown.
     """
     judged = [(work, judge_kernel(work, peaks)) for work in groups]
     if len(judged) == 1:
@@ -113,7 +128,7 @@ def judge_groups(groups: Sequence[Work], peaks: Peaks | None) -> Judgement:
         under[judgement.bound] = under.get(judgement.bound, 0.0) + work.time_s
     bound = max(under, key=lambda name: under[name], default="unknown")
     alike = [(work, judgement) for work, judgement in judged if judgement.bound == bound]
-    share = _sum([_scaled(judgement.peak_share, work.time_s) for work, judgement in alike])
+    share = _sum([_multiply(judgement.peak_share, work.time_s) for work, judgement in alike])
     return Judgement(
         bound=bound,
         peak_share=min(share / under[bound], 1.0) if share is not None and under.get(bound) else None,
@@ -124,20 +139,20 @@ def judge_groups(groups: Sequence[Work], peaks: Peaks | None) -> Judgement:
 
 
 def matrix_roof(dtype: str | None, peaks: Peaks, *, tf32: bool = False) -> float | None:
-    """The measured matrix rate of an element type in FLOP/s. float32 means without TF32 unless ``tf32``."""
+    """The measured matrix rate in FLOP/s of an element type; with ``tf32``, float32 products may use TF32."""
     if dtype is None:
         return None
     if dtype.startswith("float8"):
         dtype = "float8"
-    if dtype == "tf32" or (tf32 and dtype == "float32"):  # devices without TF32 ignore that it is allowed
+    if dtype == "tf32" or (tf32 and dtype == "float32"):  # devices without TF32 ignore the permission
         dtype = "tf32" if "tf32" in peaks.matmul_flops else "float32"
     return peaks.matmul_flops.get(dtype)
 
 
 def _needed_times(work: Work, peaks: Peaks, bandwidth: float | None) -> dict[str, float | None] | None:
-    """Seconds per iteration that each limit asks for; ``None`` where the deciding limit is not known.
+    """Shortest seconds per iteration under each limit; ``None`` where the limits are not known well enough.
 
-    The only entry that may be ``None`` is ``cache``: the cache serves the kernel at a rate that was not measured.
+    The entry of ``cache`` is ``None`` where the cache serves the kernel and its bandwidth was not measured.
     """
     needs: dict[str, float | None] = {}
     if work.moved_bytes and bandwidth is not None:
@@ -170,5 +185,5 @@ def _sum(values: Sequence[float | None]) -> float | None:
     return sum(known) if known and len(known) == len(values) else None
 
 
-def _scaled(value: float | None, factor: float) -> float | None:
+def _multiply(value: float | None, factor: float) -> float | None:
     return None if value is None else value * factor

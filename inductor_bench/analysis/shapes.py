@@ -1,4 +1,4 @@
-"""The recorded arguments of an operator, in the short notation that a table has room for."""
+"""Short notation for the recorded arguments of an operator, as tables show them."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ DTYPES = {
     "c10::complex<double>": ("c128", "complex128"),
     "bool": ("b8", "bool"),
 }
-"""The profiler's name of an element type: what a table and what torch calls it."""
+"""Names of element types: the profiler's name to the name in tables and torch's name."""
 
 
 def describe_arguments(arguments: TensorArguments) -> str:
-    """The tensors among the arguments, for example ``f16[128,32,112,112] f16[32,1,3,3]``."""
+    """Lists the tensors among the arguments, for example ``f16[128,32,112,112] f16[32,1,3,3]``."""
     parts = []
     for dims, kind in zip(arguments.dims, arguments.types, strict=False):
         if kind in DTYPES and (dims or kind not in ("int", "bool", "long", "double")):
@@ -42,7 +42,7 @@ def describe_arguments(arguments: TensorArguments) -> str:
 
 
 def dtype_of(arguments: TensorArguments) -> str | None:
-    """Torch's name of the first floating-point tensor's element type, or ``None``."""
+    """Returns torch's name of the element type of the first floating-point argument, or ``None``."""
     for kind in arguments.types:
         if kind in DTYPES and "loat" in DTYPES[kind][1]:
             return DTYPES[kind][1]

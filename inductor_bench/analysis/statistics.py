@@ -1,8 +1,8 @@
-"""What samples of a time say, and how surely: medians with exact intervals, paired ratios, verdicts.
+"""Statistics of sampled times: medians with exact confidence intervals, paired ratios, verdicts and drift.
 
-Everything is about medians and ranks, because times have long tails to one side and no bell shape. An interval of a
-median is read off the order statistics: each sample lies below the median with probability one half, whatever their
-distribution (David and Nagaraja, Order Statistics, 7.1), so that its coverage is known and nothing is resampled.
+All statistics use medians and ranks, because times have one long tail and are not normally distributed. The interval
+of a median comes from the order statistics: each sample lies below the median with probability one half, whatever the
+distribution (David and Nagaraja, Order Statistics, 7.1). Its coverage is therefore exact without resampling.
 """
 
 from __future__ import annotations
@@ -17,18 +17,24 @@ from ..records.tuning import Ratio, Timing
 
 CONFIDENCE = 0.95
 VERDICT_CONFIDENCE = 0.995
-"""Of the interval that a verdict hangs on: a config against itself must hardly ever be called faster."""
+"""Confidence of the interval that a verdict uses. High, so that a config compared with itself is rarely faster."""
 
 EFFECT = 0.01
 SHORT_EFFECT = 0.03
 SHORT_S = 5e-6
-"""What is at least asked of a difference: 1%, and 3% of kernels so short that their times come in steps."""
+"""Smallest relative difference that counts: ``EFFECT``, and ``SHORT_EFFECT`` for kernels shorter than ``SHORT_S``
+seconds, whose times have the coarse steps of the clock."""
 
 DRIFT = 0.03
+"""Smallest relative change from the first to the last third of the samples that counts as drift."""
 
 
 def summarize(samples: Sequence[float]) -> Timing:
-    """The timing of one or more samples, in seconds and in the order in which they were taken."""
+    """Summarizes one or more samples in a timing.
+
+    Args:
+        samples: seconds, in the order in which they were taken.
+    """
     low, high = median_interval(samples)
     middle = statistics.median(samples)
     return Timing(
@@ -43,23 +49,24 @@ def summarize(samples: Sequence[float]) -> Timing:
 
 
 def median_interval(samples: Sequence[float], confidence: float = CONFIDENCE) -> tuple[float, float]:
-    """The narrowest pair of samples that encloses the median with at least this confidence.
+    """The narrowest symmetric pair of ranked samples that encloses the median with at least this confidence.
 
-    Where there are too few samples for it, the smallest and the largest.
+    Returns:
+        ``(low, high)``; the smallest and the largest sample where there are too few samples for the confidence.
     """
     ordered = sorted(samples)
-    left_out = max(_left_out(len(ordered), confidence), 0)
-    return ordered[left_out], ordered[-1 - left_out]
+    trimmed = max(_count_trimmed(len(ordered), confidence), 0)
+    return ordered[trimmed], ordered[-1 - trimmed]
 
 
 def samples_needed(confidence: float) -> int:
-    """The fewest samples of which the extremes enclose the median with this confidence."""
+    """The smallest number of samples whose extremes enclose the median with this confidence."""
     return 1 + math.ceil(-math.log2(1 - confidence))
 
 
 @functools.cache
-def _left_out(count: int, confidence: float) -> int:
-    """How many samples may be left out at either end; -1 where not even all of them suffice."""
+def _count_trimmed(count: int, confidence: float) -> int:
+    """The number of samples to leave out at either end; -1 where even all samples do not reach the confidence."""
     tail, found = 0.0, -1
     for number in range(count // 2 + 1):
         tail += math.comb(count, number) / 2**count
@@ -70,12 +77,17 @@ def _left_out(count: int, confidence: float) -> int:
 
 
 def paired_ratio(times: Sequence[float], others: Sequence[float], confidence: float = VERDICT_CONFIDENCE) -> Ratio:
-    """How long ``times`` are in units of ``others``: the median of the ratios of samples that were taken in pairs.
+    """The median of the ratios of ``times`` to ``others``, with its confidence interval.
 
-    What both of a pair suffered (a clock that sank, a neighbour) cancels.
+    Disturbances that both samples of a pair share (a lower clock, another process) cancel.
+
+    Args:
+        times: samples in seconds.
+        others: samples in seconds, each taken together with the sample of ``times`` at the same index.
+        confidence: of the interval.
 
     Raises:
-        ValueError: they are not of one length, or there are none.
+        ValueError: the lengths differ, or there are no pairs.
     """
     ratios = [time / other for time, other in zip(times, others, strict=True) if other > 0]
     if not ratios:
@@ -85,15 +97,15 @@ def paired_ratio(times: Sequence[float], others: Sequence[float], confidence: fl
 
 
 def smallest_effect(time_s: float) -> float:
-    """The relative difference that counts for a kernel of this time."""
+    """The smallest relative difference that counts for a kernel of this time in seconds."""
     return EFFECT if time_s >= SHORT_S else SHORT_EFFECT
 
 
 def verdict(ratio: Ratio, effect: float = EFFECT) -> str:
-    """``faster``, ``slower``, ``same`` or ``undecided``, of what took ``ratio`` times as long as another.
+    """Decides from the ratio of a kernel's time to another's: ``faster``, ``slower``, ``same`` or ``undecided``.
 
-    ``faster`` and ``slower`` need an interval without 1 and a difference of ``effect``; ``same`` an interval in which
-    no such difference lies. Nothing is rounded up into a win.
+    ``faster`` and ``slower`` need an interval that excludes 1 and a median difference of at least ``effect``. ``same``
+    needs an interval within ``effect`` of 1.
     """
     if ratio.pairs >= samples_needed(VERDICT_CONFIDENCE):
         if ratio.high < 1 and ratio.median <= 1 - effect:
@@ -107,14 +119,17 @@ def verdict(ratio: Ratio, effect: float = EFFECT) -> str:
 
 @dataclass(frozen=True)
 class Drift:
-    """How much longer the last third of some samples took than the first: ``change`` is relative to the first."""
+    """The change of the median from the first to the last third of the samples, relative to the first.
+
+    ``sure`` is true where the two thirds do not overlap and the change is at least :data:`DRIFT`.
+    """
 
     change: float
     sure: bool
 
 
 def find_drift(samples: Sequence[float]) -> Drift:
-    """Whether times rose or sank while they were measured, as when a clock is throttled."""
+    """Detects times that rose or fell during the measurement, for example under a throttled clock."""
     third = len(samples) // 3
     if third < 3:
         return Drift(0.0, False)

@@ -1,4 +1,4 @@
-"""How long graphs take, and how much each weighs in the program. Pure functions over a record."""
+"""Times of graphs: one iteration, and the share in the whole program. Pure functions of a record."""
 
 from __future__ import annotations
 
@@ -6,18 +6,21 @@ from ..records.run import ModuleRecord, Run
 
 
 def module_time_s(module: ModuleRecord) -> float:
-    """One iteration of a graph in seconds: its wall time, or its busy time where a profiler stretched that beyond."""
+    """The seconds of one iteration of a graph: the longer of wall time and busy time.
+
+    The busy time is longer where the profiler slowed the kernels.
+    """
     longer = max(module.wall_time_s or 0.0, module.busy_time_s or 0.0)
     return longer or sum(kernel.time_s for kernel in module.kernels)
 
 
 def whole_time_s(run: Run) -> float:
-    """What all graphs take when each runs once, in seconds: what shares of the whole refer to."""
+    """The seconds that all graphs take when each runs once. Shares of the whole refer to this time."""
     return sum(module_time_s(module) for module in run.modules)
 
 
 def weight_s(module: ModuleRecord) -> float:
-    """What a graph took of the captured program, in seconds: one iteration times the calls that were seen."""
+    """The seconds that a graph takes in the captured program: the time of one iteration times the number of calls."""
     return module_time_s(module) * (module.program_calls or 1)
 
 

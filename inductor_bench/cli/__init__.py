@@ -1,4 +1,5 @@
-"""The command line: one file per verb, which parses, calls the workflow, renders and gives the exit code.
+"""The command line. Each verb has a file, which parses the options, calls the workflow, renders the result and returns
+the exit code.
 
-Click lives only here. Importing this room loads neither torch nor anything that draws.
+Click is imported only here. Importing this folder loads neither torch nor a drawing library.
 """

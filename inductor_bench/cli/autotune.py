@@ -1,4 +1,4 @@
-"""The options with which the most expensive kernels of a run are retuned. Shared by the verbs that measure models."""
+"""The options for autotuning the most expensive kernels of a run, shared by the verbs that measure models."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 OPTION = "--autotune"
 
 
-class RetuningCommand(click.Command):
-    """A command whose ``--autotune`` leaves the next word alone where that is a target: ``--autotune RUN``."""
+class AutotuneCommand(click.Command):
+    """A command whose ``--autotune`` takes no value if the next word is a target, as in ``--autotune RUN``."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         words = [
@@ -29,7 +29,7 @@ class RetuningCommand(click.Command):
 
 
 def _is_target(word: str) -> bool:
-    """Whether a word names a file, a folder or a model; what looks like none of them was meant as a method."""
+    """Whether a word names a file, a folder or a model. Any other word is a method."""
     return word not in METHODS and (os.path.exists(word) or any(mark in word for mark in ".:/#"))
 
 
@@ -56,7 +56,18 @@ def autotune_options(function: F) -> F:
 
 
 def take_autotune(values: dict[str, Any], top: int) -> RetuneOptions | None:
-    """Removes the options from the parsed values and returns what they ask for."""
+    """Removes the autotune options from the parsed values and returns the options of the workflow.
+
+    Args:
+        values: click's parsed values by name; two entries are removed.
+        top: the number of kernels to autotune.
+
+    Returns:
+        The options, or ``None`` where ``--autotune`` was not given.
+
+    Raises:
+        UsageError: ``--budget`` was given without ``--autotune``.
+    """
     method, budget_s = values.pop("autotune"), values.pop("budget_s")
     if method is None and budget_s is not None:
         raise UsageError("--budget is for a retune", "add --autotune")

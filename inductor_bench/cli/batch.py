@@ -1,4 +1,4 @@
-"""The verb ``batch``: every model of a list, one RUN each, and what they have in common."""
+"""The verb ``batch``: measures each model of a list in a RUN of its own, and summarizes all of them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..records.batch import FAILED, MEASURED, PARTIAL, RUNNING, WAITING, Batch, 
 from ..records.model_sources import LIBRARIES, list_help_lines
 from ..report.batch.formats import FORMATS
 from ..workflows.options import AMP, MODES
-from .autotune import RetuningCommand, autotune_options, take_autotune
+from .autotune import AutotuneCommand, autotune_options, take_autotune
 from .output.batch import show_batch
 from .output.console import Console
 from .output.presentation import format_option, redact_option, take_view, top_option
@@ -38,7 +38,7 @@ OVERRIDES = (
     "values",
     "timeout_s",
 )
-"""The options that are fields of ``ModelRequest``."""
+"""The options that set fields of ``ModelRequest``."""
 
 
 def _read_shard(context: click.Context, parameter: click.Parameter, value: str | None) -> tuple[int, int] | None:
@@ -69,7 +69,7 @@ out as typed, 130 after Ctrl-C.
 """
 
 
-@click.command("batch", cls=RetuningCommand, no_args_is_help=True, help=HELP)
+@click.command("batch", cls=AutotuneCommand, no_args_is_help=True, help=HELP)
 @click.argument("source", metavar="LIST", type=click.Path(path_type=Path))
 @click.option("-o", "--output", metavar="BATCH", type=click.Path(path_type=Path), help="The folder; batches/NAME.")
 @click.option("--list", "listing", is_flag=True, help="Show the models that would be measured; run nothing.")
@@ -136,7 +136,7 @@ def command(listing: bool, plots: bool, **values: Any) -> int:
 
 
 def exit_code(batch: Batch) -> int:
-    """A model that failed, in part or whole, or is still to be measured is a 1."""
+    """Returns 1 where a model failed, in part or as a whole, or is not yet measured; otherwise 0."""
     return EXIT_FAILURE if batch.count(FAILED, PARTIAL, WAITING, RUNNING, MEASURED) else EXIT_OK
 
 

@@ -1,4 +1,4 @@
-"""The verb ``breakdown``: from a target to a RUN folder and its summary."""
+"""The verb ``breakdown``: measures a target, writes a RUN folder and prints its summary."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from ..records.model_sources import help_lines
 from ..records.run import Run
 from ..report.run.formats import FORMATS
 from ..workflows.options import AMP, MODES, BreakdownOptions
-from .autotune import RetuningCommand, autotune_options, take_autotune
+from .autotune import AutotuneCommand, autotune_options, take_autotune
 from .output.console import Console
-from .output.presentation import placed, presentation_options, redact_option, show, take_view
+from .output.presentation import place_view, presentation_options, redact_option, show, take_view
 from .values import take_values, values_options
 
 ARGUMENTS = f"{__name__}.arguments"
 
 
-class ProgramCommand(RetuningCommand):
-    """A command whose arguments after ``--`` belong to the user's program, whatever they look like."""
+class ProgramCommand(AutotuneCommand):
+    """A command that passes all arguments after ``--`` to the user's program unparsed."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if "--" in args:
@@ -93,20 +93,20 @@ def command(context: click.Context, /, **values: Any) -> int:
         from ..workflows.breakdown.run import run_breakdown
 
         outcome = run_breakdown(options, console)
-        show(form, outcome.run, placed(view, outcome.folder, console), console)
+        show(form, outcome.run, place_view(view, outcome.folder, console), console)
         if not form.names_folder:
             console.note(f"Written: {outcome.folder}")
     return exit_code(outcome.run)
 
 
 def make_options(values: dict[str, Any], arguments: tuple[str, ...]) -> BreakdownOptions:
-    """The typed request out of click's values, whose names are those of the fields."""
+    """Makes the options of the workflow from click's values, which have the names of its fields."""
     amp = values.pop("amp")
     return BreakdownOptions(amp=AMP[amp] if amp else None, arguments=arguments, **take_values(values))
 
 
 def exit_code(run: Run) -> int:
-    """What the record amounts to: any failure is a 1, although the rest was measured and shown."""
+    """Returns the exit code for a record: 1 for any failure, even though the rest was measured and shown."""
     if any(failure.kind == "interrupted" for failure in run.failures):
         return EXIT_INTERRUPTED
     return EXIT_FAILURE if run.failures else EXIT_OK

@@ -1,4 +1,4 @@
-"""The verb ``doctor``: what is installed, what is missing and how to get it, and how fast the device is."""
+"""The verb ``doctor``: reports installed and missing packages, how to install them, and the peaks of the device."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The verb ``extract``: every kernel as a file of its own."""
+"""The verb ``extract``: writes each kernel as a standalone file."""
 
 from __future__ import annotations
 

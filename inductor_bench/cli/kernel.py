@@ -1,4 +1,4 @@
-"""The verb ``kernel``: standalone files timed, checked and retuned."""
+"""The verb ``kernel``: times, checks and autotunes standalone kernel files."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from ..records.tuning import BY_DEFAULT
 from ..report.kernel.formats import COMPARED, COMPILED, MEASURED
 from ..report.renderer import View
 from ..workflows.options import METHODS, METHODS_HELP
-from .autotune import OPTION, RetuningCommand
+from .autotune import OPTION, AutotuneCommand
 from .output.console import Console
 from .output.presentation import format_option, show
 
 if TYPE_CHECKING:
     from ..workflows.kernel.session import KernelOptions
 
-BESIDE_TARGET = {
+TARGET_OPTIONS = {
     *("targets", "target", "autotune", "budget_s", "timeout_s", "python"),
     *("format", "verbose", "quiet", "help"),
 }
 POSITIVE = click.FloatRange(min=0, min_open=True)
 
 
-@click.command("kernel", cls=RetuningCommand, no_args_is_help=True)
+@click.command("kernel", cls=AutotuneCommand, no_args_is_help=True)
 @click.argument("targets", metavar="FILE...", nargs=-1, required=True)
 @click.option(
     OPTION,
@@ -82,7 +82,7 @@ def command(**values: Any) -> int:
 
     form, verbose, quiet = values.pop("format"), values.pop("verbose"), values.pop("quiet")
     if values["target"]:
-        _refuse_beside_target(click.get_current_context())
+        _refuse_other_options(click.get_current_context())
         return _compile(values, Console(quiet=quiet, verbose=verbose), form)
     del values["target"]
     other, other_python = values.pop("other"), values.pop("other_python")
@@ -104,18 +104,18 @@ def command(**values: Any) -> int:
     return EXIT_FAILURE if outcome.failures or wrong else EXIT_OK
 
 
-def _refuse_beside_target(context: click.Context) -> None:
-    """Refuses what makes no sense where nothing is timed."""
+def _refuse_other_options(context: click.Context) -> None:
+    """Refuses the options that do not apply with ``--target``, which compiles without timing."""
     for parameter in context.command.params:
         name = parameter.name or ""
-        if name not in BESIDE_TARGET and context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+        if name not in TARGET_OPTIONS and context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
             raise UsageError(f"{parameter.opts[0]} makes no sense with --target, which times nothing", "leave it out")
 
 
 def _compile(values: dict[str, Any], console: Console, form: str) -> int:
     from ..workflows.kernel.cross_compile import TargetOptions, compile_for_target, compiles
 
-    options = TargetOptions(**{name: value for name, value in values.items() if name in BESIDE_TARGET})
+    options = TargetOptions(**{name: value for name, value in values.items() if name in TARGET_OPTIONS})
     with console:
         outcome = compile_for_target(options, console)
         show(COMPILED.get(form), outcome, View(columns=console.columns), console)

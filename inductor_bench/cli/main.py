@@ -1,7 +1,7 @@
-"""The entry of the ``inductor-bench`` command, and the one place where every failure becomes an exit code.
+"""The entry point of the ``inductor-bench`` command, and the only place that maps failures to exit codes.
 
-A verb's file is imported only when the verb is called, so that ``--help`` stays instant: nothing that draws or
-measures may be imported here.
+A verb's file is imported only when the verb is called, so that ``--help`` is fast. This file therefore imports nothing
+that draws or measures.
 """
 
 from __future__ import annotations
@@ -24,12 +24,13 @@ from ..errors import EXIT_BUG, EXIT_FAILURE, EXIT_INTERRUPTED, InductorBenchErro
 from ..version import __version__
 from .output.console import Console
 
-TOGETHER_S = 0.5
+SIGNAL_GAP_S = 0.5
+"""Seconds within which several signals count as one."""
 
 FULL = ("the disk is full", "free some space or choose another folder with -o")
 BROKEN = ("a file or the output takes nothing", "see that stdout leads to a file, a pipe or a terminal that is there")
-OF_THE_MACHINE = {errno.ENOSPC: FULL, errno.EDQUOT: FULL, errno.EIO: BROKEN, errno.EBADF: BROKEN}
-"""What no code of ours can prevent."""
+MACHINE_ERRORS = {errno.ENOSPC: FULL, errno.EDQUOT: FULL, errno.EIO: BROKEN, errno.EBADF: BROKEN}
+"""Failures of the machine by ``errno``: message and hint."""
 
 VERBS = {
     "breakdown": "Say where the time of a compiled model goes, kernel by kernel.",
@@ -40,11 +41,11 @@ VERBS = {
     "query": "Ask the tables of a batch or a run with SQL.",
     "doctor": "Say what is installed and what the devices can reach.",
 }
-"""Each verb's line in ``--help``; its command is ``command`` in the file of the same name."""
+"""Each verb's line in ``--help``. Its command is the function ``command`` in the file of the same name."""
 
 
 class VerbGroup(click.Group):
-    """A group whose verbs are files beside this one."""
+    """A click group that imports each verb from the file of the same name in this folder."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(VERBS)
@@ -80,29 +81,29 @@ def group() -> None:
     inductor-bench batch configs/timm.txt                a whole list of models
     inductor-bench report runs/train-1                   look at it again
     """
-    _take_signals()  # the verb's file has been imported, and has nothing to clean up before
+    _install_signal_handlers()  # after the import of the verb's file, during which there is nothing to clean up
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the command line and returns the exit code; see ``errors`` for what each one means.
+    """Runs the command line and returns the exit code; ``errors`` describes the codes.
 
     Args:
-        arguments: without the program's name; those of this process where ``None``.
+        arguments: the words without the program's name; ``None`` for the arguments of this process.
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
     for stream in (sys.stdout, sys.stderr):
-        # A terminal that knows only ASCII gets question marks for bars, not an error.
+        # On an ASCII terminal question marks replace the characters of bars, which would otherwise raise an error.
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")
     try:
         return _run(given)
     finally:
-        _give_up_output()
+        _discard_output()
 
 
 def _run(given: list[str]) -> int:
     try:
-        if any("\0" in word for word in given):  # no shell passes one on, and no file can be called so
+        if any("\0" in word for word in given):  # no file name can hold it
             raise UsageError("an argument holds a NUL character", "leave it out")
         code = group.main(given, prog_name="inductor-bench", standalone_mode=False)
         sys.stdout.flush()
@@ -111,55 +112,58 @@ def _run(given: list[str]) -> int:
         Console().error(error.message, error.hint)
         return error.exit_code
     except click.ClickException as error:
-        with contextlib.suppress(OSError):  # a stderr that takes nothing changes no exit code
+        with contextlib.suppress(OSError):  # a failed write to stderr does not change the exit code
             error.show()
         return error.exit_code
     except (click.Abort, KeyboardInterrupt) as stop:
-        # click puts an Abort in the place of the interrupt, which may have said what is kept.
+        # click raises an Abort from the KeyboardInterrupt, whose message may say which results are kept.
         Console().error(str(stop.__cause__ or stop) or "interrupted")
         return EXIT_INTERRUPTED
-    except BrokenPipeError:  # whoever read our output has seen enough
+    except BrokenPipeError:  # the reader of the output has closed the pipe
         return EXIT_FAILURE
     except Exception as error:
-        if isinstance(error, OSError) and error.errno in OF_THE_MACHINE:
-            message, hint = OF_THE_MACHINE[error.errno]
+        if isinstance(error, OSError) and error.errno in MACHINE_ERRORS:
+            message, hint = MACHINE_ERRORS[error.errno]
             Console().error(f"{message}: {error}", hint)
             return EXIT_FAILURE
         _report_bug(error, given)
         return EXIT_BUG
 
 
-def _give_up_output() -> None:
-    """Has the interpreter not trip, while it shuts down, over what could not be written."""
+def _discard_output() -> None:
+    """Discards unwritten output, so that the interpreter raises no error for it at shutdown."""
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
         except OSError:
             os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
-        except ValueError:  # it is closed
+        except ValueError:  # the stream is closed
             continue
 
 
-def _take_signals() -> None:
-    # Children run in sessions of their own: being ended from outside has to pass the code that ends them.
-    interrupt = _interrupter()
+def _install_signal_handlers() -> None:
+    # Children run in their own sessions, so a signal reaches only this process, whose code has to end the children.
+    interrupt = _make_interrupt_handler()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         try:
             if signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler):
                 signal.signal(number, interrupt)
-        except ValueError:  # not the main thread: the program around us owns the signals
+        except ValueError:  # outside the main thread; the calling program handles the signals
             return
 
 
-def _interrupter() -> Callable[[int, Any], None]:
-    """A handler that raises once for signals that come together: ``timeout`` sends its own to a process and then to the
-    whole group, and the second would hit the code that saves and shows what was measured."""
+def _make_interrupt_handler() -> Callable[[int, Any], None]:
+    """Returns a signal handler that raises once for several signals within :data:`SIGNAL_GAP_S`.
+
+    ``timeout`` sends a signal to the process and then to its whole group. The second signal would interrupt the code
+    that saves and shows the results.
+    """
     last_s = float("-inf")
 
     def interrupt(number: int, frame: Any) -> None:
         nonlocal last_s
         now_s = time.monotonic()
-        together, last_s = now_s - last_s < TOGETHER_S, now_s
+        together, last_s = now_s - last_s < SIGNAL_GAP_S, now_s
         if not together:
             raise KeyboardInterrupt
 

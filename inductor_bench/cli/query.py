@@ -1,4 +1,4 @@
-"""The verb ``query``: SQL over the tables of a batch or a run."""
+"""The verb ``query``: runs SQL on the tables of a batch or a run."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..errors import EXIT_OK
 from ..report.query.formats import FORMATS, QueryResult
 from ..report.renderer import View
 from .output.console import Console
-from .output.presentation import format_option, placed, show
+from .output.presentation import format_option, place_view, show
 
 
 @click.command("query", no_args_is_help=True)
@@ -39,20 +39,20 @@ def command(folder: Path, sql: str, format: str) -> int:
             console.note(note)
         answer = None
         if sql.strip():
-            with _ended_by_signals():
-                answer = tables.ask(_as_utf8(sql))
-        show(FORMATS.get(format), QueryResult(tables.tables, answer), placed(View(), folder, console), console)
+            with _default_signals():
+                answer = tables.ask(_decode_utf8(sql))
+        show(FORMATS.get(format), QueryResult(tables.tables, answer), place_view(View(), folder, console), console)
     return EXIT_OK
 
 
-def _as_utf8(typed: str) -> str:
-    """What was typed, also where the locale is not that of the terminal."""
+def _decode_utf8(typed: str) -> str:
+    """Decodes a word of the command line as UTF-8, independently of the locale."""
     return typed.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
 @contextlib.contextmanager
-def _ended_by_signals() -> Iterator[None]:
-    """Lets Ctrl-C end the process at once: DuckDB may not notice it for long, and there is nothing to put in order."""
+def _default_signals() -> Iterator[None]:
+    """Lets Ctrl-C end the process at once. DuckDB may ignore it for long, and a query leaves nothing to clean up."""
     before = {number: signal.signal(number, signal.SIG_DFL) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield

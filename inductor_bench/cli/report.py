@@ -1,4 +1,4 @@
-"""The verb ``report``: an earlier run, or a batch of them, drawn again from the records alone."""
+"""The verb ``report``: renders an earlier run or batch again from its records."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..report.renderer import View
 from ..report.run.formats import FORMATS
 from ..store.batch import BATCH
 from .output.console import Console
-from .output.presentation import placed, presentation_options, show, take_view
+from .output.presentation import place_view, presentation_options, show, take_view
 
 
 @click.command("report", no_args_is_help=True)
@@ -28,7 +28,7 @@ def command(folder: Path, plots: bool, **values: Any) -> int:
 
     with Console() as console:
         run, problem = run_report(folder, plots=plots)
-        show(FORMATS.get(form), run, placed(view, folder, console), console)
+        show(FORMATS.get(form), run, place_view(view, folder, console), console)
         if problem is not None:
             raise problem
     return EXIT_OK

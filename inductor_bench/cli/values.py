@@ -1,4 +1,4 @@
-"""The options about the values in kernels' files, shared by the verbs that write such files."""
+"""The options for the values of tensors in kernel files, shared by the verbs that write such files."""
 
 from __future__ import annotations
 
@@ -38,7 +38,11 @@ def values_options(function: F) -> F:
 
 
 def take_values(values: dict[str, Any]) -> dict[str, Any]:
-    """The parsed values with the fields that the options of a workflow have for these."""
+    """Replaces ``values_limit`` in the parsed values by the field ``values_limit_bytes`` of the workflow's options.
+
+    Raises:
+        UsageError: a limit was given, but the values are not recorded.
+    """
     limit = values.pop("values_limit")
     if limit is None:
         return values

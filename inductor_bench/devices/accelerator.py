@@ -1,6 +1,6 @@
-"""What is true of any device that is not the host: the host launches its kernels, and it may idle between them.
+"""The default description of an accelerator: the host launches its kernels, and it may idle between them.
 
-A record of a device type that no file of this room describes (``xpu``) is shown as such a device.
+A record of a device type without a file in this folder, such as ``xpu``, uses this description.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from .protocol import Words
 
 
 class Accelerator:
-    """A device type of which nothing else is known.
+    """An accelerator with default properties.
 
     Args:
-        type: torch's name of it.
-        family: the name of such devices in texts; ``type`` where it has no other.
+        type: torch's name of the device type.
+        family: the name of such devices in texts; ``type`` if empty.
     """
 
     runs_on_host = False

@@ -1,4 +1,4 @@
-"""The CPU, which executes its kernels itself. Inductor writes them in C++."""
+"""Describes the CPU. The host executes the kernels, which Inductor writes in C++."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every room needs to know of a kind of device: facts that decide what is measured, and words for people."""
+"""The protocol of a kind of device: facts that determine what is measured, and names for texts."""
 
 from __future__ import annotations
 
@@ -10,12 +10,19 @@ from ..records.run import Environment
 
 @dataclass(frozen=True)
 class Words:
-    """The names of a device's things in texts.
+    """The names that texts use for the parts and quantities of a device.
 
-    ``family`` names such devices (``CUDA``). ``calls`` are a kernel's calls and ``outside`` the wall time in which no
-    kernel runs. ``memory`` is the device's memory; ``cache`` is its last-level cache in a column, ``whole_cache`` the
-    same in a sentence. ``generated`` are the kernels that Inductor writes, ``generated_at_peaks`` the same beside a
-    saving, ``library`` what libraries execute. ``bound`` begins a sentence about a program that keeps the device busy.
+    Attributes:
+        family: the devices of this kind, such as ``CUDA``.
+        calls: the calls of a kernel.
+        outside: the wall time in which no kernel runs.
+        memory: the memory of the device.
+        cache: the last-level cache, in a table column.
+        whole_cache: the last-level cache, in a sentence.
+        generated: the kernels that Inductor writes.
+        generated_at_peaks: the kernels that Inductor writes, beside a possible saving.
+        library: the kernels that libraries execute.
+        bound: the beginning of a sentence about a program that keeps the device busy.
     """
 
     family: str
@@ -31,51 +38,55 @@ class Words:
 
 
 class Device(Protocol):
-    """A kind of device. One file of this room has each; ``table`` finds it."""
+    """A kind of device. Each kind is described in a file of this folder; ``table`` finds it."""
 
     type: str
-    """Torch's name of the device type, without a number."""
+    """Torch's name of the device type, without an index."""
 
     words: Words
 
     runs_on_host: bool
-    """The host executes the kernels itself: nothing is launched, no device idles, and threads decide the times."""
+    """Whether the host executes the kernels. There are then no launches and no idle device, and the number of threads
+    affects the times."""
 
     generates_triton: bool
-    """Inductor writes its kernels for the device in Triton."""
+    """Whether Inductor writes the kernels for the device in Triton."""
 
     suggests_tuning: bool
-    """Findings may suggest max-autotune and other library algorithms for it."""
+    """Whether findings may suggest max-autotune and other library algorithms."""
 
     has_launch_floor: bool
-    """Its peaks include the time of an empty kernel."""
+    """Whether the measured peaks include the time of an empty kernel."""
 
     has_tf32: bool
-    """A switch of the program lets it compute float32 products in TF32."""
+    """Whether a program can let the device compute float32 products in TF32."""
 
     has_library_switches: bool
-    """Torch has switches for its libraries (see ``worker.switches``), which decide what a library call executes."""
+    """Whether torch has switches that select the kernels of library calls (see ``worker.switches``)."""
 
     has_hardware_counters: bool
-    """Nsight Compute can count what a kernel does."""
+    """Whether Nsight Compute can read hardware counters of a kernel."""
 
     alignment_bytes: int
-    """The alignment that torch's allocator gives to every buffer."""
+    """Alignment in bytes of the buffers from torch's allocator."""
 
     def name_in(self, environment: Environment) -> str | None:
-        """The name of the device of this kind in an environment; ``None`` where it has none."""
+        """Returns the name of the device of this kind in an environment; ``None`` where there is none."""
 
     def peaks_depend_on(self, environment: Environment) -> list[str]:
-        """What measured peaks depend on, beside the version of torch."""
+        """Returns the facts of an environment that determine its peaks, beside the version of torch."""
 
     def theoretical_occupancy(
         self, environment: Environment, warps: int | None, registers: int | None, shared_memory_bytes: int | None
     ) -> float | None:
-        """The share (0 to 1) of a multiprocessor's warps that can be resident; ``None`` where no limits are known.
+        """Returns the share (0 to 1) of a multiprocessor's warps that can be resident.
 
         Args:
-            environment: where the kernel runs.
-            warps: of one block.
-            registers: of one thread.
-            shared_memory_bytes: of one block.
+            environment: the environment in which the kernel runs.
+            warps: number of warps per block.
+            registers: number of registers per thread.
+            shared_memory_bytes: bytes of shared memory per block.
+
+        Returns:
+            The share, or ``None`` where the limits of the device are unknown.
         """

@@ -1,6 +1,7 @@
-"""AMD's GPUs under ROCm, whose torch calls them ``cuda`` and numbers them like compute capabilities (``9.4``).
+"""Recognises AMD's GPUs under ROCm and refuses to measure them.
 
-They are recognised here, so that no table and no limit of NVIDIA's is applied to them, and refused in words.
+Torch calls these GPUs ``cuda`` and gives them numbers like compute capabilities (``9.4``). They are recognised so that
+NVIDIA's tables and limits are never applied to them.
 """
 
 from __future__ import annotations
@@ -10,12 +11,15 @@ from ..records.run import Environment
 
 
 def is_rocm(environment: Environment) -> bool:
-    """Whether the accelerator of an environment is AMD's; that of a trace is known by its name alone."""
+    """Whether the accelerator of an environment is an AMD GPU.
+
+    The environment of a trace holds the name of the accelerator only, so the name is checked too.
+    """
     return "rocm" in environment.torch or (environment.accelerator or "").startswith("AMD ")
 
 
 def refusal(version: str) -> InductorBenchError:
-    """Why nothing is measured on a GPU by a torch that was built for this version of ROCm, and what to do instead."""
+    """Returns the error for a torch that was built for this version of ROCm, with a hint at what to do instead."""
     return InductorBenchError(
         f"this torch is built for ROCm {version}, and AMD GPUs are not measured: the limits and the peaks here are "
         "those of NVIDIA GPUs",

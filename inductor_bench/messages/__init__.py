@@ -1,4 +1,4 @@
-"""What a parent and its workers say to each other: one dataclass for each request, and one for each answer.
+"""The messages between a parent process and its workers: one dataclass per request, and one per answer.
 
-Both sides import this room, so nothing here needs torch. It imports records, and the codec of ``store``.
+Both sides import this folder, so it needs no torch. It imports records, and the codec of ``store``.
 """

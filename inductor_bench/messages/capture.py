@@ -1,6 +1,6 @@
-"""What a capture tells the program that it starts, and what the processes of the program tell of their modules.
+"""The messages between a capture and the user's program: what to run, and what its processes observed.
 
-These travel in files: the program is the user's, and its output is its own.
+They are exchanged in files, because the output streams belong to the user's program.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ class RunProgram:
     """The program to run where the target is not a script.
 
     Attributes:
-        kind: ``factory`` or a library of models.
+        kind: ``factory``, or the name of a library of models.
         place: ``FILE:FACTORY``, or the model's name in the library.
-        batch_size: of a named model.
-        refusal: the path where a :class:`Refusal` is left when the program cannot be run.
+        batch_size: the batch size of a named model.
+        refusal: the path to which a :class:`Refusal` is written when the program cannot be run.
         training, mode, dynamic, amp, device, seed: see ``records.run.Request``.
     """
 
@@ -35,7 +35,7 @@ class RunProgram:
 
 @dataclass(frozen=True)
 class Refusal:
-    """Why a program cannot be run. The ``kind`` is that of the failure in the record."""
+    """The reason why a program cannot be run. ``kind`` becomes the kind of the failure in the record."""
 
     kind: str
     message: str
@@ -44,21 +44,22 @@ class Refusal:
 
 @dataclass(frozen=True)
 class Observation:
-    """What one process saw of one compiled module.
+    """The facts that one process observed about one compiled module.
 
     Attributes:
-        path: of the module.
-        stem: the path of the files about it, without their endings.
-        pid: the process.
-        calls: how often the module was called.
-        threads: of torch, in that process.
-        rank: of the process in a distributed program.
+        path: path of the module.
+        stem: common path of the files about the module, without their suffixes.
+        pid: id of the process.
+        calls: number of calls of the module.
+        threads: number of torch's threads in the process.
+        rank: rank of the process in a distributed program.
         cuda_graphs: whether the program runs the module as a CUDA graph.
-        tf32: whether products of float32 may be computed in tf32.
-        switches: those of torch that decide which library kernels run.
-        live_reason: why the module was to be profiled in the program.
-        live_error: why it was not.
-        live: its encoded ``Details``. It is decoded with the module, so that a damaged one costs that module only.
+        tf32: whether products of float32 may be computed in TF32.
+        switches: torch's switches that select the library kernels.
+        live_reason: the reason to profile the module inside the program; empty where it was not requested.
+        live_error: the reason why profiling inside the program failed.
+        live: the encoded ``Details`` of the live profile. They are decoded together with the module, so that damaged
+            details affect one module only.
     """
 
     path: str

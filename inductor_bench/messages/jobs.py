@@ -1,5 +1,7 @@
-"""The jobs of workers that do one thing and end. A job is a request; its ``verb`` names it on the command line and as
-the stage of a failure."""
+"""The requests to workers that do one job and end.
+
+The ``verb`` of a job is its name on the worker's command line and the stage of a failure in the record.
+"""
 
 from __future__ import annotations
 
@@ -14,10 +16,12 @@ from .request import Answer, Request
 
 
 class WorkerJob(Request[Answer]):
-    """What a worker does before it ends. It may save a part of the answer first, should a later step end the process.
+    """A job that a worker does before it ends.
+
+    The worker may save a part of the answer early, in case a later step ends the process.
 
     Attributes:
-        verb: its name on the command line and in failures.
+        verb: the name of the job on the command line and in failures.
     """
 
     verb: ClassVar[str]
@@ -25,7 +29,12 @@ class WorkerJob(Request[Answer]):
 
 @dataclass(frozen=True)
 class WantedValues:
-    """Where the values that launches read are recorded, and the limit of what is recorded of one launch."""
+    """The request to record the values that launches read.
+
+    Attributes:
+        folder: the folder to which the values are written.
+        limit_bytes: largest number of recorded bytes per launch.
+    """
 
     folder: str
     limit_bytes: int
@@ -36,17 +45,17 @@ class ProfileModule(WorkerJob[Details]):
     """Runs a compiled module with its own harness and profiles it.
 
     Attributes:
-        module: its file.
-        label: what the profile is headed with.
-        device: the device type that it runs on.
-        repeat: profiled iterations wanted.
-        threads: of torch; ``None`` for as many as torch takes.
-        switches: those of torch that decide which library kernels run.
-        vector_lanes: the vector width that its C++ kernels are written for.
-        compiled: whether its kernels are in the compiler's caches.
-        trace: where the trace goes.
-        text: where the text of the profile goes.
-        values: where the values that its launches read are recorded; ``None`` to record none.
+        module: path of the module's file.
+        label: heading of the profile.
+        device: device type on which the module runs.
+        repeat: requested number of profiled iterations.
+        trace: path to which the trace is written.
+        text: path to which the text of the profile is written.
+        threads: number of torch's threads; ``None`` for torch's default.
+        switches: torch's switches that select the library kernels.
+        vector_lanes: number of float32 lanes in the vector steps of the C++ kernels; ``None`` where they have none.
+        compiled: whether the module's kernels are in the compiler's caches.
+        values: the request to record the values that launches read; ``None`` records none.
     """
 
     verb = "profile"
@@ -66,7 +75,7 @@ class ProfileModule(WorkerJob[Details]):
 
 @dataclass(frozen=True)
 class ListLaunches(WorkerJob[Details]):
-    """Runs a compiled module with its own harness once, without measuring it, for the sake of its launches."""
+    """Runs a compiled module with its own harness once, without measuring it, and lists its launches."""
 
     verb = "launches"
 
@@ -78,7 +87,7 @@ class ListLaunches(WorkerJob[Details]):
 
 @dataclass(frozen=True)
 class RecordValues(WorkerJob[Details]):
-    """Runs a compiled module with its own harness and records what some of its launches read."""
+    """Runs a compiled module with its own harness and records the values that some of its launches read."""
 
     verb = "values"
 
@@ -92,7 +101,10 @@ class RecordValues(WorkerJob[Details]):
 
 @dataclass(frozen=True)
 class MakeReferences(WorkerJob[Details]):
-    """Makes launches once and says what they wrote; those of ``recorded`` with values that lie in ``values_folder``."""
+    """Makes each launch once and returns references of the outputs.
+
+    The launches in ``recorded`` read their recorded values from ``values_folder``.
+    """
 
     verb = "references"
 
@@ -107,8 +119,7 @@ class MakeReferences(WorkerJob[Details]):
 
 @dataclass(frozen=True)
 class Surveyed:
-    """The machine. ``costs`` has one entry for each call that was asked about; ``peaks`` is there where it was asked
-    for."""
+    """The facts about a machine. ``costs`` has one entry per requested call; ``peaks`` is ``None`` if not requested."""
 
     environment: Environment
     costs: tuple[OperatorCost, ...] = ()
@@ -117,9 +128,9 @@ class Surveyed:
 
 @dataclass(frozen=True)
 class SurveyMachine(WorkerJob[Surveyed]):
-    """Asks for the environment, the costs of operators and the peaks of a device type.
+    """Requests the environment, the costs of operators and the peaks of a device type.
 
-    ``peaks`` is ``none``, ``cached`` (measured only where the cache has none) or ``measured`` (afresh).
+    ``peaks`` is ``none``, ``cached`` (measured only where the stored peaks are missing) or ``measured`` (always).
     """
 
     verb = "survey"

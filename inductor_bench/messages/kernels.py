@@ -1,6 +1,6 @@
-"""Requests about the kernels that a worker holds: loading, compiling, the configurations that they can be run in.
+"""Requests about the kernels that a worker holds: loading, compiling, and listing their configurations.
 
-``number`` is what the parent calls a kernel by; it chooses the number with ``Load`` and ``Vary``.
+``number`` identifies a kernel. The parent chooses it in ``Load`` and ``Vary``.
 """
 
 from __future__ import annotations
@@ -13,29 +13,29 @@ from ..records.tuning import Config
 from .request import Answer, Request
 
 Change = dict[str, Any]
-"""The recorded facts that are new in a variant, by their names in the standalone file; ``source`` is the C++ text."""
+"""The recorded facts that a variant changes, by their names in the standalone file; ``source`` is the C++ text."""
 
 Numbered = Callable[[int], Request[Answer]]
-"""A request about one kernel, which lacks the kernel's number."""
+"""Makes a request about one kernel from the kernel's number."""
 
 
 class Ask(Protocol):
-    """Asks a worker about one kernel that it has loaded."""
+    """Sends a worker a request about one loaded kernel and returns the answer."""
 
     def __call__(self, request: Numbered[Answer]) -> Answer: ...
 
 
 @dataclass(frozen=True)
 class Facts:
-    """What a kernel is, and what its variants need to know.
+    """The facts about a kernel that determine its variants.
 
     Attributes:
         language: ``triton``, ``cpp`` or ``operator``.
-        device: the device type that it runs on.
-        recorded: what its file records, less the launch.
-        source: the C++ text.
-        processors: the CPUs that the process may use.
-        vector_widths: the widths in bits of the vectors that the processor has.
+        device: device type on which the kernel runs.
+        recorded: the facts that the kernel's file records, without the launch.
+        source: the C++ text of the kernel.
+        processors: number of CPUs that the process may use.
+        vector_widths: vector widths of the processor in bits.
     """
 
     language: str
@@ -56,14 +56,14 @@ class Load(Request[Facts]):
 
 @dataclass(frozen=True)
 class TellFacts(Request[Facts]):
-    """Asks again for what ``Load`` answered."""
+    """Requests the facts of a loaded kernel again."""
 
     number: int
 
 
 @dataclass(frozen=True)
 class Compiled:
-    """What a kernel was compiled to, as far as its compiler tells."""
+    """The resources of a compiled kernel. A value is ``None`` where the compiler does not report it."""
 
     registers: int | None = None
     spills: int | None = None
@@ -72,7 +72,7 @@ class Compiled:
 
 @dataclass(frozen=True)
 class Vary(Request[Compiled]):
-    """Makes kernel ``number`` from kernel ``of`` with some recorded facts changed, and compiles it."""
+    """Makes kernel ``number`` from kernel ``of`` by changing some recorded facts, and compiles it."""
 
     number: int
     of: int
@@ -81,7 +81,7 @@ class Vary(Request[Compiled]):
 
 @dataclass(frozen=True)
 class Build(Request[None]):
-    """Compiles a kernel with some recorded facts changed, so that the compiler's cache has it."""
+    """Compiles a kernel with some recorded facts changed, so that the binary is in the compiler's cache."""
 
     number: int
     change: Change
@@ -89,9 +89,14 @@ class Build(Request[None]):
 
 @dataclass(frozen=True)
 class Binary:
-    """A compiled Triton kernel. The ``digest`` is that of its binary; ``time_s`` is how long it took to compile.
+    """A compiled Triton kernel.
 
-    ``registers``, ``spills`` and ``instructions`` are there where the binary was read.
+    Attributes:
+        digest: digest of the binary.
+        shared_memory_bytes: bytes of shared memory per block.
+        binary_bytes: size of the binary in bytes.
+        registers, spills, instructions: facts read from the binary; ``None`` where it was not read.
+        time_s: compile time in seconds.
     """
 
     digest: str
@@ -105,9 +110,12 @@ class Binary:
 
 @dataclass(frozen=True)
 class CompileTriton(Request[Binary]):
-    """Compiles a Triton kernel in a configuration, ``None`` for that which it has; it is loaded onto no device.
+    """Compiles a Triton kernel in a configuration without loading it onto a device.
 
-    ``read`` says whether the binary is read.
+    Attributes:
+        number: the kernel.
+        config: the configuration; ``None`` for the kernel's own configuration.
+        read: whether to read facts from the binary.
     """
 
     number: int
@@ -117,17 +125,17 @@ class CompileTriton(Request[Binary]):
 
 @dataclass(frozen=True)
 class Drop(Request[None]):
-    """Frees kernels that are asked about no more."""
+    """Frees kernels that are no longer needed."""
 
     numbers: tuple[int, ...]
 
 
 @dataclass(frozen=True)
 class Forget(Request[None]):
-    """Frees every kernel, and the arguments that they share."""
+    """Frees all kernels and their shared arguments."""
 
 
-# The configurations that a kernel can be run in
+# The configurations in which a kernel can run
 
 
 @dataclass(frozen=True)
@@ -135,13 +143,13 @@ class TritonConfigs:
     """The configurations of a Triton kernel.
 
     Attributes:
-        now: the one that it has.
-        default: those that Inductor tries.
-        max: those that it tries with max-autotune.
+        now: the kernel's current configuration.
+        default: the configurations that Inductor tries by default.
+        max: the configurations that Inductor tries with max-autotune.
         tuned: whether the model was compiled with max-autotune.
-        ladders: the values of each field that can be varied, in order.
-        fixed_elements: of a block, in directions that no field gives.
-        limits: what cannot be varied, and why.
+        ladders: the possible values of each variable field, in order.
+        fixed_elements: number of elements of a block in the directions without a field.
+        limits: the fields that cannot be varied, and the reason.
     """
 
     now: Config
@@ -155,20 +163,20 @@ class TritonConfigs:
 
 @dataclass(frozen=True)
 class ListTritonConfigs(Request[TritonConfigs]):
-    """Asks for the configurations that a Triton kernel can be run in."""
+    """Requests the configurations in which a Triton kernel can run."""
 
     number: int
 
 
 @dataclass(frozen=True)
 class LibraryConfigs:
-    """The ways to make a library call.
+    """The configurations of a library call, one for each algorithm that can execute it.
 
     Attributes:
-        now: as it is.
-        max: the others that max-autotune chooses from.
-        wide: those that Inductor's exhaustive search adds.
-        limits: what cannot be tried, and why.
+        now: the current configuration.
+        max: the other configurations that max-autotune chooses from.
+        wide: the configurations that Inductor's exhaustive search adds.
+        limits: the configurations that cannot be tried, and the reason.
     """
 
     now: Config
@@ -179,7 +187,7 @@ class LibraryConfigs:
 
 @dataclass(frozen=True)
 class ListLibraryConfigs(Request[LibraryConfigs]):
-    """Asks for the ways to make a library call, and whether with those of Inductor's exhaustive search."""
+    """Requests the configurations of a library call; ``wide`` includes Inductor's exhaustive search."""
 
     number: int
     wide: bool = False

@@ -1,4 +1,4 @@
-"""Requests about the process of a worker and its device."""
+"""Requests about a worker's process and its device."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from .request import Request
 
 @dataclass(frozen=True)
 class TellEnvironment(Request[Environment]):
-    """Asks what the process measures with."""
+    """Requests the environment in which the process measures."""
 
 
 @dataclass(frozen=True)
 class FindDeviceUse(Request[DeviceUse | None]):
-    """Asks what other jobs do on the GPU. The answer is ``None`` where the driver does not tell."""
+    """Requests the use of the GPU by other jobs. The answer is ``None`` where the driver does not report it."""
 
 
 @dataclass(frozen=True)
 class TellArchitecture(Request[Architecture]):
-    """Asks for the architecture of the GPU."""
+    """Requests the architecture of the GPU."""
 
 
 @dataclass(frozen=True)
 class Versions:
-    """The versions of what compiles Triton kernels."""
+    """The versions of the packages that compile Triton kernels."""
 
     torch: str
     triton: str
@@ -35,6 +35,6 @@ class Versions:
 
 @dataclass(frozen=True)
 class Pretend(Request[Versions]):
-    """Lets the process compile for a GPU that is not here."""
+    """Lets the process compile kernels for a GPU that the machine lacks."""
 
     architecture: Architecture

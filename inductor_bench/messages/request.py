@@ -1,4 +1,4 @@
-"""The base of all requests, and their form on the wire: a JSON object with the name of the request's class."""
+"""The base class of all requests, and their encoding: a JSON object with the name of the request's class."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ TAG = "do"
 
 
 class Request(Generic[Answer]):
-    """What a worker is asked. A subclass is a dataclass and names the type of its answer: ``Load(Request[Facts])``.
+    """A request to a worker. A subclass is a dataclass and names the type of its answer: ``Load(Request[Facts])``.
 
     Attributes:
-        answer_type: that type, by which the answer is decoded.
+        answer_type: the type of the answer, which is used to decode it.
     """
 
     answer_type: ClassVar[Any]
@@ -28,20 +28,20 @@ class Request(Generic[Answer]):
 
 
 def encode_request(request: Request[Any]) -> dict[str, Any]:
-    """A request as plain JSON data."""
+    """Encodes a request as plain JSON data."""
     return {TAG: type(request).__name__, **codec.encode(request)}
 
 
 def by_name(kinds: Iterable[type[Request[Any]]]) -> dict[str, type[Request[Any]]]:
-    """The table that :func:`decode_request` reads."""
+    """Returns the table of request classes that :func:`decode_request` uses."""
     return {kind.__name__: kind for kind in kinds}
 
 
 def decode_request(data: Any, kinds: Mapping[str, type[Request[Any]]]) -> Request[Any]:
-    """The request that :func:`encode_request` encoded.
+    """Decodes the output of :func:`encode_request`.
 
     Raises:
-        InductorBenchError: it is none of ``kinds``, or its fields do not fit.
+        InductorBenchError: the request is none of ``kinds``, or its fields are invalid.
     """
     name = data.get(TAG) if isinstance(data, dict) else None
     kind = kinds.get(str(name))
@@ -51,10 +51,10 @@ def decode_request(data: Any, kinds: Mapping[str, type[Request[Any]]]) -> Reques
 
 
 def decode_answer(request: Request[Answer], data: Any) -> Answer:
-    """The answer to a request, from plain JSON data.
+    """Decodes the answer to a request from plain JSON data.
 
     Raises:
-        InductorBenchError: it is no such answer.
+        InductorBenchError: the data is no answer to the request.
     """
     answer: Answer = codec.decode(request.answer_type, data)
     return answer

@@ -10,14 +10,14 @@ from .request import Request
 
 @dataclass(frozen=True)
 class Checked:
-    """``difference`` is empty where two kernels compute the same; otherwise it says what differs."""
+    """The result of ``Check``. ``difference`` describes the difference in words; empty where the results are equal."""
 
     difference: str = ""
 
 
 @dataclass(frozen=True)
 class Check(Request[Checked]):
-    """Compares what two kernels compute from the same arguments."""
+    """Compares the results of two kernels for the same arguments."""
 
     number: int
     against: int
@@ -25,7 +25,7 @@ class Check(Request[Checked]):
 
 @dataclass(frozen=True)
 class Verified:
-    """Whether a kernel computes its reference: ``passed`` is ``None`` where there is nothing to compare with."""
+    """The result of ``Verify``. ``passed`` is ``None`` where the file holds no reference."""
 
     passed: bool | None
     message: str
@@ -33,23 +33,23 @@ class Verified:
 
 @dataclass(frozen=True)
 class Verify(Request[Verified]):
-    """Compares what a kernel computes with the reference in its file."""
+    """Compares the result of a kernel with the reference in its file."""
 
     number: int
 
 
 @dataclass(frozen=True)
 class Measured:
-    """The times of one kernel by itself: all samples in seconds, and how they were taken.
+    """The times of one kernel by itself.
 
     Attributes:
-        cold: with its data out of the caches.
-        warm: with its data in the caches.
-        method: how they were taken.
-        with_zeros: ``cold`` and ``warm`` with zeros for all indices, where the kernel reads by indices.
-        clock_mhz: the GPU's median clock meanwhile, where the driver tells.
-        clock_change: what of it changed from the beginning to the end.
-        throttled: what held it back.
+        cold: samples in seconds, with the kernel's data out of the caches.
+        warm: samples in seconds, with the kernel's data in the caches.
+        method: the method of timing.
+        with_zeros: samples by ``cold`` and ``warm`` with zeros for all indices, for kernels that read by indices.
+        clock_mhz: median clock of the GPU during the measurement in MHz; ``None`` where the driver does not report it.
+        clock_change: relative change of the clock from the first to the last third of the measurement.
+        throttled: the reasons for which the driver lowered the clock.
     """
 
     cold: tuple[float, ...]
@@ -63,7 +63,7 @@ class Measured:
 
 @dataclass(frozen=True)
 class Measure(Request[Measured]):
-    """Times a kernel by itself; ``watch`` says whether the GPU's clock is read meanwhile."""
+    """Times a kernel by itself. With ``watch``, the GPU's clock is read during the measurement."""
 
     number: int
     watch: bool = False
@@ -71,21 +71,28 @@ class Measure(Request[Measured]):
 
 @dataclass(frozen=True)
 class Begun:
-    """A part of the answer to ``Sample``: the kernel that is timed next, which is to blame where no answer comes."""
+    """A partial answer to ``Sample``: the kernel that is timed next. It names the kernel that crashed or hung."""
 
     number: int
 
 
 @dataclass(frozen=True)
 class Times:
-    """Seconds of one call of each kernel, in the order in which they were asked for."""
+    """The seconds of one call of each kernel, in the requested order."""
 
     samples_s: tuple[float, ...]
 
 
 @dataclass(frozen=True)
 class Sample(Request[Times]):
-    """Times one call of each kernel in turn, ``cold`` or ``warm``. The worker says which it begins with: ``Begun``."""
+    """Times one call of each kernel in turn.
+
+    The worker sends ``Begun`` before each kernel.
+
+    Attributes:
+        order: the kernels in the order of timing.
+        state: ``cold`` (data out of the caches) or ``warm``.
+    """
 
     order: tuple[int, ...]
     state: str
@@ -93,7 +100,17 @@ class Sample(Request[Times]):
 
 @dataclass(frozen=True)
 class Described:
-    """What is known of a kernel after it has run. ``dtype`` is what its products are computed in."""
+    """The facts about a kernel that are known after it has run.
+
+    Attributes:
+        config: the configuration of the kernel.
+        moved_bytes: bytes read and written per call.
+        flops: FLOPs of matrix products per call.
+        dtype: the element type of the matrix products.
+        registers: registers per thread.
+        spills: spilled registers per thread.
+        shared_memory_bytes: bytes of shared memory per block.
+    """
 
     config: Config | None = None
     moved_bytes: int | None = None
@@ -106,6 +123,6 @@ class Described:
 
 @dataclass(frozen=True)
 class Describe(Request[Described]):
-    """Asks what is known of a kernel after it has run."""
+    """Requests the facts about a kernel that are known after it has run."""
 
     number: int

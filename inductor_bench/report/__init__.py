@@ -1,1 +1,1 @@
-"""Records as console text, HTML, Markdown, CSV and plots. It imports records, analysis, store; it measures nothing."""
+"""Renders records as console text, HTML, Markdown, CSV and plots. It imports records, analysis, store and devices."""

@@ -1,4 +1,4 @@
-"""What ``doctor`` found, as plain text, and its formats."""
+"""Renders the diagnosis of ``doctor`` as plain text; its table of formats."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .renderer import Format, Formats, View, json_row
 
 
 class Check(Protocol):
-    """One thing that was looked at."""
+    """One check of the installation or the machine."""
 
     @property
     def name(self) -> str: ...
@@ -28,7 +28,7 @@ class Check(Protocol):
 
 
 class Diagnosis(Protocol):
-    """All checks, the environment, and the measured peaks of the device that was asked for."""
+    """All checks, the environment, and the measured peaks of the requested device."""
 
     @property
     def checks(self) -> Sequence[Check]: ...
@@ -41,7 +41,7 @@ class Diagnosis(Protocol):
 
 
 def doctor_text(report: Diagnosis) -> str:
-    """The report as aligned plain text."""
+    """Renders a diagnosis as aligned plain text."""
     return "\n".join(_lines(report)) + "\n"
 
 
@@ -87,7 +87,7 @@ def _peak_lines(peaks: Peaks) -> Iterator[str]:
 
 
 def _kept_lines(peaks: Peaks, environment: Environment) -> Iterator[str]:
-    """How old the figures are, where they are kept, and how to get better ones."""
+    """Yields the age of the peaks, the file that holds them, and the command that measures them again."""
     device = device_of_peaks(peaks)
     path = cache_folder() / "peaks" / f"{slug(peaks_key(environment, device.type))}.json"
     kept = f", kept in {path}" if path.is_file() else ""
@@ -99,7 +99,7 @@ def _kept_lines(peaks: Peaks, environment: Environment) -> Iterator[str]:
 
 
 def _age(measured_at: str) -> str:
-    """``2025-01-01 12:00 UTC (3 days ago)``; the text itself where it is no time."""
+    """Returns ``2025-01-01 12:00 UTC (3 days ago)``; an invalid time is returned unchanged."""
     try:
         then = datetime.fromisoformat(measured_at.replace("Z", "+00:00"))
     except ValueError:

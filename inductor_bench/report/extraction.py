@@ -1,4 +1,4 @@
-"""What an extraction found and wrote, as plain text, and the formats of an extraction."""
+"""Renders the kernels that an extraction found and wrote as plain text; its table of formats."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SHOWN_REASONS = 8
 
 
 class Extraction(Protocol):
-    """A row for each kernel; ``folder`` is ``None`` where nothing was to be written."""
+    """The result of an extraction. ``folder`` is ``None`` where kernels were only listed."""
 
     @property
     def kernels(self) -> Sequence[ExtractedKernel]: ...
@@ -44,11 +44,11 @@ def extraction_lines(outcome: Extraction) -> Iterator[str]:
     yield from _list_reasons(beyond, [(one.name, one.note) for one in outcome.kernels if one.note])
     if outcome.notes or outcome.failures:
         yield ""
-    yield from (_wrapped(f"note: {note}", "      ") for note in outcome.notes)
+    yield from (_wrap(f"note: {note}", "      ") for note in outcome.notes)
     for failure in outcome.failures:
-        yield _wrapped(f"failed: {failure.message}", "        ")
+        yield _wrap(f"failed: {failure.message}", "        ")
         if failure.hint:
-            yield _wrapped(f"        {failure.hint}", "        ")
+            yield _wrap(f"        {failure.hint}", "        ")
     if outcome.folder is not None:
         yield from _written(outcome.folder, outcome.kernels)
 
@@ -71,20 +71,25 @@ def _totals(outcome: Extraction) -> Iterator[str]:
 
 
 def _list_reasons(title: str, reasons: Sequence[tuple[str, str]]) -> Iterator[str]:
-    """The names under a title, those of one reason together."""
+    """Lists names below a title, grouped by reason.
+
+    Args:
+        title: the first line.
+        reasons: pairs of name and reason.
+    """
     if not reasons:
         return
     alike: dict[str, list[str]] = {}
     for name, reason in reasons:
         alike.setdefault(reason, []).append(_short(name))
     yield ""
-    yield f"{title} {_kernels(len(reasons))}:"
-    for reason, those in itertools.islice(alike.items(), SHOWN_REASONS):
-        others = f" and {len(those) - SHOWN_NAMES} more" if len(those) > SHOWN_NAMES else ""
-        yield _wrapped(f"  {', '.join(those[:SHOWN_NAMES])}{others}: {reason}", "    ")
-    unsaid = sum(len(those) for those in itertools.islice(alike.values(), SHOWN_REASONS, None))
-    if unsaid:
-        yield f"  and {unsaid} more; --format json has every reason"
+    yield f"{title} {_kernel_count(len(reasons))}:"
+    for reason, kernels in itertools.islice(alike.items(), SHOWN_REASONS):
+        others = f" and {len(kernels) - SHOWN_NAMES} more" if len(kernels) > SHOWN_NAMES else ""
+        yield _wrap(f"  {', '.join(kernels[:SHOWN_NAMES])}{others}: {reason}", "    ")
+    remaining = sum(len(kernels) for kernels in itertools.islice(alike.values(), SHOWN_REASONS, None))
+    if remaining:
+        yield f"  and {remaining} more; --format json has every reason"
 
 
 def _written(folder: Path, kernels: Sequence[ExtractedKernel]) -> Iterator[str]:
@@ -100,11 +105,11 @@ def _written(folder: Path, kernels: Sequence[ExtractedKernel]) -> Iterator[str]:
         yield f"Next     python {shlex.quote(str(folder / costliest))}"
 
 
-def _kernels(count: int) -> str:
+def _kernel_count(count: int) -> str:
     return f"{count} kernel{'' if count == 1 else 's'}"
 
 
-def _wrapped(text: str, indent: str) -> str:
+def _wrap(text: str, indent: str) -> str:
     return textwrap.fill(
         names.clean(text), WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
     )
@@ -116,7 +121,7 @@ def _short(name: str) -> str:
 
 
 def _count_by_category(kernels: Sequence[ExtractedKernel]) -> dict[Category, tuple[int, int]]:
-    """For each category how many kernels there are, and how many of them have a file."""
+    """Counts the kernels of each category: ``(all, with a file)``."""
     counts: dict[Category, tuple[int, int]] = {}
     for kernel in kernels:
         total, written = counts.get(kernel.category, (0, 0))

@@ -1,6 +1,6 @@
-"""How a result becomes text: the protocol of renderers, and the tables of formats that are built of them.
+"""The protocol of renderers, which turn a result into text, and the tables of formats.
 
-Each kind of result has a table of formats, a :class:`Formats`. The choices and the help of ``--format`` come from it.
+Each kind of result has a table of formats, a :class:`Formats`. It provides the choices and the help of ``--format``.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ Result_contra = TypeVar("Result_contra", contravariant=True)
 
 @dataclass(frozen=True)
 class View:
-    """What a user asks of a report.
+    """The user's options for a report.
 
     Attributes:
-        folder: of the result, as the user would type it; ``None`` where there is none.
+        folder: the folder of the result, as the user would type it; ``None`` where there is none.
         sort: the order of the kernels of a run: ``time``, ``gain`` or ``calls``.
-        top: the number of kernels.
-        columns: of the console.
+        top: the number of kernels to show.
+        columns: the width of the console.
     """
 
     folder: Path | None = None
@@ -37,12 +37,12 @@ class View:
 
     @property
     def width(self) -> int:
-        """The columns that a report uses of the console."""
+        """The width in columns that a report uses on the console."""
         return used_width(self.columns)
 
 
 class Renderer(Protocol[Result_contra]):
-    """Makes text of a result: a ``str`` to be printed as it is, or lines of styled words for the console."""
+    """Renders a result: as a ``str`` that is printed unchanged, or as lines of styled words for the console."""
 
     def __call__(self, result: Result_contra, view: View, /) -> str | Iterator[Line]: ...
 
@@ -53,9 +53,9 @@ class Format(Generic[Result]):
 
     Attributes:
         name: the word after ``--format``.
-        render: makes the text.
+        render: renders the result.
         shows: the content in a few words, for the help.
-        names_folder: whether the text says where the result was written.
+        names_folder: whether the text names the folder of the result.
     """
 
     name: str
@@ -70,7 +70,7 @@ class Formats(Generic[Result]):
 
     Attributes:
         rows: the formats.
-        about: begins the help; what the formats show follows where they say it.
+        about: the beginning of the help. The descriptions of the formats follow.
     """
 
     rows: tuple[Format[Result], ...]
@@ -90,10 +90,10 @@ class Formats(Generic[Result]):
 
 
 def as_json(result: Any, view: View = View()) -> str:
-    """A record as JSON text; that of a run says what ``record.json`` does."""
+    """Renders a record as JSON text. For a run it equals the content of ``record.json``."""
     return units.printable_json(json.dumps(encode(result), indent=2, ensure_ascii=False, allow_nan=False))
 
 
 def json_row(shows: str = "") -> Format[Any]:
-    """The row that all results which are dataclasses share."""
+    """Returns the row of the JSON format, which fits every result that is a dataclass."""
     return Format("json", as_json, shows)

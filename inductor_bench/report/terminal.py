@@ -1,4 +1,4 @@
-"""Paints lines of styled words on a terminal. The only file that imports rich; words are never read as markup."""
+"""Prints lines of styled words on a terminal. Rich is imported only here; words are never read as markup."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _PLAIN = str.maketrans(
 
 
 def print_lines(lines: Iterable[Line], console: Console) -> None:
-    """Prints lines of styled words; what the console's encoding lacks is written in ASCII."""
+    """Prints lines of styled words. ASCII replaces characters that the console's encoding lacks."""
     plain = not (console.encoding or "").lower().replace("-", "").startswith("utf")
     for line in lines:
         text = Text()
@@ -26,5 +26,5 @@ def print_lines(lines: Iterable[Line], console: Console) -> None:
             shown = shown.translate(_PLAIN).encode("ascii", "replace").decode() if plain else shown
             text.append(shown, _STYLES.get(word.style, word.style))
         text.rstrip()
-        # Soft wrapping leaves long commands in one piece, so that they can be copied.
+        # Soft wrapping keeps a long command in one piece, so that it can be copied.
         console.print(text, soft_wrap=True, highlight=False, markup=False, emoji=False)

@@ -10,7 +10,7 @@ import run_builder as build
 from inductor_bench.analysis.findings.next_commands import next_commands
 from inductor_bench.devices.cpu import CPU
 from inductor_bench.devices.nvidia.architectures import architecture_of, compute_capability
-from inductor_bench.devices.nvidia.counters import OF_HOPPER, metrics_for
+from inductor_bench.devices.nvidia.counters import HOPPER_STALL, metrics_for
 from inductor_bench.devices.nvidia.device import NVIDIA
 from inductor_bench.devices.protocol import Device
 from inductor_bench.devices.table import DEVICES, best_device, common_device, device_of, device_of_peaks
@@ -67,7 +67,7 @@ def test_no_table_of_nvidias_is_applied_to_an_amd_gpu() -> None:
     for environment in (MI300X, named, replace(MI300X, accelerator="a GPU")):
         assert compute_capability(environment) is None and architecture_of(environment) is None
         assert NVIDIA.theoretical_occupancy(environment, 4, 32, 0) is None
-        assert not any(OF_HOPPER in metric for metric in metrics_for(compute_capability(environment)))
+        assert not any(HOPPER_STALL in metric for metric in metrics_for(compute_capability(environment)))
 
 
 def test_no_architecture_of_nvidias_is_suggested_for_an_amd_gpu() -> None:

@@ -1,6 +1,6 @@
-"""Stands for the process that measures one model of a batch: it leaves the record that such a model would, at once.
+"""A fake of the process that measures one model of a batch. It writes the record of such a model at once.
 
-What happens is in the model's name; see :func:`main`.
+The name of the model determines the outcome; see :func:`main`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ MEMORY = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB
 
 
 def main(words: list[str]) -> int:
-    """``breakdown TARGET … -o RUN``, as the batch calls it."""
+    """Runs ``breakdown TARGET … -o RUN``, as the batch starts it."""
     name = words[1].partition(":")[2]
     folder = RunFolder(Path(words[words.index("-o") + 1]))
     size = int(words[words.index("--batch-size") + 1]) if "--batch-size" in words else None
@@ -97,7 +97,7 @@ def lines(folder: RunFolder) -> list[str]:
 
 
 def events(folder: RunFolder) -> Path:
-    """In the batch's folder, or where it cannot be seen from here, in one that is named."""
+    """Returns the path of the event file: ``BATCH_EVENTS``, or by default a file in the batch's folder."""
     return Path(os.environ.get("BATCH_EVENTS", folder.path.parent.parent / "events"))
 
 

@@ -1,4 +1,4 @@
-"""Batches whose jobs are played by tests/support/batch_child.py."""
+"""Runs batches whose jobs are fakes from tests/support/batch_child.py."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from inductor_bench.workflows.progress import Silent
 
 
 class Listener(Silent):
-    """Keeps what it is told, and stops the batch when a word is said."""
+    """Records notes and stages, and interrupts the batch at the first one that contains ``stop_at``."""
 
     def __init__(self, stop_at: str = "") -> None:
-        self.said: list[str] = []
+        self.notes: list[str] = []
         self.stages: list[str] = []
         self._stop_at = stop_at
 
     def note(self, text: str) -> None:
-        self.said.append(text)
+        self.notes.append(text)
         if self._stop_at and self._stop_at in text:
             raise KeyboardInterrupt
 

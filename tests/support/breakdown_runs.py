@@ -1,4 +1,4 @@
-"""Runs of the real command that several test files look at: each is made once per session, when it is first needed."""
+"""Runs of the real command that several test files share. Each is made once per session, when first needed."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ _scratch: list[tempfile.TemporaryDirectory[str]] = []
 
 @functools.cache
 def scratch() -> Path:
-    """The folder of this session's runs; it goes when the session ends."""
+    """Returns the folder of this session's runs, which is removed when the session ends."""
     _scratch.append(tempfile.TemporaryDirectory(prefix="breakdown-runs-"))
     return Path(_scratch[0].name).resolve()
 
 
 @dataclass(frozen=True)
 class Done:
-    """A finished command: its exit code, what it printed, and the RUN folder that it was told to write."""
+    """A finished command: its exit code, its output, and its RUN folder."""
 
     code: int
     stdout: str
@@ -54,7 +54,7 @@ class Done:
 
 
 def environment(**variables: str | Path) -> dict[str, str]:
-    """The environment of a command: this checkout, and a cache of peaks that only this session writes."""
+    """Returns the environment of a command: this checkout, and a peaks file that only this session writes."""
     path = variables.pop("PYTHONPATH", os.environ.get("PYTHONPATH"))
     return {
         **os.environ,
@@ -98,17 +98,17 @@ def interrupt(
     number: signal.Signals = signal.SIGINT,
     times: int = 1,
 ) -> Done:
-    """Runs a breakdown and sends it a signal, or several, once ``when`` is true of what it has said so far."""
+    """Runs a breakdown and sends it one or more signals as soon as ``when`` is true of its output on stderr."""
     words = command("breakdown", *arguments, "-o", folder, "--no-plots")
-    said = folder.with_name(f"{folder.name}.stderr")
-    with said.open("w") as stderr:
+    stderr_file = folder.with_name(f"{folder.name}.stderr")
+    with stderr_file.open("w") as stderr:
         child = subprocess.Popen(
             words, env=environment(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=stderr, text=True
         )
         try:
             deadline = time.monotonic() + 300
-            while not when(said.read_text()):
-                assert child.poll() is None and time.monotonic() < deadline, said.read_text()
+            while not when(stderr_file.read_text()):
+                assert child.poll() is None and time.monotonic() < deadline, stderr_file.read_text()
                 time.sleep(0.05)
             for _ in range(times):
                 child.send_signal(number)
@@ -117,12 +117,12 @@ def interrupt(
         finally:
             child.kill()
             child.wait()
-    return Done(child.returncode, stdout, said.read_text(), folder)
+    return Done(child.returncode, stdout, stderr_file.read_text(), folder)
 
 
 @functools.cache
 def training() -> Done:
-    """A training program with graph breaks and recompilations, with arguments, ``-v`` and a user's sitecustomize."""
+    """Breaks down a training program with graph breaks, recompilations, arguments, ``-v`` and a sitecustomize."""
     site = scratch() / "site"
     site.mkdir()
     (site / "sitecustomize.py").write_text("print('the site of the user')\n")
@@ -132,7 +132,7 @@ def training() -> Done:
 
 @functools.cache
 def factory() -> Done:
-    """A factory of floats only, trained, as on a machine with so many cores that workers get ready ahead."""
+    """Breaks down a factory of floats in training, with workers that start early, as on a machine with many cores."""
     site = scratch() / "many_cores"
     site.mkdir()
     cores = "from inductor_bench.launch import worker\nworker.cores_of_this_process = lambda: 8\n"
@@ -148,13 +148,13 @@ def frozen() -> Done:
 
 @functools.cache
 def with_values() -> Done:
-    """A program whose kernels' files come with what they really read."""
+    """Breaks down a program with recorded values, so that kernel files come with the values that the kernels read."""
     return breakdown(scratch() / "with_values", PROGRAMS / "real_values.py", "--values", "recorded")
 
 
 @functools.cache
 def plain() -> Path:
-    """What a run of a program leaves without this tool: ``run.log``, ``trace`` (TORCH_TRACE) and ``cache``."""
+    """Runs a program without this tool and returns the folder with ``run.log``, ``trace`` (TORCH_TRACE), ``cache``."""
     folder = scratch() / "plain"
     folder.mkdir()
     with (folder / "run.log").open("w") as log:
@@ -176,21 +176,21 @@ def plain() -> Path:
 
 @functools.cache
 def processes() -> Done:
-    """A program of two processes that compile, of which one finds warm caches; it fails in the end."""
+    """Breaks down a program with two compiling processes, one with warm caches. The program fails at its end."""
     cache = plain() / "cache"
     return breakdown(scratch() / "processes", PROGRAMS / "two_processes.py", TORCHINDUCTOR_CACHE_DIR=cache)
 
 
 @functools.cache
 def recorded() -> Done:
-    """A module with its trace, both recorded on an H200. It takes seconds, and torch only to count FLOPs."""
+    """Breaks down a module with its trace, both recorded on an H200. It takes seconds; torch only counts FLOPs."""
     module = scratch() / "0_forward.py"
     module.write_bytes(gzip.decompress((H200 / "gpu_kinds" / "0_forward.py.gz").read_bytes()))
     return breakdown(scratch() / "recorded", module, "--trace", H200 / "gpu_kinds" / "0_forward.trace.json.gz")
 
 
 def copy_of(done: Done, name: str) -> Path:
-    """A copy of a RUN folder that a test may change."""
+    """Copies a RUN folder, so that a test may change it."""
     target = scratch() / name
     shutil.copytree(done.folder, target)
     return target

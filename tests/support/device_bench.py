@@ -1,4 +1,4 @@
-"""A session on a device that others use."""
+"""A fake kernel session on a device that other jobs use."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from inductor_bench.workflows.progress import Silent
 
 
 class Bench(KernelSession):
-    """One whose worker says what it is told to."""
+    """A kernel session whose requests get fixed answers. ``asked`` lists the types of the requests."""
 
     def __init__(self, options: KernelOptions, folder: Path, use: DeviceUse | None) -> None:
         pool = WorkerPool("python", folder, {})

@@ -1,4 +1,4 @@
-"""The device of a kernel session, faked: it answers as a worker does, from a table of times."""
+"""A fake device for kernel sessions. It answers requests like a worker, from a table of times."""
 
 from __future__ import annotations
 
@@ -32,10 +32,12 @@ TOO_LATE = ProcessResult(None, None, True, 9.0, Path("log"))
 
 @dataclass
 class Device:
-    """What requests to workers come to: ``time_of`` a configuration, and what goes wrong with it, by its ``value``.
+    """Determines the answers of workers.
 
-    ``trouble`` maps a value to the request that fails (``vary``, ``check`` or ``sample``) and how: ``refuse``,
-    ``crash``, ``hang`` or, for ``check``, ``differ``.
+    Attributes:
+        time_of: returns the seconds of a configuration.
+        trouble: maps the ``value`` of a configuration to the failing request (``vary``, ``check`` or ``sample``) and
+            the failure: ``refuse``, ``crash``, ``hang`` or, for ``check``, ``differ``.
     """
 
     time_of: Callable[[Config], float]
@@ -47,7 +49,7 @@ class Device:
     racing: Any = None
 
     def worker(self) -> Any:
-        """The one that checks and times; a new one where it was lost."""
+        """Returns the worker that checks and times; a new one after a loss."""
         if self.racing is None or not self.racing.alive:
             self.racing = self.start("race")
         return self.racing
@@ -58,7 +60,7 @@ class Device:
 
 
 class Session:
-    """Stands in for ``WorkerSession``: it answers at once."""
+    """A fake ``WorkerSession`` that answers at once."""
 
     def __init__(self, device: Device) -> None:
         self.device, self.alive, self.left_s = device, True, 30.0
@@ -141,7 +143,7 @@ class Session:
 
 @dataclass(frozen=True)
 class Line(CpuSpace):
-    """A kernel with one knob, or several."""
+    """The variants of a kernel with one or more tunable fields."""
 
     now: Config
     axes: dict[str, tuple[Any, ...]]

@@ -1,4 +1,4 @@
-"""A disk that is full."""
+"""Simulates a full disk."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import breakdown_runs as runs
 
 
 def full_disk(size: int) -> list[str]:
-    """A command's first words that let no file grow beyond ``size`` bytes, as on a full disk."""
+    """Returns the leading words of a command whose files cannot grow beyond ``size`` bytes, as on a full disk."""
     code = (
         "import os, resource, sys\n"
         f"resource.setrlimit(resource.RLIMIT_FSIZE, ({size}, {size}))\n"

@@ -1,4 +1,4 @@
-"""A C++ kernel that gathers, and its standalone file."""
+"""The source of a C++ kernel that gathers rows, its launch, and its standalone file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The runs recorded on an H200, opened for tests: module text, trace, the text of ``-p``, what the process knew."""
+"""Reads the runs that were recorded on an H200: module text, trace, output of ``-p``, and facts of the process."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ RECORDED = (
     "gpu_kinds/0_backward",
     "gpu_kinds/3_inference",
 )
-"""Modules whose trace and ``-p`` text are of the same ten iterations."""
+"""Modules whose trace and ``-p`` output come from the same ten iterations."""
 
 
 def text_of(name: str) -> str:

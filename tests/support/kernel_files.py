@@ -1,4 +1,4 @@
-"""Standalone files of small C++ kernels, and the verb ``kernel`` on them."""
+"""Makes standalone files of small C++ kernels and runs the verb ``kernel`` on them."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from inductor_bench.records.category import Category
 LOOP = "for (int64_t i = 0; i < ks0; i++)"
 HEADERS = ("chrono", "cmath", "cstdint", "omp.h", "thread")
 LEAN = SOURCE.replace("#include <torch/csrc/inductor/cpp_prefix.h>", "\n".join(f"#include <{one}>" for one in HEADERS))
-"""Compiled in a fraction of the time that torch's own headers take."""
+"""The kernel without torch's headers, which compiles in a fraction of the time."""
 MARK = "A_MARK_OF_THIS_TEST"
 
 
 def compiler_cache() -> dict[str, str]:
-    """A cache for all kernels, and no headers compiled beforehand: for a few kernels that would take longer."""
+    """Returns variables for a shared compiler cache. It precompiles no headers, which would take longer."""
     return {**shared_cache(), "TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS": "0"}
 
 
@@ -39,7 +39,7 @@ def measured(*arguments: str | Path, **variables: str) -> tuple[Done, dict[str, 
 
 
 def gather(folder: Path, name: str = "gather", source: str = LEAN, **recorded: Any) -> Path:
-    """The standalone file of a kernel that gathers rows."""
+    """Writes the standalone file of a kernel that gathers rows."""
     path = folder / f"{name}.py"
     path.write_text(gather_text(source, category=Category.CPP.value, **recorded))
     return path
@@ -53,7 +53,7 @@ def changed(path: Path, old: str, new: str) -> Path:
 
 
 def left_over(mark: str) -> list[str]:
-    """The commands of processes that still run and got this as ``MARK``."""
+    """Returns the commands of running processes whose variable ``MARK`` has this value."""
     found = []
     for process in psutil.process_iter():
         try:

@@ -1,4 +1,4 @@
-"""Measured kernels as a worker would have told of them."""
+"""Makes measured kernels like those from a worker's answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Operator calls as a trace recorded them."""
+"""Operator calls that were recorded from a trace."""
 
 from __future__ import annotations
 

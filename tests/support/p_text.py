@@ -1,4 +1,4 @@
-"""Reading what a compiled module prints under ``-p``, so that the record can be held against it."""
+"""Reads the output of a compiled module under ``-p``, and compares a record with it."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from inductor_bench.records.run import ModuleRecord
 
 NAME_WIDTH = 120
-"""The harness cuts kernel names to this length."""
+"""Number of characters to which the harness cuts kernel names."""
 
 
 @dataclass(frozen=True)
 class HarnessReport:
-    """``kernels`` and ``categories`` hold seconds per iteration; ``counts`` calls per iteration."""
+    """The parsed output of ``-p``: seconds per iteration by kernel and category, and calls per iteration by kernel."""
 
     kernels: dict[str, float]
     counts: dict[str, float]
@@ -46,13 +46,13 @@ def read_p_text(text: str) -> HarnessReport:
 
 
 def compare(module: ModuleRecord, report: HarnessReport) -> tuple[float, float]:
-    """The largest relative difference of a kernel and of a category; infinite where one side lacks a kernel."""
+    """Returns the largest relative differences of a kernel and of a category; infinite if one side lacks a kernel."""
     kernels = max(_differences(_kernel_times(module), report.kernels).values(), default=0.0)
     return kernels, max(_differences(_category_times(module), report.categories).values(), default=0.0)
 
 
 def disagreements(module: ModuleRecord, report: HarnessReport, tolerance: float) -> list[str]:
-    """What of a module's record and of the harness's own text of the same trace differs by more than ``tolerance``."""
+    """Lists the differences between a module's record and the harness's output that exceed ``tolerance``."""
     found = _differences(_kernel_times(module), report.kernels)
     found |= _differences(_category_times(module), report.categories)
     return [f"{name}: {difference:.2%}" for name, difference in found.items() if difference > tolerance]
@@ -75,7 +75,7 @@ def _kernel_times(module: ModuleRecord) -> dict[str, float]:
 
 
 def _category_times(module: ModuleRecord) -> dict[str, float]:
-    """By the harness's five categories, which it guesses from the first letters of names."""
+    """Sums the times by the harness's five categories, which follow from the first letters of the kernel names."""
     prefixes = {"triton_poi": "triton_pointwise", "triton_red": "triton_reduction"}
     prefixes |= {"triton_per": "triton_persistent_reduction", "triton_": "triton_unknown", "": "unknown"}
     times: dict[str, float] = {}

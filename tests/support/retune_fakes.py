@@ -1,7 +1,7 @@
-"""A RUN with standalone files that are empty, and an engine that retunes them in no time.
+"""Makes a RUN with empty standalone files, and a fake of the engine that retunes them.
 
-What comes of a kernel is in its name; see :func:`retuned`. As a program it stands for a model of a batch, like
-``batch_child``, whose dearest kernels are retuned.
+The name of a kernel determines its result; see :func:`retuned`. As a program, this file is a fake of the process that
+measures a model of a batch and retunes its most expensive kernels, like ``batch_child``.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ KERNELS = (
     ("aten_mm_0", "m" * 16, C.EXTERN_GEMM, "forward", 3, 1e-3),
     ("aten_bad_0", "b" * 16, C.EXTERN_GEMM, "backward", 1, 0.5e-3),
 )
-"""As an extraction lists them. Two graphs launch the reduction; the last one has no file."""
+"""The kernels as an extraction lists them. Two graphs launch the reduction; the last kernel has no file."""
 
 
 def make_run(folder: RunFolder, wall_s: tuple[float, float] = (10.8e-3, 2.2e-3), **fields: object) -> Run:
-    """A RUN of two graphs; the matrix product of the record is one that the extracted call spends its time in."""
+    """Makes a RUN of two graphs. The matrix product in the record is a kernel of the extracted library call."""
     graphs = []
     for label, wall in zip(("forward", "backward"), wall_s, strict=True):
         kernels = [
@@ -71,7 +71,7 @@ def make_run(folder: RunFolder, wall_s: tuple[float, float] = (10.8e-3, 2.2e-3),
 
 
 def retuned(file: str, method: str, device: str = "NVIDIA H200") -> MeasuredKernel:
-    """A kernel that got as much faster as its name and the method say."""
+    """Returns a retuned kernel. Its name and the method determine the speedup."""
     speedup = SPEEDUPS[Path(file).stem.split("_")[1]] * (1.5 if method == "exhaustive" else 1.0)
     default_s = next(time_s / calls for name, *_, calls, time_s in KERNELS if name == Path(file).stem)
     timing = summarize([default_s] * 9)
@@ -81,10 +81,10 @@ def retuned(file: str, method: str, device: str = "NVIDIA H200") -> MeasuredKern
 
 
 class Engine:
-    """Stands for ``run_kernel``. ``begun`` has the files that it was asked for, in turn.
+    """A fake of ``run_kernel``. ``begun`` lists the requested files in order.
 
     Args:
-        outcome: what comes of a file.
+        outcome: returns the result for a file and a method.
     """
 
     def __init__(self, outcome: Callable[[str, str], MeasuredKernel | Failure | BaseException] = retuned) -> None:
@@ -93,7 +93,7 @@ class Engine:
         self._outcome = outcome
 
     def __call__(
-        self, options: KernelOptions, progress: object, told: Callable[[MeasuredKernel | Failure], None]
+        self, options: KernelOptions, progress: object, report: Callable[[MeasuredKernel | Failure], None]
     ) -> None:
         assert options.autotune is not None
         self.requests.append(options)
@@ -102,11 +102,11 @@ class Engine:
             found = self._outcome(file, options.autotune)
             if isinstance(found, BaseException):
                 raise found
-            told(found)
+            report(found)
 
 
 def main(words: list[str]) -> int:
-    """``breakdown TARGET … -o RUN``, or ``breakdown RUN …``; the model ``stopped`` is killed in its first retune."""
+    """Runs ``breakdown TARGET … -o RUN`` or ``breakdown RUN …``. The first retune of ``stopped`` is killed."""
     new = "-o" in words
     folder = RunFolder(Path(words[words.index("-o") + 1] if new else words[1]))
     name = folder.path.name

@@ -1,4 +1,4 @@
-"""A session that builds and measures nothing."""
+"""A fake kernel session that neither builds nor measures."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ Answers = dict[type[Request[Any]], Any]
 Asked = list[tuple[type[Request[Any]], float]]
 
 
-class Told:
-    """Stands in for the worker that measures: it says what it is told to."""
+class FakeWorker:
+    """A fake of the measuring worker that gives fixed answers and lists the requests in ``asked``."""
 
     def __init__(self, answers: Answers, asked: Asked) -> None:
         self.alive, self.answers, self.asked = True, answers, asked
@@ -31,7 +31,7 @@ class Told:
 
 
 class Bench(KernelSession):
-    """One with a GPU, whose every worker is ``Told``."""
+    """A kernel session with a GPU whose workers are all :class:`FakeWorker`."""
 
     def __init__(self, folder: Path, answers: Answers, **options: Any) -> None:
         environment = Environment(accelerator="a GPU", cpu="a CPU", compute_capability="9.0")
@@ -40,7 +40,7 @@ class Bench(KernelSession):
 
     def start(self, name: str, **variables: str) -> Any:
         self.started.append(name)
-        return Told(self.answers, self.asked)
+        return FakeWorker(self.answers, self.asked)
 
     @property
     def requests(self) -> list[type[Request[Any]]]:

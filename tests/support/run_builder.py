@@ -1,7 +1,8 @@
-"""Synthetic run records for the tests of the report: a big GPU run, a small CPU run, an empty one, a hostile one.
+"""Builds synthetic run records for the tests of reports: a large GPU run, a small CPU run, an empty and a hostile run.
 
-The GPU run's larger kernels carry the times, calls and bytes of a recorded mixnet_l training step on an H200
-(batch 128, fp16 autocast); the tail of each category is made up so that the category totals are the recorded ones.
+The larger kernels of the GPU run have the times, calls and bytes of a mixnet_l training step recorded on an H200 (batch
+128, fp16 autocast). The smaller kernels of each category are invented, so that the category totals are the recorded
+ones.
 """
 
 from __future__ import annotations
@@ -230,7 +231,7 @@ _TOTALS = {  # category: milliseconds, calls, kernels
 
 
 def kernel(name: str, category: C, calls: float, time_s: float, **fields: object) -> Kernel:
-    """A kernel of plausible detail; ``fields`` override. Shares are filled in by :func:`module`."""
+    """Makes a kernel with plausible details. ``fields`` override them; :func:`module` fills in the shares."""
     values: dict[str, object] = {
         "kernel_id": hashlib.sha256(name.encode("utf-8", "backslashreplace")).hexdigest()[:16],
         "samples_s": (time_s * 1.01, time_s, time_s * 0.99),
@@ -241,7 +242,7 @@ def kernel(name: str, category: C, calls: float, time_s: float, **fields: object
 
 
 def roofed(one: Kernel, peaks: Peaks | None) -> Kernel:
-    """The kernel with its rates and its share of the roof, by the simplest of rules."""
+    """Adds rates and the share of the roof to a kernel by simple rules."""
     bandwidth = one.moved_bytes / one.time_s if one.moved_bytes else None
     flop_rate = one.flops / one.time_s if one.flops else None
     one = replace(one, bandwidth=bandwidth, flop_rate=flop_rate)
@@ -263,7 +264,7 @@ def roofed(one: Kernel, peaks: Peaks | None) -> Kernel:
 def module(
     label: str, kernels: list[Kernel], wall_time_s: float | None, peaks: Peaks | None = None, **fields: object
 ) -> ModuleRecord:
-    """A module whose shares, categories, busy and idle time follow from its kernels; ``fields`` override."""
+    """Makes a module whose shares, categories, busy and idle time follow from its kernels. ``fields`` override them."""
     total = sum(k.time_s for k in kernels)
     filled = [
         replace(roofed(k, peaks), share=k.time_s / total, wall_share=k.time_s / wall_time_s if wall_time_s else None)
@@ -323,7 +324,7 @@ def run(title: str, modules: list[ModuleRecord], **fields: object) -> Run:
 
 
 def mixnet() -> Run:
-    """mixnet_l training on an H200: two graphs, 285 and 356 kernels."""
+    """Builds mixnet_l training on an H200: two graphs with 285 and 356 kernels."""
     forward = module("forward", _kernels("forward", _FORWARD), 15.737e-3, H200, peak_memory_bytes=11_344_190_000)
     backward = module("backward", _kernels("backward", _BACKWARD), 45.888e-3, H200, peak_memory_bytes=10_632_186_000)
     request = Request(target="timm:mixnet_l", kind="timm", training=True, batch_size=128, amp="float16", device="cuda")
@@ -338,7 +339,7 @@ def mixnet() -> Run:
 
 
 def densenet() -> Run:
-    """A launch-bound inference graph with one CUDA graph replay known."""
+    """Builds a launch-bound inference graph with a measured CUDA graph replay."""
     rows = [(f"triton_poi_fused_cat_convolution_relu_{i}", C.POINTWISE, 1, 2.1e-6 + i * 1e-8) for i in range(120)]
     kernels = [kernel(n, c, k, t, moved_bytes=4e5, samples_s=(t, t)) for n, c, k, t in rows]
     kernels += [
@@ -365,7 +366,7 @@ def densenet() -> Run:
 
 
 def cpu() -> Run:
-    """A small training step on a CPU, profiled live, with graph breaks and a host share."""
+    """Builds a small training step on a CPU, profiled live, with graph breaks and a host share."""
     peaks = Peaks(
         device="cpu", memory_bandwidth=38e9, matmul_flops={"float32": 410e9}, cache_bytes=60_000_000, threads=8
     )
@@ -429,7 +430,7 @@ def cpu() -> Run:
 
 
 def empty() -> Run:
-    """Nothing compiled: no modules, one failure."""
+    """Builds a run of a program that compiled nothing: no modules, one failure."""
     failure = Failure(
         "capture",
         "nothing-compiled",
@@ -458,7 +459,7 @@ HOSTILE_NAMES = (
 
 
 def hostile() -> Run:
-    """Every text field holds what breaks a careless renderer."""
+    """Builds a run whose text fields all hold characters that break a careless renderer."""
     nasty = HOSTILE_NAMES[0]
     kernels = [
         kernel(
@@ -504,7 +505,7 @@ def hostile() -> Run:
 
 
 def without_peaks() -> Run:
-    """The mixnet run where no peak was measured."""
+    """Builds the mixnet run without measured peaks."""
     full = mixnet()
     bare = [
         replace(m, kernels=tuple(replace(k, peak_share=None, bound="unknown", gain_limit_s=None) for k in m.kernels))
@@ -560,7 +561,7 @@ def _tail(category: C, seconds: float, calls: float, number: int) -> list[Kernel
         return []
     weights = [1.0 / (i + 3) for i in range(number)]
     scale = seconds / sum(weights)
-    most = int(calls) - number + 1  # the first takes what the others, with one call each, leave
+    most = int(calls) - number + 1  # the first kernel takes the calls that the others, with one call each, leave
     stem = "triton_tail" if not category.value.startswith("extern") else "library_tail"
     return [
         kernel(f"{stem}_{category.value}_{i}", category, most if i == 0 else 1, w * scale, grid=(512, 1, 1))

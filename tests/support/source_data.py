@@ -1,4 +1,4 @@
-"""The recorded modules that the tests of the source room read."""
+"""Reads the recorded modules for the tests of ``source``."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ CPU = DATA / "cpu_torch2.13"
 
 
 def text_of(path: Path) -> str:
-    """The text of a recorded file, which lies there gzipped."""
+    """Returns the text of a recorded file, which is stored gzipped."""
     return gzip.decompress(path.with_name(f"{path.name}.gz").read_bytes()).decode()
 
 

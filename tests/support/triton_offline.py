@@ -1,6 +1,6 @@
 """Compiles standalone Triton files for an H200 without a GPU: ``python triton_offline.py FILE...``, one JSON line.
 
-What Triton refuses to compile has an ``error``; any other failure ends the script.
+A file that Triton refuses to compile gets an ``error``; any other failure ends the script.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import triton
 
 
 def pretend_gpu() -> None:
-    """What a file asks about the GPU before anything is launched."""
+    """Fakes the properties of the GPU that a file reads before its first launch."""
     sys.argv.append("--as-recorded")
     vars(torch.cuda).update(is_available=lambda: True, current_device=lambda: 0)
     from torch._inductor.runtime import triton_helpers

@@ -1,4 +1,4 @@
-"""What a record says in words. ``table`` lists the rules; ``headline`` chooses the first line of a summary.
+"""Findings: statements in words about a run. ``table`` lists the rules; ``headline`` makes the first line of a summary.
 
-Pure: a rule reads the record and nothing else. Of ``analysis`` it may import ``times``.
+All functions are pure functions of the record. This folder imports only ``times`` from the rest of ``analysis``.
 """

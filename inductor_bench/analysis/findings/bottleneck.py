@@ -1,4 +1,4 @@
-"""The bottleneck of a graph beside its kernels: its launches, its host, or gaps between kernels."""
+"""Determines the bottleneck of a graph outside its kernels: launches, the host, or gaps between kernels."""
 
 from __future__ import annotations
 
@@ -7,17 +7,21 @@ from ...records.run import ModuleRecord
 
 LAUNCH_BOUND = 0.7  # busy share below which a graph is bound by its launches or its host
 GAPS = 0.9  # busy share below which idle gaps are reported
-LONG_WAIT_S = 100e-6  # idle time per launch that no launch overhead explains
+LONG_WAIT_S = 100e-6  # idle seconds per launch above which the host is slow, because a launch takes less
 GRAPH_GAIN = 0.98  # share of the wall time below which a CUDA graph replay is reported as a gain
-HOST_SHARE = 0.15
+HOST_SHARE = 0.15  # share of a CPU graph's wall time outside kernels from which it is reported
 
 WAITS_FOR_HOST = ("launch-bound", "host-bound")
 """Bottlenecks with which a faster kernel does not shorten the run."""
 
 
 def bottleneck(module: ModuleRecord) -> str:
-    """A graph's bottleneck beside its kernels: ``launch-bound``, ``host-bound``, ``cuda-graph`` (a replay as one CUDA
-    graph is faster), ``gaps``, ``host-share`` (on a CPU), or an empty string where there is none or it is not known."""
+    """Returns the bottleneck of a graph outside its kernels.
+
+    Returns:
+        ``launch-bound``, ``host-bound``, ``cuda-graph`` (a replay as one CUDA graph is faster), ``gaps`` or, on a CPU,
+        ``host-share``; an empty string where there is no such bottleneck or the times are unknown.
+    """
     if not module.wall_time_s or module.busy_share is None:
         return ""
     if device_of(module.device).runs_on_host:
@@ -30,17 +34,17 @@ def bottleneck(module: ModuleRecord) -> str:
 
 
 def replay_gain_s(module: ModuleRecord) -> float:
-    """What one iteration saves as one CUDA graph, in seconds; 0 where that was not measured or is no gain."""
+    """Seconds that one iteration saves when replayed as one CUDA graph; 0 where the replay is slower or unmeasured."""
     if not module.graph_time_s or not module.wall_time_s:
         return 0.0
     return max(0.0, module.wall_time_s - module.graph_time_s)
 
 
 def idle_s(module: ModuleRecord) -> float:
-    """Wall time of one iteration in which the device does nothing, in seconds."""
+    """Seconds of one iteration in which the device is idle."""
     return (module.wall_time_s or 0.0) * max(0.0, 1 - (module.busy_share or 0.0))
 
 
 def idle_per_launch(module: ModuleRecord) -> float:
-    """Idle time of one iteration divided by its launches, in seconds."""
+    """Idle seconds of one iteration divided by the number of its launches."""
     return idle_s(module) / module.launches if module.launches else 0.0

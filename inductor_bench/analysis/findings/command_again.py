@@ -1,4 +1,4 @@
-"""The command of a run, to be typed once more with another option."""
+"""Rewrites the command of a run with other options, so that the user can run it again."""
 
 from __future__ import annotations
 
@@ -8,9 +8,13 @@ from ...records.run import Run
 
 
 def command_again(run: Run, option: str = "", replaces: str = "", *, elsewhere: bool = False) -> str:
-    """The command of this run, with another option if one is given; empty where the command cannot be parsed.
+    """Returns the command of a run with other options, or an empty string if the command cannot be parsed.
 
-    ``elsewhere`` lets the new run have a folder of its own; otherwise it replaces this one.
+    Args:
+        run: the record that holds the command.
+        option: the option to add, with its value.
+        replaces: the name of an option to remove.
+        elsewhere: let the new run write a new folder; otherwise it replaces the folder of ``run``.
     """
     try:
         words = shlex.split(run.command)
@@ -27,7 +31,7 @@ def command_again(run: Run, option: str = "", replaces: str = "", *, elsewhere: 
         options = [word for word in options if word != "--force"]
     elif any(word == "-o" or word.startswith("--out") for word in options) and "--force" not in options:
         options = ["--force", *options]
-    # Before the arguments of the program, and after the target, which is what a reader looks for.
+    # The new option stands between the target and the arguments of the program.
     return shlex.join([*words[: verb + 1], *options, *shlex.split(option), *rest])
 
 

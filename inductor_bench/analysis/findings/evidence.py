@@ -1,4 +1,4 @@
-"""What the rules read: a run, its kernels with their graphs, and the time that shares refer to."""
+"""The input of the rules: a run, its kernels with their graphs, and the time that shares refer to."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from .phrases import slugs
 
 LEAST_SHARE = 0.01  # smallest time or gain of a finding, as a share of the whole time
 LEAST_GAIN = 0.0005  # smallest gain of one kernel in a finding, as a share of the whole time
-FAR_FROM_ROOF = 0.7
-SHORT_S = 5e-6
-SHORT_TIME = 0.1
+FAR_FROM_ROOF = 0.7  # share of peak below which a kernel is far from its roof
+SHORT_S = 5e-6  # seconds per call below which a kernel is short
+SHORT_TIME = 0.1  # share of the whole time from which short or unsteady kernels matter
 
 LIBRARY = (Category.EXTERN_CONV, Category.EXTERN_GEMM, Category.EXTERN_ATTENTION, Category.EXTERN_ATEN)
 UNTUNABLE = (*LIBRARY, Category.COPY, Category.MEMSET, Category.COLLECTIVE, Category.OTHER)
 PRODUCTS = LIBRARY[:3]
-"""Library calls that multiply matrices."""
+"""Categories of library calls that multiply matrices."""
 
 CUDA_GRAPH_MODES = ("reduce-overhead", "max-autotune")
 TUNING_MODES = ("max-autotune", "max-autotune-no-cudagraphs")
@@ -54,20 +54,22 @@ Rows = list[Row]
 
 @dataclass(frozen=True)
 class Whole:
-    """The time that shares refer to."""
+    """The time that shares refer to, in seconds."""
 
     time_s: float
 
     def part(self, seconds: float) -> float:
+        """Returns the share (0 to 1) of a time in the whole."""
         return seconds / self.time_s if self.time_s else 0.0
 
-    def said(self, seconds: float) -> str:
+    def format(self, seconds: float) -> str:
+        """Returns the time with its share: ``1.20 ms (3.4%)``."""
         return f"{units.seconds(seconds)} ({units.percent(self.part(seconds))})"
 
 
 @dataclass(frozen=True)
 class RunEvidence:
-    """A run as the rules read it."""
+    """A run with the values that several rules derive from it."""
 
     run: Run
 
@@ -82,8 +84,11 @@ class RunEvidence:
         return sorted(rows, key=lambda row: -row.kernel.time_s)
 
     @cached_property
-    def deciding(self) -> Rows:
-        """Kernels of graphs that do not wait for the host: elsewhere a faster kernel does not shorten the run."""
+    def critical_rows(self) -> Rows:
+        """The kernels whose time determines the time of the run, the most expensive first.
+
+        They belong to graphs in which the device does not wait for the host.
+        """
         return [row for row in self.rows if bottleneck(row.module) not in WAITS_FOR_HOST]
 
     @cached_property
@@ -99,25 +104,30 @@ class RunEvidence:
 
 
 def time_of(rows: Iterable[Row]) -> float:
-    """The device time of one iteration of each graph, in seconds."""
+    """Sums the device times of the kernels: seconds of one iteration of each graph."""
     return sum(row.kernel.time_s for row in rows)
 
 
 def gain_of(rows: Iterable[Row]) -> float:
-    """The gain limit of one iteration of each graph, in seconds."""
+    """Sums the gain limits of the kernels: seconds of one iteration of each graph."""
     return sum(row.kernel.gain_limit_s or 0.0 for row in rows)
 
 
 def in_program(rows: Iterable[Row], seconds: Callable[[Kernel], float]) -> float:
-    """The seconds of each kernel, times the calls of its graph in the captured program."""
+    """Sums a time over the kernels for the whole captured program.
+
+    Args:
+        rows: the kernels.
+        seconds: returns the time of a kernel in one iteration; it is multiplied by the calls of the kernel's graph.
+    """
     return sum(seconds(row.kernel) * (row.module.program_calls or 1) for row in rows)
 
 
 def is_layout_copy(kernel: Kernel) -> bool:
-    """Whether a library call spends this kernel on rearranging or converting a tensor."""
+    """Whether the kernel of a library call rearranges or converts a tensor."""
     return kernel.category in PRODUCTS and any(mark in kernel.name for mark in _LAYOUT_COPIES)
 
 
 def finding_of(kind: str, text: str, rows: Rows, level: str = ADVICE, gain_s: float = 0.0) -> Finding:
-    """A finding about these kernels and their graphs."""
+    """Makes a finding about some kernels and their graphs."""
     return Finding(kind, text, slugs(row.module for row in rows), tuple(row.place for row in rows), level, gain_s)

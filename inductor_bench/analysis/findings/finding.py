@@ -20,11 +20,14 @@ class KernelPlace(NamedTuple):
 class Finding:
     """One statement about the program, derived from the record.
 
-    ``kind`` is for programs. ``text`` is a whole sentence without a full stop; it names graphs, but not kernels:
-    those are in ``kernels``, the most important first, so that a table can refer to its rows. ``modules`` holds the
-    slugs of the graphs concerned, none where it is about the whole run. ``level`` is ``advice`` (something can be
-    done), ``caution`` (a figure is less certain than it looks), ``note`` (for completeness) or ``fine``.
-    ``gain_s`` is what could be won at most in the program that was captured, in seconds: the order of advice.
+    Attributes:
+        kind: a fixed name, for programs that read findings.
+        text: a whole sentence without a full stop. It names graphs; the kernels are in ``kernels``.
+        modules: slugs of the graphs concerned; empty for a finding about the whole run.
+        kernels: the kernels concerned, the most important first, so that a table can refer to its rows.
+        level: ``advice`` (the user can act on it), ``caution`` (a figure is less certain than it looks), ``note``
+            (additional information) or ``fine`` (a check without a problem).
+        gain_s: largest possible saving in the captured program, in seconds. It determines the order of advice.
     """
 
     kind: str

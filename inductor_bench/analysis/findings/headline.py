@@ -1,5 +1,4 @@
-"""The first line of a summary: the bottleneck, the parts of the time, and possible savings. A pure function of the
-record."""
+"""Makes the first line of a summary from the record: the bottleneck, the parts of the time, and possible savings."""
 
 from __future__ import annotations
 
@@ -24,10 +23,12 @@ _DATA = (Category.COPY, Category.MEMSET, Category.COLLECTIVE)
 
 
 def headline(run: Run) -> Finding | None:
-    """The most important finding, or ``None`` where nothing was measured.
+    """Selects or makes the most important finding about a run.
 
-    Where the figures of most of the program do not count, this says so and why. Where waiting for the host decides the
-    time of most of the program this is that very finding, which then need not be said again.
+    Returns:
+        The finding about a busy machine if it disturbed most of the program; otherwise the launch-bound or host-bound
+        finding if it concerns most of the program's time; otherwise the parts of the time with possible savings.
+        ``None`` where nothing was measured.
     """
     measured = [module for module in run.modules if module_time_s(module)]
     if not measured:
@@ -44,10 +45,10 @@ def headline(run: Run) -> Finding | None:
 
 
 def _savings(run: Run, whole: float) -> str:
-    """``Could save: generated kernels at their peaks 12.6% (upper bound), CUDA graphs 4.8% (measured)``.
+    """Returns ``Could save: generated kernels at their peaks 12.6% (upper bound), CUDA graphs 4.8% (measured)``.
 
-    Shares are of the program; library kernels are left out, since their peaks cannot be reached by tuning. Empty where
-    no saving reaches :data:`LEAST`.
+    Shares refer to the time of the program. Library kernels are left out, because tuning cannot bring them to their
+    peaks. The text is empty where no saving reaches :data:`LEAST`.
     """
     peaks = sum(
         (kernel.gain_limit_s or 0.0) * (module.program_calls or 1)
@@ -66,7 +67,7 @@ def _savings(run: Run, whole: float) -> str:
 
 
 def _parts(modules: Sequence[ModuleRecord], run: Run) -> str:
-    """``GPU-bound: library kernels 62% of 62.3 ms, generated kernels 32%, idle 6%``."""
+    """Returns ``GPU-bound: library kernels 62% of 62.3 ms, generated kernels 32%, idle 6%``."""
     whole = whole_time_s(run)
     words = common_device(module.device for module in modules).words
     library = _time(modules, LIBRARY)

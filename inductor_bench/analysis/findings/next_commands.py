@@ -1,4 +1,4 @@
-"""The commands to type after a run. Pure functions of the record."""
+"""Suggests commands to type after a run. Pure functions of the record."""
 
 from __future__ import annotations
 
@@ -16,44 +16,44 @@ from .headline import headline
 from .table import findings
 
 _TUNED = "max-autotune-no-cudagraphs"
-_IN_THE_PROGRAM = ("exit", "program", "nothing-compiled")
+_PROGRAM_FAILURES = ("exit", "program", "nothing-compiled")
 
 
 @dataclass(frozen=True)
 class NextCommand:
-    """A command as it can be pasted into a shell, and its purpose."""
+    """A command that can be pasted into a shell, and its purpose."""
 
     command: str
     why: str
 
 
 def next_commands(run: Run, folder: Path | str, sort: str = "time") -> tuple[NextCommand, ...]:
-    """Commands to type after this run, the most useful first.
+    """Suggests commands to type after a run, the most useful first.
 
     Args:
         run: the record.
         folder: the RUN folder, as the user would type it.
-        sort: the order in which its kernels were just shown, which need not be suggested again.
+        sort: the order in which the kernels were just shown; another order is suggested.
     """
     place = shlex.quote(str(folder))
-    commands = list(_repairs(run))
+    commands = list(_repair_commands(run))
     if any(failure.stage == "report" for failure in run.failures):
         again = f"inductor-bench report {place}"
         commands.append(NextCommand(again, "draws tables, plots and report.html again from the record"))
     if run.modules:
-        commands += _closer_looks(run, place, sort)
+        commands += _inspection_commands(run, place, sort)
     elif not commands:
         kinds = {failure.kind for failure in run.failures}
-        same = command_again(run) if kinds & {*_IN_THE_PROGRAM, "interrupted"} else ""
+        same = command_again(run) if kinds & {*_PROGRAM_FAILURES, "interrupted"} else ""
         if same:
-            why = "once the program runs and compiles something" if kinds & {*_IN_THE_PROGRAM} else "starts it again"
+            why = "once the program runs and compiles something" if kinds & {*_PROGRAM_FAILURES} else "starts it again"
             commands.append(NextCommand(same, why))
         else:
             commands.append(NextCommand("inductor-bench doctor", "says what is installed and what is missing"))
     return tuple(dict.fromkeys(commands))
 
 
-def _closer_looks(run: Run, place: str, sort: str) -> Iterator[NextCommand]:
+def _inspection_commands(run: Run, place: str, sort: str) -> Iterator[NextCommand]:
     lead = headline(run)
     if lead is not None and lead.kind == "busy-machine" and (again := command_again(run)):
         yield NextCommand(again, "measures it again; nothing else should run on the machine meanwhile")
@@ -67,7 +67,7 @@ def _closer_looks(run: Run, place: str, sort: str) -> Iterator[NextCommand]:
         yield NextCommand(f"inductor-bench report {place} --sort gain", "the kernels that could win most")
     else:
         yield NextCommand(f"inductor-bench report {place} --sort {sort} --top 30", "more of the kernels")
-    yield from _single_kernels(run, place)
+    yield from _kernel_commands(run, place)
     tunable = any(finding.kind.startswith("below-") and _TUNED in finding.text for finding in findings(run))
     if tunable and not run.failures and run.request.kind in COMPILED_HERE:
         again = command_again(run, f"--mode {_TUNED}", "--mode", elsewhere=True)
@@ -75,45 +75,45 @@ def _closer_looks(run: Run, place: str, sort: str) -> Iterator[NextCommand]:
             yield NextCommand(again, "the same with every generated kernel tuned, as another run to compare with")
 
 
-def _single_kernels(run: Run, place: str) -> Iterator[NextCommand]:
+def _kernel_commands(run: Run, place: str) -> Iterator[NextCommand]:
     every = [kernel for module in run.modules for kernel in module.kernels]
     written = [kernel for kernel in every if (kernel.file or "").startswith("kernels/")]
     if any(failure.kind == ELSEWHERE for failure in run.failures):
-        yield from _compiled_here(run, [kernel for kernel in written if kernel.name.startswith("triton_")], place)
+        yield from _target_commands(run, [kernel for kernel in written if kernel.name.startswith("triton_")], place)
         return
     if written:
-        best = max(written, key=_worth)
+        best = max(written, key=_potential)
         yield NextCommand(f"python {place}/{best.file}", "times that kernel by itself; --check compares its outputs")
     if written and not run.retunes:
         why = "retunes the kernels that take most time; nothing else is measured again"
         yield NextCommand(f"inductor-bench breakdown {place} --autotune --top 20", why)
 
 
-def _compiled_here(run: Run, kernels: Sequence[Kernel], place: str) -> Iterator[NextCommand]:
-    """Commands for a GPU's kernels on a machine without a GPU."""
+def _target_commands(run: Run, kernels: Sequence[Kernel], place: str) -> Iterator[NextCommand]:
+    """Suggests commands for a GPU's kernels on a machine without a GPU."""
     target = architecture_of(run.environment)
     if kernels and target is not None:
-        command = f"inductor-bench kernel {place}/{max(kernels, key=_worth).file} --target {target.name} --autotune"
+        command = f"inductor-bench kernel {place}/{max(kernels, key=_potential).file} --target {target.name} --autotune"
         yield NextCommand(command, "compiles what a retune would try, which needs no GPU")
 
 
-def _worth(kernel: Kernel) -> tuple[float, float]:
+def _potential(kernel: Kernel) -> tuple[float, float]:
     return kernel.gain_limit_s or 0.0, kernel.time_s
 
 
-def _repairs(run: Run) -> Iterator[NextCommand]:
-    """Commands that run the same target in another way, after a failure."""
+def _repair_commands(run: Run) -> Iterator[NextCommand]:
+    """Suggests commands that run the same target with other options after a failure."""
     kinds = {failure.kind for failure in run.failures}
     if "timeout" in kinds:
         limit = int(2 * run.request.timeout_s) if run.request.timeout_s else 1200
         again = command_again(run, f"--timeout {limit}", "--timeout")
         if again:
             yield NextCommand(again, "gives it more time")
-    if any(_curable_live(failure) for failure in run.failures) and not run.request.live:
+    if any(_may_succeed_live(failure) for failure in run.failures) and not run.request.live:
         again = command_again(run, "--live")
         if again:
             yield NextCommand(again, "profiles inside the program, with its own inputs")
 
 
-def _curable_live(failure: Failure) -> bool:
+def _may_succeed_live(failure: Failure) -> bool:
     return failure.stage == "profile" and failure.kind not in ("timeout", "interrupted", "memory")

@@ -1,4 +1,4 @@
-"""The table of all rules, and the findings of a run. To add a finding, write its rule and add a row here."""
+"""The table of all rules, and the function that applies them to a run. A new finding needs a rule and a row here."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .rules import certainty, compilation, copies, float32, headroom, launches, 
 
 
 class Rule(NamedTuple):
-    """The kinds of findings that a function can report."""
+    """A function that reports findings, and the kinds of findings that it can report."""
 
     kinds: tuple[str, ...]
     find: Callable[[RunEvidence], Iterator[Finding]]
@@ -56,7 +56,7 @@ _LEVELS = (ADVICE, CAUTION, NOTE, FINE)
 
 
 def findings(run: Run) -> tuple[Finding, ...]:
-    """All findings: advice by its largest possible gain, then cautions, notes, and checks without a problem.
+    """Returns all findings of a run: advice by the largest possible gain, then cautions, notes, and passed checks.
 
     Advice is left out where its gain was computed from figures that do not count, because the machine was busy.
     """

@@ -1,1 +1,1 @@
-"""How a verb's answer reaches the terminal: console, presentation, the formats of results. It may import no verb."""
+"""Prints the results of verbs: console, presentation options, and formats. It may import no verb."""

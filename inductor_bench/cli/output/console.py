@@ -1,6 +1,6 @@
-"""All printing of the tool: results go to stdout, everything else to stderr. Measures nothing, decides nothing.
+"""Prints all output of the tool: results to stdout, everything else to stderr.
 
-Names in a trace, messages and paths were made by others, so what is printed holds no control characters.
+Names in traces, messages and paths come from other programs, so control characters are removed before printing.
 """
 
 from __future__ import annotations
@@ -19,27 +19,29 @@ if TYPE_CHECKING:
 from ... import units
 
 PLAIN_WIDTH = 100
-"""Columns of a result that goes to a file or a pipe."""
+"""Width in columns of a result that goes to a file or a pipe."""
 
 MOST_COLUMNS = 10_000
 """Largest width in columns that is accepted."""
 
 PAGE_HEIGHT = 25
-"""Lines of a page, which nothing is fitted to. Where it is not given, ``LINES`` is read, which may hold no number."""
+"""Height in lines that rich gets. No output depends on it; without it, rich parses ``LINES``, which may be invalid."""
 
 TICK_S = 1.0
-"""Seconds between two updates of the live line. Long, because it shares the machine with what is being measured."""
+"""Seconds between two updates of the live line. Long, because updates use the CPU during measurements."""
 
 
 class Console:
-    """Prints results, and is the ``Progress`` that workflows talk to.
+    """Prints results, and implements the ``Progress`` that workflows report to.
 
-    On a terminal a live line says what is happening and for how long; elsewhere each stage is one plain line. As a
-    context manager it takes the live line away at the end, whatever happened.
+    On a terminal a live line shows the current stage and its duration; elsewhere each stage is one plain line. The
+    console is a context manager that removes the live line at the end.
 
     Args:
         quiet: print no stages and no notes.
-        verbose: print what the user's program prints.
+        verbose: print the output of the user's program.
+        stdout: the stream of results; by default the stream of the process.
+        stderr: the stream of everything else; by default the stream of the process.
     """
 
     def __init__(
@@ -72,13 +74,13 @@ class Console:
     # Results
 
     def result(self, text: str) -> None:
-        """Prints a result to stdout, with one line end at its end."""
+        """Prints a result to stdout and adds a missing line end."""
         self.finish()
         text = units.printable(text)
         self._stdout.write(text if text.endswith("\n") else text + "\n")
 
     def drawing(self) -> RichConsole:
-        """A rich console on stdout, for results that are drawn. Ends the live line."""
+        """Removes the live line and returns a rich console on stdout, for results with styles."""
         from rich.console import Console as RichConsole
 
         self.finish()
@@ -86,18 +88,18 @@ class Console:
 
     @property
     def columns(self) -> int:
-        """The width of what results are printed to."""
-        return _asked_columns() or _columns(self._stdout)
+        """The width in columns of the terminal or file that results are printed to."""
+        return _read_columns() or _terminal_columns(self._stdout)
 
     # Progress
 
     def stage(self, text: str) -> None:
-        """Says what is happening from now on, on one line."""
+        """Shows the name of the stage that begins now, on one line."""
         text = " ".join(units.printable(text).splitlines())
         if self._quiet:
             return
         if not self._live:
-            self._say(text)
+            self._print_line(text)
             return
         with self._lock:
             self._text, self._began = text, time.monotonic()
@@ -108,24 +110,24 @@ class Console:
                 self._ticker.start()
 
     def note(self, text: str) -> None:
-        """Says something that stays on the console."""
+        """Prints a line that stays on the terminal."""
         if not self._quiet:
-            self._say(units.printable(text))
+            self._print_line(units.printable(text))
 
     def output(self, line: str) -> None:
-        """Shows a line of the user's program, where that was asked for, as it is."""
+        """Prints a line of the user's program unchanged if the console is verbose."""
         if self._verbose:
-            self._say(line)
+            self._print_line(line)
 
     def error(self, message: str, hint: str = "") -> None:
-        """Says what went wrong and, on a line of its own, what to do."""
+        """Prints an error message and, on a line of its own, a hint at what to do."""
         self.finish()
-        self._say(units.printable(f"Error: {message}"))
+        self._print_line(units.printable(f"Error: {message}"))
         if hint:
-            self._say(units.printable(f"Hint: {hint}"))
+            self._print_line(units.printable(f"Hint: {hint}"))
 
     def finish(self) -> None:
-        """Takes the live line away. Another stage may follow."""
+        """Removes the live line. Another stage may follow."""
         ticker, self._ticker = self._ticker, None
         if ticker is not None:
             self._ended.set()
@@ -144,11 +146,11 @@ class Console:
 
     def _draw(self) -> None:
         seconds = f"{time.monotonic() - self._began:.0f} s"
-        room = _columns(self._stderr) - len(seconds) - 4
+        room = _terminal_columns(self._stderr) - len(seconds) - 4
         text = self._text if len(self._text) <= room else self._text[: max(room - 1, 0)] + "…"
         self._write(f"\r\x1b[2K{text} · {seconds}")
 
-    def _say(self, line: str) -> None:
+    def _print_line(self, line: str) -> None:
         with self._lock:
             self._write(f"\r\x1b[2K{line}\n" if self._text else f"{line}\n")
             if self._text:
@@ -161,14 +163,14 @@ class Console:
             self._stderr.flush()
 
 
-def _asked_columns() -> int | None:
-    """What ``COLUMNS`` asks for; ``None`` where that is no width."""
+def _read_columns() -> int | None:
+    """Returns the width in ``COLUMNS``; ``None`` where the variable holds no valid width."""
     asked = os.environ.get("COLUMNS", "")
     columns = int(asked) if asked.isascii() and asked.isdigit() and len(asked) <= len(str(MOST_COLUMNS)) else 0
     return columns if 0 < columns <= MOST_COLUMNS else None
 
 
-def _columns(stream: TextIO) -> int:
+def _terminal_columns(stream: TextIO) -> int:
     try:
         return os.get_terminal_size(stream.fileno()).columns or PLAIN_WIDTH
     except (OSError, ValueError):

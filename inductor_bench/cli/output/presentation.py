@@ -1,4 +1,4 @@
-"""The options with which a result is shown, and showing it. Shared by the verbs."""
+"""The options for the presentation of results, and the function that prints a result. Shared by the verbs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def format_option(formats: Formats[Any]) -> Callable[[F], F]:
-    """Adds ``--format`` with the rows of a table of formats."""
+    """Adds ``--format``, whose choices are the rows of a table of formats."""
     return click.option(
         "--format",
         type=click.Choice(formats.names),
@@ -60,12 +60,12 @@ def redact_option(function: F) -> F:
 
 
 def take_view(values: dict[str, Any]) -> tuple[str, View]:
-    """Removes the options from the parsed values and returns the format's name and the rest of them."""
+    """Removes the presentation options from the parsed values and returns the format's name and the view."""
     return values.pop("format"), View(sort=values.pop("sort", "time"), top=values.pop("top"))
 
 
 def show(form: Format[Result], result: Result, view: View, console: Console) -> None:
-    """Prints a result."""
+    """Renders a result in a format and prints it."""
     text = form.render(result, view)
     if isinstance(text, str):
         console.result(text)
@@ -75,6 +75,6 @@ def show(form: Format[Result], result: Result, view: View, console: Console) -> 
     print_lines(text, console.drawing())
 
 
-def placed(view: View, folder: Path, console: Console) -> View:
-    """The view of a result that lies in a folder."""
+def place_view(view: View, folder: Path, console: Console) -> View:
+    """Returns the view with the folder of the result and the width of the console."""
     return replace(view, folder=folder, columns=console.columns)

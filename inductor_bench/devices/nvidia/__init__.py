@@ -1,1 +1,1 @@
-"""NVIDIA's GPUs: the tables and rules of their hardware, all of them here."""
+"""The tables and rules of NVIDIA's GPUs. All facts about NVIDIA's hardware are in this folder."""

@@ -1,4 +1,4 @@
-"""What Nsight Compute says of a kernel, from the raw page that it prints as CSV."""
+"""Reads the hardware counters of a kernel from the raw page that Nsight Compute prints as CSV."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ DRAM = ("dram__bytes_read.sum", "dram__bytes_write.sum")
 DRAM_SHARE = "dram__throughput.avg.pct_of_peak_sustained_elapsed"
 OCCUPANCY = "sm__warps_active.avg.pct_of_peak_sustained_active"
 STALL = "smsp__average_warps_issue_stalled_{}_per_issue_active.ratio"
-REASONS = (
+STALL_REASONS = (
     *("barrier", "branch_resolving", "dispatch_stall", "drain", "imc_miss", "lg_throttle", "long_scoreboard"),
     *("math_pipe_throttle", "membar", "mio_throttle", "misc", "no_instruction", "short_scoreboard", "sleeping"),
     *("tex_throttle", "wait"),
 )
 READY = ("selected", "not_selected")
-"""States of warps that wait for nothing: one issues, the others could."""
+"""States of warps that do not wait: ``selected`` warps issue an instruction, ``not_selected`` warps could issue one."""
 
-OF_HOPPER = "gmma"
-"""A reason that other architectures do not have; Nsight Compute refuses what it does not know."""
+HOPPER_STALL = "gmma"
+"""A stall reason that only Hopper has. On other architectures Nsight Compute refuses the metric."""
 
-WAITS = {
+STALL_WORDS = {
     "barrier": "other warps at a barrier",
     "branch_resolving": "branches",
     "drain": "writes at the end",
@@ -39,7 +39,7 @@ WAITS = {
     "tex_throttle": "the texture queue",
     "wait": "fixed latencies",
 }
-"""What warps wait for, by NVIDIA's names of the stalls; others are said as they are."""
+"""Stall reasons in words, by NVIDIA's names. Reports use NVIDIA's name of any other reason."""
 
 _UNITS = {"byte": 1.0, "second": 1.0, "s": 1.0, "%": 0.01}
 _PREFIXES = {"": 1.0, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "m": 1e-3, "u": 1e-6, "µ": 1e-6, "n": 1e-9}
@@ -47,13 +47,17 @@ _SCALES = {prefix + unit: scale * size for unit, size in _UNITS.items() for pref
 
 
 def metrics_for(capability: str | None) -> tuple[str, ...]:
-    """The metrics to ask for on a GPU of that compute capability."""
-    reasons = (*REASONS, *READY, *((OF_HOPPER,) if capability == "9.0" else ()))
+    """Returns the metrics to request on a GPU of this compute capability."""
+    reasons = (*STALL_REASONS, *READY, *((HOPPER_STALL,) if capability == "9.0" else ()))
     return (TIME, *DRAM, DRAM_SHARE, OCCUPANCY, *(STALL.format(reason) for reason in reasons))
 
 
 def read_counters(text: str) -> HardwareCounters | None:
-    """The counters in what Nsight Compute printed, among whatever else was printed; ``None`` where there are none."""
+    """Reads the counters from the output of Nsight Compute, which may hold other lines too.
+
+    Returns:
+        The counters, summed or averaged over all device kernels; ``None`` where the output holds no counters.
+    """
     kernels = list(_read_rows(text))
     if not kernels:
         return None
@@ -71,9 +75,9 @@ def read_counters(text: str) -> HardwareCounters | None:
 
 
 def _read_rows(text: str) -> Iterator[dict[str, float]]:
-    """The metrics of each device kernel, in bytes, seconds and shares of 1.
+    """Yields the metrics of each device kernel by name, in bytes, seconds and shares of 1.
 
-    Below the names stand the units, in a line of their own without an ``ID``.
+    The line below the names holds the units; its ``ID`` is empty.
     """
     names: list[str] = []
     scales: list[float] = []
@@ -85,15 +89,15 @@ def _read_rows(text: str) -> Iterator[dict[str, float]]:
             if not cells[0]:
                 scales = [_SCALES.get(unit, 1.0) for unit in cells]
             elif scales:
-                yield dict(_numbers(names, cells, scales))
+                yield dict(_parse_cells(names, cells, scales))
 
 
-def _numbers(names: Sequence[str], cells: Sequence[str], scales: Sequence[float]) -> Iterator[tuple[str, float]]:
+def _parse_cells(names: Sequence[str], cells: Sequence[str], scales: Sequence[float]) -> Iterator[tuple[str, float]]:
     for name, cell, scale in zip(names, cells, scales, strict=True):
         if "__" in name:
             try:
                 yield name, float(cell.replace(",", "")) * scale
-            except ValueError:  # "n/a", or nothing: not counted
+            except ValueError:  # "n/a" or an empty cell
                 continue
 
 
@@ -103,7 +107,7 @@ def _sum(values: Sequence[float | None]) -> float | None:
 
 
 def _mean(kernels: Sequence[Mapping[str, float]], metric: str) -> float | None:
-    """The mean over the kernels that have the metric, weighted by their times."""
+    """The mean of a metric over the kernels that have it, weighted by their times."""
     known = [(kernel[metric], kernel.get(TIME, 0.0)) for kernel in kernels if metric in kernel]
     total = sum(time for _, time in known)
     if not known or not total:
@@ -112,12 +116,12 @@ def _mean(kernels: Sequence[Mapping[str, float]], metric: str) -> float | None:
 
 
 def _weighted_stalls(kernels: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """The share of warps' time by what they waited for, of kernels that issued anything."""
+    """The share of the warps' time by stall reason, averaged over the kernels that issued instructions."""
     shares: list[dict[str, float]] = []
     for kernel in kernels:
         found = {
             reason: kernel[STALL.format(reason)]
-            for reason in (*REASONS, *READY, OF_HOPPER)
+            for reason in (*STALL_REASONS, *READY, HOPPER_STALL)
             if STALL.format(reason) in kernel
         }
         total = sum(found.values())
@@ -125,6 +129,6 @@ def _weighted_stalls(kernels: Sequence[Mapping[str, float]]) -> dict[str, float]
             waits = {reason: value / total for reason, value in found.items() if value and reason not in READY}
             shares.append({**waits, TIME: kernel.get(TIME, 0.0)})
     reasons = {reason for each in shares for reason in each} - {TIME}
-    every = [{**dict.fromkeys(reasons, 0.0), **each} for each in shares]
-    means = {reason: _mean(every, reason) for reason in reasons}
+    complete = [{**dict.fromkeys(reasons, 0.0), **each} for each in shares]
+    means = {reason: _mean(complete, reason) for reason in reasons}
     return {reason: mean for reason, mean in means.items() if mean is not None}

@@ -1,4 +1,4 @@
-"""NVIDIA's GPUs as a kind of device. Torch calls them ``cuda``, as it does AMD's, which ``rocm`` tells from them."""
+"""Describes NVIDIA's GPUs. Torch calls them ``cuda``, like AMD's GPUs, which ``rocm`` recognises."""
 
 from __future__ import annotations
 

@@ -1,22 +1,24 @@
-"""What the multiprocessors of all NVIDIA GPUs since Volta have in common."""
+"""Properties of the multiprocessors of all NVIDIA GPUs since Volta."""
 
 from __future__ import annotations
 
 THREADS_OF_WARP = 32
+"""Number of threads per warp."""
+
 THREADS_OF_BLOCK = 1024
-"""The most that a block may have."""
+"""Largest number of threads per block."""
 
 REGISTERS = 65536
-"""Of a multiprocessor."""
+"""Number of registers per multiprocessor."""
 
 PARTITIONS = 4
-"""Of a multiprocessor: each has a quarter of the registers, and holds whole warps."""
+"""Number of partitions per multiprocessor. Each has a quarter of the registers and holds whole warps."""
 
 REGISTER_UNIT = 256
-"""Registers are given to warps in multiples of this number."""
+"""A warp gets its registers in multiples of this number."""
 
 SHARED_UNIT = 128
-"""Shared memory is given to blocks in multiples of this number of bytes."""
+"""A block gets its shared memory in multiples of this number of bytes."""
 
 ELEMENTS_OF_THREAD = 64
-"""The most elements of a block that one thread has registers for; beyond it, registers spill."""
+"""Largest number of elements of a block per thread; with more elements, registers spill."""

@@ -1,8 +1,7 @@
-"""How many warps of a kernel a multiprocessor can hold, of those that it has room for: NVIDIA's occupancy calculation.
+"""Computes the theoretical occupancy of a kernel: the share of a multiprocessor's warps that can be resident.
 
-A block stays on one multiprocessor until it ends. How many fit is bounded by the warps and the blocks that there is
-room for, by registers and by shared memory; whichever runs out first decides. The rules are those of
-``cuda_occupancy.h``.
+A block stays on one multiprocessor until it ends. The number of resident blocks is the smallest of four limits: warps,
+blocks, registers and shared memory per multiprocessor. The rules are the same as in NVIDIA's ``cuda_occupancy.h``.
 """
 
 from __future__ import annotations
@@ -13,7 +12,14 @@ from .multiprocessor import PARTITIONS, REGISTER_UNIT, REGISTERS, SHARED_UNIT, T
 
 
 class Limits(NamedTuple):
-    """What a multiprocessor has room for; ``reserved_bytes`` is what the system takes of each block's shared memory."""
+    """The limits of a multiprocessor.
+
+    Attributes:
+        warps: largest number of resident warps.
+        blocks: largest number of resident blocks.
+        shared_bytes: bytes of shared memory.
+        reserved_bytes: bytes of shared memory that the system uses per block.
+    """
 
     warps: int
     blocks: int
@@ -33,19 +39,22 @@ LIMITS = {
     "10.3": Limits(64, 32, 228 << 10),
     "12.0": Limits(48, 24, 100 << 10),
 }
-"""By compute capability, from the table of technical specifications in the CUDA programming guide."""
+"""Limits by compute capability, from the table of technical specifications in the CUDA programming guide."""
 
 
 def theoretical_occupancy(
     capability: str | None, warps: int | None, registers: int | None, shared_memory_bytes: int | None
 ) -> float | None:
-    """The share (0 to 1) of the warps of a multiprocessor that can be resident; ``None`` where that is not known.
+    """Returns the share (0 to 1) of the warps of a multiprocessor that can be resident.
 
     Args:
         capability: the compute capability, such as ``9.0``.
-        warps: of one block.
-        registers: of one thread.
-        shared_memory_bytes: of one block.
+        warps: number of warps per block.
+        registers: number of registers per thread.
+        shared_memory_bytes: bytes of shared memory per block.
+
+    Returns:
+        The share, or ``None`` where an argument or the limits of the device are unknown.
     """
     limits = LIMITS.get(capability or "")
     if limits is None or not warps or registers is None or shared_memory_bytes is None:

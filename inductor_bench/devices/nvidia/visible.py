@@ -1,4 +1,4 @@
-"""Which GPUs this process may use."""
+"""Lists the GPUs that this process may use."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ import os
 import subprocess
 
 VISIBLE_GPUS = "CUDA_VISIBLE_DEVICES"
-"""The variable that limits a process to some GPUs; empty, to none."""
+"""The environment variable that limits a process to some GPUs; an empty value leaves none."""
 
 
 def visible_gpus() -> tuple[str, ...]:
-    """The GPUs that CUDA would use, as ``CUDA_VISIBLE_DEVICES`` names them."""
+    """Returns the GPUs that CUDA would use, named as in ``CUDA_VISIBLE_DEVICES``; empty without ``nvidia-smi``."""
     visible = os.environ.get(VISIBLE_GPUS)
     if visible is not None:
         return tuple(name for part in visible.split(",") if (name := part.strip()) and name != "-1")
     command = ["nvidia-smi", "--query-gpu=index", "--format=csv,noheader"]
     try:
-        listed = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+        result = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return ()
-    return tuple(listed.stdout.split()) if listed.returncode == 0 else ()
+    return tuple(result.stdout.split()) if result.returncode == 0 else ()

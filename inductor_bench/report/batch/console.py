@@ -1,4 +1,4 @@
-"""A batch as lines of styled words: the answer, a row for each model, the families and kernels that matter."""
+"""Renders a batch as lines of styled words: the main result, a row for each model, the top families and kernels."""
 
 from __future__ import annotations
 
@@ -19,7 +19,14 @@ MOST_FAILURES = 12
 
 
 def batch_lines(view: BatchView, folder: Path, width: int, top: int) -> Iterator[Line]:
-    """The whole text, with ``top`` families and kernels."""
+    """Renders a batch for the console.
+
+    Args:
+        view: the results.
+        folder: the batch folder, as the user would type it.
+        width: columns of the console.
+        top: the number of families and of kernels to show.
+    """
     results, summaries, families, kernels = view.results, view.models, view.families, view.kernels
     left, right = names.clean(heading(results)), suite_machine(results)
     room = width - names.cells(left) - names.cells(right)

@@ -1,4 +1,4 @@
-"""The tables of a batch's summary on the console: models, families, kernels."""
+"""Renders the tables of a batch's summary on the console: models, families, kernels."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ... import units
 from ...analysis.batch_aggregation import KernelGroup, ModelSummary
 from ...analysis.findings.phrases import plural
 from ..text import names, palette
-from ..text.layout import Column, Line, Word, bars, fitting, gap_of, header, titled_row, wrapped
+from ..text.layout import Column, Line, Word, bars, fit_columns, gap_of, header, titled_row, wrapped
 from .phrases import (
     batch_size,
     best_retune,
@@ -23,18 +23,18 @@ from .phrases import (
 
 MOST_MODELS = 40
 WITH_TOP_KERNEL = 12
-"""Up to this number of models each has a second line, with its most expensive kernel."""
+"""Largest number of models for which each has a second line with its most expensive kernel."""
 
 NARROWEST_NAME = 16
 WIDEST_NAME = 30
 NARROWEST_BARS = 20
 SPARE_OF_MODELS = ("batch", "busy")
 SPARE_OF_KERNELS = ("kernels", "launches", "models", "of peak")
-"""Columns that a narrow terminal leaves out, the least important first."""
+"""Columns that are left out on a narrow terminal, the least important first."""
 
 
 def model_lines(summaries: Sequence[ModelSummary], width: int) -> Iterator[Line]:
-    """A row for each model that was measured, the most expensive ones where there are many."""
+    """Renders a row for each measured model; of many models only for the most expensive ones."""
     measured = [summary for summary in summaries if summary.parts]
     if not measured:
         return
@@ -68,7 +68,7 @@ def model_lines(summaries: Sequence[ModelSummary], width: int) -> Iterator[Line]
 
 
 def _model_columns(shown: Sequence[ModelSummary], width: int, *, retuned: bool) -> list[Column]:
-    """The columns before the bars; names and bars share what room the others leave."""
+    """Returns the columns before the bars. Names and bars share the width that the other columns leave."""
     longest = max(5, *(names.cells(names.clean(summary.name)) for summary in shown))
     columns = [
         Column("model", min(NARROWEST_NAME, longest), False),
@@ -79,7 +79,7 @@ def _model_columns(shown: Sequence[ModelSummary], width: int, *, retuned: bool) 
         *([Column("saves", 6)] if retuned else []),
     ]
     gap = gap_of(width)
-    model, *others = fitting(columns, width - gap - NARROWEST_BARS, gap, SPARE_OF_MODELS, "model")
+    model, *others = fit_columns(columns, width - gap - NARROWEST_BARS, gap, SPARE_OF_MODELS, "model")
     return [model._replace(width=min(model.width, longest, WIDEST_NAME)), *others]
 
 
@@ -91,7 +91,7 @@ def _bar_parts(summary: ModelSummary) -> Iterator[tuple[str, float, str]]:
 def group_lines(
     groups: Sequence[KernelGroup], every: int, what: str, title: str, top: int, width: int, *, family: bool
 ) -> Iterator[Line]:
-    """The ``top`` families or kernels."""
+    """Renders the table of the ``top`` families or kernels."""
     shown = groups[:top]
     if not shown:
         return
@@ -133,4 +133,4 @@ def _group_columns(title: str, width: int, *, family: bool, retuned: bool) -> li
         Column("gain limit", 10),
         *([Column("retune", 6)] if retuned else []),
     ]
-    return fitting(columns, width, gap_of(width), SPARE_OF_KERNELS, title)
+    return fit_columns(columns, width, gap_of(width), SPARE_OF_KERNELS, title)

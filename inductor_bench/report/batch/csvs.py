@@ -1,4 +1,4 @@
-"""The tables of a batch as CSV, with SI base units in their headers and full names in their cells."""
+"""Renders the tables of a batch as CSV, with SI base units in the headers and full names in the cells."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _TITLES = {"ids": "kernels", "model": "dearest_in", "kernel_id": "dearest_kernel
 
 
 def models_csv(summaries: Sequence[ModelSummary]) -> str:
-    """A row for each model that was asked for, measured or not; what is not known is left empty."""
+    """Renders a row for each requested model, measured or not. Cells of unknown values are empty."""
     present = {part for summary in summaries for part, _ in summary.parts}
     shares = [*(category for category in Category if category in present), *([None] if None in present else [])]
     titles = [f"{part.value if part else 'idle'}_share" for part in shares]
@@ -33,7 +33,7 @@ def models_csv(summaries: Sequence[ModelSummary]) -> str:
 
 
 def groups_csv(groups: Iterable[KernelGroup], key: str) -> str:
-    """A row for each group, its key under the title ``key``."""
+    """Renders a row for each group of kernels. The column ``key`` holds the group's key."""
     rows = ((*group[:_NAMES], len(group.models), *group[_NAMES + 1 :], "; ".join(group.models)) for group in groups)
     titles = [_TITLES.get(name, name) for name in KernelGroup._fields]
     return table_text((key, *titles[1:], "model_names"), rows)

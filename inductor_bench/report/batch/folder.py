@@ -1,4 +1,4 @@
-"""The files that reports write into a batch folder: one table of them, and the function that writes them."""
+"""The table of the files in a batch folder, and the function that writes the report's files."""
 
 from __future__ import annotations
 
@@ -20,13 +20,18 @@ from .phrases import heading, suite_machine
 from .view import BatchView
 
 TOP = 20
-"""Families and kernels in ``summary.md``."""
+"""Number of families and of kernels in ``summary.md``."""
 
 PICTURE = "plots/categories.png"
 
 
 class BatchFile(NamedTuple):
-    """A file in a batch folder, by its path from there. Without ``text``, other code writes it."""
+    """A file in a batch folder.
+
+    Attributes:
+        path: path relative to the folder.
+        text: renders the content; ``None`` where other code writes the file.
+    """
 
     path: str
     text: Callable[[BatchView], str] | None = None
@@ -41,11 +46,16 @@ BATCH_FILES = (
     BatchFile("summary.md", lambda view: batch_markdown(view, TOP)),
     BatchFile(PICTURE),
 )
-"""The files that ``Written`` lists, in this order. ``kernels.parquet`` stands for all tables as Parquet."""
+"""The files in the order in which ``Written`` lists them. ``kernels.parquet`` represents all Parquet tables."""
 
 
 def write_batch(view: BatchView, folder: Path, *, plots: bool = True) -> bool:
-    """Writes the texts of :data:`BATCH_FILES`, with DuckDB all tables of ``view`` as Parquet, and the plot.
+    """Writes the texts of :data:`BATCH_FILES` and the plot and, if DuckDB is installed, all tables as Parquet.
+
+    Args:
+        view: the results.
+        folder: the batch folder.
+        plots: whether to draw the plot.
 
     Returns:
         Whether DuckDB is installed.
@@ -67,7 +77,7 @@ def write_batch(view: BatchView, folder: Path, *, plots: bool = True) -> bool:
 
 @contextlib.contextmanager
 def _drawing(view: BatchView, plots: bool) -> Iterator[Callable[[], bytes | None]]:
-    """A function that returns the picture; that of many models is drawn by another process meanwhile."""
+    """Starts drawing and yields a function that returns the picture. Another process draws a batch of many models."""
     if not plots:
         yield lambda: None
         return

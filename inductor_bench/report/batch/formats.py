@@ -1,4 +1,4 @@
-"""The formats of a batch."""
+"""The table of formats of a batch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A batch as Markdown, for an issue or a wiki. Derived from the records alone."""
+"""Renders a batch as Markdown, for an issue or a wiki. The only input is the records."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ NAME_WIDTH = 70
 
 
 def batch_markdown(view: BatchView, top: int) -> str:
-    """The whole summary: models, families, kernels, failures."""
+    """Renders the summary: models, ``top`` families and kernels, failures."""
     results, summaries, families, kernels = view.results, view.models, view.families, view.kernels
     lead = lead_words(families, view.suite_s)
     failed = [summary for summary in summaries if problem_of(summary) is not None]
     parts = [
         [f"# {escaped(heading(results))}", "", escaped(suite_machine(results))],
-        [f"**{escaped(progress_words(results))}.**", *(["", escaped(lead)] if lead else []), *_retuned(summaries)],
+        [f"**{escaped(progress_words(results))}.**", *(["", escaped(lead)] if lead else []), *_retune_lines(summaries)],
         ["## Models", "", *_models(summaries), *_notes(summaries)],
         *([["## Failed or skipped", "", *_failures(failed)]] if failed else []),
         *(
@@ -50,7 +50,7 @@ def batch_markdown(view: BatchView, top: int) -> str:
     return "\n\n".join("\n".join(part) for part in parts) + "\n"
 
 
-def _retuned(summaries: Sequence[ModelSummary]) -> Iterator[str]:
+def _retune_lines(summaries: Sequence[ModelSummary]) -> Iterator[str]:
     words = retune_words(summaries)
     yield from ["", escaped(words)] if words else []
 

@@ -1,4 +1,4 @@
-"""Words about a batch that the terminal, Markdown and the plot have in common."""
+"""Formats phrases about a batch that console, Markdown and plot share."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ..run.retunes import caution_words, speedup_words
 from ..text import names, palette
 from ..text.run_phrases import bound_name
 
-IN_WORDS = (
+STATUS_WORDS = (
     (MEASURED, "still to be retuned"),
     (PARTIAL, "measured in part"),
     (FAILED, "failed"),
@@ -28,14 +28,14 @@ IN_WORDS = (
     (RUNNING, "running"),
 )
 UNREADABLE = ((DAMAGED, "damaged"), (NEWER, "of a newer format"))
-WORTH_A_WORD = 0.005
-LEAD_NAME = 60  # characters
+LEAST_GAIN = 0.005  # smallest gain that the lead names, as a share of the time of all models
+LEAD_NAME = 60  # largest number of characters of a family's name in the lead
 STRETCHED = 1.0005
 """Ratio of profiled to unprofiled time above which the profiler's overhead is reported."""
 
 
 def heading(results: BatchResults) -> str:
-    """``timm · inference · 18 models``."""
+    """Returns ``timm · inference · 18 models``."""
     requests = [model.request for model in results.batch.models]
     parts = [Path(results.batch.source).stem]
     for field, words in (("training", {True: "training", False: "inference"}), ("amp", None), ("mode", None)):
@@ -46,17 +46,17 @@ def heading(results: BatchResults) -> str:
 
 
 def suite_machine(results: BatchResults) -> str:
-    """Where it was measured; several machines are all named."""
+    """Returns the names of the machines that measured the batch."""
     return ", ".join(dict.fromkeys(names.clean(model.machine) for model in results.models if model.machine))
 
 
 def progress_words(results: BatchResults) -> str:
-    """``16 of 18 models measured, 1 failed, 1 waiting; 123 ms in all, each model once``."""
+    """Returns ``16 of 18 models measured, 1 failed, 1 waiting; 123 ms in all, each model once``."""
     batch = results.batch
     problems = [model.problem.kind for model in results.models if model.problem is not None]
     measured = batch.count(MEASURED, DONE, PARTIAL) - len(problems)
     parts = [f"{measured} of {plural(len(batch.models), 'model')} measured"]
-    parts += [f"{batch.count(status)} {words}" for status, words in IN_WORDS if batch.count(status)]
+    parts += [f"{batch.count(status)} {words}" for status, words in STATUS_WORDS if batch.count(status)]
     parts += [f"{count} {words}" for kind, words in UNREADABLE if (count := problems.count(kind))]
     parts += [f"{batch.count(WAITING)} still to be measured"] if batch.count(WAITING) else []
     total = suite_time_s(results)
@@ -64,13 +64,13 @@ def progress_words(results: BatchResults) -> str:
 
 
 def lead_words(families: Sequence[KernelGroup], suite_s: float) -> str:
-    """The family that a better kernel would win most in, in a sentence; empty where nothing would."""
+    """Returns a sentence about the family of generated kernels with the largest possible gain; empty without a gain."""
     tunable = [family for family in families if Category(family.category) not in UNTUNABLE and family.gain_limit_s]
     if not tunable or not suite_s:
         return ""
     best = max(tunable, key=lambda family: family.gain_limit_s or 0.0)
     gain = (best.gain_limit_s or 0.0) / suite_s
-    if gain < WORTH_A_WORD:
+    if gain < LEAST_GAIN:
         return ""
     peak = f", {of_peak(best)}" if best.peak_share is not None else ""
     return (
@@ -82,7 +82,7 @@ def lead_words(families: Sequence[KernelGroup], suite_s: float) -> str:
 
 
 def family_name(group: KernelGroup) -> str:
-    """A family's name: a generated kernel's without its number, a library call's operator."""
+    """Returns the name of a family: the name of a generated kernel without its number, or a library call's operator."""
     if group.operator:
         return names.clean(group.operator)
     name = names.plain(group.name)
@@ -91,7 +91,7 @@ def family_name(group: KernelGroup) -> str:
 
 
 def of_peak(group: KernelGroup) -> str:
-    """``38% DRAM``: the mean over the group's time; the roof alone, or a dash, where no share is known."""
+    """Returns ``38% DRAM``, the mean weighted by time; without a known share the roof alone, or a dash."""
     on_host = group.category == Category.CPP.value or group.name.startswith("aten::")
     name = bound_name(group.bound, CPU if on_host else NVIDIA)
     if group.peak_share is None:
@@ -100,21 +100,21 @@ def of_peak(group: KernelGroup) -> str:
 
 
 def place_words(group: KernelGroup) -> str:
-    """``resnet50 and 3 more models · aten.convolution``: the model in which it takes most time first."""
+    """Returns ``resnet50 and 3 more models · aten.convolution``, with the model of the most expensive kernel first."""
     others = len(group.models) - 1
     more = f" and {plural(others, 'more model')}" if others else ""
     return " · ".join([f"{names.clean(group.model)}{more}", *([names.clean(group.operator)] if group.operator else [])])
 
 
 def part_title(part: Category | None, summary: ModelSummary) -> str:
-    """A category in one word or two; the time outside kernels is idle, or the host's on a CPU."""
+    """Returns a category in one or two words; time outside kernels is idle time, or host time on a CPU."""
     if part is not None:
         return palette.short_title(part)
     return common_device(graph.device for graph in summary.model.graphs).words.outside
 
 
 def batch_size(summary: ModelSummary) -> str:
-    """The batch size; ``64*`` where it is not the one that was asked for."""
+    """Returns the batch size; ``64*`` where it differs from the requested one."""
     row = summary.model.model
     if row.batch_size is not None:
         return f"{row.batch_size}*"
@@ -122,7 +122,7 @@ def batch_size(summary: ModelSummary) -> str:
 
 
 def wall_words(summary: ModelSummary) -> str:
-    """The wall time of each graph: ``16.2 ms + 46.6 ms``; of many, their sum."""
+    """Returns the wall times of the graphs, ``16.2 ms + 46.6 ms``; their sum for many graphs."""
     graphs = summary.model.graphs
     if not graphs:
         return units.MISSING
@@ -132,7 +132,7 @@ def wall_words(summary: ModelSummary) -> str:
 
 
 def model_notes(summaries: Sequence[ModelSummary]) -> Iterator[str]:
-    """What to know of the models' rows: what was changed to measure them, then what their shares are of."""
+    """Yields notes on the rows of models: first the changed settings, then the base of the shares."""
     for summary in summaries:
         yield from (f"{summary.name}: {note}" for note in summary.model.model.notes)
     for summary in summaries:
@@ -147,14 +147,14 @@ def model_notes(summaries: Sequence[ModelSummary]) -> Iterator[str]:
 
 
 def retune_saving(summary: ModelSummary) -> str:
-    """What the retuned kernels would save, as a share of the model; a projection."""
+    """Returns the projected saving of the retuned kernels as a share of the model's time."""
     if summary.retunes is None or not summary.time_s:
         return units.MISSING
     return units.percent(summary.retunes.saving_s / summary.time_s)
 
 
 def retune_words(summaries: Sequence[ModelSummary]) -> str:
-    """``60 kernels of 3 models retuned: 31 faster, which would save 2.30 ms (1.2%); 4 without a result``."""
+    """Returns ``60 kernels of 3 models retuned: 31 faster, which would save 2.30 ms (1.2%); 4 without a result``."""
     retuned = [summary.retunes for summary in summaries if summary.retunes is not None]
     if not retuned:
         return ""
@@ -168,19 +168,19 @@ def retune_words(summaries: Sequence[ModelSummary]) -> str:
 
 
 def best_retune(group: KernelGroup) -> str:
-    """``1.34x``; ``stays`` where no retune was surely faster, a dash where there was none."""
+    """Returns ``1.34x``; ``stays`` where no retune was reliably faster, a dash without a retune."""
     if group.speedup is None:
         return units.MISSING
     return speedup_words(group.speedup) if group.speedup > 1 else "stays"
 
 
 def problem_of(summary: ModelSummary) -> Failure | None:
-    """Why a model has no row, or not a whole one."""
+    """Returns the failure because of which a model has no row or an incomplete one."""
     return summary.model.problem or summary.model.model.failure
 
 
 def gain_share(summary: ModelSummary) -> str:
-    """What the generated kernels could win, as a share of the model."""
+    """Returns the gain limit of the generated kernels as a share of the model's time."""
     if summary.gain_limit_s is None or not summary.time_s:
         return units.MISSING
     return units.percent(summary.gain_limit_s / summary.time_s)

@@ -1,4 +1,4 @@
-"""The picture of a batch: each model's time by category as one bar. Imports no drawing library itself."""
+"""Draws the plot of a batch: one bar per model with its time by category. Imports no drawing library itself."""
 
 from __future__ import annotations
 
@@ -14,16 +14,24 @@ from ..text import names, palette
 from .phrases import part_title
 
 MOST_MODELS = 100
-"""In one picture; of more, those that take most time."""
+"""Largest number of models in the plot. A larger batch shows the most expensive models."""
 
-ROW = 0.2  # inches
-BAR = 0.78  # of a row
-LEAST_PERCENT = 0.07  # of a bar: what is narrower carries no figure
+ROW = 0.2  # height of a row in inches
+BAR = 0.78  # height of a bar as a share of its row
+LEAST_PERCENT = 0.07  # smallest share of a bar that is labelled with its percentage
 LEGEND_COLUMNS = 6
 
 
 def draw_models(about: str, summaries: Sequence[ModelSummary]) -> bytes | None:
-    """The models' bars as a PNG file, ``about`` below its title; ``None`` where nothing was measured."""
+    """Draws the bars of the models.
+
+    Args:
+        about: the line below the title.
+        summaries: the models.
+
+    Returns:
+        The content of a PNG file; ``None`` where no model was measured.
+    """
     measured = [summary for summary in summaries if summary.parts]
     least = sorted((summary.time_s for summary in measured), reverse=True)[:MOST_MODELS][-1:]
     shown = [summary for summary in measured if summary.time_s >= least[0]][:MOST_MODELS]
@@ -72,7 +80,7 @@ def draw_models(about: str, summaries: Sequence[ModelSummary]) -> bytes | None:
 
 
 def _draw_part(axes: Any, part: Category | None, title: str, starts: Sequence[float], widths: Sequence[float]) -> None:
-    """One category of all bars, as one piece: a patch for each would take seconds."""
+    """Draws one category of all bars as one collection, because one patch per bar would take seconds."""
     heights, lefts, rights = [], [], []
     for row, (start, width) in enumerate(zip(starts, widths, strict=True)):
         heights += [row - BAR / 2, row + BAR / 2, math.nan]

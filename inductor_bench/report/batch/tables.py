@@ -1,4 +1,4 @@
-"""The tables of a batch as people query them: one row for each thing, with its type and meaning for each column."""
+"""Makes the tables of a batch for queries. Each column has a type and a description."""
 
 from __future__ import annotations
 
@@ -14,7 +14,13 @@ from .phrases import problem_of
 
 
 class Field(NamedTuple):
-    """A column before its rows are known. ``get`` takes it from a row; without, it is the row's field of that name."""
+    """The definition of a column.
+
+    Attributes:
+        type: the type of the values.
+        about: the description.
+        get: returns the value of a row; ``None`` for the row's attribute with the name of the column.
+    """
 
     type: str
     about: str
@@ -25,14 +31,14 @@ class Field(NamedTuple):
 
 
 class _Part(NamedTuple):
-    """A category of a graph, or its idle time."""
+    """The time of one category of a graph in seconds; the category may be ``idle``."""
 
     category: str
     time_s: float
 
 
 _Row = tuple[str, GraphResult, Any]
-"""The model's name, the graph, and what stands in it."""
+"""The name of the model, the graph, and one item of the graph, such as a kernel."""
 
 _Columns = tuple[Column, ...]
 
@@ -81,7 +87,7 @@ MODELS: Mapping[str, Field] = {
     "run": Field(TEXT, "its RUN folder, from the batch's", lambda row: row.model.model.run),
     "log": Field(TEXT, "its log, from the batch's folder", lambda row: row.model.model.log),
 }
-"""Of a :class:`ModelSummary`; ``summary.csv`` has them too."""
+"""Columns of a :class:`ModelSummary`, in the table ``models`` and in ``summary.csv``."""
 
 _GRAPHS: Mapping[str, Field] = {
     "device": Field(TEXT, "cuda or cpu"),
@@ -160,7 +166,13 @@ _RETUNES: Mapping[str, Field] = {
 def batch_tables(
     summaries: Sequence[ModelSummary], families: Sequence[KernelGroup], suite_s: float
 ) -> tuple[Table, ...]:
-    """All tables; shares of the suite refer to ``suite_s``."""
+    """Makes all tables.
+
+    Args:
+        summaries: the models.
+        families: the groups of kernels by family.
+        suite_s: the time in seconds that shares of the suite refer to.
+    """
     graphs = [(row.name, graph, graph) for row in summaries for graph in row.model.graphs]
     parts = [(model, graph, part) for model, graph, _ in graphs for part in _parts(graph)]
     kernels = [(model, graph, kernel) for model, graph, _ in graphs for kernel in graph.kernels]
@@ -168,13 +180,15 @@ def batch_tables(
     of_suite = partial(_of_suite, suite_s=suite_s)
     return (
         Table("models", "for each model that was asked for", _columns(MODELS, summaries)),
-        Table("graphs", "for each graph of a model", _placed(_GRAPHS, graphs, of_suite)),
+        Table("graphs", "for each graph of a model", _item_columns(_GRAPHS, graphs, of_suite)),
         Table(
             "categories",
             "for each category of a graph, and its idle time",
-            _placed(_CATEGORIES, parts, of_suite, _of_graph),
+            _item_columns(_CATEGORIES, parts, of_suite, _of_graph),
         ),
-        Table("kernels", "for each kernel of a graph of a model", _placed(_KERNELS, kernels, of_suite, _of_graph)),
+        Table(
+            "kernels", "for each kernel of a graph of a model", _item_columns(_KERNELS, kernels, of_suite, _of_graph)
+        ),
         Table("families", "for kernels of one structure, all models together", _columns(_FAMILIES, families)),
         Table(
             "retunes",
@@ -191,21 +205,23 @@ def _parts(graph: GraphResult) -> Iterator[_Part]:
         yield _Part("idle", graph.idle_s)
 
 
-def _placed(fields: Mapping[str, Field], rows: Sequence[_Row], *shares: Callable[[Sequence[_Row]], Column]) -> _Columns:
-    """The columns of what stands in a graph: where, and its own fields, with its shares beside its time."""
-    own = _columns(fields, [thing for _, _, thing in rows])
+def _item_columns(
+    fields: Mapping[str, Field], rows: Sequence[_Row], *shares: Callable[[Sequence[_Row]], Column]
+) -> _Columns:
+    """Makes the columns for items of graphs: the model and the graph, the item's fields, and shares beside its time."""
+    own = _columns(fields, [item for _, _, item in rows])
     labels = Column("graph", TEXT, "its label, unique in the model", [graph.label for _, graph, _ in rows])
     beside = list(fields).index("time_s") + 1
     return (_model(rows), labels, *own[:beside], *(share(rows) for share in shares), *own[beside:])
 
 
 def _of_graph(rows: Sequence[_Row]) -> Column:
-    values = [thing.time_s / graph.time_s if graph.time_s else None for _, graph, thing in rows]
+    values = [item.time_s / graph.time_s if graph.time_s else None for _, graph, item in rows]
     return Column("graph_share", NUMBER, "of its graph's time", values)
 
 
 def _of_suite(rows: Sequence[_Row], suite_s: float) -> Column:
-    values = [thing.time_s / suite_s if suite_s else None for _, _, thing in rows]
+    values = [item.time_s / suite_s if suite_s else None for _, _, item in rows]
     return Column("share", NUMBER, _SUITE, values)
 
 

@@ -1,4 +1,4 @@
-"""The results of a batch as its reports show them."""
+"""The results of a batch with the aggregations that its reports show."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .tables import batch_tables
 
 @dataclass(frozen=True)
 class BatchView:
-    """The results of a batch, with each aggregation computed once for all formats."""
+    """The results of a batch. Each aggregation is computed once for all formats."""
 
     results: BatchResults
 
@@ -39,9 +39,9 @@ class BatchView:
 
     @cached_property
     def suite_s(self) -> float:
-        """One iteration of every model that was measured, in seconds."""
+        """Seconds of one iteration of all measured models."""
         return suite_time_s(self.results)
 
     def tables(self) -> tuple[Table, ...]:
-        """What can be queried: models, graphs, categories, kernels, families, retunes."""
+        """Returns the tables for queries: models, graphs, categories, kernels, families, retunes."""
         return batch_tables(self.models, self.families, self.suite_s)

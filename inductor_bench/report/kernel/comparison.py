@@ -1,4 +1,4 @@
-"""Two kernels that were timed in turn, as lines of styled words: which is faster, and whose merit that is."""
+"""Renders the comparison of two kernels as lines of styled words: which is faster, by its code or its configuration."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _COLUMNS = [
     *(Column(title, size) for title, size in (("ratio", 7), ("99.5% interval", 16), ("first", 8), ("second", 8))),
 ]
 MOST = 0.75
-"""Share of a difference from which on it is called most of it."""
+"""Share of a difference from which it is called most of the difference."""
 
 
 def comparison_lines(comparison: Comparison, width: int) -> Iterator[Line]:
-    """The rows of both, what was tried of them, whether they compute the same, and how they compare."""
-    pair = _distinctly_named(comparison.first, comparison.second)
+    """Renders the rows of both kernels, their tried candidates, the check of their results, and the comparison."""
+    pair = _with_distinct_names(comparison.first, comparison.second)
     yield from kernel_table(pair, width)
     for kernel in pair:
         if kernel.tuning is not None:
@@ -40,7 +40,7 @@ def comparison_lines(comparison: Comparison, width: int) -> Iterator[Line]:
     yield from _other_row("same config", comparison.same_config, comparison, width)
     if comparison.best_of_each is not None:
         yield from _other_row("best of each", comparison.best_of_each, comparison, width)
-    if conclusion := where_from(comparison.as_they_stand, comparison.same_config):
+    if conclusion := explain_difference(comparison.as_they_stand, comparison.same_config):
         yield from wrapped(conclusion, width, "  ", "title")
     for note in comparison.notes:
         yield from bullet(note, width, "warn")
@@ -51,8 +51,8 @@ def comparison_lines(comparison: Comparison, width: int) -> Iterator[Line]:
         yield [Word("  both compute the same", "good")]
 
 
-def _distinctly_named(*kernels: MeasuredKernel) -> list[MeasuredKernel]:
-    """The kernels by the names of their files where their own are the same."""
+def _with_distinct_names(*kernels: MeasuredKernel) -> list[MeasuredKernel]:
+    """Returns the kernels, with the names of their files if both kernels have the same name."""
     if len({kernel.name for kernel in kernels}) == len(kernels):
         return list(kernels)
     return [replace(kernel, name=kernel.file) for kernel in kernels]
@@ -70,7 +70,7 @@ def _row(title: str, pairing: Pairing, width: int) -> Iterator[Line]:
 
 
 def _other_row(title: str, pairing: Pairing, comparison: Comparison, width: int) -> Iterator[Line]:
-    """A pairing in other configurations, and in which; those that it was already timed in are not told again."""
+    """Renders a pairing in other configurations with their names. An equal pairing refers to ``as they stand``."""
     if pairing == comparison.as_they_stand:
         yield [Word(f"  {title:<13}  as they stand")]
         return
@@ -82,8 +82,16 @@ def _other_row(title: str, pairing: Pairing, comparison: Comparison, width: int)
     yield from wrapped(words, width, " " * 17, "dim")
 
 
-def where_from(as_they_stand: Pairing, same_config: Pairing) -> str:
-    """What of a difference is the generated code's and what the configuration's; empty where that cannot be told."""
+def explain_difference(as_they_stand: Pairing, same_config: Pairing) -> str:
+    """Attributes a difference to the generated code or the configuration, in words.
+
+    Args:
+        as_they_stand: the kernels timed with their own configurations.
+        same_config: the kernels timed with one configuration.
+
+    Returns:
+        A phrase, or an empty string where the times leave the cause open.
+    """
     whole, code = as_they_stand.ratio, same_config.ratio
     if whole is None or code is None or same_config == as_they_stand:
         return ""

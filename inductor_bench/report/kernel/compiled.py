@@ -1,4 +1,4 @@
-"""Candidates that were compiled for a GPU that need not be here, as lines of styled words."""
+"""Renders candidates that were compiled for another GPU as lines of styled words."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .tuning import config_words
 
 MOST_CANDIDATES = 20
 SPILLS_TOO_MUCH = 16
-"""Beyond it Inductor leaves a configuration out."""
+"""Number of spilled registers above which Inductor discards a configuration."""
 
 _STYLES = {"refused": "bad", "crashed": "bad", "hung": "bad", "duplicate": "dim", "untried": "dim"}
 _COLUMNS = [
@@ -36,15 +36,15 @@ def compiled_lines(
     versions: Sequence[str],
     width: int,
 ) -> Iterator[Line]:
-    """The whole text.
+    """Renders the compiled candidates of all kernels.
 
     Args:
-        kernels: those whose candidates were compiled.
-        failures: why those of others were not.
-        others: how many files hold no Triton kernel.
-        target: what they were compiled for.
-        versions: of what they were compiled with, in words.
-        width: columns; 80 at least for a table that does not wrap.
+        kernels: the kernels with compiled candidates.
+        failures: the failures of other kernels.
+        others: number of files without a Triton kernel.
+        target: the architecture for which they were compiled.
+        versions: the names and versions of the compilers.
+        width: columns; at least 80 for a table without wrapped lines.
     """
     left = f"{len(kernels)} kernel{'s' * (len(kernels) != 1)} compiled for {target.name}, as on {target.device}"
     right = " · ".join(versions)
@@ -75,7 +75,7 @@ def compiled_lines(
 
 
 def candidate_sets(tuning: CompiledCandidates) -> str:
-    """How many configurations Inductor tries, without and with max-autotune."""
+    """Returns the numbers of configurations that Inductor tries, without and with max-autotune, in words."""
     count = tuning.default_configs
     if tuning.same_candidate_set:
         return f"max-autotune has the same candidate set as the default: {count} config{'s' * (count != 1)}"
@@ -118,7 +118,7 @@ def _candidate(number: int, candidate: TriedCandidate, shared: Config, room: int
 
 
 def shared_fields(candidates: Sequence[TriedCandidate]) -> Config:
-    """What all of several configurations have in common."""
+    """Returns the fields that have the same value in all configurations."""
     if len(candidates) < 2:
         return {}
     first, *others = (candidate.config for candidate in candidates)

@@ -1,4 +1,4 @@
-"""Timed and retuned kernels as lines of styled words: the times, what they reach, what was tried, what to type next."""
+"""Renders timed and tuned kernels as lines of styled words: times, shares of peak, tried candidates, next commands."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ def measured_lines(
     saved: Sequence[Path] = (),
     retune_s: float = 0.0,
 ) -> Iterator[Line]:
-    """The whole text.
+    """Renders the measured kernels.
 
     Args:
-        kernels: those that were measured.
-        failures: why others were not.
-        environment: of the process that measured.
-        width: columns; 80 at least for a table that does not wrap.
-        saved: the files that winners were written to.
-        retune_s: what the retune of all of them took.
+        kernels: the measured kernels.
+        failures: the failures of other kernels.
+        environment: the environment of the measuring process.
+        width: columns; at least 80 for a table without wrapped lines.
+        saved: the files to which faster kernels were written.
+        retune_s: duration of all retunes in seconds.
     """
     if kernels:
         yield from _title(kernels, environment, width)
@@ -51,7 +51,7 @@ def measured_lines(
 
 
 def failure_lines(failures: Sequence[Failure], width: int) -> Iterator[Line]:
-    """What went wrong with which file, and what to do about it."""
+    """Renders each failure with its file and a hint."""
     for failure in failures:
         yield [Word(f"Failed  {names.clean(failure.subject)}", "bad")]
         for line in columns(names.clean(failure.message), width - 8):
@@ -73,7 +73,7 @@ def _title(kernels: Sequence[MeasuredKernel], environment: Environment, width: i
 
 
 def kernel_table(kernels: Sequence[MeasuredKernel], width: int) -> Iterator[Line]:
-    """A row for each kernel, what is known of it under it, and how to read the columns."""
+    """Renders a row for each kernel with its facts below, and the explanation of the columns."""
     titles = [
         Column("kernel", min(34, max(20, width - 66)), False),
         *(Column(title, size) for title, size in (("cold", 8), ("±", 5), ("warm", 8), ("±", 5), ("moved", 7))),
@@ -105,7 +105,7 @@ def kernel_table(kernels: Sequence[MeasuredKernel], width: int) -> Iterator[Line
 
 
 def of_peak(kernel: MeasuredKernel) -> str:
-    """``45% DRAM``, ``latency``, or a dash where no roof is known."""
+    """Returns ``45% DRAM``, ``latency``, or a dash where no roof is known."""
     if kernel.bound == "latency":
         return "latency"
     if kernel.bound not in _ROOFS:
@@ -148,7 +148,7 @@ def _facts(kernel: MeasuredKernel) -> Iterator[str]:
 
 
 def _next(kernels: Sequence[MeasuredKernel], saved: Sequence[Path]) -> Iterator[Line]:
-    """What to type next, on one line however long it is, so that it can be copied."""
+    """Renders the next command on one line of any length, so that it can be copied."""
     won = [kernel for kernel in kernels if kernel.tuning is not None and kernel.tuning.verdict == "faster"]
     if saved:
         command, why = f"python {shlex.quote(str(saved[0]))} --check", "runs the winner by itself"

@@ -1,19 +1,19 @@
-"""What the hardware counted in a kernel, in words."""
+"""Formats the hardware counters of a kernel as phrases."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from ... import units
-from ...devices.nvidia.counters import WAITS
+from ...devices.nvidia.counters import STALL_WORDS
 from ...records.tuning import HardwareCounters, MeasuredKernel
 
-MOST_STALLS = 3
-LEAST_STALL = 0.03
+MOST_STALLS = 3  # largest number of stall reasons in the line
+LEAST_STALL = 0.03  # smallest share of the warps' time of a stall reason in the line
 
 
 def counter_words(kernel: MeasuredKernel) -> Iterator[str]:
-    """The parts of one line about a kernel that was counted."""
+    """Yields the phrases of the line about a kernel's hardware counters."""
     counters = kernel.counters
     if counters is None:
         return
@@ -34,4 +34,4 @@ def counter_words(kernel: MeasuredKernel) -> Iterator[str]:
 def _stalls(counters: HardwareCounters) -> Iterator[str]:
     for reason, share in list(counters.stalls.items())[:MOST_STALLS]:
         if share >= LEAST_STALL:
-            yield f"{WAITS.get(reason, reason.replace('_', ' '))} {units.whole_percent(share)}"
+            yield f"{STALL_WORDS.get(reason, reason.replace('_', ' '))} {units.whole_percent(share)}"

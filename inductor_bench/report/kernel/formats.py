@@ -1,4 +1,4 @@
-"""The formats of kernels that were timed, compared, or compiled for another GPU."""
+"""The tables of formats of kernels that were timed, compared, or compiled for another GPU."""
 
 from __future__ import annotations
 
@@ -65,4 +65,4 @@ def _compiled(seen: Compiled, view: View) -> Iterator[Line]:
 MEASURED: Formats[Measured] = Formats((Format("table", _measured), json_row()))
 COMPARED: Formats[Comparison] = Formats((Format("table", _compared), json_row()))
 COMPILED: Formats[Compiled] = Formats((Format("table", _compiled), json_row()))
-"""The three have the same names, because the verb ``kernel`` has one option for all of them."""
+"""The three tables have the same format names, because ``kernel`` has one option ``--format`` for all of them."""

@@ -1,4 +1,4 @@
-"""What was tried of kernels, and what came of it, as lines of styled words."""
+"""Renders the tried candidates of kernels and the result of their tuning as lines of styled words."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..text.layout import Column, Line, Word, bullet, columns, header, row, wrap
 
 MOST_CANDIDATES = 20
 MOST_OF_MANY = 6
-"""Rows of one kernel, alone and among several."""
+"""Largest number of candidate rows per kernel, for one kernel and for several kernels."""
 
 VERDICT_STYLES = {"faster": "good", "slower": "bad", "undecided": "warn"}
 _TIMED = ("default", "best", "finalist", "slower", "timed")
@@ -22,9 +22,9 @@ _ORDER = {"best": 0, "default": 1, "timed": 1, "finalist": 2, "slower": 3, "dupl
 
 
 def tuning_lines(kernel: MeasuredKernel, tuning: Tuning, width: int, most: int = MOST_CANDIDATES) -> Iterator[Line]:
-    """A kernel's candidates, ``most`` of them, under what came of them."""
+    """Renders the result of a kernel's tuning and, below it, at most ``most`` candidates."""
     yield [Word(names.middle(names.clean(kernel.name), width - 4), "title")]
-    yield from wrapped(f"{tuning.method}: {_counted(tuning)}", width, "  ")
+    yield from wrapped(f"{tuning.method}: {_count_words(tuning)}", width, "  ")
     if tuning.verdict:
         yield [Word(f"  {tuning.verdict:<10}", VERDICT_STYLES.get(tuning.verdict, "")), *_gain(tuning)]
     if tuning.verdict == "faster":
@@ -36,7 +36,7 @@ def tuning_lines(kernel: MeasuredKernel, tuning: Tuning, width: int, most: int =
 
 
 def summary_line(kernels: Sequence[MeasuredKernel], took_s: float) -> Iterator[Line]:
-    """What the retune of several kernels came to, in an iteration where that is known; nothing for fewer than two."""
+    """Renders the total of several kernels' tuning, per iteration where the calls are known; nothing for one kernel."""
     retuned = [(kernel.calls, kernel.tuning) for kernel in kernels if kernel.tuning and kernel.tuning.verdict]
     if len(retuned) < 2:
         return
@@ -57,12 +57,12 @@ def summary_line(kernels: Sequence[MeasuredKernel], took_s: float) -> Iterator[L
 
 
 def config_words(config: Config) -> str:
-    """``XBLOCK=64 num_warps=4``."""
+    """Returns ``XBLOCK=64 num_warps=4``."""
     return " ".join(f"{name}={value}" for name, value in config.items())
 
 
-def _counted(tuning: Tuning) -> str:
-    """``1 → 14 configs in 2.1 s of timing, 3 duplicate``: those that were timed, and the others."""
+def _count_words(tuning: Tuning) -> str:
+    """Returns ``1 → 14 configs in 2.1 s of timing, 3 duplicate``: the timed candidates, then the others by status."""
     left = Counter(each.status for each in tuning.candidates if each.status not in _TIMED)
     others = "".join(f", {count} {status}" for status, count in left.items())
     timed = 1 + tuning.tried
@@ -84,7 +84,7 @@ def _gain(tuning: Tuning) -> Iterator[Word]:
 
 
 def _candidates(kernel: MeasuredKernel, tuning: Tuning, width: int, most: int) -> Iterator[Line]:
-    rows = [_with_own_facts(each, kernel) for each in tuning.candidates]
+    rows = [_with_measured_facts(each, kernel) for each in tuning.candidates]
     shown = sorted(enumerate(rows, 1), key=lambda item: _rank(item[1]))
     titles = list(_columns(rows, in_full=not tuning.verdict))
     room = width - sum(column.width + 1 for column in titles) - 3
@@ -103,7 +103,7 @@ def _candidates(kernel: MeasuredKernel, tuning: Tuning, width: int, most: int) -
 
 
 def _columns(rows: Sequence[TriedCandidate], in_full: bool) -> Iterator[Column]:
-    """Those that have something to say; spills only where there are some, unless ``in_full``."""
+    """Yields the columns that have values. ``in_full`` also shows a column of spills without any spill."""
     yield from (Column("no.", 3), Column("status", 9, False), Column("time", 8), Column("ratio", 6))
     compiled = any(each.registers is not None for each in rows)
     if compiled:
@@ -126,15 +126,15 @@ def _cell(title: str, number: int, candidate: TriedCandidate) -> str:
     }[title]
 
 
-def _with_own_facts(candidate: TriedCandidate, kernel: MeasuredKernel) -> TriedCandidate:
-    """The default is not compiled again: what is known of it was found when it was measured."""
+def _with_measured_facts(candidate: TriedCandidate, kernel: MeasuredKernel) -> TriedCandidate:
+    """Fills in the facts of the default candidate from the measured kernel, because it is not compiled again."""
     if candidate.status != "default":
         return candidate
     return replace(candidate, registers=kernel.registers, spills=kernel.spills)
 
 
 def _with_reason(what: str, candidate: TriedCandidate, room: int) -> str:
-    """The reason too, but for one that only says again what the time does, and does not fit."""
+    """Appends the reason of a candidate's status, unless it only repeats the time and is longer than the room."""
     text = f"{what}  ({names.clean(candidate.reason)})" if candidate.reason else what
     return what if candidate.status == "slower" and names.cells(text) > room else text
 
@@ -144,5 +144,5 @@ def _rank(candidate: TriedCandidate) -> tuple[int, float]:
 
 
 def _changes(config: Config, default: Config) -> str:
-    """What of a configuration is not as in the default."""
+    """Returns the fields of a configuration that differ from the default."""
     return config_words({name: value for name, value in config.items() if default.get(name) != value}) or "as it stands"

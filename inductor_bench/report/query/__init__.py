@@ -1,1 +1,1 @@
-"""The answer to a query. Of ``report`` it may import ``text`` and ``run``."""
+"""Renders the answer to a query. It may import only ``text`` and ``run`` from the rest of ``report``."""

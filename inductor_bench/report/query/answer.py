@@ -1,4 +1,4 @@
-"""The answer to a query, and what can be asked: for a terminal, as CSV, JSON or Markdown."""
+"""Renders the answer to a query, and the list of tables, for a console or as CSV, JSON or Markdown."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from ..text import names
 from ..text.layout import Column, Line, Word, header, row, wrapped
 
 MOST_ROWS = 100
-"""On a terminal; files get all of them."""
+"""Largest number of rows on the console; the other formats have all rows."""
 
 NARROWEST = 24
-"""A column of text is not made narrower than that; where the table is still too wide, each row is a block."""
+"""Smallest width of a text column. If the table is still too wide, each row becomes a block of lines."""
 
-GAP = 2
+GAP = 2  # spaces between two columns
 
 _TYPES = {TEXT: "text", NUMBER: "number", WHOLE: "whole number", YES_NO: "yes or no"}
 EXAMPLES = (
@@ -33,13 +33,13 @@ EXAMPLES = (
 
 
 def listing(tables: Sequence[Table]) -> Answer:
-    """All columns of all tables."""
+    """Returns a table of all columns of all tables."""
     rows = [(table.name, column.name, column.type, column.about) for table in tables for column in table.columns]
     return Answer(("table", "column", "type", "about"), rows)
 
 
 def listing_lines(tables: Sequence[Table], folder: Path, width: int) -> Iterator[Line]:
-    """The tables, their columns and two examples."""
+    """Renders the tables, their columns and two example queries."""
     widest = max(len(column.name) for table in tables for column in table.columns)
     types = max(map(len, _TYPES.values()))
     for table in tables:
@@ -60,7 +60,7 @@ def listing_lines(tables: Sequence[Table], folder: Path, width: int) -> Iterator
 
 
 def answer_lines(answer: Answer, width: int) -> Iterator[Line]:
-    """The rows as a table, or one below the other where they are too wide for that."""
+    """Renders the rows as a table, or as one block of lines per row where the table is too wide."""
     shown = [[_cell(value) for value in values] for values in answer.rows[:MOST_ROWS]]
     if not shown:
         yield [Word("no rows")]
@@ -68,7 +68,7 @@ def answer_lines(answer: Answer, width: int) -> Iterator[Line]:
     numeric = [_is_numeric(values) for values in zip(*answer.rows, strict=True)]
     titles = [names.clean(title) for title in answer.columns]
     wanted = [max(map(names.cells, cells)) for cells in zip(titles, *shown, strict=True)]
-    widths = _fitted(wanted, numeric, width)
+    widths = _fit_widths(wanted, numeric, width)
     if widths is None:
         yield from _blocks(titles, shown)
     else:
@@ -78,8 +78,14 @@ def answer_lines(answer: Answer, width: int) -> Iterator[Line]:
         yield [Word(more, "dim")]
 
 
-def _fitted(wanted: Sequence[int], fixed: Sequence[bool], width: int) -> list[int] | None:
-    """The widths of columns that fit side by side, the widest text cut first; ``None`` where they cannot."""
+def _fit_widths(wanted: Sequence[int], fixed: Sequence[bool], width: int) -> list[int] | None:
+    """Returns widths with which the columns fit side by side; ``None`` where they cannot fit.
+
+    Args:
+        wanted: the width of each column's longest text.
+        fixed: whether a column keeps its width; the widest of the other columns is cut first.
+        width: columns of the console.
+    """
     widths = list(wanted)
     room = width - GAP * (len(widths) - 1)
     while sum(widths) > room:
@@ -106,19 +112,19 @@ def _blocks(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[Li
 
 
 def answer_csv(answer: Answer) -> str:
-    """The rows as CSV, what is not known left empty."""
-    return table_text(answer.columns, ([_joined(_plain(value)) for value in values] for values in answer.rows))
+    """Renders the rows as CSV. Cells of unknown values are empty."""
+    return table_text(answer.columns, ([_join_list(_plain(value)) for value in values] for values in answer.rows))
 
 
 def answer_json(answer: Answer) -> str:
-    """A list of objects, one for each row."""
+    """Renders the rows as a JSON list of objects."""
     titles = _unique(answer.columns)
     rows = [dict(zip(titles, map(_plain, values), strict=True)) for values in answer.rows]
     return units.printable_json(json.dumps(rows, indent=2, ensure_ascii=False, allow_nan=False))
 
 
 def answer_markdown(answer: Answer) -> str:
-    """The rows as a table for an issue or a wiki."""
+    """Renders the rows as a Markdown table for an issue or a wiki."""
     columns = list(zip(*answer.rows, strict=True)) or [()] * len(answer.columns)
     alignment = "".join("r" if _is_numeric(values) else "l" for values in columns)
     rows = ([_cell(value) for value in values] for values in answer.rows)
@@ -133,18 +139,18 @@ def _is_numeric(values: Sequence[object]) -> bool:
 
 
 def _cell(value: object) -> str:
-    """A value on the console: six significant digits, one line."""
+    """Formats a value for the console: six significant digits, one line."""
     if value is None:
         return units.MISSING
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, float):
         return f"{value:.6g}"
-    return names.clean(str(_joined(_plain(value))))
+    return names.clean(str(_join_list(_plain(value))))
 
 
 def _plain(value: object) -> object:
-    """A value as JSON has it."""
+    """Converts a value to a type that JSON has."""
     if value is None or isinstance(value, bool | int | str):
         return value
     if isinstance(value, float):
@@ -158,13 +164,13 @@ def _plain(value: object) -> object:
     return str(value)
 
 
-def _joined(value: object) -> object:
-    """A list in one cell."""
+def _join_list(value: object) -> object:
+    """Joins a list in one cell; returns any other value unchanged."""
     return "; ".join(map(str, value)) if isinstance(value, list) else value
 
 
 def _unique(titles: Sequence[str]) -> list[str]:
-    """The titles, those that an earlier one has already with a number."""
+    """Makes titles unique: a repeated title gets a number."""
     taken: dict[str, None] = {}
     for title in titles:
         number, name = 1, title

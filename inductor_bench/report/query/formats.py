@@ -1,4 +1,4 @@
-"""The formats of an answer to a query, and of the list of tables that stands in its place without one."""
+"""The table of formats of an answer to a query. Without a query the list of tables is rendered."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .answer import answer_csv, answer_json, answer_lines, answer_markdown, list
 
 @dataclass(frozen=True)
 class QueryResult:
-    """The tables of a folder, and the answer to a query over them; ``None`` lists the tables and their columns."""
+    """The tables of a folder and the answer to a query. With ``None`` the tables and their columns are listed."""
 
     tables: Sequence[Table]
     answer: Answer | None = None

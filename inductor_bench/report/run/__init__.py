@@ -1,1 +1,1 @@
-"""The report of one RUN. Of ``report`` it may import ``text`` only."""
+"""Renders the report of one RUN. It may import only ``text`` from the rest of ``report``."""

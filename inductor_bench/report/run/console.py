@@ -1,6 +1,6 @@
-"""The summary of a run as lines of styled words: the answer, the evidence, the next command. Knows no terminal library.
+"""Renders the summary of a run as lines of styled words: the main result, the evidence, the next commands.
 
-A line is a list of :class:`~.layout.Word`; ``terminal`` paints it. Nothing here relies on colour.
+A line is a list of :class:`~.layout.Word`, which ``terminal`` prints. The text is complete without colours.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ _STYLES = {"advice": "warn", "caution": "warn", "note": "dim", "fine": "good"}
 
 
 def run_lines(run: Run, folder: Path | None, width: int, sort: str = "time", top: int = 10) -> Iterator[Line]:
-    """The whole text.
+    """Renders the summary of a run.
 
     Args:
         run: the record.
-        folder: the RUN folder, ``None`` where nothing was written.
-        width: columns; 80 at least for a table that does not wrap.
-        sort: ``time``, ``gain`` or ``calls``.
-        top: how many kernels.
+        folder: the RUN folder; ``None`` where nothing was written.
+        width: columns; at least 80 for a table without wrapped lines.
+        sort: order of the kernels: ``time``, ``gain`` or ``calls``.
+        top: number of kernels to show.
     """
     entries = rank(run, sort)[:top]
     yield from _title(run, width)
@@ -66,7 +66,7 @@ def _title(run: Run, width: int) -> Iterator[Line]:
 
 
 def _failures(run: Run, folder: Path | None, width: int) -> Iterator[Line]:
-    """What failed, why, what to do, and where the log lies; ahead of everything, for it may explain what is missing."""
+    """Renders each failure with its reason, a hint and its log. Failures come first: they explain missing results."""
     if not run.failures:
         return
     left = f"; {len(run.modules)} graph{'s' * (len(run.modules) != 1)} measured" if run.modules else ""
@@ -88,7 +88,7 @@ def _failures(run: Run, folder: Path | None, width: int) -> Iterator[Line]:
 
 
 def _log_of(failure: Failure, folder: Path | None) -> str:
-    """The log of what failed, as the user would type it; empty where there is none."""
+    """Returns the path of a failure's log, as the user would type it; empty where there is none."""
     if folder is None or "/" in failure.subject:
         stems = ["program"]
     else:
@@ -103,8 +103,8 @@ def _log_of(failure: Failure, folder: Path | None) -> str:
 
 
 def _findings(run: Run, lead: Finding | None, entries: tuple[Entry, ...], width: int) -> Iterator[Line]:
-    """The findings worth a reader's time: what could win most, what limits the figures, what is fine in one line."""
-    # The headline has been said, and how a graph was profiled is said below the graphs.
+    """Renders the most important findings: advice with the largest gains, cautions, and passed checks in one line."""
+    # The summary shows the headline above, and the methods of profiling below the graphs.
     found = [finding for finding in findings(run) if finding != lead and finding.kind != "method"]
     if not found:
         return
@@ -112,7 +112,7 @@ def _findings(run: Run, lead: Finding | None, entries: tuple[Entry, ...], width:
     advice = [finding for finding in found if finding.level == "advice"]
     cautions = [finding for finding in found if finding.level == "caution"]
     room = MOST_FINDINGS - len(fine)
-    # Cautions have room for two at least: a figure that is off misleads more than a gain that is not named.
+    # At least two cautions are shown: a wrong figure misleads more than a missing advice.
     shown = advice[: room - min(2, len(cautions))]
     shown = [*shown, *cautions[: room - len(shown)], *fine]
     if not shown:

@@ -1,4 +1,4 @@
-"""The three tables of the summary: graphs, categories, kernels. Nothing here relies on colour."""
+"""Renders the three tables of the summary: graphs, categories, kernels. The text is complete without colours."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ...devices.table import common_device
 from ...records.category import Category
 from ...records.run import ModuleRecord, Run
 from ..text import names
-from ..text.layout import WIDE, Column, Line, Word, bars, fitting, gap_of, header, row, titled_row, wrapped
+from ..text.layout import WIDE, Column, Line, Word, bars, fit_columns, gap_of, header, row, titled_row, wrapped
 from ..text.ranking import Entry, idle_name, main_modules, module_time_s, wall_known
 from ..text.run_phrases import bar_parts, folded, kernel_caption, method_notes, of_peak, rate
 from .retunes import retune_of, retune_word, retunes_of_kernels
@@ -19,9 +19,9 @@ from .retunes import retune_of, retune_word, retunes_of_kernels
 MOST_GRAPHS = 12
 NARROWEST_NAME = 16
 SPARE = ("calls", "of peak", "rate")
-"""The columns of the kernel table that a narrow terminal has no room for, the least important first."""
+"""Columns of the kernel table that are left out on a narrow terminal, the least important first."""
 
-_TITLES = {  # of several kernels, of one
+_TITLES = {  # by order: for several kernels, for one kernel
     "time": ("take most time", "takes most time"),
     "gain": ("could win most at the limit of the hardware", "could win most at the limit of the hardware"),
     "calls": ("are called most often", "is called most often"),
@@ -29,7 +29,7 @@ _TITLES = {  # of several kernels, of one
 
 
 def graph_lines(run: Run, width: int) -> Iterator[Line]:
-    """One line for each graph that matters, one for the others, and how they were profiled."""
+    """Renders a line for each selected graph, a line for the others, and the methods of profiling."""
     shown = main_modules(run, MOST_GRAPHS)
     gap = gap_of(width)
     label = min(24 if width >= WIDE else 21, max(5, *(names.cells(names.clean(module.label)) for module in shown)))
@@ -62,7 +62,7 @@ def graph_lines(run: Run, width: int) -> Iterator[Line]:
 
 
 def category_lines(run: Run, width: int) -> Iterator[Line]:
-    """One table for the graphs that matter, as many side by side as fit: three columns for each."""
+    """Renders the categories of the selected graphs, three columns per graph and as many graphs per table as fit."""
     measured = [module for module in run.modules if module.categories]
     if not measured:
         return
@@ -110,7 +110,7 @@ def _idle_cell(module: ModuleRecord) -> str:
 
 
 def kernel_lines(run: Run, entries: tuple[Entry, ...], width: int, sort: str) -> Iterator[Line]:
-    """The kernels, two lines each: what it took, and where it comes from."""
+    """Renders two lines for each kernel: its figures, and its origin."""
     if not entries:
         return
     yield [Word(_kernel_title(run, len(entries), sort), "title")]
@@ -123,7 +123,7 @@ def kernel_lines(run: Run, entries: tuple[Entry, ...], width: int, sort: str) ->
     last += [Column("retune", 6)] if known else []
     fixed = [Column("calls", 6), Column("time", 8), Column("share", 6), *last]
     every = [Column("#", 3), Column("kernel", NARROWEST_NAME, False), *fixed]
-    columns = fitting(every, width, gap, SPARE, "kernel")
+    columns = fit_columns(every, width, gap, SPARE, "kernel")
     yield header(columns, gap)
     shorts = names.unique((entry.kernel.name for entry in entries), columns[1].width)
     files = names.file_names(run)
@@ -157,7 +157,7 @@ def _kernel_title(run: Run, shown: int, sort: str) -> str:
 
 
 def _origin(entry: Entry, files: dict[str, str]) -> str:
-    """The user's line, and what the name does not tell: of a library kernel the ATen call, of others the code."""
+    """Returns the source line of a kernel, with the ATen call of a library kernel or the code of another kernel."""
     kernel = entry.kernel
     if kernel.category in LIBRARY and kernel.operator:
         return " · ".join(part for part in (names.place(kernel, files), names.operation(kernel)) if part)

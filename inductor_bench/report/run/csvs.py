@@ -1,4 +1,4 @@
-"""CSV tables with SI base units in their headers and full names in their cells. Derived from the record alone."""
+"""Renders a record as CSV tables, with SI base units in the headers and full names in the cells."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ _SHAPES = (
 
 
 def write_tables(run: Run, folder: Path) -> list[Path]:
-    """Writes ``tables/{modules,categories,kernels,shapes}.csv`` and, where there are any, ``retunes.csv``.
+    """Writes ``tables/{modules,categories,kernels,shapes}.csv`` and, if the run has retunes, ``retunes.csv``.
 
     Raises:
         InductorBenchError: a file cannot be written (full disk, no permission, a link in the place of the folder).
@@ -110,10 +110,10 @@ def write_tables(run: Run, folder: Path) -> list[Path]:
 
 
 def csv_text(run: Run, sort: str = "time") -> str:
-    """The kernels of all graphs as CSV, one row each, what is not known left empty.
+    """Renders the kernels of all graphs as CSV, one row each. Cells of unknown values are empty.
 
     Raises:
-        UsageError: an unknown ``sort``.
+        UsageError: ``sort`` is unknown.
     """
     rows = (
         (entry.module.label, entry.module.slug, *(get(entry.kernel) for get in _KERNELS.values()))
@@ -123,27 +123,30 @@ def csv_text(run: Run, sort: str = "time") -> str:
 
 
 def table_text(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """A table as CSV, in which a spreadsheet reads no text as a formula: such text begins with an apostrophe."""
+    """Renders a table as CSV. An apostrophe precedes text that a spreadsheet would read as a formula."""
     lines = _Lines()
     writer = csv.writer(lines, lineterminator=_LINE_END)
-    writer.writerow(map(_inert, header))
-    writer.writerows(map(_inert, row) for row in rows)
+    writer.writerow(map(_escape_formula, header))
+    writer.writerows(map(_escape_formula, row) for row in rows)
     return "".join(lines)
 
 
 class _Lines(list[str]):
-    """Rows that end in a line feed although the writer ends them otherwise: it quotes only what ends its own rows."""
+    """Collects CSV rows and ends them in a line feed.
+
+    The writer's own line end is CR LF, because it then quotes cells that hold a carriage return.
+    """
 
     def write(self, row: str) -> None:
         self.append(row.removesuffix(_LINE_END) + "\n")
 
 
-def _inert(cell: object) -> object:
+def _escape_formula(cell: object) -> object:
     return f"'{cell}" if isinstance(cell, str) and cell.startswith(_FORMULA) else cell
 
 
 def _category_rows(run: Run) -> Iterator[Sequence[object]]:
-    """Categories, and the wall time outside kernels as a row of its own, so that the rows sum to the wall time."""
+    """Yields a row per category and one for the wall time outside kernels, so that the rows sum to the wall time."""
     for module in run.modules:
         place = (module.label, module.slug)
         for total in module.categories:

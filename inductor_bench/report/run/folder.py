@@ -1,4 +1,4 @@
-"""The files of a RUN folder: one table of them, and the function that writes those of the report."""
+"""The table of the files in a RUN folder, and the function that writes the report's files."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from .csvs import write_tables
 REPORT = "report.html"
 
 Step = Callable[[], list[Path]]
-"""Writes files and returns their paths. A step that fails does not keep the others from being tried."""
+"""A function that writes files and returns their paths. If one step fails, the others still run."""
 
 
 @dataclass(frozen=True)
 class Drawing:
-    """A run, and its plots as PNG files by name; without ``plots`` there are none."""
+    """A run and its plots as the contents of PNG files by name. ``plots`` says whether to draw them."""
 
     run: Run
     plots: bool
@@ -50,13 +50,18 @@ def _plots(drawing: Drawing, folder: Path) -> Iterator[Step]:
 
 
 def _page(drawing: Drawing, folder: Path) -> Iterator[Step]:
-    from .html import render_html  # loads jinja2; a command that draws nothing should not pay for it
+    from .html import render_html  # loads jinja2, which only this step needs
 
     yield partial(_write_page, folder / REPORT, render_html(drawing.run, drawing.pictures))
 
 
 class RunFiles(NamedTuple):
-    """Files of a RUN folder, by a path or pattern from there. Without ``steps``, another room writes them."""
+    """Files of a RUN folder.
+
+    Attributes:
+        pattern: path or pattern relative to the folder.
+        steps: the steps that write the files; ``None`` where other code writes them.
+    """
 
     pattern: str
     steps: Callable[[Drawing, Path], Iterator[Step]] | None = None
@@ -72,24 +77,24 @@ RUN_FILES = (
     RunFiles("traces/*.trace.json*"),
     RunFiles("logs/*"),
 )
-"""Written in this order. ``Written`` on the console lists single files first."""
+"""The files in the order of writing. ``Written`` on the console lists single files first."""
 
 
 def write_report(run: Run, folder: Path, *, plots: bool = True) -> list[Path]:
     """Writes the files of :data:`RUN_FILES` that belong to the report below ``folder``, each atomically.
 
-    Plots of an earlier report that this record has no figures for are removed.
+    Plots of an earlier report are removed if this record has no figures for them.
 
     Args:
         run: the record.
         folder: the RUN folder.
-        plots: whether to draw; without, the page holds none and earlier pictures are left as they are.
+        plots: whether to draw; if false, the page holds no plots and the plots of an earlier report stay.
 
     Returns:
-        What was written, in this order.
+        The written paths, in this order.
 
     Raises:
-        InductorBenchError: something could not be written; raised after everything was tried, and says what.
+        InductorBenchError: some files could not be written. It names them, and is raised after all steps have run.
     """
     drawing = Drawing(run, plots)
     written: list[Path] = []

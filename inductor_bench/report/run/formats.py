@@ -1,4 +1,4 @@
-"""The formats of a run."""
+"""The table of formats of a run."""
 
 from __future__ import annotations
 

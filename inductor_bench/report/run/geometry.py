@@ -1,4 +1,4 @@
-"""What the plots place where, worked out without a drawing library."""
+"""Computes positions of bars and labels in the plots, without a drawing library."""
 
 from __future__ import annotations
 
@@ -10,12 +10,14 @@ from ..text import palette
 from ..text.ranking import idle_name, module_time_s
 
 MARGIN = 3.0
+"""Free pixels around a label."""
+
 GAPS = (4.0, 12.0)
-"""Pixels around a label, and how far it can be from its marks."""
+"""Possible distances in pixels of a label from its marks."""
 
 
 class Segment(NamedTuple):
-    """A piece of a bar; ``start`` and ``share`` are of the graph's time, ``time_s`` is in seconds."""
+    """A piece of a bar. ``start`` and ``share`` are shares of the graph's time; ``time_s`` is in seconds."""
 
     title: str
     start: float
@@ -33,7 +35,7 @@ class Point(NamedTuple):
 
 
 class Box(NamedTuple):
-    """A rectangle on the canvas, in pixels; the bottom is the smaller ordinate."""
+    """A rectangle on the canvas, in pixels; ``bottom`` is smaller than ``top``."""
 
     left: float
     bottom: float
@@ -41,14 +43,14 @@ class Box(NamedTuple):
     top: float
 
     def covered(self, other: Box) -> float:
-        """The area that both have."""
+        """Returns the area of the intersection."""
         across = min(self.right, other.right) - max(self.left, other.left)
         along = min(self.top, other.top) - max(self.bottom, other.bottom)
         return max(across, 0.0) * max(along, 0.0)
 
 
 def around(marks: Sequence[Box], width: float, height: float) -> list[Box]:
-    """Where a label of these marks can go: above them, at their right, at their left, below; the nearest first."""
+    """Returns possible places for a label of these marks: above, right, left, below; the nearest first."""
     left, bottom = min(mark.left for mark in marks), min(mark.bottom for mark in marks)
     right, top = max(mark.right for mark in marks), max(mark.top for mark in marks)
     x, y = (left + right - width) / 2, (bottom + top - height) / 2
@@ -61,14 +63,14 @@ def around(marks: Sequence[Box], width: float, height: float) -> list[Box]:
 
 
 def beside(curve: Sequence[tuple[float, float]], width: float, height: float) -> list[Box]:
-    """Where the name of a rising curve can go: at the right of each of its points."""
+    """Returns possible places for the name of a rising curve: to the right of each of its points."""
     corners = [(x + 7, y + 4) for x, y in curve]
     return [Box(left, bottom, left + width, bottom + height) for left, bottom in corners]
 
 
 def best_place(places: Sequence[Box], room: Box, taken: Sequence[Box]) -> Box:
-    """The first of the places that lies in the room and on nothing that is taken, or else the one that comes nearest
-    to that."""
+    """Returns the first place that is inside ``room`` and covers nothing in ``taken``; otherwise the place with the
+    smallest overlap."""
 
     def badness(place: Box) -> float:
         near = Box(place.left - MARGIN, place.bottom - MARGIN, place.right + MARGIN, place.top + MARGIN)
@@ -79,8 +81,8 @@ def best_place(places: Sequence[Box], room: Box, taken: Sequence[Box]) -> Box:
 
 
 def segments(module: ModuleRecord) -> list[Segment]:
-    """One graph's bar: its categories, the largest first, then idle (or host) time."""
-    # A profiler can stretch the busy time beyond the wall time; shares are of the longer one.
+    """Returns the bar of one graph: its categories, the largest first, then idle (or host) time."""
+    # The profiler can make the busy time longer than the wall time. Shares refer to the longer one.
     whole = module_time_s(module)
     parts = [(total.time_s, total.name.title, palette.COLOURS[total.name]) for total in module.categories]
     parts.sort(reverse=True)
@@ -95,13 +97,16 @@ def segments(module: ModuleRecord) -> list[Segment]:
 
 
 def spread(centres: Sequence[float], widths: Sequence[float], low: float, high: float, gap: float) -> list[float]:
-    """Where labels go that stand side by side between ``low`` and ``high``: as near to their centres as they can.
+    """Places labels side by side between ``low`` and ``high``, as near to their centres as possible.
 
     Args:
-        centres: where each would like to be, in ascending order.
-        widths: how wide each is; together with the gaps they must fit.
-        low, high: the room.
-        gap: between two of them.
+        centres: the wanted position of each label, in ascending order.
+        widths: the width of each label; the sum with the gaps must fit.
+        low, high: the limits of the room.
+        gap: the smallest distance between two labels.
+
+    Returns:
+        The position of each label's centre.
     """
     places: list[float] = []
     edge = low
@@ -117,7 +122,7 @@ def spread(centres: Sequence[float], widths: Sequence[float], low: float, high: 
 
 
 def neighbours(points: Sequence[Point], across: float, along: float) -> list[list[Point]]:
-    """The points in groups in which each lies within ``across`` by ``along`` pixels of another one."""
+    """Groups points: each point of a group lies within ``across`` by ``along`` pixels of another point of the group."""
     groups: list[list[Point]] = []
     for point in sorted(points):
         near = [g for g in groups if any(abs(o.x - point.x) < across and abs(o.y - point.y) < along for o in g)]

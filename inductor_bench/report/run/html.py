@@ -1,4 +1,4 @@
-"""The whole run as one self-contained HTML page. The only file that imports jinja2; every value is escaped."""
+"""Renders a run as one self-contained HTML page. Jinja2 is imported only here, and escapes all values."""
 
 from __future__ import annotations
 
@@ -32,7 +32,12 @@ MOST_SHAPES = 40
 
 
 def render_html(run: Run, plots: Mapping[str, bytes]) -> str:
-    """The page, with the plots (PNG files by name) inside it. It loads nothing from anywhere."""
+    """Renders the page. It embeds the plots and loads no other file.
+
+    Args:
+        run: the record.
+        plots: the contents of PNG files by name.
+    """
     loader = jinja2.FileSystemLoader(Path(__file__).parent / "templates")
     environment = jinja2.Environment(
         loader=loader, autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
@@ -128,7 +133,7 @@ def _module(module: ModuleRecord) -> dict[str, Any]:
     return {
         "label": module.label,
         "runs": units.count(module.program_calls),
-        "said": ", ".join(
+        "parts_text": ", ".join(
             f"{title} {units.whole_percent(part)}" for title, part, _ in bar_parts(module) if part >= 0.005
         ),
         "wall": units.seconds(module.wall_time_s),
@@ -220,7 +225,7 @@ def _launch(kernel: Kernel) -> str:
 
 
 def _facts(run: Run) -> list[tuple[str, str]]:
-    """What was run where, for the foot of the page."""
+    """Returns the facts about the run and the machine at the foot of the page, as pairs of name and text."""
     environment, peaks = run.environment, run.peaks
     facts = [
         ("command", run.command),

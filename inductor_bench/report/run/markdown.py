@@ -1,4 +1,4 @@
-"""The summary as Markdown, for an issue or a pull request. Derived from the record alone."""
+"""Renders the summary of a run as Markdown, for an issue or a pull request. The only input is the record."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ NAME_WIDTH = 70
 
 
 def markdown(run: Run, sort: str = "time", top: int = 10) -> str:
-    """The whole summary: graphs, categories, the top kernels, failures, findings.
+    """Renders the summary: graphs, categories, the ``top`` kernels, failures, findings.
 
     Raises:
-        UsageError: an unknown ``sort``.
+        UsageError: ``sort`` is unknown.
     """
     entries = rank(run, sort)[:top]
     lead = headline(run)
@@ -157,7 +157,7 @@ def _retunes(run: Run) -> Iterator[str]:
 
 
 def table(header: Sequence[str], alignment: str, rows: Iterable[Sequence[str]]) -> Iterator[str]:
-    """The lines of a table; ``alignment`` has an l or r for each column."""
+    """Yields the lines of a table; ``alignment`` has an ``l`` or ``r`` for each column."""
     yield _line(header)
     yield _line(["---:" if side == "r" else ":---" for side in alignment], escape=False)
     for row in rows:
@@ -169,5 +169,5 @@ def _line(cells: Iterable[str], *, escape: bool = True) -> str:
 
 
 def escaped(text: str) -> str:
-    """One line in which nothing is read as Markdown or HTML."""
+    """Returns ``text`` as one line with all characters of Markdown and HTML escaped."""
     return _SPECIAL.sub(r"\\\1", names.clean(text))

@@ -1,4 +1,4 @@
-"""Pieces of the plots: names, columns and curves on axes that are given. Imports no drawing library itself."""
+"""Draws parts of the plots on given axes: names, columns and curves. Imports no drawing library itself."""
 
 from __future__ import annotations
 
@@ -14,14 +14,17 @@ from ..text.run_phrases import of_peak
 from .geometry import Box, Point, Segment, around, beside, best_place, neighbours, spread
 
 Axes = Any
-"""matplotlib's; only ``plots`` may import it."""
+"""The axes of matplotlib, which only ``plots`` may import."""
 
-MOST_GENERATED, MOST_LIBRARY = 6, 4  # kernels that the headroom plot names
-LEAST_SHARE = 0.004  # of a bar: narrower segments are drawn but not named
+MOST_GENERATED, MOST_LIBRARY = 6, 4  # largest numbers of kernels that the headroom plot names
+LEAST_SHARE = 0.004  # smallest share of a bar that is named; narrower segments are only drawn
 
 
 def name_segments(axes: Axes, row: int, bar: list[Segment]) -> None:
-    """Names each segment inside where that fits, else below with a thin line; the smallest are not named."""
+    """Writes the name of each segment inside it, or below it with a thin line if it does not fit inside.
+
+    Segments below :data:`LEAST_SHARE` get no name.
+    """
     outside = []
     for segment in bar:
         if segment.share < LEAST_SHARE:
@@ -71,7 +74,7 @@ def _label_below(axes: Axes, row: int, outside: list[Segment]) -> None:
 
 
 def figure_columns(axes: Axes, entries: list[Entry], *, several: bool) -> None:
-    """Columns of figures at the right of the bars; their right edges are in inches from the axes."""
+    """Writes columns of figures to the right of the bars, at fixed distances in inches from the axes."""
     columns = [
         (0.78, "achieved", [units.rate(e.kernel.bandwidth) for e in entries]),
         (1.72, "of peak", [of_peak(e) for e in entries]),
@@ -89,7 +92,7 @@ def figure_columns(axes: Axes, entries: list[Entry], *, several: bool) -> None:
 
 
 def mark_point(axes: Axes, entry: Entry) -> Box:
-    """Draws a kernel, the larger the more it could win, and returns where."""
+    """Draws the mark of a kernel, with a size by its gain limit, and returns the box of the mark."""
     kernel, library = entry.kernel, entry.kernel.category in LIBRARY
     gain = (kernel.gain_limit_s or 0.0) / kernel.time_s * (entry.share or 0.0)
     colour, size = palette.COLOURS[kernel.category], 18 + 3200 * min(gain, 0.1)
@@ -111,9 +114,16 @@ def mark_point(axes: Axes, entry: Entry) -> Box:
 def _place(
     axes: Axes, words: str, places: Callable[[float, float], Sequence[Box]], taken: Sequence[Box], **style: Any
 ) -> Box:
-    """Writes words at the best of the places that there are for their width and height, and returns it.
+    """Writes words at the best of several places and returns the box of the words.
 
-    Neither what is taken nor the line of the peak is written on, where that can be.
+    The words avoid the boxes in ``taken`` and the line of the peak where possible.
+
+    Args:
+        axes: the axes of the plot.
+        words: the text.
+        places: returns the possible places for a width and height in pixels.
+        taken: the boxes to avoid.
+        style: keyword arguments of matplotlib's text.
     """
     text = axes.annotate(words, (0, 0), xycoords="figure pixels", ha="left", va="bottom", zorder=4, **style)
     extent, room = text.get_window_extent(), Box(*axes.get_window_extent().extents)
@@ -125,8 +135,10 @@ def _place(
 
 
 def gain_lines(axes: Axes, taken: Sequence[Box]) -> None:
-    """Curves on which all kernels have the same gain limit, as a share of the whole time; they are named beside them,
-    where nothing is taken."""
+    """Draws curves of equal gain limit, as a share of the whole time, and writes the share beside each curve.
+
+    The shares avoid the boxes in ``taken``.
+    """
     taken = list(taken)
     low, high = axes.get_xlim()
     for gain in (0.0001, 0.001, 0.01, 0.1):
@@ -141,15 +153,17 @@ def gain_lines(axes: Axes, taken: Sequence[Box]) -> None:
 
 
 def name_points(axes: Axes, entries: list[Entry], marks: Sequence[Box]) -> list[Box]:
-    """Lists the kernels with the largest gain limits at the right, and numbers them as the kernel table does.
+    """Lists the kernels with the largest gain limits on the right, and writes their numbers beside their marks.
+
+    The numbers are the same as in the kernel table.
 
     Args:
-        axes: of the plot.
-        entries: its kernels.
-        marks: where each is drawn.
+        axes: the axes of the plot.
+        entries: the kernels of the plot.
+        marks: the box of each kernel's mark.
 
     Returns:
-        Where the numbers are.
+        The boxes of the numbers.
     """
     by_gain = sorted((e for e in entries if e.kernel.gain_limit_s), key=lambda e: -(e.kernel.gain_limit_s or 0.0))
     generated = [entry for entry in by_gain if entry.kernel.category not in LIBRARY][:MOST_GENERATED]

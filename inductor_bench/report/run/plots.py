@@ -1,4 +1,4 @@
-"""The pictures of a run. The only file that imports matplotlib; it draws without a display and without global state."""
+"""Draws the plots of a run. Matplotlib is imported only here, and used without a display and without global state."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from PIL import Image  # what matplotlib itself writes PNG files with
+from PIL import Image  # a dependency of matplotlib
 
 from ... import units
 from ...analysis.findings.evidence import LIBRARY
@@ -28,14 +28,14 @@ from .plot_parts import figure_columns, gain_lines, mark_point, name_points, nam
 
 PLOTS = ("categories", "bandwidth", "headroom")
 DPI = 160
-WIDTH = 9.0  # inches
+WIDTH = 9.0  # width of a plot in inches
 MOST_GRAPHS = 10
 MOST_KERNELS = 16
-NOTE_WIDTH = 138  # characters below a plot
+NOTE_WIDTH = 138  # characters per line of the notes below a plot
 STYLE: Any = {
     "font.family": "DejaVu Sans",
     "font.size": 9.5,
-    "text.parse_math": False,  # a kernel's name may hold dollars
+    "text.parse_math": False,  # a dollar sign in a kernel's name begins no formula
     "text.color": palette.INK,
     "axes.labelcolor": palette.INK,
     "axes.edgecolor": palette.MUTED,
@@ -50,17 +50,19 @@ STYLE: Any = {
 
 @contextlib.contextmanager
 def drawing() -> Iterator[None]:
-    """The style of all plots, for the block."""
+    """Applies the style of all plots within the ``with`` block."""
     with matplotlib.rc_context(STYLE), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing from", category=UserWarning)
         yield
 
 
 def draw_plots(run: Run) -> dict[str, bytes]:
-    """The plots as PNG files in memory, by name; empty where there is nothing to draw.
+    """Draws the plots of a run.
 
-    ``categories``: the time of each graph by category. ``bandwidth``: the top kernels, achieved against peak.
-    ``headroom``: each kernel's share of the time against its share of the peak.
+    Returns:
+        The contents of PNG files by name: ``categories`` (the time of each graph by category), ``bandwidth`` (achieved
+        and peak bandwidth of the top kernels) and ``headroom`` (each kernel's share of the time against its share of
+        the peak). A plot without data is missing.
     """
     drawings: tuple[Callable[[Run], Figure | None], ...] = (_draw_categories, _draw_bandwidth, _draw_headroom)
     pictures = {}
@@ -73,7 +75,7 @@ def draw_plots(run: Run) -> dict[str, bytes]:
 
 
 def png(figure: Figure) -> bytes:
-    """The picture with a palette of 256 colours, which halves its size and which nobody sees."""
+    """Renders a figure as PNG with a palette of 256 colours, which halves the size without a visible difference."""
     canvas: Any = FigureCanvasAgg(figure)
     small = io.BytesIO()
     canvas.draw()
@@ -92,7 +94,7 @@ def _figure(
 def new_figure(
     about: str, height: float, title: str, left: float, right: float, bottom: float, top: float = 0.85
 ) -> tuple[Figure, Axes]:
-    """A figure with one pair of axes; the margins are in inches, so that they fit whatever the height."""
+    """Makes a figure with one pair of axes. The margins are in inches, so they are the same for any height."""
     figure = Figure(figsize=(WIDTH, height), dpi=DPI)
     FigureCanvasAgg(figure)
     axes = figure.add_axes((left / WIDTH, bottom / height, 1 - (left + right) / WIDTH, 1 - (bottom + top) / height))

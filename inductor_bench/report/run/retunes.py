@@ -1,4 +1,4 @@
-"""What came of the retunes of a run, in the terminal, Markdown and HTML."""
+"""Formats the results of a run's retunes for console, Markdown and HTML."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ PROJECTION = (
 TITLES = ("kernel", "calls", "time", "alone", "retuned", "result", "saves")
 BY_ITSELF = ("alone", "retuned")
 ROOMY = 80
-"""Where there are fewer columns the table has no times of the file by itself."""
+"""Smallest width in columns at which the table shows the times of the standalone file."""
 
 
 def saving_words(summary: RetuneSummary, whole_s: float) -> str:
-    """``3 kernels retuned: 1 faster, 2 as they were; an iteration would save 1.75 µs (1.8%)``."""
+    """Returns ``3 kernels retuned: 1 faster, 2 as they were; an iteration would save 1.75 µs (1.8%)``."""
     counts = [(summary.faster, "faster"), (summary.same, "as they were"), (summary.without, "without a result")]
     parts = ", ".join(f"{count} {words}" for count, words in counts if count)
     share = f" ({units.percent(summary.saving_s / whole_s)})" if whole_s else ""
@@ -35,7 +35,7 @@ def saving_words(summary: RetuneSummary, whole_s: float) -> str:
 
 
 def caution_words(summary: RetuneSummary) -> str:
-    """``2 were measured poorly: the machine is busy``; empty where none was."""
+    """Returns ``2 were measured poorly: the machine is busy``; empty without such a measurement."""
     if not summary.cautions:
         return ""
     count = len(summary.cautions)
@@ -44,30 +44,33 @@ def caution_words(summary: RetuneSummary) -> str:
 
 
 def speedup_words(speedup: float) -> str:
-    """``1.34x``, ``12.3x``, ``128x``."""
+    """Returns the speedup with three digits: ``1.34x``, ``12.3x``, ``128x``."""
     return f"{speedup:.{2 if speedup < 9.995 else 1 if speedup < 99.95 else 0}f}x"
 
 
 def retune_word(found: RetuneRow | None) -> str:
-    """``1.34x`` where the best is surely faster, ``stays`` where none is."""
+    """Returns ``1.34x`` where the best candidate is reliably faster, otherwise ``stays``."""
     if found is None or found.problem:
         return units.MISSING
     return speedup_words(found.speedup or 1.0) if found.verdict == FASTER else "stays"
 
 
 def retunes_of_kernels(run: Run) -> Mapping[str, RetuneRow]:
-    """The retunes by the ids of their kernels and by their files."""
+    """Returns the retunes of a run by kernel id and by file."""
     return by_kernel(retune.row for retune in run.retunes)
 
 
 def retune_of(entry: Entry, known: Mapping[str, RetuneRow]) -> RetuneRow | None:
-    """That of a kernel; of a library kernel that of the call which runs it, if all have the same arguments."""
+    """Returns the retune of a kernel.
+
+    A library kernel has the retune of its library call, if all calls have the same arguments.
+    """
     kernel = entry.kernel
     return known.get(kernel.kernel_id) or (known.get(kernel.file or "") if len(kernel.shapes) < 2 else None)
 
 
 def retune_cells(found: RetuneRow) -> tuple[str, ...]:
-    """The cells below ``TITLES``, but for the name."""
+    """Returns the cells below ``TITLES``, without the name."""
     return (
         units.count(found.calls),
         units.seconds(found.time_s),
@@ -79,7 +82,7 @@ def retune_cells(found: RetuneRow) -> tuple[str, ...]:
 
 
 def retune_lines(run: Run, width: int, top: int) -> Iterator[Line]:
-    """The retuned kernels, ``top`` of them, and why others have no result; nothing where none were retuned."""
+    """Renders at most ``top`` retuned kernels, and the reasons of kernels without a result; nothing without retunes."""
     summary = retunes_of(run)
     if summary is None:
         return

@@ -1,4 +1,4 @@
-"""Names as tables show them: one line, no control characters, and short without two of them looking alike."""
+"""Formats names for tables: one line without control characters, and short forms that are unique."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ...records.run import Kernel, Run, ShapeGroup
 
 ELLIPSIS = "…"
 MOST_CHARACTERS = 4096
-"""What is looked at of a kernel's name: C++ templates reach half of it."""
+"""Number of characters of a kernel's name that are read. Names of C++ templates reach half of it."""
 MOST_FOLDERS = 64
 
 _ESCAPE = re.compile(r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?|\x1b.?")
@@ -27,7 +27,7 @@ _TORCH = re.compile(r"(?:^|/)torch/|(?:^|/)triton/")
 
 
 def clean(text: str) -> str:
-    """One printable line: terminal escapes go, other control and direction marks become a space or a question mark."""
+    """Makes one printable line: removes terminal escapes, replaces other control and direction characters."""
     if text.isprintable():
         return " ".join(text.split())
     text = _ESCAPE.sub("", text)
@@ -41,14 +41,14 @@ def _printable(character: str) -> str:
 
 
 def cells(text: str) -> int:
-    """How many columns of a terminal ``text`` takes: wide characters take two, combining marks none."""
+    """Returns the width of ``text`` in terminal columns: wide characters take two, combining marks none."""
     if text.isascii():
         return len(text)
     return sum(0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text)
 
 
 def end(text: str, width: int) -> str:
-    """``text`` in at most ``width`` columns, cut at its end."""
+    """Cuts ``text`` at its end to at most ``width`` columns."""
     if cells(text) <= width:
         return text
     kept = text[: max(0, width - 1)]
@@ -58,7 +58,7 @@ def end(text: str, width: int) -> str:
 
 
 def middle(text: str, width: int) -> str:
-    """``text`` in at most ``width`` columns, cut in the middle: both ends of a kernel's name tell it apart."""
+    """Cuts ``text`` in the middle to at most ``width`` columns, because both ends of a kernel's name identify it."""
     if cells(text) <= width:
         return text
     if width <= 2:
@@ -72,13 +72,13 @@ def middle(text: str, width: int) -> str:
 
 
 def pad(text: str, width: int, *, right: bool = False) -> str:
-    """``text`` filled with spaces up to ``width`` columns, on its left where ``right`` is asked for."""
+    """Pads ``text`` with spaces to ``width`` columns; ``right`` aligns it right."""
     fill = " " * max(0, width - cells(text))
     return fill + text if right else text + fill
 
 
 def plain(name: str) -> str:
-    """A kernel's name less what compilers add: return type, template arguments, parameters, namespaces, tile codes."""
+    """Removes the compiler's additions from a kernel's name: return type, templates, parameters, namespaces, tiles."""
     if len(name) > MOST_CHARACTERS:
         name = name[: MOST_CHARACTERS // 2] + ELLIPSIS + name[-MOST_CHARACTERS // 2 :]
     text = clean(name) or "(no name)"
@@ -98,8 +98,11 @@ def plain(name: str) -> str:
 
 
 def short(name: str, width: int) -> str:
-    """A kernel's name in at most ``width`` columns. Of a generated one the kind, the last operators and the number
-    are kept, which find it in the module; of any other both ends."""
+    """Shortens a kernel's name to at most ``width`` columns.
+
+    The short name of a generated kernel keeps the kind, the last operators and the number, so that a reader finds the
+    kernel in the module. Any other name keeps both ends.
+    """
     text = plain(name)
     generated = _GENERATED.fullmatch(text)
     if cells(text) <= width or generated is None:
@@ -116,7 +119,7 @@ def short(name: str, width: int) -> str:
 
 
 def _functor(text: str) -> str:
-    """The first word that names what an elementwise kernel computes."""
+    """Returns the first word in the name of an elementwise kernel that names its computation."""
     for word in _WORD.findall(text):
         kernel = word.removesuffix("_kernel_cuda")
         if kernel and (kernel != word or "unctor" in word.replace("F", "f").partition("f")[2]):
@@ -137,11 +140,14 @@ def _outside_brackets(text: str) -> str:
 
 
 def unique(names: Iterable[str], width: int) -> dict[str, str]:
-    """Short forms of kernel names, at most ``width`` characters, no two alike.
+    """Makes unique short forms of kernel names.
 
     Args:
-        names: full names; repeated ones count once.
-        width: characters, at least 8.
+        names: full names; repeated names count once.
+        width: largest number of characters of a short form, at least 8.
+
+    Returns:
+        The short form by full name.
     """
     shorts: dict[str, str] = {}
     taken: set[str] = set()
@@ -150,14 +156,14 @@ def unique(names: Iterable[str], width: int) -> dict[str, str]:
         candidates = (short(name, width), middle(plain(name), width))
         chosen = next((text for text in candidates if text and text not in taken), None)
         while chosen is None or chosen in taken:
-            chosen = _numbered(name, width, numbers)
+            chosen = _add_number(name, width, numbers)
         taken.add(chosen)
         shorts[name] = chosen
     return shorts
 
 
-def _numbered(name: str, width: int, numbers: dict[str, int]) -> str:
-    """The name with the next number of those that are as short; ``numbers`` are the next ones."""
+def _add_number(name: str, width: int, numbers: dict[str, int]) -> str:
+    """Appends the next free number to a short name; ``numbers`` holds the next number by short name."""
     digits = 1
     while True:
         stem = short(name, width - digits - len(" ~"))
@@ -169,7 +175,7 @@ def _numbered(name: str, width: int, numbers: dict[str, int]) -> str:
 
 
 def file_names(run: Run) -> dict[str, str]:
-    """Each source file's name, with as many of its folders as tell it from the others of the run."""
+    """Returns the name of each source file by path, with enough folders to make it unique within the run."""
     files = {line.file for module in run.modules for kernel in module.kernels for line in kernel.source_lines}
     parts = {
         file: [clean(part) for part in _SEPARATOR.split(file) if part][-MOST_FOLDERS:] or [clean(file)]
@@ -189,7 +195,7 @@ def file_names(run: Run) -> dict[str, str]:
 
 
 def main_line(kernel: Kernel) -> SourceLine | None:
-    """The line that says most about where a kernel comes from: the user's own code before a library's and torch's."""
+    """Returns the best line of a kernel's origin: the user's code is preferred to a library's, and that to torch's."""
     return min(kernel.source_lines, key=_distance, default=None)
 
 
@@ -200,9 +206,9 @@ def _distance(line: SourceLine) -> int:
 
 
 def place(kernel: Kernel, files: Mapping[str, str]) -> str:
-    """The user's line that a kernel came from: ``model.py:41 stem (+2 lines)``, or an empty string.
+    """Returns the source line of a kernel, ``model.py:41 stem (+2 lines)``, or an empty string.
 
-    ``forward`` is not said: nearly every line of a model is in one.
+    A function called ``forward`` is not named, because nearly all lines of a model are in one.
     """
     line = main_line(kernel)
     if line is None:
@@ -221,21 +227,21 @@ def place(kernel: Kernel, files: Mapping[str, str]) -> str:
 
 
 def source(kernel: Kernel, files: Mapping[str, str]) -> str:
-    """The user's line with its code: ``model.py:41 stem: x = self.conv(x)``, or an empty string."""
+    """Returns the source line of a kernel with its code, ``model.py:41 stem: x = self.conv(x)``, or an empty string."""
     line, where = main_line(kernel), place(kernel, files)
     code = clean(line.code) if line is not None else ""
     return f"{where}: {code}" if code else where
 
 
 def operation(kernel: Kernel) -> str:
-    """What a kernel computes: the ATen call with its largest shapes, or the operators fused into it."""
+    """Returns the computation of a kernel: the ATen call with its largest shapes, or the fused operators."""
     if kernel.operator:
         return f"{clean(kernel.operator)} {shapes(kernel.shapes)}".strip()
     return ", ".join(clean(op) for op in kernel.aten_ops)
 
 
 def shapes(groups: tuple[ShapeGroup, ...]) -> str:
-    """The most expensive shapes, and how many others there are."""
+    """Returns the most expensive shapes and the number of the others."""
     if not groups:
         return ""
     largest = max(groups, key=lambda group: group.time_s)

@@ -1,7 +1,7 @@
-"""One fixed colour per category, for the terminal, the plots and the HTML alike.
+"""The colour of each category on the console, in the plots and in the HTML page.
 
-The hues are those of Okabe and Ito and of Paul Tol, which people who see few colours can tell apart; every use of
-a colour also carries the category's name.
+The hues come from the palettes of Okabe and Ito and of Paul Tol, which are distinct for colour-blind readers. The name
+of the category stands beside each use of its colour.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ SHORT_TITLES: dict[Category, str] = {
 
 
 def short_title(category: Category) -> str:
-    """The category in one word or two, for bars."""
+    """Returns the category in one or two words, for bars."""
     return SHORT_TITLES.get(category, category.title)
 
 
 def ink_on(colour: str) -> str:
-    """Black or white, whichever can be read on ``colour`` (``#rrggbb``)."""
+    """Returns black or white, whichever is readable on ``colour`` (``#rrggbb``)."""
     red, green, blue = (int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5))
     return "#ffffff" if 0.299 * red + 0.587 * green + 0.114 * blue < 0.56 else "#000000"

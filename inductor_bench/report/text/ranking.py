@@ -1,4 +1,4 @@
-"""The kernels of all graphs in one order, and the graphs that matter. Pure functions over a record."""
+"""Ranks the kernels of all graphs, and selects the graphs to show. Pure functions of a record."""
 
 from __future__ import annotations
 
@@ -13,14 +13,15 @@ __all__ = ["SORTS", "Entry", "idle_name", "main_modules", "module_time_s", "rank
 
 SORTS = ("time", "gain", "calls")
 FEW_GRAPHS = 6
-"""Up to this number of graphs all are shown, whatever their share of the time."""
+"""Largest number of graphs that are all shown, whatever their share of the time."""
 
 LEAST_WEIGHT = 0.02
+"""Smallest share of the program's time of a selected graph."""
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A kernel and where it belongs. ``share`` is of the time that all graphs take once (see :func:`whole_time_s`)."""
+    """A ranked kernel with its graph. ``share`` refers to the time of all graphs (see :func:`whole_time_s`)."""
 
     number: int
     module: ModuleRecord
@@ -29,14 +30,14 @@ class Entry:
 
 
 def rank(run: Run, sort: str = "time") -> tuple[Entry, ...]:
-    """All kernels of all graphs, numbered from 1.
+    """Ranks the kernels of all graphs and numbers them from 1.
 
     Args:
         run: the record.
-        sort: ``time`` and ``calls`` (per iteration) or ``gain`` (what is unknown comes last), the largest first.
+        sort: ``time`` or ``calls`` per iteration, or ``gain``, the largest first; unknown gains come last.
 
     Raises:
-        UsageError: another word for ``sort``.
+        UsageError: ``sort`` is another word.
     """
     if sort not in SORTS:
         raise UsageError(f"cannot sort by {sort!r}", f"choose one of {', '.join(SORTS)}")
@@ -56,10 +57,11 @@ def _key(kernel: Kernel, sort: str) -> tuple[float, float]:
 
 
 def main_modules(run: Run, most: int) -> tuple[ModuleRecord, ...]:
-    """The graphs worth a row of their own, in the record's order.
+    """Selects the graphs that get a row of their own, in the record's order.
 
-    All where there are few; otherwise those that weigh something (time of an iteration times calls in the program),
-    ``most`` at most, and never all but one.
+    Up to :data:`FEW_GRAPHS` graphs are all selected. Of more graphs, the two with the longest time in the program (time
+    of an iteration times calls) are selected, and those with at least :data:`LEAST_WEIGHT` of the whole. If this leaves
+    out a single graph, it is selected too. The result has at most ``most`` graphs.
     """
     if len(run.modules) <= min(FEW_GRAPHS, most):
         return run.modules
@@ -73,10 +75,10 @@ def main_modules(run: Run, most: int) -> tuple[ModuleRecord, ...]:
 
 
 def wall_known(run: Run) -> bool:
-    """Whether every graph's wall time is known, so that shares are of wall time."""
+    """Whether the wall time of every graph is known. Shares then refer to wall time."""
     return all(module.wall_time_s for module in run.modules)
 
 
 def idle_name(module: ModuleRecord) -> str:
-    """What wall time outside every kernel is: the host's work on a CPU, an idle device elsewhere."""
+    """Returns the name of the wall time outside kernels: host time on a CPU, idle time on another device."""
     return device_of(module.device).words.outside

@@ -1,4 +1,4 @@
-"""Words that the terminal, Markdown, HTML and the plots have in common, so that all of them say the same."""
+"""Formats phrases about a run that console, Markdown, HTML and plots share."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _BOUNDS = {"memory": 0, "cache": 1, "compute": 2}
 
 
 def heading(run: Run) -> str:
-    """The run in one line: ``mixnet_l · training · batch 128 · float16 autocast``."""
+    """Describes the run in one line: ``mixnet_l · training · batch 128 · float16 autocast``."""
     request = run.request
     parts = [run.title]
     if request.training is not None:
@@ -37,7 +37,7 @@ def heading(run: Run) -> str:
 
 
 def machine(run: Run) -> str:
-    """Where it was measured in one line: ``NVIDIA H200 · torch 2.11.0 · triton 3.6.0``."""
+    """Describes the machine in one line: ``NVIDIA H200 · torch 2.11.0 · triton 3.6.0``."""
     environment = run.environment
     device = common_device(module.device for module in run.modules)
     parts = [device.name_in(environment) or environment.cpu]
@@ -51,7 +51,7 @@ def machine(run: Run) -> str:
 
 
 def sentence(text: str, run: Run) -> str:
-    """``text`` with a full stop and a capital, unless it begins with the name of a graph or an operator."""
+    """Returns ``text`` with a full stop and a capital letter; a leading name of a graph or operator stays as it is."""
     text = names.clean(text)
     named = "." in text.split(" ")[0] or any(text.startswith(names.clean(m.label) or " ") for m in run.modules)
     if text and not named:
@@ -60,7 +60,10 @@ def sentence(text: str, run: Run) -> str:
 
 
 def bar_parts(module: ModuleRecord) -> list[tuple[str, float, str]]:
-    """Categories and idle time as ``(short title, share of wall or else of device time, colour)``, largest first."""
+    """Returns categories and idle time as ``(short title, share, colour)``, the largest share first.
+
+    Shares refer to wall time, or to device time where the wall time is unknown.
+    """
     parts = [
         (
             palette.short_title(total.name),
@@ -75,7 +78,7 @@ def bar_parts(module: ModuleRecord) -> list[tuple[str, float, str]]:
 
 
 def method_notes(run: Run) -> list[str]:
-    """How graphs were profiled that were not simply run by their own harness, in one sentence for each reason."""
+    """Returns one sentence per reason about the graphs that were profiled by another method than their own harness."""
     notes = []
     for name, reason, modules in methods(run):
         how = {"live": "profiled live", "trace": "read from a trace recorded elsewhere", "-p": "profiled with -p"}
@@ -85,7 +88,7 @@ def method_notes(run: Run) -> list[str]:
 
 
 def folded(run: Run, shown: Sequence[ModuleRecord]) -> str:
-    """The graphs that have no row of their own, in one sentence; empty where all have."""
+    """Returns a sentence about the graphs without a row of their own; empty if all graphs have one."""
     slugs = {module.slug for module in shown}
     others = [module for module in run.modules if module.slug not in slugs]
     if not others:
@@ -97,14 +100,14 @@ def folded(run: Run, shown: Sequence[ModuleRecord]) -> str:
 
 
 def whole_words(run: Run) -> str:
-    """What shares of the whole refer to: ``62.3 ms wall, each graph once``."""
+    """Returns the time that shares of the whole refer to: ``62.3 ms wall, each graph once``."""
     stretched = any((module.busy_time_s or 0.0) > (module.wall_time_s or 0.0) * 1.0005 for module in run.modules)
     what = " device time" if not wall_known(run) else "" if stretched else " wall"
     return f"{units.seconds(whole_time_s(run))}{what}" + (", each graph once" if len(run.modules) > 1 else "")
 
 
 def kernel_caption(run: Run, entries: Iterable[Entry]) -> list[str]:
-    """What the columns of the kernel table refer to, in a line or two."""
+    """Explains the columns of the kernel table in one or two lines."""
     shown = list(entries)
     lines = [f"time per iteration · share of {whole_words(run)}"]
     if run.peaks is None:
@@ -121,7 +124,7 @@ def kernel_caption(run: Run, entries: Iterable[Entry]) -> list[str]:
 
 
 def _roofs(run: Run, entries: Sequence[Entry]) -> list[str]:
-    """The measured roofs that the shown kernels are held against."""
+    """Returns the measured roofs that the shown kernels are compared with."""
     peaks = run.peaks
     if peaks is None:
         return []
@@ -139,7 +142,7 @@ def _roofs(run: Run, entries: Sequence[Entry]) -> list[str]:
 
 
 def _matrix_roofs(run: Run, entries: Sequence[Entry]) -> str:
-    """``compute 686 TFLOP/s (float16)`` for the element types of the kernels that are bound by it."""
+    """Returns ``compute 686 TFLOP/s (float16)`` with the element types of the compute-bound kernels."""
     peaks = run.peaks
     rates: dict[str, float] = {}
     for entry in entries:
@@ -153,12 +156,12 @@ def _matrix_roofs(run: Run, entries: Sequence[Entry]) -> str:
 
 
 def bound_name(bound: str, device: Device) -> str:
-    """The roof in a word: ``DRAM``, the device's cache, ``compute``, ``latency``."""
+    """Returns the name of a roof: ``DRAM``, the device's cache, ``compute`` or ``latency``."""
     return {"memory": "DRAM", "cache": device.words.cache, "unknown": units.MISSING}.get(bound, bound)
 
 
 def of_peak(entry: Entry) -> str:
-    """``18% DRAM``, ``12% compute``, ``<1% L2``, ``latency`` (no roof is near), ``L2`` (no share known), or a dash."""
+    """Returns ``18% DRAM``, ``12% compute``, ``<1% L2``, ``latency``, ``L2`` (the share is unknown), or a dash."""
     name = bound_name(entry.kernel.bound, device_of(entry.module.device))
     if entry.kernel.peak_share is None:
         return name
@@ -166,12 +169,12 @@ def of_peak(entry: Entry) -> str:
 
 
 def rate(kernel: Kernel) -> str:
-    """What a kernel achieves: ``812 GB/s``, else ``18.6 TFLOP/s``, or a dash."""
+    """Returns the achieved rate of a kernel: ``812 GB/s``, else ``18.6 TFLOP/s``, or a dash."""
     return units.rate(kernel.bandwidth) if kernel.bandwidth is not None else units.flop_rate(kernel.flop_rate)
 
 
 def rows_of(finding: Finding, entries: Iterable[Entry]) -> str:
-    """Which rows of the kernel table a finding is about, and how many others: ``no. 1-3, 8 and 4 more``."""
+    """Lists a finding's rows in the kernel table and the number of its other kernels: ``no. 1-3, 8 and 4 more``."""
     numbers = {(entry.module.slug, entry.kernel.name): entry.number for entry in entries}
     found = sorted({numbers[place] for place in finding.kernels if place in numbers})
     if not found:
@@ -191,6 +194,6 @@ def _ranges(numbers: Sequence[int]) -> list[str]:
 
 
 def failure_text(failure: Failure) -> str:
-    """``profile of forward: the process was killed by signal 9``."""
+    """Returns ``profile of forward: the process was killed by signal 9``."""
     subject = f" of {names.clean(failure.subject)}" if failure.subject else ""
     return f"{names.clean(failure.stage)}{subject}: {names.clean(failure.message)}"

@@ -28,12 +28,12 @@ class Listener(Silent):
     """Keeps what it is told, and does something when a word is said for the first time."""
 
     def __init__(self, word: str = "", act: Callable[[], None] = lambda: None) -> None:
-        self.said: list[str] = []
+        self.notes: list[str] = []
         self.printed: list[str] = []
         self._word, self._act = word, act
 
     def note(self, text: str) -> None:
-        self.said.append(text)
+        self.notes.append(text)
 
     def stage(self, text: str) -> None:
         if self._word and all(word in text for word in self._word.split()):
@@ -146,7 +146,7 @@ def test_results_come_back_to_the_one_folder(nodes: TwoNodes, tmp_path: Path) ->
     assert refused is not None and (refused.message, refused.hint) == ("it cannot be", "do something else")
     listener = Listener()
     assert statuses(run(tmp_path, nodes, "good|other", listener))["other"] == "done"
-    assert listener.said[1] == "1 of 2 are there already", "and it goes on where it was"
+    assert listener.notes[1] == "1 of 2 are there already", "and it goes on where it was"
     assert not folder.work.exists()
 
 
@@ -179,7 +179,7 @@ def test_a_model_of_a_lost_node_runs_elsewhere(nodes: TwoNodes, tmp_path: Path) 
     assert begun.count(name) == 2 and len(begun) == 3
     assert {row.attempts for row in found.values()} == {1}
     assert "was lost: begun again" in found[name].notes[0]
-    assert any("was lost: begun again" in line for line in listener.said) and "it waits" in listener.printed
+    assert any("was lost: begun again" in line for line in listener.notes) and "it waits" in listener.printed
 
 
 @pytest.mark.xdist_group("ray")

@@ -47,7 +47,7 @@ def test_only_retunes_that_are_missing_are_made(tmp_path: Path) -> None:
     assert sorted(done(tmp_path)) == ["good triton_red_1 max", "other triton_red_1 max"]
     listener = Listener()
     run(tmp_path, "good|other", listener, retune=ONE)
-    assert listener.said == ["2 of 2 are there already"] and len(done(tmp_path)) == 2
+    assert listener.notes == ["2 of 2 are there already"] and len(done(tmp_path)) == 2
     run(tmp_path, "good|other", retune=TWO, filters=("good",))
     assert done(tmp_path)[2:] == ["good triton_poi_2 max"]
     run(tmp_path, "good|other", retune=SLOW, filters=("good",))

@@ -52,7 +52,7 @@ def test_every_model_has_a_row_whatever_becomes_of_it(tmp_path: Path) -> None:
     for name, row in found.items():
         assert row.log == f"logs/{name}.log" and (tmp_path / "b" / row.log).is_file()
     assert BatchFolder(tmp_path / "b").load().models == tuple(found.values())
-    assert any(line.startswith("good: ") and "per iteration" in line for line in listener.said)
+    assert any(line.startswith("good: ") and "per iteration" in line for line in listener.notes)
     assert "2 of 9 done, 4 failed" in listener.stages[-1] and "left" in listener.stages[2]
     assert not (tmp_path / "b" / ".work").exists()
 
@@ -62,7 +62,7 @@ def test_the_next_turn_does_what_is_missing_or_failed(tmp_path: Path) -> None:
     before = (tmp_path / "b" / "models" / "good" / "record.json").stat().st_mtime_ns
     listener = Listener()
     found = run(tmp_path, "good|fails|half|elsewhere|good 8|other", listener)
-    assert begun(tmp_path)[5:] == ["fails", "other"] and listener.said[0] == "4 of 6 are there already"
+    assert begun(tmp_path)[5:] == ["fails", "other"] and listener.notes[0] == "4 of 6 are there already"
     assert statuses(found)["other"] == "done" and found["fails"].attempts == 1
     assert (tmp_path / "b" / "models" / "good" / "record.json").stat().st_mtime_ns == before
 
@@ -106,7 +106,7 @@ def test_the_batch_is_halved_where_memory_runs_out(tmp_path: Path) -> None:
     row = run(tmp_path, "large 8", listener)["large"]
     assert (row.status, row.request.batch_size, row.batch_size, row.attempts) == ("done", 8, 2, 1)
     assert row.notes == ("batch 8 ran out of memory: tried with 4", "batch 4 ran out of memory: tried with 2")
-    assert any("batch 8 ran out of memory: tried with 4; once more" in line for line in listener.said)
+    assert any("batch 8 ran out of memory: tried with 4; once more" in line for line in listener.notes)
     assert begun(tmp_path) == ["large"] * 3
 
 

@@ -20,7 +20,7 @@ from inductor_bench.messages.request import Answer, Request
 from inductor_bench.messages.times import Check, Checked, Sample, Times
 from inductor_bench.records.run import Failure
 from inductor_bench.records.tuning import Comparison, Config, MeasuredKernel, Pairing, Ratio, Tuning
-from inductor_bench.report.kernel.comparison import comparison_lines, where_from
+from inductor_bench.report.kernel.comparison import comparison_lines, explain_difference
 from inductor_bench.source.standalone.same_arguments import takes_alike
 from inductor_bench.workflows.kernel import compare
 from inductor_bench.workflows.kernel.compare import refusal_of_config
@@ -106,7 +106,7 @@ def test_code_and_config_are_told_apart(monkeypatch: pytest.MonkeyPatch, tmp_pat
     assert (configs(standing), standing.verdict) == ((0, 3), "faster") and found.alike is True
     assert standing.ratio is not None and standing.ratio.median == pytest.approx(0.6, rel=0.01)
     assert (configs(same), same.verdict) == ((0, 0), "same")
-    assert where_from(standing, same) == "it is the config: in one config both take as long"
+    assert explain_difference(standing, same) == "it is the config: in one config both take as long"
     assert found.notes == () and found.best_of_each is None and found.second.cold.median_s == standing.second_s
 
 
@@ -206,8 +206,8 @@ def pairing(median: float, verdict: str, value: int = 0) -> Pairing:
 )
 def test_whose_merit_it_is(whole: tuple[float, str], code: tuple[float, str], words: str) -> None:
     standing, same = pairing(*whole, value=3), pairing(*code)
-    assert where_from(standing, same) == words
-    assert where_from(standing, standing) == ""
+    assert explain_difference(standing, same) == words
+    assert explain_difference(standing, standing) == ""
 
 
 def shown(found: Comparison, width: int = 80) -> str:

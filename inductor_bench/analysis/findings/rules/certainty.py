@@ -1,7 +1,6 @@
-"""Rules about the certainty of the figures.
+"""Rules about the certainty of the measured figures.
 
-Pure functions. A rule speaks only where the record holds the evidence, and once for all graphs of which the same is
-true.
+Pure functions. A rule reports only what the record holds evidence for, in one finding for all graphs concerned.
 """
 
 from __future__ import annotations
@@ -13,17 +12,17 @@ from .... import units
 from ....records.run import ModuleRecord, Run
 from ..evidence import RunEvidence
 from ..finding import CAUTION, NOTE, Finding
-from ..phrases import listed, slugs
+from ..phrases import join_words, slugs
 
-PROFILER_SLOWDOWN = 1.25
-FEW_SAMPLES = 5
+PROFILER_SLOWDOWN = 1.25  # ratio of profiled to unprofiled time from which the profiler's overhead is reported
+FEW_SAMPLES = 5  # number of wall samples below which they are too few
 NOISE = 0.1  # spread of the middle half of the wall samples, as a share of their median
-OUTLIERS = 0.1
-MANY_OUTLIERS = 0.5
+OUTLIERS = 0.1  # share of the iterations from which disturbed iterations are reported
+MANY_OUTLIERS = 0.5  # share of the iterations above which disturbed iterations are a caution
 
 
 def no_peaks(evidence: RunEvidence) -> Iterator[Finding]:
-    """Kernels without measured peaks to compare them with."""
+    """Reports that there are no measured peaks to compare the kernels with."""
     run = evidence.run
     if run.peaks is None and any(module.kernels for module in run.modules):
         text = "the device's peaks are not measured, so there is no percent of peak and no gain limit"
@@ -31,42 +30,42 @@ def no_peaks(evidence: RunEvidence) -> Iterator[Finding]:
 
 
 def noise(evidence: RunEvidence) -> Iterator[Finding]:
-    """Wall times that vary."""
+    """Reports wall times that vary."""
     text = "wall times vary (middle half: {}): measure again on an idle machine"
-    yield from _together(evidence.run, "noise", _noisy, text, CAUTION)
+    yield from _combine(evidence.run, "noise", _noisy, text, CAUTION)
 
 
 def busy_over_wall(evidence: RunEvidence) -> Iterator[Finding]:
-    """Kernels that took longer under the profiler than their graph without it."""
+    """Reports kernels that took longer under the profiler than their graph took without it."""
     text = "kernels took longer under the profiler than their graph without it ({}): shares are of the longer time"
-    yield from _together(evidence.run, "busy-over-wall", _busy_over_wall, text, CAUTION)
+    yield from _combine(evidence.run, "busy-over-wall", _busy_over_wall, text, CAUTION)
 
 
 def outliers(evidence: RunEvidence) -> Iterator[Finding]:
-    """Profiled iterations that do not count."""
+    """Reports disturbed iterations of the profiled run, which do not count."""
     many = any(module.outlier_iterations > MANY_OUTLIERS * module.iterations for module in evidence.run.modules)
     text = "some profiled iterations were disturbed ({}); they are recorded, but do not count"
-    yield from _together(evidence.run, "outliers", _outliers, text, CAUTION if many else NOTE)
+    yield from _combine(evidence.run, "outliers", _outliers, text, CAUTION if many else NOTE)
 
 
 def few_samples(evidence: RunEvidence) -> Iterator[Finding]:
-    """Few wall times."""
+    """Reports graphs with few samples of the wall time."""
     text = "few wall times were taken ({}); a larger --repeat makes the median firmer"
-    yield from _together(evidence.run, "few-samples", _few, text, NOTE)
+    yield from _combine(evidence.run, "few-samples", _few, text, NOTE)
 
 
 def profiler_overhead(evidence: RunEvidence) -> Iterator[Finding]:
-    """A host that the profiler slowed."""
+    """Reports graphs in which the profiler slowed the host."""
     text = "the profiler slowed the host ({}): gaps in the trace are longer than in a real run; wall time is unprofiled"
-    yield from _together(evidence.run, "profiler-overhead", _slowed, text, NOTE)
+    yield from _combine(evidence.run, "profiler-overhead", _slowed, text, NOTE)
 
 
-def _together(run: Run, kind: str, rule: Callable[[ModuleRecord], str], sentence: str, level: str) -> Iterator[Finding]:
-    """One finding for all graphs for which ``rule`` returns text."""
-    said = [(module, rule(module)) for module in run.modules]
-    hits = [(module, text) for module, text in said if text]
+def _combine(run: Run, kind: str, rule: Callable[[ModuleRecord], str], sentence: str, level: str) -> Iterator[Finding]:
+    """Makes one finding about all graphs for which ``rule`` returns a text. ``{}`` in ``sentence`` takes the texts."""
+    texts = [(module, rule(module)) for module in run.modules]
+    hits = [(module, text) for module, text in texts if text]
     if hits:
-        words = listed([f"{module.label} {text}" for module, text in hits], 3)
+        words = join_words([f"{module.label} {text}" for module, text in hits], 3)
         yield Finding(kind, sentence.replace("{}", words), slugs(module for module, _ in hits), level=level)
 
 

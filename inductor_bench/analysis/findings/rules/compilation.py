@@ -1,7 +1,6 @@
-"""Rules about the compilation: graph breaks, recompilations, modules found by one way of capture, threads.
+"""Rules about compilation: graph breaks, recompilations, disagreement of the two captures, and threads.
 
-Pure functions. A rule speaks only where the record holds the evidence, and once for all graphs of which the same is
-true.
+Pure functions. A rule reports only what the record holds evidence for, in one finding for all graphs concerned.
 """
 
 from __future__ import annotations
@@ -12,38 +11,38 @@ from collections.abc import Iterator
 from ....devices.table import device_of
 from ..evidence import RunEvidence
 from ..finding import CAUTION, NOTE, Finding
-from ..phrases import labels, listed, plural, short_paths, slugs
+from ..phrases import join_words, labels, plural, short_paths, slugs
 
-MOST_REASON = 150  # characters of Dynamo's reason for one graph break
+MOST_REASON = 150  # largest number of characters of Dynamo's reason for one graph break
 
 _REASON_NOISE = re.compile(r"^\d+/\d+: |\s*\bMessage: None\b\.?|\s*\bHint: .*$")
 
 
 def graph_breaks(evidence: RunEvidence) -> Iterator[Finding]:
-    """Graph breaks and their reasons."""
+    """Reports graph breaks and their reasons."""
     breaks = evidence.run.capture.graph_breaks
     if breaks:
-        # A break inside of torch itself (its optimizers have one) is not the user's to mend.
+        # The user cannot remove a break in torch's own code; torch's optimizers have one.
         own = [text for text in breaks if "/site-packages/torch/" not in text.replace("\\", "/").partition(": ")[0]]
         inside = "" if own else ", in torch's own code"
-        said = listed([_short_reason(text) for text in own or breaks], 2)
-        text = f"{plural(len(breaks), 'graph break')}{inside}: {said}"
+        reasons = join_words([_short_reason(text) for text in own or breaks], 2)
+        text = f"{plural(len(breaks), 'graph break')}{inside}: {reasons}"
         yield Finding("graph-breaks", text, level=CAUTION if own else NOTE)
 
 
 def recompilations(evidence: RunEvidence) -> Iterator[Finding]:
-    """Recompilations and their reasons."""
+    """Reports recompilations and their reasons."""
     recompiles = evidence.run.capture.recompiles
     if recompiles:
-        said = listed(list(dict.fromkeys(_short_reason(reason) for reason in recompiles)), 2)
-        text = f"{plural(len(recompiles), 'recompilation')}: {said}"
+        reasons = join_words(list(dict.fromkeys(_short_reason(reason) for reason in recompiles)), 2)
+        text = f"{plural(len(recompiles), 'recompilation')}: {reasons}"
         if any("size" in reason or "stride" in reason for reason in recompiles):
             text += "; dynamic=True or torch._dynamo.mark_dynamic compiles once for all sizes"
         yield Finding("recompiles", text, level=CAUTION)
 
 
 def capture_disagreement(evidence: RunEvidence) -> Iterator[Finding]:
-    """Modules that only one of the two ways of capture found."""
+    """Reports modules that only one of the two captures found."""
     run = evidence.run
     if run.capture.disagreement:
         text = f"the printed module lines and the structured trace disagree: {run.capture.disagreement}"
@@ -51,7 +50,7 @@ def capture_disagreement(evidence: RunEvidence) -> Iterator[Finding]:
 
 
 def threads(evidence: RunEvidence) -> Iterator[Finding]:
-    """CPU graphs that ran on one thread of several."""
+    """Reports CPU graphs that ran on one thread on a machine with several CPUs."""
     run = evidence.run
     single = [m for m in run.modules if device_of(m.device).runs_on_host and m.threads == 1]
     if single and run.environment.cpu_count > 1:
@@ -61,10 +60,10 @@ def threads(evidence: RunEvidence) -> Iterator[Finding]:
 
 
 def _short_reason(text: str) -> str:
-    """``file:line: reason`` with a short path and without Dynamo's placeholders."""
+    """Returns ``file:line: reason`` with a short path and without Dynamo's placeholders."""
     place, colon, reason = short_paths(" ".join(text.split())).partition(": ")
     reason = _REASON_NOISE.sub("", reason).strip()
-    # A headline and its explanation are joined by a colon; which of the two says more is not known.
-    said = reason.replace(": ", " (", 1).rstrip(".") + ")" if reason.count(": ") == 1 else reason.rstrip(".")
-    said = said if len(said) <= MOST_REASON else said[:MOST_REASON] + "…"
-    return f"{place}: {said}" if colon and said else place + said
+    # The reason may be a headline, a colon and an explanation. Either may hold the information, so both are kept.
+    kept = reason.replace(": ", " (", 1).rstrip(".") + ")" if reason.count(": ") == 1 else reason.rstrip(".")
+    kept = kept if len(kept) <= MOST_REASON else kept[:MOST_REASON] + "…"
+    return f"{place}: {kept}" if colon and kept else place + kept

@@ -1,7 +1,6 @@
-"""Rules about copies of memory.
+"""Rules about copies to, from and within the device.
 
-Pure functions. A rule speaks only where the record holds the evidence, and once for all graphs of which the same is
-true.
+Pure functions. A rule reports only what the record holds evidence for, in one finding for all graphs concerned.
 """
 
 from __future__ import annotations
@@ -12,30 +11,30 @@ from .... import units
 from ....records.category import Category
 from ..evidence import Row, RunEvidence, finding_of, in_program, time_of
 from ..finding import Finding
-from ..phrases import listed
+from ..phrases import join_words
 
-COPIES = 0.03
+COPIES = 0.03  # share of the whole time from which copies within the device are reported
 
 
 def host_copies(evidence: RunEvidence) -> Iterator[Finding]:
-    """Copies to or from the host."""
+    """Reports copies to or from the host."""
     whole = evidence.whole
     host = [row for row in evidence.rows if _is_host_copy(row)]
     if host:
         times = units.count(sum(row.kernel.calls for row in host))
         pageable = any("Pageable" in row.kernel.name for row in host)
-        text = f"{times} copies to or from the host take {whole.said(time_of(host))}"
+        text = f"{times} copies to or from the host take {whole.format(time_of(host))}"
         text += ", from pageable memory, which makes the host wait" if pageable else ""
         yield finding_of("host-copies", text, host, gain_s=in_program(host, lambda kernel: kernel.time_s))
 
 
 def device_copies(evidence: RunEvidence) -> Iterator[Finding]:
-    """Copies within the device."""
+    """Reports copies within the device."""
     whole = evidence.whole
-    device = [row for row in evidence.deciding if row.kernel.category is Category.COPY and not _is_host_copy(row)]
+    device = [row for row in evidence.critical_rows if row.kernel.category is Category.COPY and not _is_host_copy(row)]
     if whole.part(time_of(device)) >= COPIES:
-        within = listed(list(dict.fromkeys(row.kernel.operator for row in device if row.kernel.operator)), 3)
-        text = f"copies within the device take {whole.said(time_of(device))}" + (
+        within = join_words(list(dict.fromkeys(row.kernel.operator for row in device if row.kernel.operator)), 3)
+        text = f"copies within the device take {whole.format(time_of(device))}" + (
             f", made by {within}" if within else ""
         )
         yield finding_of("copies", text, device, gain_s=in_program(device, lambda kernel: kernel.time_s))

@@ -1,7 +1,7 @@
 """Rules about generated kernels that could be faster.
 
-Pure functions. A rule speaks only where the record holds the evidence, and once for all graphs of which the same is
-true. A gain is that of a roof, which need not be reachable.
+Pure functions. A rule reports only what the record holds evidence for, in one finding for all graphs concerned. A gain
+is the saving at a roof, which the kernel may be unable to reach.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from ..evidence import (
 from ..finding import Finding
 from ..phrases import plural
 
-NARROW = 0.75  # blocks for each multiprocessor below which part of a GPU has nothing to do
+NARROW = 0.75  # number of blocks per multiprocessor below which part of the GPU is idle
 
 
 def below_limit(evidence: RunEvidence) -> Iterator[Finding]:
-    """Generated kernels far from the memory or matrix roof; these can be tuned."""
-    rows, whole, run = evidence.deciding, evidence.whole, evidence.run
+    """Reports generated kernels far from the memory or matrix roof. Tuning may make them faster."""
+    rows, whole, run = evidence.critical_rows, evidence.whole, evidence.run
     for bound, roof in (("memory", "of the DRAM bandwidth"), ("compute", "of the matrix rate")):
         low = [
             row
@@ -47,7 +47,7 @@ def below_limit(evidence: RunEvidence) -> Iterator[Finding]:
         verb, they, them = ("reaches", "it", "it") if len(low) == 1 else ("reach", "they", "them")
         text = (
             f"{plural(len(low), 'generated kernel')} {verb} less than {FAR_FROM_ROOF:.0%} {roof}: at 100% {they} would "
-            f"take {whole.said(gain_of(low))} less, an upper bound"
+            f"take {whole.format(gain_of(low))} less, an upper bound"
         )
         if all(row.device.suggests_tuning for row in low) and run.request.mode not in TUNING_MODES:
             text += f"; mode='max-autotune-no-cudagraphs' tunes {them}"
@@ -56,17 +56,17 @@ def below_limit(evidence: RunEvidence) -> Iterator[Finding]:
 
 
 def few_blocks(evidence: RunEvidence) -> Iterator[Finding]:
-    """Generated kernels with fewer blocks than the GPU has multiprocessors."""
-    rows, whole, run = evidence.deciding, evidence.whole, evidence.run
-    units_there = run.environment.multiprocessors
-    if not units_there:
+    """Reports generated kernels with fewer blocks than the GPU has multiprocessors."""
+    rows, whole, run = evidence.critical_rows, evidence.whole, evidence.run
+    multiprocessors = run.environment.multiprocessors
+    if not multiprocessors:
         return
     narrow = [
         row
         for row in rows
         if row.kernel.category not in UNTUNABLE
         and row.kernel.grid
-        and math.prod(row.kernel.grid) < NARROW * units_there
+        and math.prod(row.kernel.grid) < NARROW * multiprocessors
         and row.kernel.time_s >= SHORT_S * row.kernel.calls
     ]
     if whole.part(time_of(narrow)) < LEAST_SHARE:
@@ -75,9 +75,9 @@ def few_blocks(evidence: RunEvidence) -> Iterator[Finding]:
     most = f"{blocks}" if len(narrow) == 1 else f"at most {blocks}"
     text = (
         f"{plural(len(narrow), 'generated kernel')} {'starts' if len(narrow) == 1 else 'start'} {most} blocks on "
-        f"{units_there} multiprocessors, so part of the GPU idles in {'its' if len(narrow) == 1 else 'their'} "
-        f"{whole.said(time_of(narrow))}"
+        f"{multiprocessors} multiprocessors, so part of the GPU idles in {'its' if len(narrow) == 1 else 'their'} "
+        f"{whole.format(time_of(narrow))}"
     )
-    # Upper bound: the share of the time that the idle multiprocessors could have taken over.
-    gain = in_program(narrow, lambda kernel: kernel.time_s * (1 - math.prod(kernel.grid) / units_there))
+    # Upper bound of the gain: the kernel's time multiplied by the share of idle multiprocessors.
+    gain = in_program(narrow, lambda kernel: kernel.time_s * (1 - math.prod(kernel.grid) / multiprocessors))
     yield finding_of("few-blocks", text, narrow, gain_s=gain)

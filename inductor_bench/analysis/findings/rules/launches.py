@@ -1,7 +1,6 @@
 """Rules about single launches: short, spilling, unnamed and unsteady kernels.
 
-Pure functions. A rule speaks only where the record holds the evidence, and once for all graphs of which the same is
-true.
+Pure functions. A rule reports only what the record holds evidence for, in one finding for all graphs concerned.
 """
 
 from __future__ import annotations
@@ -15,11 +14,12 @@ from ..evidence import LEAST_SHARE, SHORT_S, SHORT_TIME, Row, RunEvidence, findi
 from ..finding import ADVICE, CAUTION, NOTE, Finding
 from ..phrases import plural
 
-UNSTEADY = 0.25
+UNSTEADY = 0.25  # spread of the middle half of a kernel's samples, as a share of their median
 
 
 def short_kernels(evidence: RunEvidence) -> Iterator[Finding]:
-    rows, whole = evidence.deciding, evidence.whole
+    """Reports a large number of launches shorter than :data:`SHORT_S`."""
+    rows, whole = evidence.critical_rows, evidence.whole
     short = [
         row
         for row in rows
@@ -28,35 +28,38 @@ def short_kernels(evidence: RunEvidence) -> Iterator[Finding]:
     calls, every = sum(row.kernel.calls for row in short), sum(row.kernel.calls for row in rows)
     if calls >= 20 and whole.part(time_of(short)) >= SHORT_TIME:
         text = (
-            f"{units.count(calls)} of {units.count(every)} launches last under 5 µs, {whole.said(time_of(short))} "
+            f"{units.count(calls)} of {units.count(every)} launches last under 5 µs, {whole.format(time_of(short))} "
             "together: fewer and larger ones would help, tuning them would not"
         )
         yield finding_of("short-kernels", text, short, gain_s=in_program(short, lambda kernel: kernel.time_s))
 
 
 def spills(evidence: RunEvidence) -> Iterator[Finding]:
+    """Reports kernels that spill registers to memory."""
     rows, whole = evidence.rows, evidence.whole
     spilling = [row for row in rows if row.kernel.spills]
     if spilling:
         most = max(row.kernel.spills or 0 for row in spilling)
         text = (
             f"{plural(len(spilling), 'kernel')} {'spills' if len(spilling) == 1 else 'spill'} registers to memory "
-            f"(up to {most} a thread): {whole.said(time_of(spilling))}"
+            f"(up to {most} a thread): {whole.format(time_of(spilling))}"
         )
         matters = whole.part(time_of(spilling)) >= LEAST_SHARE
         yield finding_of("spills", text, spilling, ADVICE if matters else NOTE)
 
 
 def unnamed_kernels(evidence: RunEvidence) -> Iterator[Finding]:
+    """Reports kernels that could not be put into a category."""
     rows, whole = evidence.rows, evidence.whole
     other = [row for row in rows if row.kernel.category is Category.OTHER]
     if whole.part(time_of(other)) >= LEAST_SHARE / 2:
         number = plural(len(other), "kernel")
-        text = f"{number} could not be put into a category: {whole.said(time_of(other))}; please report the names"
+        text = f"{number} could not be put into a category: {whole.format(time_of(other))}; please report the names"
         yield finding_of("other", text, other, CAUTION)
 
 
 def unsteady_kernels(evidence: RunEvidence) -> Iterator[Finding]:
+    """Reports kernels whose time varies between iterations."""
     rows, whole = evidence.rows, evidence.whole
 
     def moves(row: Row) -> bool:

@@ -1,7 +1,7 @@
 """Rules about library calls, which Inductor does not tune.
 
-Pure functions. A rule speaks only where the record holds the evidence, and once for all graphs of which the same is
-true. A gain is that of a roof, which need not be reachable.
+Pure functions. A rule reports only what the record holds evidence for, in one finding for all graphs concerned. A gain
+is the saving at a roof, which the kernel may be unable to reach.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from ..evidence import (
     time_of,
 )
 from ..finding import Finding
-from ..phrases import listed, plural
+from ..phrases import join_words, plural
 
-SHARE_UNTUNED = 0.1  # of library calls on a device for which no other algorithm is suggested
-HOTSPOT = 0.2
+SHARE_UNTUNED = 0.1  # share of the whole time from which slow library calls are reported without a suggestion
+HOTSPOT = 0.2  # share of the whole time from which an operator is reported
 
 
 def library_below_limit(evidence: RunEvidence) -> Iterator[Finding]:
-    """Library calls far from every roof. They cannot be tuned; another call, layout or algorithm may be faster."""
-    rows, whole, run = evidence.deciding, evidence.whole, evidence.run
+    """Reports library calls far from every roof. Another call, layout or algorithm may be faster."""
+    rows, whole, run = evidence.critical_rows, evidence.whole, evidence.run
     retuned = "" if run.request.mode in TUNING_MODES else " or mode='max-autotune'"
     kinds = {
         Category.EXTERN_CONV: ("convolutions", f"torch.backends.cudnn.benchmark=True, channels_last{retuned}"),
@@ -53,7 +53,7 @@ def library_below_limit(evidence: RunEvidence) -> Iterator[Finding]:
             continue
         highest = units.whole_percent(max(row.kernel.peak_share or 0.0 for row in low))
         at = f"at {highest} of its roof" if len(low) == 1 else f"at {highest} or less of their roof"
-        text = f"library {noun} take {whole.said(time_of(low))} in {plural(len(low), 'kernel')} {at}"
+        text = f"library {noun} take {whole.format(time_of(low))} in {plural(len(low), 'kernel')} {at}"
         if advice and replaceable:
             text += f"; Inductor does not tune them: try {advice}"
         gain = in_program(low, lambda kernel: kernel.gain_limit_s or 0.0)
@@ -61,21 +61,21 @@ def library_below_limit(evidence: RunEvidence) -> Iterator[Finding]:
 
 
 def layout_copies(evidence: RunEvidence) -> Iterator[Finding]:
-    """Kernels of library calls that rearrange or convert tensors."""
+    """Reports kernels of library calls that rearrange or convert tensors."""
     whole = evidence.whole
-    rows = [row for row in evidence.deciding if is_layout_copy(row.kernel)]
+    rows = [row for row in evidence.critical_rows if is_layout_copy(row.kernel)]
     if whole.part(time_of(rows)) >= LEAST_SHARE:
-        operators = listed(list(dict.fromkeys(row.kernel.operator for row in rows if row.kernel.operator)), 2)
+        operators = join_words(list(dict.fromkeys(row.kernel.operator for row in rows if row.kernel.operator)), 2)
         text = (
-            f"{operators or 'library'} calls spend {whole.said(time_of(rows))} on rearranging or converting tensors: "
+            f"{operators or 'library'} calls spend {whole.format(time_of(rows))} on rearranging or converting tensors: "
             "another memory format (channels_last or contiguous) may need less of it"
         )
         yield finding_of("layout-copies", text, rows, gain_s=in_program(rows, lambda kernel: kernel.time_s))
 
 
 def hotspots(evidence: RunEvidence) -> Iterator[Finding]:
-    """Operators that take much of the time and have no roof to compare with."""
-    rows, whole = evidence.deciding, evidence.whole
+    """Reports operators that take much of the time and have no roof to compare with."""
+    rows, whole = evidence.critical_rows, evidence.whole
     groups: dict[str, Rows] = {}
     for row in rows:
         if row.kernel.category is Category.EXTERN_ATEN and row.kernel.operator:
@@ -83,5 +83,6 @@ def hotspots(evidence: RunEvidence) -> Iterator[Finding]:
     for operator, group in groups.items():
         if whole.part(time_of(group)) >= HOTSPOT:
             kernels = plural(len(group), "library kernel")
-            text = f"{operator} takes {whole.said(time_of(group))} in {kernels}, which Inductor neither fuses nor tunes"
+            took = whole.format(time_of(group))
+            text = f"{operator} takes {took} in {kernels}, which Inductor neither fuses nor tunes"
             yield finding_of("hotspot", text, group, gain_s=in_program(group, lambda kernel: kernel.time_s))

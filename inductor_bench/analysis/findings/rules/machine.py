@@ -13,13 +13,13 @@ processes  delayed share  switches in one run  spread of the wall  wall (median)
 4          0.65 to 0.68   0.1 to 3.6           0.04 to 13          1.07 to 22     1.8 to 66
 =========  =============  ===================  ==================  =============  ============
 
-- The rule for wall times spoke where the median was off by more than 10%, and only there, in 97 of the 102 trials. In
-  the other 5 it was off by 6% to 12%.
-- The load average decides nothing: it was 8 in the trials beside 0 processes, since the jobs behind it gave way.
-- A median withstands delays while most runs have none: up to 0.7 switches in a run it was right within 12%. With 5 to
+- In 97 of the 102 trials the rule for wall times reported a finding exactly where the median was off by more than 10%.
+  In the other 5 trials the median was off by 6% to 12%.
+- The load average is no criterion: it was 8 in the trials beside 0 processes, because the jobs behind it gave way.
+- A median is robust while most runs have no delay: with up to 0.7 switches in a run it was right within 12%. With 5 to
   12 switches in a run it was wrong by a factor of 200, although the samples agreed within 10%.
-- A profile is a mean over few runs, and is disturbed by less than the median of the wall time.
-- Long runs are switched a few times on an idle machine too, at a negligible cost, so switches need a delay to count.
+- A profile is a mean over few runs. Smaller disturbances change it than change the median of the wall time.
+- Long runs are switched a few times on an idle machine too, at a negligible cost. Switches count only with a delay.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ from ..command_again import command_again
 from ..finding import ADVICE, CAUTION, Finding
 from ..phrases import labels, plural, slugs
 
-DELAYED = 0.25  # of its running time a process waited for a processor
-SWITCHED = 0.8  # involuntary context switches in one run: the median is of a disturbed run
+DELAYED = 0.25  # waiting time for a CPU core as a share of the running time, from which a process counts as delayed
+SWITCHED = 0.8  # involuntary context switches per run from which the median run counts as disturbed
 SCATTER = 0.5  # spread of the middle half of the wall samples, as a share of their median
-FEWEST_SAMPLES = 5
-LONGER = 1.1  # kernels to wall time: beside a delay, less is no sign of disturbed kernels
-MUCH_LONGER = 1.5  # kernels to wall time: no profiler alone does that, where the kernels took
-LEAST_S = 0.5e-3  # this much more in one run, and
-LEAST_PER_CALL_S = 20e-6  # this much more in one call; a profiler's own time is a few microseconds
+FEWEST_SAMPLES = 5  # smallest number of wall samples with a meaningful spread
+LONGER = 1.1  # ratio of kernel time to wall time above which the kernels of a delayed process count as disturbed
+MUCH_LONGER = 1.5  # the same ratio without a delay, where the difference exceeds both limits below
+LEAST_S = 0.5e-3  # seconds of one run; below this difference the profiler alone can reach the ratio MUCH_LONGER
+LEAST_PER_CALL_S = 20e-6  # seconds of one kernel call; the profiler itself takes a few microseconds
 
 
 def disturbed_graphs(run: Run) -> tuple[ModuleRecord, ...]:
@@ -54,10 +54,13 @@ def disturbed_graphs(run: Run) -> tuple[ModuleRecord, ...]:
 
 
 def disturbed(run: Run) -> Finding | None:
-    """Which figures do not count, why, and the command to measure them again; ``None`` where all of them count.
+    """Reports figures that do not count because the machine was busy, the reasons, and the command to measure again.
 
-    On a CPU a busy machine disturbs wall times and kernels. On a GPU it disturbs wall times, and only where the GPU is
-    not busy all the time.
+    On a CPU a busy machine disturbs wall times and kernels. On a GPU it disturbs the wall times of graphs in which the
+    GPU is idle at times.
+
+    Returns:
+        The finding, or ``None`` where the disturbed graphs take less than half of the program's time.
     """
     concerned = disturbed_graphs(run)
     if not concerned:
@@ -87,7 +90,7 @@ def rests_on(finding: Finding, graphs: Sequence[ModuleRecord]) -> bool:
 def is_wall_disturbed(module: ModuleRecord) -> bool:
     """Whether the median of the wall samples is likely to be off by more than 10%."""
     if not device_of(module.device).runs_on_host and (module.busy_share or 0.0) >= GAPS:
-        return False  # the device sets the wall time
+        return False  # the device determines the wall time
     load = module.wall_load
     switched = load is not None and load.switches >= SWITCHED * load.runs and load.delayed_share >= DELAYED
     return switched or _spread(module.wall_samples_s) >= SCATTER
@@ -112,7 +115,7 @@ def _spread(samples: Sequence[float]) -> float:
 
 
 def _reasons(module: ModuleRecord) -> Iterator[str]:
-    """The figures that show it, those of the machine first."""
+    """Yields the figures that show the disturbance; the figures of the machine come first."""
     loads = [load for load in (module.wall_load, module.profile_load) if load is not None]
     if loads and (worst := max(loads, key=lambda load: load.delayed_share)).delayed_share >= DELAYED:
         yield _load_words(worst)

@@ -1,7 +1,6 @@
-"""Rules about how the graphs were profiled, and the checks that found no problem.
+"""Rules about the methods of profiling, the notes of graphs, and the checks that found no problem.
 
-Pure functions. A rule speaks only where the record holds the evidence, and once for all graphs of which the same is
-true.
+Pure functions. A rule reports only what the record holds evidence for, in one finding for all graphs concerned.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ _INPUT = re.compile(r"\binteger input \d+ \S+?\[[^\]]*\]")
 
 
 def profiling_methods(evidence: RunEvidence) -> Iterator[Finding]:
-    """Graphs that were not profiled by their own harness in a fresh process, and why."""
+    """Reports graphs that were profiled by another method than their own harness in a fresh process, and the reason."""
     run = evidence.run
     for name, reason, modules in methods(run):
         how = {
@@ -35,19 +34,19 @@ def profiling_methods(evidence: RunEvidence) -> Iterator[Finding]:
 
 
 def graph_notes(evidence: RunEvidence) -> Iterator[Finding]:
-    """The notes of the graphs."""
+    """Reports the notes of the graphs."""
     for module in evidence.run.modules:
         for note in module.notes:
-            # The finding ``busy-over-wall`` reports this for all graphs together.
+            # The finding ``busy-over-wall`` reports such a note for all graphs together.
             if not note.startswith("under the profiler"):
                 yield Finding("note", f"{module.label}: {note}", (module.slug,), level=NOTE)
 
 
 def methods(run: Run) -> list[tuple[str, str, list[ModuleRecord]]]:
-    """The graphs that were profiled in another way than by their own harness, by method and reason.
+    """Groups the graphs that were profiled by another method than their own harness by method and reason.
 
     Returns:
-        ``(method, reason, graphs)``; reasons that differ in the number and size of an input alone count as one.
+        ``(method, reason, graphs)``. Reasons that differ only in the number and size of an input count as one.
     """
     groups: dict[tuple[str, str], list[ModuleRecord]] = {}
     for module in run.modules:
@@ -58,7 +57,7 @@ def methods(run: Run) -> list[tuple[str, str, list[ModuleRecord]]]:
 
 
 def checks_without_problem(evidence: RunEvidence) -> Iterator[Finding]:
-    """The checks that found no problem, in one line; only those for which the record holds the evidence."""
+    """Reports the checks that found no problem, in one line. A check needs evidence in the record."""
     run = evidence.run
     fine = []
     launching = [module for module in run.modules if not device_of(module.device).runs_on_host]

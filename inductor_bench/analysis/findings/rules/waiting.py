@@ -1,7 +1,6 @@
-"""Rules about whole graphs in which the device waits, and CPU graphs with a large host share.
+"""Rules about graphs in which the device waits, and CPU graphs with a large host share.
 
-Pure functions. A rule speaks only where the record holds the evidence, and once for all graphs of which the same is
-true.
+Pure functions. A rule reports only what the record holds evidence for, in one finding for all graphs concerned.
 """
 
 from __future__ import annotations
@@ -14,13 +13,13 @@ from ...times import whole_time_s
 from ..bottleneck import GRAPH_GAIN, idle_per_launch, idle_s, replay_gain_s
 from ..evidence import CUDA_GRAPH_MODES, LEAST_SHARE, RunEvidence
 from ..finding import Finding
-from ..phrases import labels, listed, slugs
+from ..phrases import join_words, labels, slugs
 
-MOST_NAMED = 2  # graphs named in one sentence
+MOST_NAMED = 2  # largest number of graphs that one sentence names
 
 
 def launch_bound(evidence: RunEvidence) -> Iterator[Finding]:
-    """Graphs whose GPU waits for launches."""
+    """Reports graphs in which the GPU waits for launches."""
     graphs = evidence.graphs_with("launch-bound")
     if not graphs:
         return
@@ -63,20 +62,20 @@ def _graph_count(graphs: list[ModuleRecord], run: Run) -> str:
 
 def _busy(graphs: list[ModuleRecord]) -> str:
     words = [f"{units.whole_percent(m.busy_share)} of {units.seconds(m.wall_time_s)} ({m.label})" for m in graphs]
-    return listed(words, MOST_NAMED)
+    return join_words(words, MOST_NAMED)
 
 
 def _replays(graphs: list[ModuleRecord]) -> str:
     words = [f"{units.seconds(m.graph_time_s)} instead of {units.seconds(m.wall_time_s)} ({m.label})" for m in graphs]
-    return listed(words, MOST_NAMED if len(words) <= MOST_NAMED else 1)
+    return join_words(words, MOST_NAMED if len(words) <= MOST_NAMED else 1)
 
 
 def host_bound(evidence: RunEvidence) -> Iterator[Finding]:
-    """Graphs whose GPU waits for the host longer than launches explain."""
+    """Reports graphs in which the GPU waits for the host longer than launches explain."""
     graphs = evidence.graphs_with("host-bound")
     if not graphs:
         return
-    waits = listed([f"{units.seconds(idle_per_launch(m))} ({m.label})" for m in graphs], MOST_NAMED)
+    waits = join_words([f"{units.seconds(idle_per_launch(m))} ({m.label})" for m in graphs], MOST_NAMED)
     text = (
         f"{labels(graphs)} {_verb(graphs, 'waits', 'wait')} for the host: the GPU works {_busy(graphs)}, idle "
         f"{waits} per launch, which is more than launching costs: look in the trace for synchronisation, copies to or "
@@ -86,7 +85,7 @@ def host_bound(evidence: RunEvidence) -> Iterator[Finding]:
 
 
 def cuda_graph(evidence: RunEvidence) -> Iterator[Finding]:
-    """Graphs that are faster as one CUDA graph."""
+    """Reports graphs that are faster as one CUDA graph."""
     graphs = evidence.graphs_with("cuda-graph")
     if not graphs:
         return
@@ -102,7 +101,7 @@ def cuda_graph(evidence: RunEvidence) -> Iterator[Finding]:
 
 
 def gaps(evidence: RunEvidence) -> Iterator[Finding]:
-    """Graphs that leave the GPU idle now and then."""
+    """Reports graphs with gaps in which the GPU is idle."""
     graphs = evidence.graphs_with("gaps")
     if not graphs:
         return
@@ -112,7 +111,7 @@ def gaps(evidence: RunEvidence) -> Iterator[Finding]:
     words = [f"{units.whole_percent(1 - (m.busy_share or 0))} of {units.seconds(m.wall_time_s)}" for m in graphs]
     if len(graphs) > 1:
         words = [f"{word} ({module.label})" for word, module in zip(words, graphs, strict=True)]
-    text = f"{labels(graphs)} {_verb(graphs, 'leaves', 'leave')} the GPU idle for {listed(words, MOST_NAMED)}"
+    text = f"{labels(graphs)} {_verb(graphs, 'leaves', 'leave')} the GPU idle for {join_words(words, MOST_NAMED)}"
     gap = graphs[0].idle
     if len(graphs) == 1 and gap is not None and gap.count:
         text += f": {units.count(gap.count)} gaps, the longest {units.seconds(gap.longest_s)}"
@@ -120,7 +119,7 @@ def gaps(evidence: RunEvidence) -> Iterator[Finding]:
 
 
 def host_share(evidence: RunEvidence) -> Iterator[Finding]:
-    """CPU graphs that spend much of their time outside kernels."""
+    """Reports CPU graphs that spend much of their time outside kernels."""
     graphs = evidence.graphs_with("host-share")
     if not graphs:
         return
@@ -128,8 +127,8 @@ def host_share(evidence: RunEvidence) -> Iterator[Finding]:
     if len(graphs) > 1:
         words = [f"{word} ({module.label})" for word, module in zip(words, graphs, strict=True)]
     text = (
-        f"{labels(graphs)} {_verb(graphs, 'spends', 'spend')} {listed(words, MOST_NAMED)} outside kernels (the Python "
-        "wrapper, allocation, dispatch): a larger batch or TORCHINDUCTOR_CPP_WRAPPER=1 can help"
+        f"{labels(graphs)} {_verb(graphs, 'spends', 'spend')} {join_words(words, MOST_NAMED)} outside kernels (the "
+        "Python wrapper, allocation, dispatch): a larger batch or TORCHINDUCTOR_CPP_WRAPPER=1 can help"
     )
     yield Finding("host-share", text, slugs(graphs), gain_s=sum(idle_s(m) * _calls(m) for m in graphs))
 
@@ -146,5 +145,5 @@ WAITING = (launch_bound, host_bound, cuda_graph, gaps, host_share)
 
 
 def is_anything_waiting(evidence: RunEvidence) -> bool:
-    """Whether any of these rules reports something."""
+    """Whether any of these rules reports a finding."""
     return any(True for rule in WAITING for _ in rule(evidence))
