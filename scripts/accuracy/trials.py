@@ -178,7 +178,7 @@ def list_jobs(paths: tuple[Path, ...]) -> list[CompileJob]:
         assert isinstance(kernel, TritonBenchKernel)
         variants = triton_variants(kernel.configs())
         for number, config in enumerate([variants.now, *variants.listed_by_max_autotune()]):
-            jobs.append(CompileJob((path.name, number), str(path.resolve()), variants.building(config)))
+            jobs.append(CompileJob((path.name, number), str(path.resolve()), variants.compile_request(config)))
     return jobs
 
 

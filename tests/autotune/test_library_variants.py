@@ -243,7 +243,7 @@ def test_where_there_is_nothing_to_choose_it_says_why(run: Any, why: str) -> Non
     found = kernel_of(run).configs()
     assert (found.max, found.limits) == ((), why)
     variants = library_variants_of(found)
-    assert isinstance(variants, FixedKernel) and variants.why_none == why
+    assert isinstance(variants, FixedKernel) and variants.no_variants_reason == why
 
 
 def test_what_takes_several_kernels_is_not_replaced_by_one_of_them() -> None:
@@ -346,8 +346,8 @@ def test_a_convolution_on_a_gpu_can_be_searched_for_and_saved_so(searched: bool 
     configs = [library_variants.library_config(other), MM]
     assert (variants.now, variants.listed_by_max_autotune()) == (library_variants.library_config(not other), configs)
     assert [variants.change(config) for config in configs] == [{"cudnn_benchmark": other}, {"config": MM}]
-    assert variants.why_unsaved(configs[0]) == "" and "max-autotune" in variants.why_unsaved(MM)
-    assert variants.opening(4) == [ListLibraryConfigs(4)]
+    assert variants.save_refusal(configs[0]) == "" and "max-autotune" in variants.save_refusal(MM)
+    assert variants.opening_requests(4) == [ListLibraryConfigs(4)]
 
 
 def test_what_cannot_be_tried_is_said_beside_what_can() -> None:
@@ -359,7 +359,7 @@ def test_what_cannot_be_tried_is_said_beside_what_can() -> None:
     ]
     wide = library_variants_of(replace(found, wide=(MM,), limits=""))
     assert (wide.notes(METHODS["max"]), list(wide.around(wide.now))) == ([], [MM])
-    assert wide.opening(0) == [ListLibraryConfigs(0, wide=True)]
+    assert wide.opening_requests(0) == [ListLibraryConfigs(0, wide=True)]
 
 
 @pytest.mark.parametrize(

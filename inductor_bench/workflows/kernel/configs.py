@@ -8,9 +8,9 @@ from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from ...autotune.candidates import described
+from ...autotune.candidates import describe_candidate
 from ...autotune.race import RacePlan
-from ...autotune.tuner import Building, Tuner
+from ...autotune.tuner import Tuner, TuningSteps
 from ...autotune.variants.protocol import Variants
 from ...autotune.variants.triton import triton_variants
 from ...errors import InductorBenchError
@@ -31,21 +31,21 @@ class _OneConfigError(InductorBenchError):
 class ConfigTimer(Tuner):
     """Times what Inductor lists beside the kernel as it stands, in one race that nobody is dropped from."""
 
-    def _search(self, method: str) -> Building:
+    def _search(self, method: str) -> TuningSteps:
         """As :meth:`Tuner._search`, which says what it yields and receives; there is nothing to search for."""
         self._open()
         default = self.candidates[0]
-        self._add(self.variants.listed_by_max_autotune())
-        jobs = [job for one in self.candidates if (job := self._job(one)) is not None]
+        self._add_candidates(self.variants.listed_by_max_autotune())
+        jobs = [job for one in self.candidates if (job := self._compile_job(one)) is not None]
         if jobs:
-            self._note(self.candidates, (yield jobs))
+            self._record_compile_outcomes(self.candidates, (yield jobs))
         began = time.monotonic()
-        entrants = [default, *(one for one in self.candidates[1:] if not one.status and self.timing.is_right(one))]
+        entrants = [default, *(one for one in self.candidates[1:] if not one.status and self.timing.verify(one))]
         plan = RacePlan(first_rounds=1, finalists=len(entrants), final_rounds=ROUNDS, most_final_rounds=ROUNDS)
         _, result = self._race(entrants, plan)
         for candidate in entrants:
-            candidate.last = True
-        rows = [described(one, default, default) for one in self.candidates]
+            candidate.in_final = True
+        rows = [describe_candidate(one, default, default) for one in self.candidates]
         rows = [replace(row, status="timed") if row.status == "finalist" else row for row in rows]
         default_s = statistics.median(result.runners[0].samples)
         return _without_winner(self.state, tuple(rows), default_s, time.monotonic() - began)

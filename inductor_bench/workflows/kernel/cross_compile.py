@@ -126,7 +126,7 @@ def compile_for_target(options: TargetOptions, progress: Progress) -> TargetOutc
             _compile(candidates, pool, lambda: limit is not None and time.monotonic() - began > limit)
         finally:
             pool.end()
-    versions = pool.greeted
+    versions = pool.greeting_answer
     failures = tuple(file.failure for file in files if file.failure is not None)
     kernels = tuple(_outcome(file, method, architecture) for file in files if file.candidates)
     others = len(files) - len(failures) - len(kernels)

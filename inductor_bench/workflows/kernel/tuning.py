@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ...autotune.candidates import BudgetSpentError
-from ...autotune.compile_pool import SPENT, CompileJob, CompileOutcome, CompilePool
+from ...autotune.compile_pool import BUDGET_SPENT, CompileJob, CompileOutcome, CompilePool
 from ...autotune.methods import METHODS
 from ...autotune.tuner import Tuner
 from ...autotune.variants.cpu import FixedKernel
@@ -77,7 +77,7 @@ def _not_tuned(
     file: Path, kernel: MeasuredKernel, why: InductorBenchError | WorkerLostError
 ) -> MeasuredKernel | Failure:
     if isinstance(why, BudgetSpentError):
-        return replace(kernel, advice=(*kernel.advice, f"not retuned: {SPENT}; give it more with --budget"))
+        return replace(kernel, advice=(*kernel.advice, f"not retuned: {BUDGET_SPENT}; give it more with --budget"))
     return failure_of(file, why)
 
 
@@ -87,7 +87,7 @@ def make_tuner(file: Path, method: str, work: KernelSession) -> Tuner:
     def find(facts: Facts, ask: Ask) -> Variants:
         variants = find_variants(facts, ask, METHODS[method].wide)
         if isinstance(variants, FixedKernel):
-            raise InductorBenchError(variants.why_none)
+            raise InductorBenchError(variants.no_variants_reason)
         return variants
 
     options = work.options
@@ -111,7 +111,7 @@ def _save(one: _Task, place: Path, tuning: Tuning) -> str:
     """Writes the winner; where there is none, or none that can be written, says why."""
     if tuning.verdict != "faster":
         return "nothing was surely faster than the file as it stands"
-    if why := one.tuner.variants.why_unsaved(tuning.best_config):
+    if why := one.tuner.variants.save_refusal(tuning.best_config):
         return why
     try:
         change = one.tuner.variants.change(tuning.best_config)
