@@ -43,7 +43,7 @@ class Runner:
     """The result of one candidate in a race.
 
     Attributes:
-        place: ``final``, ``dropped``, or ``lost`` where it could no longer be timed.
+        place: ``final``, ``dropped``, or ``lost`` for a candidate that could no longer be timed.
         samples: its times in seconds: of the final rounds for a finalist, of all rounds otherwise.
         behind: the median of a dropped candidate divided by the best median.
         ratio: the time of a finalist divided by the default's.

@@ -119,7 +119,7 @@ class TimingWorker:
         self.drop(self.loaded)
 
     def _session(self) -> WorkerSession:
-        """The worker, in which the file is loaded first where the worker is new."""
+        """The worker; loads the file first where the worker is new."""
         session = self.worker()
         if session is not self.loaded_in:
             session.ask(Load(self.default.number, self.file), self._timeout(LOAD_S))

@@ -26,7 +26,7 @@ class Kernel(Protocol):
     tolerances: Mapping[str, float]
 
     def facts(self) -> Facts:
-        """The facts that identify the kernel, and those that its variants depend on."""
+        """The facts that identify the kernel and determine its variants."""
 
     def make_variant(self, change: Change) -> Kernel:
         """A variant of the kernel.

@@ -70,7 +70,7 @@ class OperatorBenchKernel:
         return self.operator.make_arguments()
 
     def compute(self, arguments: Arguments) -> list[torch.Tensor]:
-        torch.manual_seed(0)  # a call that draws random numbers must draw the same numbers in each variant
+        torch.manual_seed(0)  # each variant must draw the same random numbers
         self.operator.call(arguments)
         return self.operator.compared(arguments)
 

@@ -121,5 +121,5 @@ class TritonBenchKernel:
 
 
 def _launch_options(file: Any) -> dict[str, Any]:
-    kept = getattr(file, "kept", None)  # files of earlier versions have none
+    kept = getattr(file, "kept", None)  # files of earlier versions lack the attribute
     return {"moved": file.moved_bytes(), "reset": file.reset, "kept": kept}

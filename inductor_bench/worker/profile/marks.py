@@ -26,7 +26,7 @@ def needs_marks(module: ModuleType) -> bool:
 
 @contextmanager
 def marked_kernels(module: ModuleType) -> Iterator[None]:
-    """A context that marks each call of a C++ kernel from Python; a mark includes the call's overhead, about 1 µs."""
+    """A context that marks each call of a C++ kernel for the profiler; a mark includes about 1 µs of overhead."""
     originals = {name: getattr(module, name) for name in inductor.cpp_kernel_names(vars(module))}
     for name, kernel in originals.items():
         setattr(module, name, _marked(name, kernel))

@@ -94,7 +94,7 @@ def _read_text(path: Path) -> str:
         hint = f"try: inductor-bench batch {inside[0]}" if inside else "give a file with a model on each line"
         raise UsageError(f"{path} is a folder, not a list", hint)
     try:
-        # Of a pipe that nobody writes to the end is read at once; one with a writer, as of `<(…)`, is read to its end.
+        # A pipe without a writer ends at once; a pipe with a writer, such as `<(…)`, is read to its end.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
         os.set_blocking(descriptor, True)
         with os.fdopen(descriptor, encoding="utf-8-sig") as stream:

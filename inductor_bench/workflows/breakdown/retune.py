@@ -68,7 +68,7 @@ def _retune(
                 budget_s=wanted.budget_s,
                 timeout_s=options.timeout_s,
                 python=options.python or run.request.python,
-                force=True,  # the run itself was measured beside other jobs too; the record of each kernel reports them
+                force=True,  # as a breakdown does: the record of each kernel names another job on its GPU
             )
             with DeviceTurn():
                 run_kernel(request, progress, state.put)

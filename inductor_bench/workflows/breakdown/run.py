@@ -52,7 +52,7 @@ from .retune import retune_run
 UNFINISHED = "this run has not come to its end: it is still being measured, or was killed"
 
 Listed = tuple[tuple[FoundModule, ...], tuple[str, ...]]
-"""Modules that a target names, and the paths of those that are gone."""
+"""Modules that a target names, and the paths of missing modules."""
 
 CALLED = "inductor_bench.breakdown(…)"
 """The command of a run that was started from Python."""
