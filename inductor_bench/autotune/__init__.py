@@ -1,5 +1,4 @@
-"""Autotuning: spaces of candidates, the order in which they are tried, the processes that compile them, the race.
+"""Autotunes kernels: search spaces, search orders, the pool of compile workers, and the race between candidates.
 
-It imports records, messages, source, analysis, launch and store. It may import no workflow: a verb hands it what it
-needs.
+The room imports records, messages, source, analysis, launch and store, and no workflow: verbs pass in what it needs.
 """

@@ -1,4 +1,4 @@
-"""The candidates of one kernel: what each is, and what became of it."""
+"""The candidates of one kernel, and their entries in the record."""
 
 from __future__ import annotations
 
@@ -15,15 +15,23 @@ MORE_BUDGET = "give it more time with --budget"
 
 
 class BudgetSpentError(InductorBenchError):
-    """The budget was spent before anything else than the kernel as it stands was tried."""
+    """The budget was spent before any other configuration than that of the file was tried."""
 
 
 @dataclass
 class Candidate:
-    """One configuration. ``status`` is empty while it may win; ``number`` is what workers know it by.
+    """One configuration of a kernel, and the results that it has so far.
 
-    ``compiled`` is what it was compiled to, as far as that is known. ``relative`` is its time in units of the default's
-    as far as screening tells, ``runner`` what became of it in its last race, and ``last`` whether that was the final.
+    Attributes:
+        config: the configuration.
+        number: its number in the workers.
+        change: the change that a worker makes to the kernel of the file.
+        status: empty while it may win; otherwise the status of its entry in the record.
+        reason: the reason for the status.
+        compiled: its registers, spills and shared memory, where they are known.
+        relative_time: its time divided by the default's, from the screening; ``None`` before it was screened.
+        runner: its result in its last race.
+        in_final: whether that race was the final.
     """
 
     config: Config
@@ -32,21 +40,27 @@ class Candidate:
     status: str = ""
     reason: str = ""
     compiled: Compiled = field(default_factory=Compiled)
-    relative: float | None = None
+    relative_time: float | None = None
     runner: Runner | None = None
-    last: bool = False
+    in_final: bool = False
 
 
-def described(candidate: Candidate, default: Candidate, best: Candidate) -> TriedCandidate:
-    """A candidate as the record has it; ``best`` is the default where nothing was surely faster."""
+def describe_candidate(candidate: Candidate, default: Candidate, best: Candidate) -> TriedCandidate:
+    """The entry of a candidate in the record.
+
+    Args:
+        candidate: the candidate.
+        default: the kernel as the file has it.
+        best: the winner; the default where no candidate was surely faster.
+    """
     is_default = candidate is default
     samples = candidate.runner.samples if candidate.runner else ()
     status, reason = candidate.status, candidate.reason
     if not status:
-        status = "default" if is_default else "finalist" if candidate.last else "slower"
+        status = "default" if is_default else "finalist" if candidate.in_final else "slower"
         status = "best" if candidate is best and not is_default else status
-        if status == "slower" and candidate.relative is not None:
-            behind = candidate.relative / (best.relative or 1.0)
+        if status == "slower" and candidate.relative_time is not None:
+            behind = candidate.relative_time / (best.relative_time or 1.0)
             reason = f"{behind:.2f}x the best" if behind > 1 else "others came nearer to the final"
     return TriedCandidate(
         config=candidate.config,
@@ -55,15 +69,15 @@ def described(candidate: Candidate, default: Candidate, best: Candidate) -> Trie
         median_s=statistics.median(samples) if samples else None,
         samples=len(samples),
         samples_s=tuple(samples),
-        ratio=candidate.runner.ratio if candidate.runner and candidate.last else None,
+        ratio=candidate.runner.ratio if candidate.runner and candidate.in_final else None,
         registers=candidate.compiled.registers,
         spills=candidate.compiled.spills,
         shared_memory_bytes=candidate.compiled.shared_memory_bytes,
     )
 
 
-def nothing_tried(method: str, others: Sequence[Candidate]) -> InductorBenchError:
-    """Why there is no verdict: none of the candidates beside the default was timed."""
+def make_no_verdict_error(method: str, others: Sequence[Candidate]) -> InductorBenchError:
+    """The error for a search that timed no candidate but the default; ``others`` are all candidates but the default."""
     if not others:
         what, hint = f"--autotune {method} has nothing else to try for this kernel", "try --autotune exhaustive"
         return InductorBenchError(what, hint)

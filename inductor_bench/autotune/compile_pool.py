@@ -1,4 +1,4 @@
-"""Compiling candidates of many kernels side by side, in workers that only compile."""
+"""Compiles candidates of many kernels in parallel, in a pool of workers that only compile."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..launch.session import WorkerLostError, WorkerSession
 from ..messages.kernels import Load, Numbered
 from ..messages.request import Request
 
-SPENT = "the budget was spent"
+BUDGET_SPENT = "the budget was spent"
 COMPILE_S = 300.0
 LOAD_S = 300.0
 GREETING_S = 300.0
@@ -22,7 +22,13 @@ GREETING_S = 300.0
 
 @dataclass(frozen=True)
 class CompileJob:
-    """What is asked of a worker that has loaded ``file``; ``request`` lacks the number that the file gets there."""
+    """One compilation.
+
+    Attributes:
+        key: identifies the job in its outcome.
+        file: the standalone file, which the worker loads first.
+        request: makes the request from the number that the file has in the worker.
+    """
 
     key: Any
     file: str
@@ -31,7 +37,15 @@ class CompileJob:
 
 @dataclass(frozen=True)
 class CompileOutcome:
-    """What became of a job: ``status`` is empty where it was done; otherwise ``reason`` says why not."""
+    """The outcome of a job: its answer, or a status and a reason where the job failed or was left out.
+
+    Attributes:
+        key: the key of the job.
+        status: empty where the job succeeded.
+        reason: the reason for the status.
+        hint: the advice of the error, if any.
+        answer: the worker's answer.
+    """
 
     key: Any
     status: str = ""
@@ -42,10 +56,10 @@ class CompileOutcome:
 
 @dataclass
 class _PoolWorker:
-    """A worker, the numbers of the files that it has loaded, and the job that it is at."""
+    """A worker, the numbers of the files that it has loaded, its present job, and that job's present step."""
 
     session: WorkerSession
-    numbers: dict[str, int] = field(default_factory=dict)
+    file_numbers: dict[str, int] = field(default_factory=dict)
     job: CompileJob | None = None
     step: str = ""
 
@@ -55,17 +69,19 @@ class _PoolWorker:
 
 @dataclass
 class CompilePool:
-    """Up to ``count`` workers that compile at a time, and rest in between until they are ended.
+    """A pool of compile workers, which stay alive between calls of :meth:`compile` until :meth:`end`.
 
     Args:
         start: starts a worker; the argument names its log.
-        count: of workers.
-        load_s: in which a worker must have loaded a file.
-        compile_s: in which a job must be done.
-        greeting: what each worker is asked first, if anything.
+        count: maximum number of workers.
+        load_s: limit in seconds for loading a file.
+        compile_s: limit in seconds for one job.
+        greeting: the first request to each worker, if any.
 
     Attributes:
-        greeted: what the last of them answered to that.
+        greeting_answer: the latest answer to the greeting.
+        workers: the workers that are alive.
+        waiting: the jobs that have not begun, by their file.
     """
 
     start: Callable[[str], WorkerSession]
@@ -73,67 +89,71 @@ class CompilePool:
     load_s: float
     compile_s: float
     greeting: Request[Any] | None = None
-    greeted: Any = None
+    greeting_answer: Any = None
     workers: list[_PoolWorker] = field(default_factory=list)
     waiting: dict[str, deque[CompileJob]] = field(default_factory=dict)
 
     def compile(self, jobs: Iterable[CompileJob], is_over: Callable[[], bool]) -> Iterator[CompileOutcome]:
-        """Does the jobs, none that was not begun when ``is_over``, and tells of each as soon as it is done.
+        """Compiles the jobs, and yields the outcome of each as soon as it is known.
 
-        A worker stays with a file as long as there are jobs for it, since loading one takes as long as compiling.
+        A worker stays with a file while it has jobs left, because loading a file takes as long as compiling.
+
+        Args:
+            jobs: the jobs.
+            is_over: whether the budget is spent; jobs that have not begun by then get the status ``untried``.
 
         Raises:
-            InductorBenchError, WorkerLostError: the workers cannot do what they are greeted with.
+            InductorBenchError, WorkerLostError: a worker failed at the greeting.
         """
         for job in jobs:
             self.waiting.setdefault(job.file, deque()).append(job)
         while True:
             if is_over():
                 for file in list(self.waiting):
-                    yield from self._give_up(file, "untried", SPENT)
-            self.prepare(sum(map(len, self.waiting.values())))
+                    yield from self._give_up(file, "untried", BUDGET_SPENT)
+            self.start_workers(sum(map(len, self.waiting.values())))
             for worker in list(self.workers):
                 if self.waiting and worker.job is None:
-                    worker.job = _take(self.waiting, worker.numbers)
+                    worker.job = _take_next_job(self.waiting, worker.file_numbers)
                     yield from self._advance(worker)
             busy = [worker for worker in self.workers if worker.job is not None]
             if not busy and not self.waiting:
                 break
-            for worker in _wait(busy):
+            for worker in _wait_for_workers(busy):
                 yield from self._collect(worker)
 
-    def prepare(self, jobs: int) -> None:
-        """Starts workers for so many jobs, those that are still missing."""
+    def start_workers(self, jobs: int) -> None:
+        """Starts workers until there is one for each of ``jobs`` jobs, or ``count`` workers."""
         while len(self.workers) < min(self.count, jobs):
             self.workers.append(_PoolWorker(self.start(f"build-{len(self.workers)}")))
 
     def end(self) -> None:
-        """Ends the workers at once, and forgets what they were to do."""
+        """Ends the workers at once, and drops the jobs that have not begun."""
         for worker in self.workers:
             worker.session.abort()
         self.workers.clear()
         self.waiting.clear()
 
     def _advance(self, worker: _PoolWorker) -> Iterator[CompileOutcome]:
-        """Posts the next request that the worker's job needs."""
+        """Posts the next request of the worker's job: the greeting, the load of the file, or the job itself."""
         job = worker.job
         assert job is not None
         request: Request[Any]
-        if self.greeting and worker.step == "" and not worker.numbers:
+        if self.greeting and worker.step == "" and not worker.file_numbers:
             worker.step, limit, request = "greeting", max(self.load_s, GREETING_S), self.greeting
-        elif job.file not in worker.numbers:
+        elif job.file not in worker.file_numbers:
             worker.step, limit = "load", self.load_s
-            request = Load(len(worker.numbers), job.file)
+            request = Load(len(worker.file_numbers), job.file)
         else:
             worker.step, limit = "job", self.compile_s
-            request = job.request(worker.numbers[job.file])
+            request = job.request(worker.file_numbers[job.file])
         try:
             worker.session.post(request, limit)
         except WorkerLostError as lost:
             yield from self._fail(worker, lost)
 
     def _collect(self, worker: _PoolWorker) -> Iterator[CompileOutcome]:
-        """Takes the answer to what was posted, and goes on with the job."""
+        """Reads the answer to the posted request, and continues the job."""
         try:
             answer = worker.session.collect()
         except (WorkerLostError, InductorBenchError) as error:
@@ -145,9 +165,9 @@ class CompilePool:
         job = worker.job
         assert job is not None
         if worker.step == "greeting":
-            self.greeted = answer
+            self.greeting_answer = answer
         if worker.step == "load":
-            worker.numbers[job.file] = len(worker.numbers)
+            worker.file_numbers[job.file] = len(worker.file_numbers)
         if worker.step == "job":
             worker.job = None
             yield CompileOutcome(job.key, answer=answer)
@@ -155,7 +175,7 @@ class CompilePool:
             yield from self._advance(worker)
 
     def _fail(self, worker: _PoolWorker, error: WorkerLostError | InductorBenchError) -> Iterator[CompileOutcome]:
-        """What a failure costs: the job, and the others of its file where that could not be loaded."""
+        """The outcome of the failed job, and of all jobs of its file where the file failed to load."""
         status, hint = (error.kind, "") if isinstance(error, WorkerLostError) else ("refused", error.hint)
         if not worker.session.alive:
             self.workers.remove(worker)
@@ -166,12 +186,13 @@ class CompilePool:
             yield from self._give_up(job.file, status, error.message)
 
     def _give_up(self, file: str, status: str, reason: str) -> Iterator[CompileOutcome]:
+        """Drops the waiting jobs of a file, and yields their outcomes."""
         for job in self.waiting.pop(file, ()):
             yield CompileOutcome(job.key, status, reason)
 
 
-def _take(waiting: dict[str, deque[CompileJob]], loaded: dict[str, int]) -> CompileJob:
-    """The next job: of a file that is loaded, or else of the one with most to do."""
+def _take_next_job(waiting: dict[str, deque[CompileJob]], loaded: dict[str, int]) -> CompileJob:
+    """Removes and returns a job of the file loaded last that has one; otherwise a job of the file with most jobs."""
     file = next((each for each in reversed(loaded) if each in waiting), None)
     file = file or max(waiting, key=lambda each: len(waiting[each]))
     job = waiting[file].popleft()
@@ -180,8 +201,8 @@ def _take(waiting: dict[str, deque[CompileJob]], loaded: dict[str, int]) -> Comp
     return job
 
 
-def _wait(busy: list[_PoolWorker]) -> list[_PoolWorker]:
-    """Those that have an answer, or have had their time; waits until there are some."""
+def _wait_for_workers(busy: list[_PoolWorker]) -> list[_PoolWorker]:
+    """Waits for, and returns, the workers that have answered or have exceeded their limit."""
     if not busy:
         return []
     limits = [worker.session.left_s for worker in busy if worker.session.left_s is not None]

@@ -1,4 +1,4 @@
-"""The methods by which a kernel is autotuned: one row for each, from which options, help and searches come."""
+"""The table of autotuning methods, from which the options, the help and the searches come."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from ..records.tuning import BY_DEFAULT, Config
-from .search import Search, Space, descend, exhaust, try_max
+from .search import Search, Space, descend, exhaust, try_max_autotune
 
 
 @dataclass(frozen=True)
@@ -14,12 +14,12 @@ class Method:
     """One way to autotune a kernel.
 
     Attributes:
-        name: what a user types, and what the record has.
-        help: what it tries, as a clause of ``--help``.
-        search: the order in which configurations are tried.
-        untimed: what it tries where nothing is timed; ``None`` where its search follows times.
-        wide: whether it wants the wide list of a library call's choices, which takes long to compile.
-        ends_with_list: whether it ends with what max-autotune lists.
+        name: the name on the command line and in the record.
+        help: the configurations that it tries, as a clause of ``--help``.
+        search: makes the search, which orders the configurations.
+        untimed: the configurations that it tries without timing; ``None`` where its search depends on times.
+        wide: whether it tries Inductor's exhaustive choices for a library call, which take long to compile.
+        ends_with_list: whether it tries max-autotune's list and nothing else.
     """
 
     name: str
@@ -36,7 +36,7 @@ METHODS = {
         Method(
             name=BY_DEFAULT,
             help="every config of Inductor's max-autotune, on a CPU every single change",
-            search=try_max,
+            search=try_max_autotune,
             untimed=lambda space: space.listed_by_max_autotune(),
             ends_with_list=True,
         ),
@@ -54,4 +54,4 @@ METHODS = {
         ),
     )
 }
-"""By name. The first is what ``--autotune`` means by itself."""
+"""The methods by name. The first is the method of ``--autotune`` without a value."""

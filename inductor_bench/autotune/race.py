@@ -1,7 +1,7 @@
-"""Which of many candidates is fastest, with few samples of the slow ones and fresh samples of the finalists.
+"""Finds the fastest of many candidates, with few samples of slow candidates and fresh samples of the finalists.
 
-The race is a conversation: it yields the numbers of the candidates to sample next, in order, and is sent their times.
-Neither does it measure anything nor does it know what a candidate is.
+The race is a generator: it yields the numbers of the candidates to time next, in order, and is sent their times. It
+takes no measurements itself, and it knows candidates by number only.
 """
 
 from __future__ import annotations
@@ -15,17 +15,18 @@ from ..records.tuning import Ratio
 
 Order = tuple[int, ...]
 Times = Sequence[float | None]
-"""One time for each number of the order; ``None`` where that candidate cannot be timed, now or ever again."""
+"""One time in seconds for each number of the order; ``None`` for a candidate that can no longer be timed."""
 
 
 @dataclass(frozen=True)
 class RacePlan:
-    """How the samples are spent.
+    """The numbers of rounds and the limits of a race. A round takes one sample of each candidate in the race.
 
-    After ``first_rounds`` of one sample each, who needs more than ``first_limit`` times the best is dropped; then,
-    after ``later_rounds`` more each time, who needs more than ``later_limit``, and the slower half of the rest, until
-    there are ``finalists`` beside the default. These get ``final_rounds`` fresh rounds: the best of many equals looks
-    faster than it is. While a verdict is undecided, as many again, up to ``most_final_rounds``.
+    1. After ``first_rounds``, candidates slower than ``first_limit`` times the best median are dropped.
+    2. After each further ``later_rounds``, candidates slower than ``later_limit`` times the best median are dropped,
+       and so is the slower half of the rest, until ``finalists`` candidates beside the default are left.
+    3. The finalists and the default get ``final_rounds`` fresh rounds, because the best of many equals looks faster
+       than it is. While the verdict is undecided they get as many again, up to ``most_final_rounds`` in all.
     """
 
     first_rounds: int = 3
@@ -39,10 +40,13 @@ class RacePlan:
 
 @dataclass(frozen=True)
 class Runner:
-    """What became of one candidate: ``place`` is ``final``, ``dropped`` or ``lost``.
+    """The result of one candidate in a race.
 
-    ``behind`` is the factor by which one that was dropped was behind the best. ``samples`` are those that it was judged
-    by: of the final rounds for finalists. ``ratio`` is to the default.
+    Attributes:
+        place: ``final``, ``dropped``, or ``lost`` for a candidate that could no longer be timed.
+        samples: its times in seconds: of the final rounds for a finalist, of all rounds otherwise.
+        behind: the median of a dropped candidate divided by the best median.
+        ratio: the time of a finalist divided by the default's.
     """
 
     place: str
@@ -53,9 +57,14 @@ class Runner:
 
 @dataclass(frozen=True)
 class RaceResult:
-    """``best`` is the default's number unless another was surely faster; ``verdict`` is the best contender's.
+    """The result of a race.
 
-    Without a contender it is ``undecided``, or ``same`` where nobody ran against the default.
+    Attributes:
+        runners: the result of each candidate, by its number.
+        best: the number of the winner: the contender where it was surely faster, otherwise the default.
+        contender: the number of the best finalist beside the default; ``None`` where there is none.
+        verdict: the verdict on the contender against the default. Without a contender it is ``same`` where the default
+            raced alone, and ``undecided`` otherwise.
     """
 
     runners: tuple[Runner, ...]
@@ -67,11 +76,16 @@ class RaceResult:
 def race(count: int, default: int = 0, plan: RacePlan | None = None) -> Generator[Order, Times, RaceResult]:
     """Runs a race of ``count`` candidates.
 
+    Args:
+        count: the number of candidates, the default included.
+        default: the number of the default, which is never dropped.
+        plan: the rounds and limits; ``None`` for the usual ones.
+
     Yields:
-        the candidates to be timed, one after the other in that order.
+        The numbers of the candidates to time, in order.
 
     Receives:
-        their times in seconds.
+        Their times in seconds, in the same order.
     """
     plan = plan or RacePlan()
     samples: list[list[float]] = [[] for _ in range(count)]
@@ -83,13 +97,16 @@ def race(count: int, default: int = 0, plan: RacePlan | None = None) -> Generato
         running = yield from _run_rounds(running, plan.later_rounds, samples, runners)
         most = max(others // 2, plan.finalists)
         running = _drop(running, default, plan.later_limit, most, plan.finalists, samples, runners)
-    return (yield from _final(running, default, plan, runners, count))
+    return (yield from _run_final(running, default, plan, runners, count))
 
 
 def _run_rounds(
     running: Sequence[int], rounds: int, samples: list[list[float]], runners: dict[int, Runner]
 ) -> Generator[Order, Times, list[int]]:
-    """Interleaved rounds, every second one backwards, so that no candidate is always timed after the same other."""
+    """Interleaved rounds in alternating directions, so that no candidate always follows the same other candidate.
+
+    Returns the candidates that could be timed to the end; adds to ``samples``, and to ``runners`` for lost candidates.
+    """
     alive = list(running)
     for number in range(rounds):
         order = tuple(alive if number % 2 == 0 else reversed(alive))
@@ -113,7 +130,7 @@ def _drop(
     samples: Sequence[Sequence[float]],
     runners: dict[int, Runner],
 ) -> list[int]:
-    """Keeps the default and of the others who is within ``limit`` of the best, ``fewest`` to ``most`` of them."""
+    """Keeps the default, and ``fewest`` to ``most`` of the other candidates: those within ``limit`` times the best."""
     medians = {one: statistics.median(samples[one]) for one in running}
     best = min(medians.values(), default=0.0)
     ranked = sorted((one for one in running if one != default), key=lambda one: medians[one])
@@ -125,10 +142,10 @@ def _drop(
     return [one for one in running if one in kept]
 
 
-def _final(
+def _run_final(
     running: Sequence[int], default: int, plan: RacePlan, runners: dict[int, Runner], count: int
 ) -> Generator[Order, Times, RaceResult]:
-    """Fresh rounds of default and finalists, more of them while it is open whether the best of these is faster."""
+    """Times the default and the finalists afresh, until the best finalist's verdict is decided or rounds run out."""
     samples: list[list[float]] = [[] for _ in range(count)]
     finalists = list(running)
     ratios: dict[int, Ratio] = {}

@@ -1,6 +1,6 @@
-"""In what order the configurations of a kernel are tried.
+"""The searches: generators that order the configurations of a kernel.
 
-A search is a conversation: it yields configurations to try, and is sent the best of all so far. It measures nothing.
+A search yields configurations to try, and is sent the best configuration so far. It takes no measurements itself.
 """
 
 from __future__ import annotations
@@ -14,42 +14,42 @@ from ..records.tuning import Config
 Search = Generator[list[Config], Config, None]
 
 CHUNK = 32
-"""How many are tried before an exhaustive search looks again for where the best is."""
+"""Configurations that an exhaustive search tries before it continues from the best so far."""
 
 
 class Space(Protocol):
-    """The configurations of one kernel."""
+    """The configurations of one kernel; ``now`` is the configuration of the file."""
 
     @property
     def now(self) -> Config:
-        """That of the file as it stands."""
+        """The configuration of the file."""
 
     def listed_by_default(self) -> list[Config]:
-        """Those that Inductor itself tries, beside ``now``."""
+        """The configurations that Inductor tries without max-autotune, except ``now``."""
 
     def listed_by_max_autotune(self) -> list[Config]:
-        """Those that Inductor tries with max-autotune, beside ``now``. Every search begins with these."""
+        """The configurations that Inductor tries with max-autotune, except ``now``. Every search begins with these."""
 
     def neighbours(self, config: Config) -> list[Config]:
-        """Those one step away."""
+        """The configurations one step away from ``config``."""
 
     def around(self, config: Config) -> Iterator[Config]:
-        """All that make sense, the nearest first."""
+        """All plausible configurations, those nearest to ``config`` first."""
 
 
-def try_max(space: Space) -> Search:
-    """What Inductor's heuristics list with max-autotune."""
+def try_max_autotune(space: Space) -> Search:
+    """Tries the configurations that Inductor lists with max-autotune."""
     yield space.listed_by_max_autotune()
 
 
 def descend(space: Space) -> Search:
-    """Max-autotune's, then the neighbours of the best, until no neighbour is better."""
-    yield from _settle(space)
+    """Tries max-autotune's configurations, then the neighbours of the best until no neighbour is better."""
+    yield from _descend_to_minimum(space)
 
 
 def exhaust(space: Space) -> Search:
-    """First the descent, then everything else, the nearest to the best so far first."""
-    best = yield from _settle(space)
+    """Descends, then tries all other configurations, those nearest to the best so far first."""
+    best = yield from _descend_to_minimum(space)
     while True:
         found, tried = best, iter(space.around(best))
         while found == best:
@@ -60,7 +60,8 @@ def exhaust(space: Space) -> Search:
         best = found
 
 
-def _settle(space: Space) -> Generator[list[Config], Config, Config]:
+def _descend_to_minimum(space: Space) -> Generator[list[Config], Config, Config]:
+    """Descends, and returns the configuration whose neighbours are no better."""
     best = yield space.listed_by_max_autotune()
     settled: Config | None = None
     while best != settled:

@@ -1,8 +1,8 @@
-"""Autotuning kernels: candidates are compiled side by side, checked against the default, raced, and one may win.
+"""Autotunes the kernel of one file: its candidates are compiled in parallel, checked against the default, and raced.
 
-A candidate that is wrong, does not compile, crashes or hangs costs that candidate only: the worker is replaced, and the
-others are loaded again, which their compiler's cache makes quick. Several kernels are tuned in step: while candidates
-are compiled nothing is timed, and while one kernel is timed nothing else runs.
+A candidate that is wrong, fails to compile, crashes or hangs is left out. After a crash or a hang a new worker loads
+the other candidates again, quickly, from the compiler's cache. Several kernels are tuned in step: nothing is timed
+while candidates are compiled, and nothing else runs while a kernel is timed.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from ..errors import InductorBenchError
 from ..launch.session import WorkerSession
 from ..messages.kernels import Ask, Binary, Facts
 from ..records.tuning import Config, Tuning
-from .candidates import MORE_BUDGET, BudgetSpentError, Candidate, described, nothing_tried
-from .compile_pool import SPENT, CompileJob, CompileOutcome
+from .candidates import MORE_BUDGET, BudgetSpentError, Candidate, describe_candidate, make_no_verdict_error
+from .compile_pool import BUDGET_SPENT, CompileJob, CompileOutcome
 from .methods import METHODS
 from .race import RacePlan, RaceResult, race
 from .timing_worker import TimingWorker
@@ -25,10 +25,10 @@ from .variants.protocol import Variants
 
 SCREENING = RacePlan(first_rounds=2, first_limit=1.25, later_rounds=2, final_rounds=4, most_final_rounds=4)
 FINAL = RacePlan(first_rounds=1, final_rounds=10)
-WORTH_MOVING = 0.005
-"""By how much another configuration must be ahead for the search to go on from there."""
+MINIMUM_GAIN = 0.005
+"""Minimum gain, as a share of the default's time, for the search to continue from another configuration."""
 
-Building = Generator[list[CompileJob], list[CompileOutcome], Tuning]
+TuningSteps = Generator[list[CompileJob], list[CompileOutcome], Tuning]
 
 
 @dataclass
@@ -37,12 +37,17 @@ class Tuner:
 
     Args:
         file: the standalone file.
-        find: the variants of its kernel, by the facts that the worker tells of it and what asks that worker for more.
-        worker: the worker that checks and times, a new one after it was lost.
-        numbers: gives numbers that no other kernel has in that worker.
-        state: whether cold or warm times are compared.
-        timeout_s: of each request to a worker; ``None`` for limits that suit what is asked.
-        is_over: whether no further candidates are to be tried.
+        find: finds the variants of the kernel from the worker's facts, and may ask the worker for more.
+        worker: returns the worker that checks and times; a new worker after the last was lost.
+        numbers: yields candidate numbers that are unused in that worker.
+        state: the times that are compared: ``cold`` or ``warm``.
+        timeout_s: limit of each request to a worker in seconds; ``None`` for a limit that depends on the request.
+        is_over: whether the budget is spent.
+
+    Attributes:
+        candidates: all candidates, the default first.
+        binaries: the first candidate of each binary, by the binary's digest and shared memory in bytes.
+        time_s: the time spent on checks and races in seconds.
     """
 
     file: str
@@ -61,8 +66,8 @@ class Tuner:
     def __post_init__(self) -> None:
         self.timing = TimingWorker(self.file, self.worker, self.timeout_s)
 
-    def search(self, method: str) -> Building:
-        """As :meth:`_search`; the worker keeps nothing of the kernel afterwards, whatever comes of it."""
+    def search(self, method: str) -> TuningSteps:
+        """Searches as :meth:`_search` does, and frees the worker's memory for the kernel at the end."""
         try:
             outcome = yield from self._search(method)
         except InductorBenchError:
@@ -71,44 +76,49 @@ class Tuner:
         self.timing.drop_all()
         return outcome
 
-    def _search(self, method: str) -> Building:
+    def _search(self, method: str) -> TuningSteps:
         """Searches by one of ``METHODS``.
 
         Yields:
-            jobs for a compile pool, each with its candidate for a key.
+            Jobs for a compile pool; the key of each is the number of its candidate.
 
         Receives:
-            what became of them.
+            The outcomes of these jobs.
+
+        Returns:
+            The tuning for the record.
 
         Raises:
-            InductorBenchError: there is nothing else to try, or the default itself cannot be timed.
+            InductorBenchError: the kernel has no other configuration, or the default cannot be timed.
         """
         self._open()
         search = METHODS[method].search(self.variants)
         configs, new = next(search), [self.candidates[0]]
         while True:
-            new += self._add(configs)
-            jobs = [job for one in new if (job := self._job(one)) is not None]
+            new += self._add_candidates(configs)
+            jobs = [job for one in new if (job := self._compile_job(one)) is not None]
             if jobs:
-                self._note(new, (yield jobs))
+                self._record_compile_outcomes(new, (yield jobs))
             elif self.is_over():
-                self._leave_untried([one for one in new if not self.variants.is_built(one.config)])
+                self._mark_untried([one for one in new if not self.variants.is_compiled_when_listed(one.config)])
             began = time.monotonic()
-            self._screen([one for one in new if one.relative is None and not one.status and self.timing.is_right(one)])
+            self._screen(
+                [one for one in new if one.relative_time is None and not one.status and self.timing.verify(one)]
+            )
             self.time_s += time.monotonic() - began
             try:
-                configs, new = search.send(self._best().config), []
+                configs, new = search.send(self._best_so_far().config), []
             except StopIteration:
                 break
             if self.is_over():
                 break
         began = time.monotonic()
-        entrants, result = self._final(method)
+        entrants, result = self._race_finalists(method)
         self.time_s += time.monotonic() - began
-        return self._outcome(method, entrants, result)
+        return self._make_tuning(method, entrants, result)
 
-    def _add(self, configs: Sequence[Config]) -> list[Candidate]:
-        """The candidates of those configurations that are new."""
+    def _add_candidates(self, configs: Sequence[Config]) -> list[Candidate]:
+        """Adds candidates for the configurations that are new, and returns them."""
         known = [candidate.config for candidate in self.candidates]
         new = []
         for config in configs:
@@ -124,23 +134,25 @@ class Tuner:
         self.candidates += new
         return new
 
-    def _job(self, candidate: Candidate) -> CompileJob | None:
-        request = None if candidate.status else self.variants.building(candidate.config)
+    def _compile_job(self, candidate: Candidate) -> CompileJob | None:
+        """The job that compiles a candidate; ``None`` where it has failed or is compiled as it is loaded."""
+        request = None if candidate.status else self.variants.compile_request(candidate.config)
         return None if request is None else CompileJob(candidate.number, self.file, request)
 
     @staticmethod
-    def _leave_untried(new: Sequence[Candidate]) -> None:
+    def _mark_untried(new: Sequence[Candidate]) -> None:
+        """Marks candidates that the budget leaves untried."""
         for candidate in new:
-            if candidate.relative is None and not candidate.status:
-                candidate.status, candidate.reason = "untried", SPENT
+            if candidate.relative_time is None and not candidate.status:
+                candidate.status, candidate.reason = "untried", BUDGET_SPENT
 
-    def _note(self, new: Sequence[Candidate], built: Sequence[CompileOutcome]) -> None:
-        """Takes down what became of candidates. What compiles to the same as another need not be timed."""
+    def _record_compile_outcomes(self, new: Sequence[Candidate], built: Sequence[CompileOutcome]) -> None:
+        """Records compilation outcomes. A candidate with the binary of an earlier candidate becomes a duplicate."""
         found = {one.key: one for one in built}
         for candidate in new:
             one = found.get(candidate.number)
             if one is None or (candidate is self.candidates[0] and one.status):
-                continue  # the worker that times says it more plainly
+                continue  # the timing worker reports the default's failure in plainer words
             candidate.status, candidate.reason = one.status, one.reason
             if isinstance(one.answer, Binary):
                 same = (one.answer.digest, one.answer.shared_memory_bytes)
@@ -150,76 +162,80 @@ class Tuner:
                     candidate.status, candidate.reason = "duplicate", f"compiles to what no. {place} does"
 
     def _open(self) -> None:
-        """Begins with the kernel as it stands.
+        """Loads the file, and makes its kernel the first candidate.
 
         Raises:
-            BudgetSpentError: there is no time left for it.
-            InductorBenchError: there is nothing that could be varied.
+            BudgetSpentError: the budget is spent.
+            InductorBenchError: the kernel has no variants.
         """
         if self.is_over():
-            raise BudgetSpentError(SPENT, MORE_BUDGET)
+            raise BudgetSpentError(BUDGET_SPENT, MORE_BUDGET)
         self.variants = self.timing.open(next(self.numbers), self.find)
         self.candidates = [self.timing.default]
 
     # Races
 
     def _screen(self, new: Sequence[Candidate]) -> None:
-        """Times new candidates beside the best so far, until it is known how far each is from it."""
+        """Races new candidates against the best so far, and sets the relative time of each."""
         while new:
-            base = self._best()
+            base = self._best_so_far()
             entrants, result = self._race([base, *new], SCREENING)
             new = [one for one in new if not one.status]
             if base.status:
-                continue  # it was lost on the way, and what others are in units of it is not known
+                continue  # the base failed during the race, so that no candidate has a ratio to it
             ratios = [runner.ratio.median if runner.ratio else None for runner in result.runners]
             ahead = min([1.0, *(ratio for ratio in ratios if ratio is not None)])
             for candidate, runner, ratio in zip(entrants[1:], result.runners[1:], ratios[1:], strict=True):
                 behind = ratio if ratio is not None else (runner.behind or 1.0) * ahead
-                candidate.relative = behind * (base.relative or 1.0)
+                candidate.relative_time = behind * (base.relative_time or 1.0)
             break
-        self.timing.drop({one.number for one in self.candidates[1:] if one not in self._foremost(FINAL.finalists)})
+        self.timing.drop({one.number for one in self.candidates[1:] if one not in self._fastest(FINAL.finalists)})
 
-    def _foremost(self, count: int) -> list[Candidate]:
-        """The fastest so far beside the default."""
-        left = [one for one in self.candidates[1:] if one.relative is not None and not one.status]
-        return sorted(left, key=lambda one: one.relative or 1.0)[:count]
+    def _fastest(self, count: int) -> list[Candidate]:
+        """The fastest candidates so far, at most ``count`` of them, without the default."""
+        left = [one for one in self.candidates[1:] if one.relative_time is not None and not one.status]
+        return sorted(left, key=lambda one: one.relative_time or 1.0)[:count]
 
-    def _best(self) -> Candidate:
-        """Where the search stands: the fastest that is clearly ahead of the default, or else that."""
-        for candidate in self._foremost(1):
-            if (candidate.relative or 1.0) < 1 - WORTH_MOVING:
+    def _best_so_far(self) -> Candidate:
+        """The fastest candidate so far where its gain reaches ``MINIMUM_GAIN``; otherwise the default."""
+        for candidate in self._fastest(1):
+            if (candidate.relative_time or 1.0) < 1 - MINIMUM_GAIN:
                 return candidate
         return self.candidates[0]
 
-    def _final(self, method: str) -> tuple[list[Candidate], RaceResult]:
-        """The default against the fastest, by fresh samples: the best of many equals looks faster than it is."""
+    def _race_finalists(self, method: str) -> tuple[list[Candidate], RaceResult]:
+        """Races the default and the fastest candidates with fresh samples; returns the entrants and the result.
+
+        Fresh samples are needed because the best of many equals looks faster than it is.
+        """
         while True:
-            finalists = self._foremost(FINAL.finalists)
+            finalists = self._fastest(FINAL.finalists)
             if not finalists:
-                raise nothing_tried(method, self.candidates[1:])
+                raise make_no_verdict_error(method, self.candidates[1:])
             entrants, result = self._race([self.candidates[0], *finalists], FINAL)
             if result.contender is not None:
                 break
         for candidate in entrants:
-            candidate.last = True
+            candidate.in_final = True
         return entrants, result
 
     def _race(self, entrants: list[Candidate], plan: RacePlan) -> tuple[list[Candidate], RaceResult]:
-        conversation = race(len(entrants), plan=plan)
-        order = next(conversation)
+        """Runs a race of these candidates, the first of which is its default; returns them and the result."""
+        running_race = race(len(entrants), plan=plan)
+        order = next(running_race)
         while True:
             times = self.timing.sample([entrants[place] for place in order], self.state)
             try:
-                order = conversation.send([times.get(entrants[place].number) for place in order])
+                order = running_race.send([times.get(entrants[place].number) for place in order])
             except StopIteration as end:
                 result: RaceResult = end.value
                 for candidate, runner in zip(entrants, result.runners, strict=True):
                     candidate.runner = runner
                 return entrants, result
 
-    # What came of it
+    # The record
 
-    def _outcome(self, method: str, entrants: Sequence[Candidate], result: RaceResult) -> Tuning:
+    def _make_tuning(self, method: str, entrants: Sequence[Candidate], result: RaceResult) -> Tuning:
         best = entrants[result.best]
         winner, default = result.runners[result.best], result.runners[0]
         contender = result.runners[result.contender if result.contender is not None else 0]
@@ -227,8 +243,8 @@ class Tuner:
         return Tuning(
             method=method,
             state=self.state,
-            candidates=tuple(described(one, self.candidates[0], best) for one in self.candidates),
-            tried=sum(one.relative is not None and not one.status for one in self.candidates[1:]),
+            candidates=tuple(describe_candidate(one, self.candidates[0], best) for one in self.candidates),
+            tried=sum(one.relative_time is not None and not one.status for one in self.candidates[1:]),
             default_s=default_s,
             best_s=best_s,
             speedup=1 / winner.ratio.median if winner.ratio else 1.0,

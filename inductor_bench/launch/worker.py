@@ -77,7 +77,7 @@ class WorkerPool:
         """
         if cores_of_this_process() <= CORES_OF_THE_PROGRAM:
             return
-        with contextlib.suppress(InductorBenchError):  # one that is started for a call will say why
+        with contextlib.suppress(InductorBenchError):  # a worker that is started for a call reports the error
             for _ in range(min(count, MOST_READY) - len(self._ready)):
                 log = self.folder / f"ready-{next(self._numbers)}.log"
                 environment = worker_environment(self.folder, self.environment)
@@ -101,7 +101,7 @@ class WorkerPool:
 
     def _run(self, words: list[str], log: Path) -> ProcessResult:
         if not all(worker.wait(self.timeout_s) for worker in self._ready):
-            self._dismiss()  # one that is started now will say why
+            self._dismiss()  # the worker that is started now reports the error
         if self._ready:
             return self._ready.pop().run(words, log=log, timeout_s=self.timeout_s)
         return run_process(
@@ -113,7 +113,7 @@ class WorkerPool:
         )
 
     def _dismiss(self) -> None:
-        with contextlib.ExitStack() as ends:  # all of them, whatever interrupts the end of one
+        with contextlib.ExitStack() as ends:  # ends all workers even where ending one is interrupted
             while self._ready:
                 ends.callback(self._ready.pop().end)
 

@@ -1,2 +1,5 @@
-"""The only room that imports torch or triton. It runs in disposable processes, started by module name, never imported
-by another room. ``upstream`` is the one file that touches torch's private names."""
+"""The code of worker processes: the only room that imports torch or triton.
+
+The parent starts it by its module name in disposable processes; no other room imports it. ``upstream`` holds most uses
+of torch's private names.
+"""

@@ -1,15 +1,16 @@
-"""The worker's entry: ``python -m inductor_bench.worker VERB JOB RESULT``, ``… await ORDERS READINESS``, or ``… serve
-REQUESTS ANSWERS``.
+"""The entry point of worker processes, in three forms.
 
-``JOB`` is a file that holds the encoded job of ``messages.jobs`` with that verb. The result file holds
-``{"result": …}``, ``{"failure": {"kind", "message", "hint"}}``, or both where a job failed after it had saved a part. A
-traceback goes to stderr, which the parent keeps as this worker's log.
+- ``python -m inductor_bench.worker VERB JOB RESULT`` does one job. The file ``JOB`` holds the encoded job of
+  ``messages.jobs`` with that verb. The file ``RESULT`` gets ``{"result": …}``, ``{"failure": {"kind", "message",
+  "hint"}}``, or both where the job failed after it had saved a part.
+- ``… await ORDERS READINESS`` imports the modules that most jobs need, writes one byte to the file descriptor
+  ``READINESS``, reads ``[VERB, JOB, RESULT]`` as a line of JSON from the file descriptor ``ORDERS``, and does that job.
+  It ends without a job at the end of ``ORDERS``.
+- ``… serve REQUESTS ANSWERS`` reads requests as lines of JSON from one file descriptor, and answers each with a line of
+  JSON on the other, in the form of the result file. Lines ``{"part": …}`` may precede an answer, and ``"fatal": true``
+  marks the last answer of the process.
 
-``await`` imports what most jobs need, writes a byte to a file descriptor, and reads ``[VERB, JOB, RESULT]``, as a line
-of JSON, from another; it ends where there is none.
-
-``serve`` takes one request after the other, as lines of JSON on a file descriptor, and answers each on another, with a
-line of that form; ``{"part": …}`` lines may come before it, and ``"fatal"`` says that it is the last.
+Tracebacks go to stderr, which the parent keeps as the worker's log.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ from inductor_bench.store.files import read_json, write_json
 from inductor_bench.store.formats import codec
 from inductor_bench.worker.imports import without_collection
 
-Work = Callable[[Any, Callable[[Any], None]], Any]
-"""What does a job: it is given the job and what saves a part of the answer, and returns the answer."""
+JobFunction = Callable[[Any, Callable[[Any], None]], Any]
+"""The function of a job. Its arguments are the job and a function that saves a part of the answer."""
 
 JOBS: dict[type[WorkerJob[Any]], str] = {
     jobs.ProfileModule: "inductor_bench.worker.profile.module_profile:profile_module",
@@ -40,7 +41,7 @@ JOBS: dict[type[WorkerJob[Any]], str] = {
     jobs.RecordValues: "inductor_bench.worker.profile.module_profile:record_module_values",
     jobs.SurveyMachine: "inductor_bench.worker.survey:survey",
 }
-"""The function that does each job, as ``MODULE:NAME``: a worker imports only what it needs."""
+"""The function of each type of job, as ``MODULE:NAME``, so that a worker imports only the modules that it needs."""
 
 
 def main(arguments: list[str]) -> int:
@@ -49,7 +50,7 @@ def main(arguments: list[str]) -> int:
             return serve(requests, answers)
     if arguments[0] == "await":
         with open(int(arguments[1])) as orders:
-            get_ready(int(arguments[2]))
+            announce_readiness(int(arguments[2]))
             order = orders.readline()
         return main(json.loads(order)) if order else 0
     verb, job_file, result = arguments
@@ -61,39 +62,39 @@ def main(arguments: list[str]) -> int:
 
     try:
         job = _job_type(verb)
-        answer = _find(JOBS[job])(codec.decode(job, read_json(Path(job_file))), save)
+        answer = _import_function(JOBS[job])(codec.decode(job, read_json(Path(job_file))), save)
         saved["result"] = codec.encode_sparse(answer)
     except InductorBenchError as error:
         saved["failure"] = {"kind": "invalid", "message": error.message, "hint": error.hint}
     except Exception as error:
-        # The boundary of the process: whatever the user's code or torch raised becomes a row in the record.
+        # This is the boundary of the process: an exception of the user's code or of torch becomes a row in the record.
         traceback.print_exc()
         saved["failure"] = describe_exception(error)
     write_json(Path(result), saved)
     return 1 if "failure" in saved else 0
 
 
-def get_ready(readiness: int) -> None:
-    """Imports what takes most of the start of a worker, and says so."""
+def announce_readiness(readiness: int) -> None:
+    """Imports the modules that take most of a worker's start-up time, then writes a byte to ``readiness``."""
     from inductor_bench.worker.upstream.inductor import import_generated_codes_imports
 
     for place in JOBS.values():
-        _find(place)
+        _import_function(place)
     with without_collection():
         import_generated_codes_imports()
     os.write(readiness, b"1")
 
 
 def serve(requests: TextIO, answers: TextIO) -> int:
-    """Answers requests until there are no more, or until nothing can be asked of this process any more."""
+    """Answers requests until their end, or until this process can no longer use its device; returns the exit code."""
     with without_collection():
         from inductor_bench.worker.bench.session import Bench
 
-    def say(line: dict[str, Any]) -> None:
+    def send(line: dict[str, Any]) -> None:
         answers.write(json.dumps(line) + "\n")
         answers.flush()
 
-    bench = Bench(lambda part: say({"part": codec.encode(part)}))
+    bench = Bench(lambda part: send({"part": codec.encode(part)}))
     for request in requests:
         answer: dict[str, Any] = {}
         try:
@@ -101,39 +102,43 @@ def serve(requests: TextIO, answers: TextIO) -> int:
         except InductorBenchError as error:
             answer["failure"] = {"kind": "invalid", "message": error.message, "hint": error.hint}
         except Exception as error:
-            # A user's kernel may raise anything; the others are still to be measured.
+            # A user's kernel may raise any exception, and other kernels are still to be measured.
             traceback.print_exc()
             answer["failure"] = describe_exception(error, "free memory that others hold, or run it where there is more")
-        answer["fatal"] = "failure" in answer and bench.broken()
-        say(answer)
+        answer["fatal"] = "failure" in answer and bench.is_device_broken()
+        send(answer)
         if answer["fatal"]:
             return 1
     return 0
 
 
 def _job_type(verb: str) -> type[WorkerJob[Any]]:
-    """Raises: InductorBenchError: no job has this verb."""
+    """The type of job with a verb.
+
+    Raises:
+        InductorBenchError: no job has this verb.
+    """
     for job in JOBS:
         if job.verb == verb:
             return job
     raise InductorBenchError(f"the worker knows no job {verb}")
 
 
-def _find(place: str) -> Work:
+def _import_function(place: str) -> JobFunction:
     module_name, function_name = place.split(":")
     with without_collection():
-        work: Work = getattr(import_module(module_name), function_name)
-    return work
+        function: JobFunction = getattr(import_module(module_name), function_name)
+    return function
 
 
-def describe_exception(error: BaseException, for_memory: str = "try a smaller --batch-size") -> dict[str, str]:
-    """An exception as the kind, message and hint of a failure; ``for_memory`` is the hint where memory ran out."""
+def describe_exception(error: BaseException, memory_hint: str = "try a smaller --batch-size") -> dict[str, str]:
+    """The kind, message and hint of a failure for an exception; ``memory_hint`` is the hint where memory ran out."""
     name = type(error).__name__
     first = (str(error).strip().splitlines() or [""])[0]
     allocator = first.partition("DefaultCPUAllocator: ")[2]
     if isinstance(error, MemoryError) or name == "OutOfMemoryError" or allocator:
         message = ": ".join(filter(None, ["out of memory", allocator or first]))
-        return {"kind": "memory", "message": message, "hint": for_memory}
+        return {"kind": "memory", "message": message, "hint": memory_hint}
     return {"kind": "raised", "message": f"{name}: {first}" if first else name, "hint": ""}
 
 

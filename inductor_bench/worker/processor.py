@@ -1,4 +1,4 @@
-"""The processor that this process runs on: its name, the processors that may be used, and their vector instructions."""
+"""Describes the processor of this machine: its name, the usable CPUs, its vector instructions and its memory."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ TOOL_LIMIT_S = 10.0
 
 
 def cpu_name() -> str:
-    """The processor's model name, or its architecture where the system does not tell."""
+    """The processor's model name, or its architecture where the name is unknown."""
     for text in (_read("/proc/cpuinfo"), output_of("lscpu"), output_of("sysctl", "machdep.cpu.brand_string")):
         for line in text.splitlines():
             key, _, value = line.partition(":")
@@ -23,7 +23,7 @@ def cpu_name() -> str:
 
 
 def usable_cpus() -> tuple[int, ...]:
-    """The processors that this process may run on."""
+    """The numbers of the CPUs that this process may run on."""
     if hasattr(os, "sched_getaffinity"):
         return tuple(sorted(os.sched_getaffinity(0)))
     return tuple(range(os.cpu_count() or 1))
@@ -32,14 +32,14 @@ def usable_cpus() -> tuple[int, ...]:
 def vector_isa() -> str:
     """The vector instructions that torch's own kernels use here, for example ``avx512``; ``default`` for none.
 
-    This is what ``ATEN_CPU_CAPABILITY`` and the processor say. Inductor's own choice (``pick_vec_isa``) follows the
-    same two, but it compiles and loads test programs first, which takes seconds; it is not asked.
+    They follow from ``ATEN_CPU_CAPABILITY`` and the processor. Inductor's ``pick_vec_isa`` follows from the same, but
+    is not used here, because it compiles and loads test programs first, which takes seconds.
     """
     return torch.backends.cpu.get_cpu_capability().lower()
 
 
 def memory_bytes() -> int | None:
-    """The size of the machine's memory; ``None`` where the system does not tell."""
+    """The size of the machine's memory in bytes; ``None`` where it is unknown."""
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (ValueError, OSError, AttributeError):
@@ -47,7 +47,7 @@ def memory_bytes() -> int | None:
 
 
 def output_of(*command: str) -> str:
-    """What a tool of the system prints; nothing where it is missing or fails."""
+    """The standard output of a system tool; empty where the tool is missing or fails."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=TOOL_LIMIT_S, check=True)
     except (OSError, subprocess.SubprocessError):

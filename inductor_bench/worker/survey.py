@@ -1,5 +1,4 @@
-"""What only a process with torch can say about the machine and about library calls: the environment, the FLOPs and
-bytes of operators, the measured peaks."""
+"""Surveys the machine and library calls: the environment, the FLOPs and bytes of operators, and the measured peaks."""
 
 from __future__ import annotations
 
@@ -24,7 +23,7 @@ def survey(job: SurveyMachine, save: Callable[[Surveyed], None]) -> Surveyed:
 
     Args:
         job: the calls, the device and the wanted peaks.
-        save: keeps the part that is known should the measurement of the peaks take the process down.
+        save: saves the part that is known before the peaks are measured, which may crash the process.
     """
     shared = SharedDevice()
     shared.use()
@@ -36,7 +35,7 @@ def survey(job: SurveyMachine, save: Callable[[Surveyed], None]) -> Surveyed:
         return found
     key = peaks_key(environment, job.device)
     peaks = load_peaks(key) if job.peaks == "cached" else None
-    shared.use()  # also only to end: the GPU has to clear up behind this process
+    shared.use()  # also with cached peaks, because the end of this process occupies the GPU
     if peaks is None:
         peaks = measure_peaks(job.device)
         save_peaks(key, peaks)
@@ -46,13 +45,13 @@ def survey(job: SurveyMachine, save: Callable[[Surveyed], None]) -> Surveyed:
 def measure_peaks(device: str) -> Peaks:
     """Measures the memory, cache and matrix roofs of a device, which takes some seconds.
 
-    Torch's global switches and random state are as before when it returns.
+    Torch's global switches and random state are restored at the end.
 
     Args:
         device: ``cpu``, ``cuda`` or ``cuda:N``. A CPU is measured with the threads that torch is set to.
 
     Raises:
-        InductorBenchError: no such device is here, or no way to measure it is known.
+        InductorBenchError: the device is missing, or its peaks cannot be measured.
     """
     runtime, place = open_device(device)
     with torch.inference_mode():

@@ -1,5 +1,7 @@
-"""The program-wide switches of torch that decide which library kernels run: read in the program, set where its modules
-are profiled again."""
+"""Reads and sets torch's process-wide switches that select library kernels.
+
+They are read in the user's program, and set in the workers that profile its modules.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +11,9 @@ import torch
 
 
 def read_switches() -> dict[str, bool]:
-    """The switches as this process has them.
+    """The switches of this process, by name.
 
-    ``allow_tf32`` refuses to be read where a program has set ``fp32_precision``, which tells of both. (2.11, 2.13)
+    ``fp32_precision`` is read because ``allow_tf32`` raises an error in a program that has set it. (2.11, 2.13)
     """
     return {
         "matmul_tf32": torch.backends.cuda.matmul.fp32_precision == "tf32",
@@ -22,7 +24,7 @@ def read_switches() -> dict[str, bool]:
 
 
 def set_switches(switches: Mapping[str, bool]) -> None:
-    """Sets what :func:`read_switches` read in another process."""
+    """Sets the switches that :func:`read_switches` read in another process."""
     torch.backends.cuda.matmul.allow_tf32 = switches["matmul_tf32"]
     torch.backends.cudnn.allow_tf32 = switches["cudnn_tf32"]
     torch.backends.cudnn.benchmark = switches["cudnn_benchmark"]

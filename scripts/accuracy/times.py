@@ -132,7 +132,7 @@ def compare_configs(path: Path) -> Outcome:
     kernel = open_file(path)
     assert isinstance(kernel, TritonBenchKernel)
     warps = kernel.now["num_warps"]
-    other = kernel.varied({"config": {**kernel.now, "num_warps": warps * 2 if warps < 8 else warps // 2}})
+    other = kernel.make_variant({"config": {**kernel.now, "num_warps": warps * 2 if warps < 8 else warps // 2}})
     other.compile()
     timer = kernel.make_timer()
     first, second = (sample_and_profile(each, timer) for each in (kernel, other))

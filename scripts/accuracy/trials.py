@@ -25,7 +25,7 @@ from inductor_bench.launch.worker import default_python
 from inductor_bench.messages.machine import Pretend
 from inductor_bench.worker.bench.kernel import Kernel
 from inductor_bench.worker.bench.opening import import_file, open_kernel
-from inductor_bench.worker.bench.outputs import tensors_differ
+from inductor_bench.worker.bench.outputs import describe_difference
 from inductor_bench.worker.bench.triton_kernel import TritonBenchKernel
 from inductor_bench.worker.upstream.triton import pretend_gpu
 from inductor_bench.workflows.kernel.run import run_kernel
@@ -140,10 +140,10 @@ def retune(paths: Sequence[Path], budget_s: float) -> Outcome:
         found["checked"] += one.tuning.tried
         for candidate in one.tuning.candidates:
             if candidate.status in RANKED:
-                other = kernel.varied({"config": candidate.config})
+                other = kernel.make_variant({"config": candidate.config})
                 other.compile()
                 found["ranked"] += 1
-                found["right"] += not tensors_differ(other.compute(other.make_arguments()), wanted)
+                found["right"] += not describe_difference(other.compute(other.make_arguments()), wanted)
     return found
 
 
@@ -178,7 +178,7 @@ def list_jobs(paths: tuple[Path, ...]) -> list[CompileJob]:
         assert isinstance(kernel, TritonBenchKernel)
         variants = triton_variants(kernel.configs())
         for number, config in enumerate([variants.now, *variants.listed_by_max_autotune()]):
-            jobs.append(CompileJob((path.name, number), str(path.resolve()), variants.building(config)))
+            jobs.append(CompileJob((path.name, number), str(path.resolve()), variants.compile_request(config)))
     return jobs
 
 

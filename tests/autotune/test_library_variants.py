@@ -78,12 +78,12 @@ def test_a_template_writes_what_the_call_writes_and_nothing_is_timed(monkeypatch
     kernel = kernel_of(lambda: torch.bmm(LEFT, RIGHT, out=torch.empty(3, 96, 80)))
     assert kernel.configs().max == (TEMPLATE,)
     assert select_algorithm.get_algorithm_selector_cache().preprocessing_fns == hooks
-    varied = kernel.varied({"config": TEMPLATE})
+    varied = kernel.make_variant({"config": TEMPLATE})
     arguments = varied.operator.make_arguments()
     out = arguments.keywords["out"].fill_(7.0)
     assert varied.bind(arguments)() is out
     torch.testing.assert_close(out, torch.bmm(*arguments.args))
-    returned = kernel_of(lambda: torch.bmm(LEFT, RIGHT)).varied({"config": TEMPLATE})
+    returned = kernel_of(lambda: torch.bmm(LEFT, RIGHT)).make_variant({"config": TEMPLATE})
     run = returned.bind(returned.operator.make_arguments())
     assert run() is run()  # allocated once, before it is timed
 
@@ -223,7 +223,7 @@ def test_what_has_not_begun_to_compile_in_time_is_not_begun_while_others_are_tim
 def test_the_same_call_in_a_wider_type_stays_a_library_call() -> None:
     kernel = kernel_of(convolve)
     kernel.configs()
-    assert kernel.varied({"config": MM}).verify() == (True, "1 output agree with the same call in float64")
+    assert kernel.make_variant({"config": MM}).verify() == (True, "1 output agree with the same call in float64")
 
 
 @pytest.mark.parametrize(
@@ -243,7 +243,7 @@ def test_where_there_is_nothing_to_choose_it_says_why(run: Any, why: str) -> Non
     found = kernel_of(run).configs()
     assert (found.max, found.limits) == ((), why)
     variants = library_variants_of(found)
-    assert isinstance(variants, FixedKernel) and variants.why_none == why
+    assert isinstance(variants, FixedKernel) and variants.no_variants_reason == why
 
 
 def test_what_takes_several_kernels_is_not_replaced_by_one_of_them() -> None:
@@ -276,7 +276,7 @@ def test_what_tells_templates_apart_is_their_tile_if_that_will_do(monkeypatch: p
         template(9, ACC_TYPE="tl.float16", BLOCK_M=64, num_warps=4),
         template(10, ACC_TYPE="tl.float32", BLOCK_M=32, num_warps=4),
     ]
-    found = library_lowering._configs(callers)
+    found = library_lowering._name_configs(callers)
     kind = {"backend": "triton", "template": "mm"}
     assert [config for config, _ in found] == [
         {**kind, "BLOCK_M": 32, "num_warps": 4},
@@ -295,7 +295,7 @@ def test_a_choice_that_does_not_compile_says_why() -> None:
         choice.compile()
     kernel = kernel_of(convolve)
     with pytest.raises(InductorBenchError, match="Inductor lists no such choice here"):
-        kernel.varied({"config": TEMPLATE})
+        kernel.make_variant({"config": TEMPLATE})
 
 
 def test_a_view_of_a_tensor_begins_where_the_tensor_begins() -> None:
@@ -346,8 +346,8 @@ def test_a_convolution_on_a_gpu_can_be_searched_for_and_saved_so(searched: bool 
     configs = [library_variants.library_config(other), MM]
     assert (variants.now, variants.listed_by_max_autotune()) == (library_variants.library_config(not other), configs)
     assert [variants.change(config) for config in configs] == [{"cudnn_benchmark": other}, {"config": MM}]
-    assert variants.why_unsaved(configs[0]) == "" and "max-autotune" in variants.why_unsaved(MM)
-    assert variants.opening(4) == [ListLibraryConfigs(4)]
+    assert variants.save_refusal(configs[0]) == "" and "max-autotune" in variants.save_refusal(MM)
+    assert variants.opening_requests(4) == [ListLibraryConfigs(4)]
 
 
 def test_what_cannot_be_tried_is_said_beside_what_can() -> None:
@@ -359,7 +359,7 @@ def test_what_cannot_be_tried_is_said_beside_what_can() -> None:
     ]
     wide = library_variants_of(replace(found, wide=(MM,), limits=""))
     assert (wide.notes(METHODS["max"]), list(wide.around(wide.now))) == ([], [MM])
-    assert wide.opening(0) == [ListLibraryConfigs(0, wide=True)]
+    assert wide.opening_requests(0) == [ListLibraryConfigs(0, wide=True)]
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from inductor_bench.autotune.variants.triton_grid import MOST_ELEMENTS, grid, is
 from inductor_bench.devices.nvidia.architectures import ARCHITECTURES
 from inductor_bench.devices.nvidia.multiprocessor import ELEMENTS_OF_THREAD
 from inductor_bench.messages.kernels import Binary
-from inductor_bench.workflows.kernel.cross_compile import judge
+from inductor_bench.workflows.kernel.cross_compile import set_statuses
 
 POWERS = tuple(1 << power for power in range(13))
 LADDERS = {"XBLOCK": POWERS, "YBLOCK": POWERS[:11], "num_warps": POWERS[:6]}
@@ -114,7 +114,7 @@ def test_what_does_not_fit_is_refused_and_what_is_there_already_is_a_duplicate()
         Compiled("a", 16),
         Compiled("", 0, "hung"),
     ]
-    judge(rows, ARCHITECTURES["sm_86"])
+    set_statuses(rows, ARCHITECTURES["sm_86"])
     assert [row.status for row in rows] == ["default", "compiled", "refused", "duplicate", "compiled", "hung"]
     assert rows[3].reason == "compiles to what no. 1 does"
     assert rows[2].reason == "needs 99 KiB of shared memory, a block of sm_86 has 99"

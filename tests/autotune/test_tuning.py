@@ -127,10 +127,10 @@ def test_after_the_budget_nothing_more_is_built() -> None:
 class Listed(Line):
     """A kernel whose candidates are built when they are listed, some of them."""
 
-    def building(self, config: Config) -> None:
+    def compile_request(self, config: Config) -> None:
         return None
 
-    def is_built(self, config: Config) -> bool:
+    def is_compiled_when_listed(self, config: Config) -> bool:
         return int(config["value"]) in (2, 3)
 
 
@@ -267,7 +267,7 @@ def test_proposals() -> None:
 class Unbuilt(Line):
     """A kernel whose candidates need no building, such as the threads of a library call."""
 
-    def building(self, config: Config) -> Numbered[Any] | None:
+    def compile_request(self, config: Config) -> Numbered[Any] | None:
         return None
 
 

@@ -36,7 +36,7 @@ class Bench:
         print('{"result": "nor is this"}', flush=True)
         return getattr(self, request.pop("do").lower())(**request)
 
-    def broken(self):
+    def is_device_broken(self):
         return self.fatal
 
     def echo(self, value): return value

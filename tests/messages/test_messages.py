@@ -46,7 +46,7 @@ def misfits(kind: type[Request[Any]], hints: dict[str, Any]) -> bool:
 def test_methods_take_and_answer_what_their_rows_say() -> None:
     rows = Bench(lambda part: None)._answers
     assert [kind for kind, method in rows.items() if misfits(kind, get_type_hints(method))] == []
-    functions = {kind: get_type_hints(worker._find(place)) for kind, place in worker.JOBS.items()}
+    functions = {kind: get_type_hints(worker._import_function(place)) for kind, place in worker.JOBS.items()}
     assert [kind for kind, hints in functions.items() if misfits(kind, hints)] == []
     assert misfits(kernels.Load, get_type_hints(rows[kernels.TellFacts]))
 

@@ -149,7 +149,7 @@ class Line(CpuSpace):
     axes: dict[str, tuple[Any, ...]]
     unfit: tuple[Any, ...] = ()
 
-    def building(self, config: Config) -> Numbered[Any] | None:
+    def compile_request(self, config: Config) -> Numbered[Any] | None:
         return partial(Build, change=self.change(config))
 
     def change(self, config: Config) -> Change:

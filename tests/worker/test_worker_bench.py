@@ -20,7 +20,7 @@ from inductor_bench.worker.bench import library_variants
 from inductor_bench.worker.bench.cpp_kernel import CppBenchKernel
 from inductor_bench.worker.bench.kernel import Kernel
 from inductor_bench.worker.bench.library_kernel import OperatorBenchKernel
-from inductor_bench.worker.bench.outputs import tensors_differ
+from inductor_bench.worker.bench.outputs import describe_difference
 from inductor_bench.worker.bench.session import Bench, _Loaded
 from inductor_bench.worker.bench.triton_kernel import TritonBenchKernel
 from inductor_bench.worker.device import nvidia
@@ -56,7 +56,7 @@ def gather(**needs: Any) -> CppBenchKernel:
 
 def test_a_kernel_of_unknown_threads_is_not_timed_on_those_of_the_one_before() -> None:
     product = operator(lambda: torch.mm(LEFT, LEFT))
-    fewer = product.varied({"threads": 1})
+    fewer = product.make_variant({"threads": 1})
     generated = gather()
     for kernel, threads in ((fewer, 1), (product, 2), (fewer, 1), (generated, 2), (gather(threads=1), 1)):
         each: Kernel = kernel
@@ -111,23 +111,23 @@ def test_a_triton_kernel_that_was_compiled_is_timed_with_zeros_too(monkeypatch: 
 
 
 def test_of_a_table_the_rows_count_that_are_gathered() -> None:
-    rows = operator(lambda: torch.ops.aten.embedding.default(TABLE, INDEX[:4])).described()
+    rows = operator(lambda: torch.ops.aten.embedding.default(TABLE, INDEX[:4])).describe()
     assert rows.moved_bytes == 4 * 8 + 2 * 4 * 16 * 4
-    out = operator(lambda: torch.index_select(TABLE, 0, INDEX[:4], out=torch.empty(4, 16))).described()
+    out = operator(lambda: torch.index_select(TABLE, 0, INDEX[:4], out=torch.empty(4, 16))).describe()
     assert out.moved_bytes == rows.moved_bytes
-    every = operator(lambda: torch.ops.aten.embedding.default(TABLE, INDEX)).described()
+    every = operator(lambda: torch.ops.aten.embedding.default(TABLE, INDEX)).describe()
     assert every.moved_bytes == 200 * 8 + 50 * 16 * 4 + 200 * 16 * 4
 
 
 def test_random_numbers_are_the_same_in_each_variant() -> None:
     drawn = operator(lambda: torch.ops.aten.bernoulli.p(TABLE, 0.5))
-    ours, theirs = (one.compute(one.make_arguments()) for one in (drawn, drawn.varied({"threads": 1})))
-    assert tensors_differ(ours, theirs) == ""
-    assert "elements differ" in tensors_differ([1 - ours[0]], theirs)
+    ours, theirs = (one.compute(one.make_arguments()) for one in (drawn, drawn.make_variant({"threads": 1})))
+    assert describe_difference(ours, theirs) == ""
+    assert "elements differ" in describe_difference([1 - ours[0]], theirs)
 
 
 def test_nothing_is_not_the_same_as_nothing() -> None:
-    assert tensors_differ([], []) == "it computes no tensors that could be compared"
+    assert describe_difference([], []) == "it computes no tensors that could be compared"
 
 
 def test_kernels_of_other_arguments_are_not_compared() -> None:

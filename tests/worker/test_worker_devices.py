@@ -149,7 +149,7 @@ def test_a_device_that_is_not_here_is_said_to_be_missing() -> None:
 
 def test_a_measurement_leaves_the_random_state_as_it_was() -> None:
     before = torch.get_rng_state()
-    with runtime_of("cpu").kept_random_state():
+    with runtime_of("cpu").preserve_random_state():
         torch.randn(3)
     assert torch.equal(torch.get_rng_state(), before)
 

@@ -13,7 +13,7 @@ from .cpu import Axes, CpuSpace
 
 
 def find_cpp_variants(facts: Facts, ask: Ask, wide: bool) -> CppVariants:
-    """The variants of a C++ kernel; its text tells them all."""
+    """The variants of a C++ kernel, all of which come from its text: ``ask`` and ``wide`` are unused."""
     cpp = facts.recorded["cpp"]
     axes = variant_axes(facts.source, cpp, facts.processors, facts.vector_widths)
     return CppVariants(facts.source, cpp, default_config(facts.source, cpp), axes)
@@ -21,17 +21,22 @@ def find_cpp_variants(facts: Facts, ask: Ask, wide: bool) -> CppVariants:
 
 @dataclass(frozen=True)
 class CppVariants(CpuSpace):
-    """Threads, schedules, flags and vector widths of a C++ kernel."""
+    """Variants of a C++ kernel: numbers of threads, OpenMP schedules, compiler flags and vector widths.
+
+    Attributes:
+        source: the C++ text.
+        cpp: the file's ``RECORDED["cpp"]``.
+    """
 
     source: str
     cpp: dict[str, Any]
     now: Config
     axes: Axes
-    why_none: str = "nothing of this C++ kernel can be varied on this machine"
+    no_variants_reason: str = "nothing of this C++ kernel can be varied on this machine"
 
     def change(self, config: Config) -> Change:
         source, cpp = vary(self.source, self.cpp, config)
         return {"source": source, "cpp": cpp}
 
-    def building(self, config: Config) -> Numbered[None]:
+    def compile_request(self, config: Config) -> Numbered[None]:
         return partial(Build, change=self.change(config))

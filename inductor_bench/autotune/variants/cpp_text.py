@@ -1,7 +1,7 @@
-"""Other ways to build and run one C++ kernel: threads, how loops are shared among them, compiler flags, vector width.
+"""Changes the text of a C++ kernel to other threads, OpenMP schedules, compiler flags and vector widths.
 
-All of it is text: a variant is the kernel's source with the change written into it, and what it is compiled with. A
-variant may be wrong where the source is of a form that was never seen; whoever uses one compares its outputs first.
+A variant is the changed source text with its compile options. A variant of source text in an unknown form may compute
+wrong outputs, so callers compare the outputs of each variant with the kernel's own before they use it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ...source.module.cpp_text import read_threads
 from .cpu import Axes
 
 SCHEDULES = ("static", "static,1", "dynamic,1", "guided")
-"""Of OpenMP; the first is what compilers do without a word of it."""
+"""OpenMP schedules; the first is the compilers' default."""
 
 FLAGS: dict[str, dict[str, Any]] = {
     "default": {},
@@ -24,7 +24,7 @@ FLAGS: dict[str, dict[str, Any]] = {
     "unsafe-math": {"cpp.enable_unsafe_math_opt_flag": True},
     "unroll": {},
 }
-"""Compiler flags by name: the switches of ``torch._inductor.config`` that set them. (2.11, 2.13)"""
+"""The settings of ``torch._inductor.config`` for each named set of compiler flags. (2.11, 2.13)"""
 
 _UNROLL = '#pragma GCC optimize("unroll-loops")\n'
 _SHARED_LOOP = re.compile(r"#pragma omp for(?P<clauses>[^\n]*)")
@@ -38,7 +38,7 @@ class UnfitVariantError(InductorBenchError):
 
 
 def default_config(source: str, recorded: Mapping[str, Any]) -> Config:
-    """What a standalone file of this source does as it stands; ``recorded`` is its ``RECORDED["cpp"]``."""
+    """The configuration of the unchanged source; ``recorded`` is the file's ``RECORDED["cpp"]``."""
     config: Config = {"threads": recorded.get("literal_threads") or recorded.get("threads") or 1}
     if recorded.get("vector_bits"):
         config["vector_bits"] = recorded["vector_bits"]
@@ -50,13 +50,13 @@ def default_config(source: str, recorded: Mapping[str, Any]) -> Config:
 
 
 def variant_axes(source: str, recorded: Mapping[str, Any], processors: int, widths: Sequence[int]) -> Axes:
-    """What can be varied, by name, the present value first.
+    """The values of each field that can be varied, the present value first.
 
     Args:
         source: the C++ text.
         recorded: the file's ``RECORDED["cpp"]``.
-        processors: how many CPUs may be used.
-        widths: the widths in bits of the vectors that the processor has.
+        processors: the number of CPUs that may be used.
+        widths: the processor's vector widths in bits.
     """
     now = default_config(source, recorded)
     axes: Axes = {}
@@ -76,10 +76,10 @@ def _first(value: Any, others: Sequence[Any] | Mapping[str, Any]) -> tuple[Any, 
 
 
 def vary(source: str, recorded: Mapping[str, Any], config: Config) -> tuple[str, dict[str, Any]]:
-    """The source and the ``RECORDED["cpp"]`` of a configuration.
+    """The source text and the ``RECORDED["cpp"]`` of a configuration.
 
     Raises:
-        UnfitVariantError: this source cannot be changed so.
+        UnfitVariantError: this source cannot be changed to the configuration.
     """
     now, changed = default_config(source, recorded), dict(recorded)
     if config["threads"] != now["threads"]:
@@ -99,7 +99,7 @@ def vary(source: str, recorded: Mapping[str, Any], config: Config) -> tuple[str,
 
 
 def _with_threads(source: str, recorded: Mapping[str, Any], threads: int) -> str:
-    """The source for another number of threads: what it holds per thread is resized."""
+    """The source for another number of threads, with its arrays per thread resized."""
     literal = recorded.get("literal_threads")
     if not literal:
         return source
@@ -118,9 +118,9 @@ def _with_threads(source: str, recorded: Mapping[str, Any], threads: int) -> str
     source = re.sub(rf"\btid < {literal}\b", f"tid < {threads}", "\n".join(lines))
     source = re.sub(rf"\bnum_threads\({literal}\)", f"num_threads({threads})", source)
     source = re.sub(rf"\b(int num_threads? = ){literal};", rf"\g<1>{threads};", source)
-    left = read_threads([source])
-    if left not in (None, threads):
-        raise UnfitVariantError(f"it is written for {left} threads in a way that cannot be changed")
+    remaining = read_threads([source])
+    if remaining not in (None, threads):
+        raise UnfitVariantError(f"it is written for {remaining} threads in a way that cannot be changed")
     return source
 
 
@@ -133,7 +133,7 @@ def _with_schedule(source: str, schedule: str) -> str:
 
 
 def _with_lanes(source: str, lanes: int, fewer: int) -> str:
-    """The source with narrower vectors; its whole vectors must all be of ``lanes`` floats."""
+    """The source with vectors of ``fewer`` floats in the place of vectors of ``lanes`` floats."""
     if _TILED.search(source):
         raise UnfitVariantError("it works on tiles of whole vectors")
     number = _NUMBER.format(lanes)

@@ -1,4 +1,4 @@
-"""The variants of kernels on the CPU, and of kernels that have none."""
+"""The search space of kernels on the CPU, and that of kernels without variants."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ Axes = dict[str, tuple[Any, ...]]
 
 
 class CpuSpace:
-    """The search space of a kernel on the CPU, of which some axes can be varied, each by itself."""
+    """The search space of a kernel on the CPU: the combinations of independent axes."""
 
     device = CPU.type
     now: Config
     axes: Axes
 
     def listed_by_default(self) -> list[Config]:
-        """None: there is one way only that Inductor itself takes."""
+        """An empty list: Inductor has one configuration for a kernel on the CPU."""
         return []
 
     def listed_by_max_autotune(self) -> list[Config]:
-        """Every change of one axis, in the place of max-autotune's list."""
+        """Every change of one axis, because max-autotune lists nothing for the CPU."""
         return self.neighbours(self.now)
 
     def neighbours(self, config: Config) -> list[Config]:
-        """Every configuration that differs on one axis."""
+        """Every configuration that differs from ``config`` on one axis."""
         return [
             {**config, name: value}
             for name, values in self.axes.items()
@@ -42,23 +42,23 @@ class CpuSpace:
         ]
 
     def around(self, config: Config) -> Iterator[Config]:
-        """Every combination of all axes, those with fewest changes first."""
+        """Every combination of all axes except ``config``, those with fewest changes first."""
         every: list[Config] = [dict(config)]
         for name, values in self.axes.items():
             every = [{**one, name: value} for one in every for value in values]
         others = (one for one in every if one != config)
         return iter(sorted(others, key=lambda one: sum(one[name] != config[name] for name in self.axes)))
 
-    def building(self, config: Config) -> Numbered[Any] | None:
+    def compile_request(self, config: Config) -> Numbered[Any] | None:
         return None
 
-    def is_built(self, config: Config) -> bool:
+    def is_compiled_when_listed(self, config: Config) -> bool:
         return False
 
-    def opening(self, number: int) -> Sequence[Request[Any]]:
+    def opening_requests(self, number: int) -> Sequence[Request[Any]]:
         return ()
 
-    def why_unsaved(self, config: Config) -> str:
+    def save_refusal(self, config: Config) -> str:
         return ""
 
     def notes(self, method: Method) -> list[str]:
@@ -67,11 +67,11 @@ class CpuSpace:
 
 @dataclass(frozen=True)
 class FixedKernel(CpuSpace):
-    """A kernel that stays as it is; ``why_none`` says why."""
+    """The space of a kernel without variants. ``no_variants_reason`` is the message for the user."""
 
-    why_none: str
+    no_variants_reason: str
     now: Config = field(default_factory=dict)
     axes: Axes = field(default_factory=dict)
 
     def change(self, config: Config) -> Change:
-        raise InductorBenchError(self.why_none)
+        raise InductorBenchError(self.no_variants_reason)

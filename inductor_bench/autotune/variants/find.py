@@ -1,4 +1,4 @@
-"""The variants of a kernel, by what it is written in."""
+"""Finds the variants of a kernel by its language."""
 
 from __future__ import annotations
 
@@ -15,16 +15,15 @@ LANGUAGES: dict[str, Callable[[Facts, Ask, bool], Variants]] = {
     "operator": find_library_variants,
     "triton": find_triton_variants,
 }
-"""By the language of a kernel, what finds its variants: of its facts, what asks its worker for more, and whether the
-wide list of library choices is wanted."""
+"""The finder of variants for each language. Its arguments are those of :func:`find_variants`."""
 
 
 def find_variants(facts: Facts, ask: Ask, wide: bool = False) -> Variants:
     """The variants of a kernel.
 
     Args:
-        facts: what a worker told of it.
-        ask: asks that worker what else there is.
-        wide: whether Inductor's exhaustive list is wanted, for a library call.
+        facts: the worker's facts of the kernel.
+        ask: sends the worker a request about the kernel, and returns the answer.
+        wide: whether Inductor's exhaustive choices for a library call are included.
     """
     return LANGUAGES[facts.language](facts, ask, wide)

@@ -18,14 +18,14 @@ from .protocol import Variants
 
 
 def find_library_variants(facts: Facts, ask: Ask, wide: bool) -> Variants:
-    """The variants of a library call; with ``wide`` also those that Inductor's exhaustive search adds."""
+    """The variants of a library call; ``wide`` includes Inductor's exhaustive choices."""
     if device_of(facts.device).runs_on_host:
         return thread_variants(facts)
     return library_variants(ask(partial(ListLibraryConfigs, wide=wide)))
 
 
 def thread_variants(facts: Facts) -> ThreadVariants:
-    """The variants of a library call on a CPU."""
+    """The variants of a library call on a CPU: the recorded number of threads, and the powers of two."""
     now = facts.recorded.get("threads") or facts.processors
     powers = [2**exponent for exponent in range(facts.processors.bit_length())]
     counts = tuple(dict.fromkeys([now, *(each for each in powers if each <= facts.processors)]))
@@ -33,7 +33,7 @@ def thread_variants(facts: Facts) -> ThreadVariants:
 
 
 def library_variants(found: LibraryConfigs) -> LibraryVariants | FixedKernel:
-    """The variants of a library call on a GPU that can be made in these ways."""
+    """The variants of a library call on a GPU, from the configurations that a worker listed."""
     if not found.max:
         return FixedKernel(found.limits)
     return LibraryVariants(found.now, found.max, found.wide, found.limits)
@@ -41,11 +41,11 @@ def library_variants(found: LibraryConfigs) -> LibraryVariants | FixedKernel:
 
 @dataclass(frozen=True)
 class ThreadVariants(CpuSpace):
-    """The threads of a library call."""
+    """Variants of a library call on the CPU: numbers of threads."""
 
     now: Config
     axes: Axes
-    why_none: str = "there is one CPU here, so that a library call has no other way to run"
+    no_variants_reason: str = "there is one CPU here, so that a library call has no other way to run"
 
     def change(self, config: Config) -> Change:
         return {"threads": config["threads"]}
@@ -53,13 +53,13 @@ class ThreadVariants(CpuSpace):
 
 @dataclass(frozen=True)
 class LibraryVariants:
-    """Ways to make a library call on a GPU: as it is, by an algorithm that cuDNN searches for, by Inductor's templates.
+    """Variants of a library call on a GPU: the call itself, cuDNN's search for an algorithm, and Inductor's templates.
 
     Attributes:
-        now: as it is.
-        max: the others that max-autotune chooses from.
-        wide: those that it adds where it searches exhaustively.
-        limits: what cannot be tried, and why.
+        now: the configuration of the file.
+        max: the other configurations that max-autotune chooses from.
+        wide: the configurations that Inductor's exhaustive search adds.
+        limits: the reason why some configurations cannot be tried; empty where all can.
     """
 
     now: Config
@@ -70,7 +70,7 @@ class LibraryVariants:
     axes: Axes = field(default_factory=dict)
 
     def listed_by_default(self) -> list[Config]:
-        """None: by default the call is made as it is."""
+        """An empty list: by default Inductor makes the call itself."""
         return []
 
     def listed_by_max_autotune(self) -> list[Config]:
@@ -87,18 +87,18 @@ class LibraryVariants:
             return {"cudnn_benchmark": config.get("cudnn_benchmark", False)}
         return {"config": config}
 
-    def building(self, config: Config) -> Numbered[Any] | None:
+    def compile_request(self, config: Config) -> Numbered[Any] | None:
         return None
 
-    def is_built(self, config: Config) -> bool:
-        """Max-autotune's are compiled as soon as they are listed."""
+    def is_compiled_when_listed(self, config: Config) -> bool:
+        """True for the configurations of max-autotune, which the worker compiles as it lists them."""
         return config in self.max
 
-    def opening(self, number: int) -> Sequence[Request[Any]]:
+    def opening_requests(self, number: int) -> Sequence[Request[Any]]:
         return [ListLibraryConfigs(number, bool(self.wide))]
 
-    def why_unsaved(self, config: Config) -> str:
-        """Empty where a file can say that it is to be run in this configuration."""
+    def save_refusal(self, config: Config) -> str:
+        """The reason why this configuration cannot be saved as a file; empty where it can."""
         if is_library_call(config):
             return ""
         return (
@@ -106,10 +106,10 @@ class LibraryVariants:
         )
 
     def notes(self, method: Method) -> list[str]:
-        left = "; only cudnn.benchmark was left to try" if all(map(is_library_call, self.max)) else ""
-        return [self.limits + left] if self.limits else []
+        suffix = "; only cudnn.benchmark was left to try" if all(map(is_library_call, self.max)) else ""
+        return [self.limits + suffix] if self.limits else []
 
 
 def is_library_call(config: Config) -> bool:
-    """Whether this is the call itself, and not another in its place."""
+    """Whether the configuration makes the call itself, with or without cuDNN's search."""
     return config["backend"] == "aten" and "call" not in config

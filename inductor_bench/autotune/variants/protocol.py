@@ -1,4 +1,4 @@
-"""The ways in which one kernel can be changed, whatever it is written in."""
+"""The protocol of the variants of a kernel in any language."""
 
 from __future__ import annotations
 
@@ -13,30 +13,34 @@ from ..search import Space
 
 
 class Variants(Space, Protocol):
-    """The ways in which one kernel can be changed."""
+    """The variants of one kernel."""
 
     @property
     def device(self) -> str:
-        """The type of the device that it runs on."""
+        """The type of the kernel's device."""
 
     @property
     def axes(self) -> Mapping[str, tuple[Any, ...]]:
         """The values of each field that can be varied."""
 
     def change(self, config: Config) -> Change:
-        """What a worker needs to make it; :class:`InductorBenchError` where it cannot be."""
+        """The change that a worker makes to the kernel for a configuration.
 
-    def building(self, config: Config) -> Numbered[Any] | None:
-        """What a worker that only compiles is asked for it; ``None`` where there is nothing to compile."""
+        Raises:
+            InductorBenchError: the kernel cannot be changed to the configuration.
+        """
 
-    def is_built(self, config: Config) -> bool:
-        """Whether it was compiled when it was listed, so that it can be timed after the budget."""
+    def compile_request(self, config: Config) -> Numbered[Any] | None:
+        """The compile pool's request for a configuration; ``None`` where the timing worker compiles it."""
 
-    def opening(self, number: int) -> Sequence[Request[Any]]:
-        """What a worker is asked after it has loaded the file under this number, and before it varies the kernel."""
+    def is_compiled_when_listed(self, config: Config) -> bool:
+        """Whether listing compiled the configuration already, so that it is timed even after the budget is spent."""
 
-    def why_unsaved(self, config: Config) -> str:
-        """Empty where a file can say that it is to be run in this configuration."""
+    def opening_requests(self, number: int) -> Sequence[Request[Any]]:
+        """The requests to a worker between the load of the file under this number and the first variant."""
+
+    def save_refusal(self, config: Config) -> str:
+        """The reason why a configuration cannot be saved as a file; empty where it can."""
 
     def notes(self, method: Method) -> list[str]:
-        """What there was to choose from."""
+        """Notes for the user on the configurations that the method could choose from."""

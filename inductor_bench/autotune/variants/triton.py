@@ -27,26 +27,26 @@ from .triton_grid import grid, is_sound, neighbours
 
 
 def find_triton_variants(facts: Facts, ask: Ask, wide: bool) -> TritonVariants:
-    """The variants of a Triton kernel, whose configurations a worker lists."""
+    """The variants of a Triton kernel, from the configurations that the worker lists."""
     return triton_variants(ask(ListTritonConfigs))
 
 
 def triton_variants(found: TritonConfigs) -> TritonVariants:
-    """The variants of a Triton kernel with these configurations."""
+    """The variants of a Triton kernel, from the configurations that a worker listed."""
     return TritonVariants(found.now, found.default, found.max, found.ladders, found.fixed_elements, found.limits)
 
 
 @dataclass(frozen=True)
 class TritonVariants:
-    """Block sizes, warps and stages of a Triton kernel.
+    """Variants of a Triton kernel: block sizes, numbers of warps and of stages.
 
     Attributes:
-        now: the configuration that the model ran, or else the first that Inductor tries.
-        default: those that Inductor tries.
-        max: those that it tries with max-autotune.
-        ladders: the values of each field that can be varied, in order.
-        fixed_elements: of a block, in directions that no field gives.
-        limits: what cannot be varied, and why.
+        now: the configuration that the model ran, where it is known; otherwise the first that Inductor tries.
+        default: the configurations that Inductor tries without max-autotune.
+        max: the configurations that Inductor tries with max-autotune.
+        ladders: the values of each field that can be varied, in ascending order.
+        fixed_elements: the elements of a block in the directions that no field sets.
+        limits: the fields that cannot be varied, and the reason; empty where all can.
     """
 
     device = NVIDIA.type
@@ -59,7 +59,7 @@ class TritonVariants:
     limits: str = ""
 
     @property
-    def why_none(self) -> str:
+    def no_variants_reason(self) -> str:
         return self.limits or "nothing of this Triton kernel can be varied"
 
     @property
@@ -71,15 +71,15 @@ class TritonVariants:
 
     @property
     def same_candidate_set(self) -> bool:
-        """Whether max-autotune tries nothing that is not tried without it."""
+        """Whether Inductor tries all of max-autotune's configurations without max-autotune too."""
         return all(config in self.default for config in self.max)
 
     def listed_by_default(self) -> list[Config]:
-        """Those that Inductor tries, beside the present one."""
+        """The configurations that Inductor tries without max-autotune, except ``now``."""
         return [config for config in unique(self.default) if config != self.now]
 
     def listed_by_max_autotune(self) -> list[Config]:
-        """Those that Inductor tries with and without max-autotune, beside the present one."""
+        """The configurations that Inductor tries with or without max-autotune, except ``now``."""
         return [config for config in unique([*self.default, *self.max]) if config != self.now]
 
     def neighbours(self, config: Config) -> list[Config]:
@@ -87,28 +87,27 @@ class TritonVariants:
         return [one for one in neighbours(config, self.ladders) if is_sound(one, self.fixed_elements)]
 
     def around(self, config: Config) -> Iterator[Config]:
-        """Those that Inductor lists, then all that give threads enough to do and not too much, the nearest first."""
+        """The configurations that Inductor lists, then all other sound configurations, the nearest first."""
         every = [*self.listed_by_max_autotune(), *grid(config, self.ladders, self.fixed_elements)]
         return (one for one in unique(every) if one != self.now)
 
     def change(self, config: Config) -> Change:
         return {"config": config}
 
-    def building(self, config: Config) -> Numbered[Binary]:
+    def compile_request(self, config: Config) -> Numbered[Binary]:
         return partial(CompileTriton, config=config, read=False)
 
-    def is_built(self, config: Config) -> bool:
+    def is_compiled_when_listed(self, config: Config) -> bool:
         return False
 
-    def opening(self, number: int) -> Sequence[Request[Any]]:
-        """A file may hold several configurations, of which it would run whichever it finds fastest."""
+    def opening_requests(self, number: int) -> Sequence[Request[Any]]:
+        """One request, which pins the kernel to ``now``: a file with several configurations would choose among them."""
         return (Vary(number, of=number, change=self.change(self.now)),)
 
-    def why_unsaved(self, config: Config) -> str:
+    def save_refusal(self, config: Config) -> str:
         return ""
 
     def notes(self, method: Method) -> list[str]:
-        """What there was to choose from."""
         notes = [f"what else could vary: {self.limits}"] if self.limits else []
         if method.ends_with_list and self.same_candidate_set:
             count = len(self.default)
@@ -118,7 +117,7 @@ class TritonVariants:
 
 
 def unique(configs: Iterable[Config]) -> list[Config]:
-    """The configurations, each once, whatever the order of their fields."""
+    """The configurations without duplicates; the order of their fields does not matter."""
     found: dict[frozenset[tuple[str, Any]], Config] = {}
     for config in configs:
         found.setdefault(frozenset(config.items()), config)

@@ -1,6 +1,6 @@
-"""Configurations of a Triton kernel beyond those that Inductor lists: the neighbours of one, and all that make sense.
+"""Computes configurations of a Triton kernel that Inductor does not list: neighbours, and the grid of all sound ones.
 
-A ladder is the values that a field of a configuration may take, in order.
+A ladder holds the possible values of one field of a configuration, in ascending order.
 """
 
 from __future__ import annotations
@@ -15,14 +15,15 @@ from ...records.tuning import Config
 Ladders = Mapping[str, Sequence[int]]
 
 MOST_ELEMENTS = 1 << 20
-"""Of a block: Triton's limit."""
+"""Triton's limit for the elements of a block."""
 
 MOST_COMBINATIONS = 20_000
-_REACH = {"NUM_STAGES": 2}  # one stage may be better than two, and three better than one
+"""Maximum number of configurations in a grid."""
+_REACH = {"NUM_STAGES": 2}  # two steps: three stages may be faster than one even where two are slower
 
 
 def neighbours(config: Config, ladders: Ladders) -> list[Config]:
-    """The configurations one step away on one ladder, as Inductor's coordinate descent takes them."""
+    """The configurations one step of Inductor's coordinate descent away from ``config``."""
     found = []
     for field, values in _including(config, ladders).items():
         place, reach = values.index(config[field]), _REACH.get(field, 1)
@@ -32,14 +33,14 @@ def neighbours(config: Config, ladders: Ladders) -> list[Config]:
 
 
 def grid(now: Config, ladders: Ladders, fixed_elements: int = 1) -> list[Config]:
-    """Every combination of the ladders' values but ``now`` that gives threads enough to do and not too much.
+    """Every sound combination of the ladders' values except ``now``.
 
-    Those nearest to ``now`` come first, so that a budget leaves out the farthest.
+    The configurations nearest to ``now`` come first, so that a budget leaves out the farthest.
 
     Args:
-        now: the configuration that is not listed.
-        ladders: of the fields to vary.
-        fixed_elements: of a block, in directions that no field gives.
+        now: the present configuration.
+        ladders: the ladders of the fields to vary.
+        fixed_elements: the elements of a block in the directions that no field sets.
     """
     kept = _narrowed(now, _including(now, ladders))
     every = [{**now, **dict(zip(kept, values, strict=True))} for values in itertools.product(*kept.values())]
@@ -48,7 +49,10 @@ def grid(now: Config, ladders: Ladders, fixed_elements: int = 1) -> list[Config]
 
 
 def is_sound(config: Config, fixed_elements: int = 1) -> bool:
-    """Whether every thread has an element, and none more than it has registers for; true where no blocks are known."""
+    """Whether every thread has at least one element and at most as many as its registers hold.
+
+    Returns true for a configuration without block sizes.
+    """
     blocks: list[int] = [value for field, value in config.items() if field.endswith("BLOCK")]
     if not blocks and fixed_elements == 1:
         return True
@@ -58,12 +62,12 @@ def is_sound(config: Config, fixed_elements: int = 1) -> bool:
 
 
 def _including(config: Config, ladders: Ladders) -> dict[str, list[int]]:
-    """The ladders of the fields that a configuration has, its own values among theirs."""
+    """The ladders of the configuration's fields, extended by the configuration's own values."""
     return {field: sorted({*values, config[field]}) for field, values in ladders.items() if field in config}
 
 
 def _narrowed(now: Config, ladders: Ladders) -> dict[str, list[int]]:
-    """The ladders, the longest cut at its far end until their combinations can be listed."""
+    """The ladders, cut to ``MOST_COMBINATIONS`` combinations: the longest loses its end far from ``now`` first."""
     kept = {field: list(values) for field, values in ladders.items()}
     while math.prod(map(len, kept.values())) > MOST_COMBINATIONS:
         field, longest = max(kept.items(), key=lambda item: len(item[1]))

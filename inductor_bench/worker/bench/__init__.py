@@ -1,1 +1,1 @@
-"""Standalone kernel files loaded into this process: checked, timed, their candidates built."""
+"""Loads standalone kernel files into this process, checks and times them, and builds their variants."""

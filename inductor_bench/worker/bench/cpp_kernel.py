@@ -1,4 +1,4 @@
-"""C++ kernels of standalone files."""
+"""The C++ kernel of a standalone file."""
 
 from __future__ import annotations
 
@@ -17,11 +17,17 @@ from inductor_bench.source.standalone.harness.timing_cpu import CpuTimer, measur
 
 from ..upstream.inductor import vector_widths
 from .kernel import threads_of
-from .times import folder_of_values, times_beside_zeros
+from .times import find_values_folder, make_measured
 
 
 class CppBenchKernel:
-    """A C++ kernel. ``change`` of a variant holds ``source`` and ``cpp``."""
+    """A C++ kernel. The ``change`` to a variant holds ``source`` and ``cpp``.
+
+    Args:
+        recorded: the file's ``RECORDED``.
+        source: the C++ text.
+        folder: the folder of the file.
+    """
 
     tolerances: Mapping[str, float] = TOLERANCES
 
@@ -41,7 +47,7 @@ class CppBenchKernel:
             vector_widths=tuple(vector_widths()),
         )
 
-    def varied(self, change: Change) -> CppBenchKernel:
+    def make_variant(self, change: Change) -> CppBenchKernel:
         return CppBenchKernel({**self.recorded, "cpp": change["cpp"]}, change["source"], self.folder)
 
     def compile(self) -> Compiled:
@@ -63,10 +69,10 @@ class CppBenchKernel:
     def measure(self) -> Measured:
         self.compile()
         times = measure_cpu(self.kernel.launch, self.kernel.make_arguments(), self.kernel.bind)
-        return times_beside_zeros(times, self.kernel.measure_with_zeros())
+        return make_measured(times, self.kernel.measure_with_zeros())
 
-    def launched_with(self) -> Any:
-        return folder_of_values(self.launch, self.folder)
+    def timer_key(self) -> Any:
+        return find_values_folder(self.launch, self.folder)
 
     def make_timer(self) -> CpuTimer:
         return CpuTimer(self.kernel.launch, self.kernel.make_arguments(), self.kernel.bind)
@@ -77,5 +83,5 @@ class CppBenchKernel:
     def prepare(self) -> None:
         self.kernel.set_threads()
 
-    def described(self) -> Described:
+    def describe(self) -> Described:
         return Described(moved_bytes=touched_bytes(self.kernel.launch))

@@ -1,4 +1,4 @@
-"""One interface to the kernels of standalone files, whatever they are written in."""
+"""The protocol of the kernels of standalone files in any language."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from inductor_bench.source.standalone.harness import cpp_main, operator_main
 from inductor_bench.source.standalone.harness.arguments import Arguments
 
 REFUSALS = (cpp_main.RefusedError, operator_main.RefusedError)
-"""What the harnesses raise where this machine cannot run a kernel; the message is one line for the user."""
+"""Exceptions of the harnesses for a kernel that this machine cannot run; the message is one line for the user."""
 
 OWN_THREADS = torch.get_num_threads()
-"""Threads of torch when this process began: of a kernel whose file does not say how many it had."""
+"""The number of torch's threads at the start of this process, for kernels without a recorded number."""
 
 
 class Kernel(Protocol):
@@ -26,42 +26,46 @@ class Kernel(Protocol):
     tolerances: Mapping[str, float]
 
     def facts(self) -> Facts:
-        """What it is, and what its variants need to know."""
+        """The facts that identify the kernel and determine its variants."""
 
-    def varied(self, change: Change) -> Kernel:
-        """Another one like it; :class:`InductorBenchError` where there can be none."""
+    def make_variant(self, change: Change) -> Kernel:
+        """A variant of the kernel.
+
+        Raises:
+            InductorBenchError: the kernel cannot be changed so.
+        """
 
     def compile(self) -> Compiled:
-        """Compiles it, if that is still to be done."""
+        """Compiles the kernel unless it is compiled."""
 
     def make_arguments(self) -> Arguments:
-        """The arguments of the recorded launch."""
+        """Makes arguments like those of the recorded launch."""
 
     def compute(self, arguments: Arguments) -> list[torch.Tensor]:
-        """What one call computes from these; it may lie in their storages."""
+        """The outputs of one call, which may share the arguments' storages."""
 
     def verify(self) -> tuple[bool | None, str]:
-        """How that compares with the reference in the file."""
+        """Whether the outputs match the reference in the file, and a message; ``None`` where there is no reference."""
 
     def measure(self) -> Measured:
-        """Its times by itself."""
+        """Times the kernel alone."""
 
     def make_timer(self) -> Any:
-        """What times it and its variants, sample by sample."""
+        """Makes the timer that samples the kernel and its variants."""
 
-    def launched_with(self) -> Any:
-        """What its timer depends on beside the launch, as JSON data."""
+    def timer_key(self) -> Any:
+        """JSON data that the timer depends on in addition to the launch."""
 
     def bind(self, arguments: Any) -> Callable[[], Any]:
-        """The call and nothing else."""
+        """A function that makes the call and does nothing else."""
 
     def prepare(self) -> None:
-        """Sets what the whole process shares, before it is timed."""
+        """Sets the process-wide settings of the kernel before a sample, such as the number of threads."""
 
-    def described(self) -> Described:
-        """What is known of it after it has run."""
+    def describe(self) -> Described:
+        """The facts of the kernel that are known after it has run."""
 
 
 def threads_of(recorded: Mapping[str, Any]) -> int:
-    """The threads that a kernel was recorded with; this process's own where its file does not say."""
+    """The recorded number of threads of a kernel; this process's own number where none is recorded."""
     return recorded.get("threads") or OWN_THREADS

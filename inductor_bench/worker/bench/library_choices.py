@@ -1,6 +1,6 @@
-"""One of Inductor's ways to make a library call: a template with its tile, another call, several kernels.
+"""One of Inductor's choices for a library call: a template with its tile, another call, or several kernels.
 
-Beside ``library_lowering``, which finds them, the one file that touches private names of Inductor's autotuning.
+Only this file and ``library_lowering``, which finds the choices, use private names of Inductor's autotuning.
 (2.11, 2.13)
 """
 
@@ -24,7 +24,7 @@ from inductor_bench.records.tuning import Config
 
 
 class View(NamedTuple):
-    """A view of one of several tensors, ``place`` in their order; that tensor as it is where ``shape`` is ``None``."""
+    """A view of the tensor at index ``place`` of a sequence; the tensor itself where ``shape`` is ``None``."""
 
     place: int
     shape: tuple[int, ...] | None = None
@@ -40,14 +40,14 @@ class View(NamedTuple):
 
 @dataclass(frozen=True)
 class Choice:
-    """One way to make the call.
+    """One of Inductor's choices for a call.
 
     Attributes:
-        config: what tells it from the others.
-        caller: Inductor's own object.
-        inputs: what it reads, in the order in which it takes them.
-        output: what it writes, as a view of the call's result.
-        module: the compiled module of a choice that is several kernels.
+        config: the configuration, which is unique among the choices.
+        caller: Inductor's object of the choice.
+        inputs: the inputs in order, as views of the call's tensors.
+        output: the output, as a view of the call's result.
+        module: the compiled module of a choice with several kernels; otherwise ``None``.
     """
 
     config: Config
@@ -57,15 +57,15 @@ class Choice:
     module: Any = None
 
     def compile(self) -> None:
-        """Compiles it, if that is still to be done.
+        """Compiles the choice unless it is compiled.
 
         Raises:
-            InductorBenchError: it is refused, or has no room on this GPU.
+            InductorBenchError: the compiler refuses the choice, or it exceeds this GPU's resources.
         """
         request = getattr(self.caller, "bmreq", None) if self.module is None else None
         try:
             if isinstance(request, TritonBenchmarkRequest):
-                # Its own ``precompile`` would unload what others of the same text are bound to.
+                # ``request.precompile`` would unload the module that other choices with the same text are bound to.
                 template = PyCodeCache.load_by_key_path(request.module_cache_key, request.module_path)
                 getattr(template, request.kernel_name).precompile()
             elif request is not None:
@@ -75,18 +75,18 @@ class Choice:
             raise InductorBenchError(f"does not compile: {(lines or [type(error).__name__])[-1]}") from error
 
     def bind(self, tensors: Sequence[torch.Tensor], result: torch.Tensor) -> Callable[[], torch.Tensor]:
-        """The call and nothing else, on the stream that is current when it is called; it returns the result.
+        """A function that makes the call on the current stream, does nothing else, and returns the result.
 
         Args:
-            tensors: those of the arguments, in order.
-            result: what it writes and returns, unless it allocates a result of its own.
+            tensors: the tensors among the arguments, in order.
+            result: the tensor for the result; a choice that allocates its own result ignores its contents.
         """
         inputs, output = [view.of(tensors) for view in self.inputs], self.output.of([result])
         if self.module is not None:
-            return lambda: _as(result, self.module.call([*self.caller.sym_input_values, *inputs])[0])
+            return lambda: _with_layout_of(result, self.module.call([*self.caller.sym_input_values, *inputs])[0])
         if isinstance(self.caller, ExternKernelCaller) and not self.caller.has_out_variant:
             function = self.caller.to_callable()
-            return lambda: _as(result, function(*inputs))
+            return lambda: _with_layout_of(result, function(*inputs))
         launch = _on_current_stream(self.caller.bmreq, self.caller.bmreq.make_run_fn(*inputs, out=output))
 
         def run() -> torch.Tensor:
@@ -96,8 +96,8 @@ class Choice:
         return run
 
 
-def _as(result: torch.Tensor, made: torch.Tensor) -> torch.Tensor:
-    """What a choice allocated, seen as the call's result is."""
+def _with_layout_of(result: torch.Tensor, made: torch.Tensor) -> torch.Tensor:
+    """A view of the tensor that a choice allocated, with the layout of the call's result."""
     return made.as_strided(result.shape, result.stride())
 
 
@@ -107,15 +107,20 @@ def _refusals() -> tuple[type[Exception], ...]:
 
 
 def _on_current_stream(request: Any, run: Any) -> Callable[[], Any]:
-    """What launches where ``run`` does, but on the stream of the time: ``run`` is bound to one, and a capture has its
-    own."""
+    """A function like ``run`` that launches on the current stream.
+
+    ``run`` is bound to the stream that was current when it was made, but a graph capture has a stream of its own.
+    """
     if (
         isinstance(request, TritonBenchmarkRequest)
         and not device_of(request.output_tensor_meta.device.type).runs_on_host
     ):
         return lambda: run(stream=torch.cuda.current_stream().cuda_stream)
     if isinstance(request, CUTLASSBenchmarkRequest) and isinstance(run, partial):
-        pointer, workspace = type(run.args[-1]), request.workspace  # a later one takes the place of this workspace
+        pointer, workspace = (
+            type(run.args[-1]),
+            request.workspace,
+        )  # ``launch`` keeps this workspace alive after the request has made another
 
         def launch() -> Any:
             return workspace, run.func(*run.args[:-1], pointer(torch.cuda.current_stream().cuda_stream))

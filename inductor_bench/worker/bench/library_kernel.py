@@ -1,4 +1,4 @@
-"""Library calls of standalone files."""
+"""The library call of a standalone file."""
 
 from __future__ import annotations
 
@@ -17,12 +17,19 @@ from inductor_bench.source.standalone.harness.comparison import TOLERANCES
 from ..device.runtimes import runtime_of
 from . import library_variants
 from .kernel import threads_of
-from .times import folder_of_values, times_beside_zeros
+from .times import find_values_folder, make_measured
 
 
 class OperatorBenchKernel:
-    """A library call. ``change`` of a variant holds ``threads`` or ``cudnn_benchmark``, or a ``config`` of another way
-    to make it."""
+    """A library call.
+
+    The ``change`` to a variant holds ``threads``, ``cudnn_benchmark``, or the ``config`` of one of Inductor's choices.
+
+    Args:
+        recorded: the file's ``RECORDED``.
+        folder: the folder of the file.
+        operator: the call as a variant makes it; ``None`` for the call of the file.
+    """
 
     def __init__(self, recorded: dict[str, Any], folder: str, operator: operator_main.Operator | None = None) -> None:
         if device_of(recorded["device_type"]).runs_on_host:
@@ -44,12 +51,12 @@ class OperatorBenchKernel:
         )
 
     def configs(self, wide: bool = False) -> LibraryConfigs:
-        """What it can be replaced by; see :meth:`library_variants.LibraryCandidates.listed`."""
+        """The configurations of the call; see :meth:`library_variants.LibraryCandidates.listed`."""
         if self.others is None or (wide and not self.others.wide):
             self.others = library_variants.LibraryCandidates(self.operator, wide)
         return self.others.listed()
 
-    def varied(self, change: Change) -> OperatorBenchKernel:
+    def make_variant(self, change: Change) -> OperatorBenchKernel:
         if "config" not in change:
             return OperatorBenchKernel({**self.recorded, **change}, self.folder)
         others = self.others or library_variants.LibraryCandidates(self.operator)
@@ -63,7 +70,7 @@ class OperatorBenchKernel:
         return self.operator.make_arguments()
 
     def compute(self, arguments: Arguments) -> list[torch.Tensor]:
-        torch.manual_seed(0)  # one that draws random numbers draws the same ones in each variant
+        torch.manual_seed(0)  # each variant must draw the same random numbers
         self.operator.call(arguments)
         return self.operator.compared(arguments)
 
@@ -74,10 +81,10 @@ class OperatorBenchKernel:
         arguments = self.operator.make_arguments()
         timer = self.runtime.measure_call
         times = timer(self.operator.launch, arguments, self.operator.bind)
-        return times_beside_zeros(times, self.operator.measure_with_zeros(timer))
+        return make_measured(times, self.operator.measure_with_zeros(timer))
 
-    def launched_with(self) -> Any:
-        return folder_of_values(self.launch, self.folder)
+    def timer_key(self) -> Any:
+        return find_values_folder(self.launch, self.folder)
 
     def make_timer(self) -> Any:
         return self.runtime.make_timer(self.operator.launch, self.operator.make_arguments(), self.operator.bind)
@@ -89,5 +96,5 @@ class OperatorBenchKernel:
         if self.runtime.device.runs_on_host:
             torch.set_num_threads(self.recorded["threads"])
 
-    def described(self) -> Described:
+    def describe(self) -> Described:
         return library_variants.describe(self.operator)

@@ -1,7 +1,7 @@
-"""What Inductor chooses from under max-autotune in place of a library call.
+"""Finds and compiles the choices that Inductor has for a library call under max-autotune.
 
-The call is lowered by itself, by Inductor, which is stopped where it would time its choices. Beside
-``library_choices``, the one file that touches private names of Inductor's autotuning. (2.11, 2.13)
+Inductor lowers a graph of the call alone, and is stopped before it times its choices. Only this file and
+``library_choices`` use private names of Inductor's autotuning. (2.11, 2.13)
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ from inductor_bench.source.standalone.harness.operator_main import UNSUPPORTED
 from .library_choices import Choice, View
 
 COMPILE_S = 120.0
-"""In which the choices of one call are compiled side by side; what has not begun then is compiled when it is used."""
+"""Limit in seconds for compiling the choices of one call in parallel. Choices left over are compiled on their use."""
 
 LATE_S = 60.0
-"""For what has begun then: nothing is timed while a compiler runs."""
+"""Further limit in seconds for compilations that have begun by then, because nothing is timed while they run."""
 
 _FIELD = re.compile(r"(\w+)=('[^']*'|[^,]+)")
 _COUNTER = re.compile(r"_\d+$")
@@ -50,46 +50,49 @@ _TILE = re.compile(r"BLOCK_\w+|GROUP_M|SPLIT_K|num_warps|num_stages")
 def find_choices(
     overload: Any, arguments: Arguments, result: Any, exhaustive: bool = False
 ) -> tuple[list[Choice], str]:
-    """The choices of a call, not compiled yet, and in words why there are none.
+    """Finds the choices of a call, without compiling them.
 
     Args:
-        overload: the operator.
-        arguments: of the call.
-        result: of the call: what a choice must return has the same layout.
-        exhaustive: whether Inductor's wider set is asked for.
+        overload: the overload of the operator.
+        arguments: the arguments of the call.
+        result: the result of the call, whose layout the result of each choice must have.
+        exhaustive: whether the choices of Inductor's exhaustive search are included.
+
+    Returns:
+        The choices, and the reason where there are none.
     """
     name = f"{overload.namespace}.{overload._overloadpacket.__name__}"
     if not isinstance(result, torch.Tensor):
         return [], f"Inductor has no template for {name}"
-    keywords = {key: value for key, value in arguments.keywords.items() if key not in _outputs(overload)}
+    keywords = {key: value for key, value in arguments.keywords.items() if key not in _output_names(overload)}
     inputs = tensors_in([arguments.args, keywords])
-    graph, fakes = _graph_of(_functional(overload), arguments.args, keywords)
+    graph, fakes = _graph_of(_functional_overload(overload), arguments.args, keywords)
     callers: list[Any] = []
     try:
         with _lowering(graph, fakes, exhaustive) as lowering:
-            with _handed_over(callers):
+            with _collected_choices(callers):
                 lowering.run(*fakes)
             choices, why = _usable(lowering, callers, inputs, result, name)
-            choices = list(_with_modules(choices))
+            choices = list(_compile_modules(choices))
     except UNSUPPORTED as error:
         return [], f"Inductor does not lower {name}: {str(error).splitlines()[0][:200]}"
     return choices, why or ("" if choices else f"Inductor has no template for {name} with these arguments")
 
 
-def _outputs(overload: Any) -> list[str]:
+def _output_names(overload: Any) -> list[str]:
     return [item.name for item in overload._schema.arguments if item.is_out]
 
 
-def _functional(overload: Any) -> Any:
-    """The overload that returns what this one writes to ``out``; itself where it does not."""
-    if not _outputs(overload):
+def _functional_overload(overload: Any) -> Any:
+    """The overload that returns its result; ``overload`` itself where it has no ``out`` argument."""
+    if not _output_names(overload):
         return overload
     name = overload._overloadname
     return getattr(overload._overloadpacket, "default" if name == "out" else name.removesuffix("_out"))
 
 
 def _graph_of(overload: Any, args: list[Any], keywords: dict[str, Any]) -> tuple[Any, list[Any]]:
-    """A graph of nothing but the call, and its inputs, which are like the call's tensors but hold nothing."""
+    """A graph of the call alone, and fake tensors with the layouts of the call's tensors as its inputs."""
     graph, fakes = torch.fx.Graph(), []
 
     def convert(value: Any) -> Any:
@@ -97,7 +100,7 @@ def _graph_of(overload: Any, args: list[Any], keywords: dict[str, Any]) -> tuple
             return [convert(each) for each in value]
         if not isinstance(value, torch.Tensor):
             return value
-        start = value.storage_offset()  # how the tensor is aligned
+        start = value.storage_offset()  # this decides the alignment
         last = sum((size - 1) * step for size, step in zip(value.shape, value.stride(), strict=True))
         storage = torch.empty(start + max(last, 0) + 1, dtype=value.dtype, device=value.device)
         fakes.append(storage.as_strided(value.shape, value.stride(), start))
@@ -132,8 +135,8 @@ def _lowering(graph: Any, fakes: list[Any], exhaustive: bool) -> Iterator[Any]:
 
 
 @contextlib.contextmanager
-def _handed_over(callers: list[Any]) -> Iterator[None]:
-    """Where Inductor would time its choices it hands them over and goes on with the first."""
+def _collected_choices(callers: list[Any]) -> Iterator[None]:
+    """Collects the choices in ``callers`` when Inductor would time them; Inductor continues with the first."""
     cache = select_algorithm.get_algorithm_selector_cache()
 
     def take(choices: list[Any]) -> list[Any]:
@@ -150,18 +153,18 @@ def _handed_over(callers: list[Any]) -> Iterator[None]:
 def _usable(
     lowering: Any, callers: list[Any], inputs: list[Any], result: torch.Tensor, name: str
 ) -> tuple[list[Choice], str]:
-    """The choices that can stand in for the call, and in words why there are none."""
+    """The choices that can replace the call, and the reason where there are none."""
     if not callers:
         return [], f"Inductor has no template for {name}"
     (final,) = lowering.graph_outputs
     made = {buffer.get_name() for buffer in lowering.operations[0].get_outputs()} if lowering.operations else set()
     if len(lowering.operations) != 1 or final.get_name() not in made:
         return [], f"Inductor makes {name} of several kernels here: no template alone does the same"
-    shape, stride = _integers(final.get_size()), _integers(final.get_stride())
+    shape, stride = _as_integers(final.get_size()), _as_integers(final.get_stride())
     if shape != tuple(result.shape) or not _same_strides(shape, stride, result.stride()):
         return [], f"Inductor's choices for {name} would write a result that lies otherwise in memory"
     places = {f"arg{index}": index for index in range(len(inputs))}
-    configs = _configs([caller for caller in callers if not _is_the_call(caller, name, inputs)])
+    configs = _name_configs([caller for caller in callers if not _is_original_call(caller, name, inputs)])
     choices = []
     for config, caller in configs:
         nodes = caller.input_nodes
@@ -170,14 +173,16 @@ def _usable(
         else:
             views = [View(places[node]) for node in dict.fromkeys(node.get_name() for node in nodes)]
         layout = caller.layout
-        output = View(0, _integers(layout.size), _integers(layout.stride), int(layout.offset))
+        output = View(0, _as_integers(layout.size), _as_integers(layout.stride), int(layout.offset))
         choices.append(Choice(config, caller, tuple(views), output))
     return choices, ""
 
 
-def _with_modules(choices: list[Choice]) -> Iterator[Choice]:
-    """Those that are several kernels with the modules of these, which are made while their graph is at hand; less those
-    for which that fails."""
+def _compile_modules(choices: list[Choice]) -> Iterator[Choice]:
+    """The choices, with a compiled module for each that has several kernels. Choices whose module fails are left out.
+
+    The modules are compiled here because they need the graph of the lowering.
+    """
     for choice in choices:
         if not isinstance(choice.caller, SubgraphChoiceCaller):
             yield choice
@@ -186,7 +191,7 @@ def _with_modules(choices: list[Choice]) -> Iterator[Choice]:
             yield replace(choice, module=choice.caller._compile_for_benchmarking())
 
 
-def _integers(values: Sequence[Any]) -> tuple[int, ...]:
+def _as_integers(values: Sequence[Any]) -> tuple[int, ...]:
     return tuple(int(value) for value in values)
 
 
@@ -195,34 +200,34 @@ def _same_strides(shape: Sequence[int], one: Sequence[int], other: Sequence[int]
 
 
 def _view(place: int, node: Any) -> View:
-    return View(place, _integers(node.get_size()), _integers(node.get_stride()), int(node.get_layout().offset))
+    return View(place, _as_integers(node.get_size()), _as_integers(node.get_stride()), int(node.get_layout().offset))
 
 
-def _is_the_call(caller: Any, name: str, inputs: list[Any]) -> bool:
-    """Whether a choice is the call as it stands."""
+def _is_original_call(caller: Any, name: str, inputs: list[Any]) -> bool:
+    """Whether a choice is the call itself, with the same inputs."""
     if not isinstance(caller, ExternKernelCaller) or caller.choice.name != name.partition(".")[2]:
         return False
-    return [_integers(node.get_size()) for node in caller.input_nodes] == [tuple(each.shape) for each in inputs]
+    return [_as_integers(node.get_size()) for node in caller.input_nodes] == [tuple(each.shape) for each in inputs]
 
 
-def _configs(callers: list[Any]) -> list[tuple[Config, Any]]:
-    """What tells each of the choices from the others, by its tile if that will do; of equal choices the first only."""
+def _name_configs(callers: list[Any]) -> list[tuple[Config, Any]]:
+    """Unique configurations of the distinct choices: their tile where that is unique, otherwise all their fields."""
     every: dict[str, Any] = {}
     for caller in callers:
-        every.setdefault(repr((_kind(caller), _fields(caller))), caller)
+        every.setdefault(repr((_describe_kind(caller), _parse_fields(caller))), caller)
     distinct = list(every.values())
     short = [
-        _kind(caller) | {key: value for key, value in _fields(caller).items() if _TILE.fullmatch(key)}
+        _describe_kind(caller) | {key: value for key, value in _parse_fields(caller).items() if _TILE.fullmatch(key)}
         for caller in distinct
     ]
     counts = Counter(map(repr, short))
     return [
-        (config if counts[repr(config)] == 1 else _kind(caller) | _fields(caller), caller)
+        (config if counts[repr(config)] == 1 else _describe_kind(caller) | _parse_fields(caller), caller)
         for config, caller in zip(short, distinct, strict=True)
     ]
 
 
-def _kind(caller: Any) -> Config:
+def _describe_kind(caller: Any) -> Config:
     if isinstance(caller, ExternKernelCaller):
         return {"backend": "aten", "call": caller.choice.name}
     name = _COUNTER.sub("", caller.name)
@@ -235,8 +240,8 @@ def _kind(caller: Any) -> Config:
     return {"backend": "cpp", "template": name.removeprefix("cpp_")}
 
 
-def _fields(caller: Any) -> Config:
-    """What a template was filled in with."""
+def _parse_fields(caller: Any) -> Config:
+    """The fields with which a template was instantiated."""
     found: Config = {}
     if not isinstance(caller, TritonTemplateCaller):
         return found
@@ -249,8 +254,12 @@ def _fields(caller: Any) -> Config:
 
 
 def compile_side_by_side(choices: Sequence[Choice]) -> None:
-    """Compiles what can be compiled; what cannot says so when it is compiled by itself."""
-    if len(choices) < 2 or (3, 11) <= sys.version_info < (3, 11, 9):  # there a compiler in a thread may fail to parse
+    """Compiles choices in parallel, and ignores failures: each choice raises its own when it is compiled on its use."""
+    if len(choices) < 2 or (3, 11) <= sys.version_info < (
+        3,
+        11,
+        9,
+    ):  # in these versions of Python, parsing may fail in a thread
         return
     in_processes = False
     if any(isinstance(choice.caller, TritonTemplateCaller) for choice in choices):
@@ -258,7 +267,7 @@ def compile_side_by_side(choices: Sequence[Choice]) -> None:
             AsyncCompile.wait_pool_ready()
         in_processes = AsyncCompile.use_process_pool()
     threads = ThreadPoolExecutor(get_compile_threads())
-    # What was given to the pool of processes cannot be taken back: a thread gives it one, and waits for that.
+    # The process pool cannot cancel jobs, so each thread gives it one job at a time and waits for that.
     futures = [
         threads.submit(_compile_in_process, choice)
         if in_processes and isinstance(choice.caller, TritonTemplateCaller)

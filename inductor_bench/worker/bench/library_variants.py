@@ -1,4 +1,4 @@
-"""The ways in which a library call can be made on a GPU: as it is, as cuDNN finds fastest, or as Inductor would."""
+"""The variants of a library call on a GPU: the call itself, cuDNN's fastest algorithm, and Inductor's choices."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from inductor_bench.source.standalone.harness.switches import switched
 if TYPE_CHECKING:
     from .library_choices import Choice
 
-AT_A_TIME = 32
-"""Choices of the wide set that are compiled side by side."""
+WIDE_CHUNK = 32
+"""Number of choices of the wide set that are compiled in parallel."""
 
 _SEARCHER = ThreadPoolExecutor(1, "cudnn-search")
 
@@ -32,8 +32,8 @@ _SEARCHER = ThreadPoolExecutor(1, "cudnn-search")
 class SearchedOperator(Operator):
     """A call whose algorithm cuDNN searches for.
 
-    It remembers one algorithm for a call, whether searched for or not, but for every thread its own: this call has a
-    thread to itself, so that the call without a search goes on with what it had. (2.11, 2.13)
+    cuDNN caches one algorithm for each call and thread, with and without a search alike. The call runs on a thread of
+    its own, so that the same call without a search keeps its algorithm. (2.11, 2.13)
     """
 
     def bind(self, arguments: Arguments) -> Callable[[], Any]:
@@ -47,10 +47,10 @@ class SearchedOperator(Operator):
 
 
 class SharedResults:
-    """One result for each set of arguments, which all choices of a call write to. It is let go of with the arguments.
+    """One result tensor for each set of arguments, shared by all choices of a call, and freed with the arguments.
 
     Args:
-        like: what the call returns, for its layout.
+        like: a result of the call, for its shape, strides, dtype and device.
     """
 
     def __init__(self, like: torch.Tensor) -> None:
@@ -58,7 +58,7 @@ class SharedResults:
         self._made = WeakTensorKeyDictionary()
 
     def unwritten(self, arguments: Arguments) -> torch.Tensor:
-        """The result, full of what no call computes: not of what was computed in this memory before."""
+        """The result tensor, filled with NaN or the smallest integer, so that no earlier result is left in it."""
         owner, like = arguments.storages[0], self._like
         if owner not in self._made:
             self._made[owner] = torch.empty_strided(like.shape, like.stride(), dtype=like.dtype, device=like.device)
@@ -68,12 +68,12 @@ class SharedResults:
 
 
 class ChosenOperator(Operator):
-    """A call that is made in one of Inductor's ways.
+    """A call that is replaced by one of Inductor's choices.
 
     Args:
-        operator: the call as it is.
-        choice: the way in which it is made.
-        results: what it writes to, where the call is given nothing to write to.
+        operator: the call itself.
+        choice: the choice.
+        results: the result tensors, for calls without an ``out`` argument.
     """
 
     def __init__(self, operator: Operator, choice: Choice, results: SharedResults) -> None:
@@ -86,26 +86,26 @@ class ChosenOperator(Operator):
         switches = self.switches()
 
         def run() -> Any:
-            with switched(switches):  # Inductor's way may be a library call too
+            with switched(switches):  # Inductor's choice may be a library call too
                 return call()
 
         return run
 
     def outputs(self, arguments: Arguments) -> list[torch.Tensor]:
-        """The result, for everything that the call writes or returns: it may have been allocated elsewhere."""
+        """The result in the place of each output of the call, because a choice may allocate its own result."""
         _, result = self._results.get(id(arguments), (None, None))
         every = super().outputs(arguments)
         return every if result is None else [result for _ in every]
 
 
 def open_operator(recorded: dict[str, Any], folder: str) -> Operator:
-    """The call of a file, as the file says that it is to be made."""
+    """The call of a file, with cuDNN's search where the file asks for it."""
     operator = Operator(recorded, folder)
     return SearchedOperator(recorded, folder) if operator.is_searched() else operator
 
 
 def split_arguments(operator: Operator, arguments: Arguments) -> tuple[list[torch.Tensor], torch.Tensor | None]:
-    """The tensors that a call reads, in order, and that which it is given for its result, if any."""
+    """The tensors that a call reads, in order, and its ``out`` tensor, if any."""
     outs = [item.name for item in operator.find()._schema.arguments if item.is_out]
     keywords = {name: value for name, value in arguments.keywords.items() if name not in outs}
     (out,) = [arguments.keywords.get(name) for name in outs] if len(outs) == 1 else [None]
@@ -113,11 +113,11 @@ def split_arguments(operator: Operator, arguments: Arguments) -> tuple[list[torc
 
 
 class LibraryCandidates:
-    """What a library call can be replaced by on this machine.
+    """The configurations of a library call on this machine.
 
     Args:
-        operator: the call as it stands.
-        wide: whether Inductor's exhaustive set is asked for, beside that of max-autotune.
+        operator: the call itself.
+        wide: whether the choices of Inductor's exhaustive search are included.
     """
 
     def __init__(self, operator: Operator, wide: bool = False) -> None:
@@ -126,19 +126,19 @@ class LibraryCandidates:
         self._operator, self.wide = operator, wide
         arguments = operator.make_arguments()
         result = operator.bind(arguments)()
-        self._results = SharedResults(result)  # there are no choices where that is no tensor
+        self._results = SharedResults(result)  # a call with another result than a tensor has no choices
         find = partial(find_choices, operator.find(), arguments, result)
         with switched(operator.switches()):
             self._max, self._limits = find()
             every = find(True)[0] if wide else []
         known = [choice.config for choice in self._max]
         self._wide = [choice for choice in every if choice.config not in known]
-        random.Random(0).shuffle(self._wide)  # its beginning must do for the whole where time is short
+        random.Random(0).shuffle(self._wide)  # a short budget then times a random sample
         self._begun: set[int] = set()
         self._compile(self._max)
 
     def listed(self) -> LibraryConfigs:
-        """The ways to make the call."""
+        """The configurations of the call."""
         now = library_config(self._operator.is_searched())
         searchable = device_of(self._operator.device).has_library_switches and self._operator.is_convolution()
         calls = [library_config(search) for search in (False, True)] if searchable else []
@@ -150,16 +150,16 @@ class LibraryCandidates:
         )
 
     def operator(self, config: Config) -> ChosenOperator:
-        """The call in one of these configurations, compiled.
+        """The compiled call in one of Inductor's configurations.
 
         Raises:
-            InductorBenchError: it does not compile here, or is none of these.
+            InductorBenchError: the configuration does not compile or is unknown.
         """
         every = [*self._max, *self._wide]
         for place, choice in enumerate(every):
             if choice.config == config:
                 if id(choice) not in self._begun:
-                    self._compile(every[place : place + AT_A_TIME])  # the next that will be asked for
+                    self._compile(every[place : place + WIDE_CHUNK])  # the requests follow this order
                 choice.compile()
                 return ChosenOperator(self._operator, choice, self._results)
         raise InductorBenchError("Inductor lists no such choice here", "retune the file with this version of torch")
@@ -172,25 +172,25 @@ class LibraryCandidates:
 
 
 def library_config(searched: bool) -> Config:
-    """The call itself, with or without a search for its algorithm."""
+    """The configuration of the call itself, with or without cuDNN's search for an algorithm."""
     return {"backend": "aten", "cudnn_benchmark": True} if searched else {"backend": "aten"}
 
 
 def describe(operator: Operator) -> Described:
-    """What is known of a call; its ``config`` only where that needs no look at the other ways to make it."""
+    """The facts of a call. ``config`` is empty on a CPU, where it needs the list of variants."""
     arguments = operator.make_arguments()
     return Described(
         config={} if device_of(operator.device).runs_on_host else library_config(operator.is_searched()),
-        flops=count_flops(operator, arguments),  # first: it calls the operator
+        flops=count_flops(operator, arguments),  # before the bytes, because this calls the operator
         moved_bytes=count_bytes(operator, arguments),
         dtype=product_type(operator, arguments),
     )
 
 
 def product_type(operator: Operator, arguments: Arguments) -> str | None:
-    """The element type that products of these arguments are computed in: that of the first floating tensor.
+    """The element type of products of these arguments: the first floating-point dtype, without ``torch.``.
 
-    ``tf32`` where a GPU may use that for float32: in the program, as far as the file says.
+    It is ``tf32`` where a GPU may compute float32 products in TF32 under the switches that the file recorded.
     """
     tensors = [tensor for tensor in tensors_in([arguments.args, arguments.keywords]) if tensor.is_floating_point()]
     dtype = str(tensors[0].dtype).removeprefix("torch.") if tensors else None

@@ -1,4 +1,4 @@
-"""The kernel of a standalone file: the file is imported, and its harness says what the kernel is written in."""
+"""Imports a standalone file, and opens its kernel by the language of its harness."""
 
 from __future__ import annotations
 
@@ -14,32 +14,32 @@ from .kernel import Kernel
 from .library_kernel import OperatorBenchKernel
 from .triton_kernel import TritonBenchKernel
 
-NOT_OURS = "give a file that inductor-bench extract wrote, or a RUN#kernel"
+USE_EXTRACTED = "give a file that inductor-bench extract wrote, or a RUN#kernel"
 
 
 def open_kernel(module: ModuleType, file: str) -> Kernel:
     """The kernel of an imported standalone file.
 
     Raises:
-        InductorBenchError: it is no standalone file, or of a device that is not here.
+        InductorBenchError: the file is no standalone file, or this machine lacks its device.
     """
     recorded = getattr(module, "RECORDED", None)
     if not isinstance(recorded, dict) or "launch" not in recorded:
-        raise InductorBenchError(f"{file} is not a standalone kernel file", NOT_OURS)
+        raise InductorBenchError(f"{file} is not a standalone kernel file", USE_EXTRACTED)
     if "cpp" in recorded and hasattr(module, "KERNEL"):
         return CppBenchKernel(recorded, module.SOURCE, module.FOLDER)
     if "device_type" in recorded and hasattr(module, "OPERATOR"):
         return OperatorBenchKernel(recorded, module.FOLDER)
     if hasattr(module, "FILE"):
         return TritonBenchKernel(module)
-    raise InductorBenchError(f"{file} is not a standalone kernel file", NOT_OURS)
+    raise InductorBenchError(f"{file} is not a standalone kernel file", USE_EXTRACTED)
 
 
 def import_file(path: Path) -> ModuleType:
-    """A standalone file as a module of its own.
+    """Imports a standalone file as a module of its own.
 
     Raises:
-        InductorBenchError: it cannot be read, or refuses this machine, or its import raises.
+        InductorBenchError: the file is not Python, ends the process, or refuses this machine.
     """
     name = f"standalone_{abs(hash(str(path)))}"
     spec = importlib.util.spec_from_file_location(name, path)

@@ -1,4 +1,4 @@
-"""Whether two kernels computed the same."""
+"""Compares the outputs of two kernels."""
 
 from __future__ import annotations
 
@@ -9,10 +9,17 @@ import torch
 from inductor_bench.source.standalone.harness.comparison import COARSE_TOLERANCE, TOLERANCES, count_differing
 
 
-def tensors_differ(
+def describe_difference(
     ours: list[torch.Tensor], theirs: list[torch.Tensor], tolerances: Mapping[str, float] = TOLERANCES
 ) -> str:
-    """Empty where all elements agree, whole numbers exactly and floats to what their type holds; else what does not."""
+    """The difference between the outputs of two kernels, in words; empty where they agree.
+
+    Args:
+        ours: the outputs of the judged kernel.
+        theirs: the outputs of the other kernel.
+        tolerances: the tolerance of each floating-point dtype, by its name without ``torch.``; :data:`COARSE_TOLERANCE`
+            applies to dtypes without one, and integers must be equal.
+    """
     if [(one.shape, one.dtype) for one in ours] != [(one.shape, one.dtype) for one in theirs]:
         return "its outputs have other shapes or types"
     if not theirs:

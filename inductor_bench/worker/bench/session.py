@@ -1,6 +1,6 @@
-"""Standalone kernel files as this process has loaded them: checked against each other, timed sample by sample.
+"""Answers the parent's requests about kernels of standalone files: load, vary, compile, check and time them.
 
-The parent decides what is loaded, compared and timed, and in what order; nothing here knows of a race or a verdict.
+The parent decides the order of requests, runs the race and gives the verdict.
 """
 
 from __future__ import annotations
@@ -29,12 +29,14 @@ from ..device.use import ClockWatch, describe_clocks, find_use
 from .kernel import REFUSALS, Kernel
 from .library_kernel import OperatorBenchKernel
 from .opening import import_file, open_kernel
-from .outputs import tensors_differ
+from .outputs import describe_difference
 from .triton_kernel import TritonBenchKernel
 
 
 @dataclass
 class _Loaded:
+    """A loaded kernel; its timer and its bound call are made at its first sample."""
+
     kernel: Kernel
     timer: Any = None
     call: Any = None
@@ -42,7 +44,7 @@ class _Loaded:
 
 @dataclass(frozen=True)
 class _Computed:
-    """The arguments with which a kernel was computed, and what it wrote over."""
+    """The launch key and arguments of the last computed kernel, and the contents that it overwrites."""
 
     launched: str
     arguments: Any
@@ -50,10 +52,10 @@ class _Computed:
 
 
 class Bench:
-    """Answers requests about kernels: each has a method, which ``_answers`` names.
+    """Answers requests about kernels. ``_answers`` maps each type of request to its method.
 
     Args:
-        tell: is given the parts of an answer, before the answer.
+        tell: sends a part of an answer to the parent, before the answer itself.
     """
 
     def __init__(self, tell: Callable[[times.Begun], None]) -> None:
@@ -85,10 +87,10 @@ class Bench:
         self._requests = by_name(self._answers)
 
     def answer(self, data: Any) -> Any:
-        """Does what an encoded request asks for, and returns the encoded answer.
+        """Answers an encoded request, and returns the encoded answer.
 
         Raises:
-            InductorBenchError: it cannot be done, in words for the user.
+            InductorBenchError: the request fails; the message is for the user.
         """
         request = decode_request(data, self._requests)
         try:
@@ -96,8 +98,8 @@ class Bench:
         except REFUSALS as error:
             raise InductorBenchError(str(error)) from error
 
-    def broken(self) -> bool:
-        """Whether the device can no longer be used by this process, as after an illegal access on a GPU."""
+    def is_device_broken(self) -> bool:
+        """Whether this process can no longer use its device, for example after an illegal access on a GPU."""
         torch = sys.modules.get("torch")
         if torch is None or not torch.cuda.is_initialized():
             return False
@@ -121,23 +123,27 @@ class Bench:
         return self._kernels[request.number].kernel.facts()
 
     def vary(self, request: kernels.Vary) -> kernels.Compiled:
-        kernel = self._kernels[request.of].kernel.varied(request.change)
+        kernel = self._kernels[request.of].kernel.make_variant(request.change)
         compiled = kernel.compile()
         self._kernels[request.number] = _Loaded(kernel)
         return compiled
 
     def build(self, request: kernels.Build) -> None:
-        self._kernels[request.number].kernel.varied(request.change).compile()
+        self._kernels[request.number].kernel.make_variant(request.change).compile()
 
     def check(self, request: times.Check) -> times.Checked:
-        """Raises: InductorBenchError: the kernels take other arguments, so that it cannot be told."""
+        """Compares the outputs of two kernels.
+
+        Raises:
+            InductorBenchError: the kernels take different arguments.
+        """
         kernel, against = self._kernels[request.number].kernel, self._kernels[request.against].kernel
         if not takes_alike(kernel.launch, against.launch):
             raise InductorBenchError("not compared with each other, because they take other arguments")
         if request.against not in self._outputs:
             self._outputs[request.against] = [each.clone() for each in self._compute(against)]
         ours = self._compute(kernel)
-        return times.Checked(tensors_differ(ours, self._outputs[request.against], kernel.tolerances))
+        return times.Checked(describe_difference(ours, self._outputs[request.against], kernel.tolerances))
 
     def verify(self, request: times.Verify) -> times.Verified:
         kernel = self._kernels[request.number].kernel
@@ -168,8 +174,8 @@ class Bench:
         return times.Times(tuple(samples_s))
 
     def _compute(self, kernel: Kernel) -> list[Any]:
-        """What a kernel computes; valid until the next computes. One that is launched alike has the same arguments."""
-        launched, last = _launched(kernel), self._last_computed
+        """The outputs of a kernel, valid until the next call. Kernels with one launch key get the same arguments."""
+        launched, last = _launch_key(kernel), self._last_computed
         if last is None or last.launched != launched:
             self._last_computed = None
             arguments = kernel.make_arguments()
@@ -180,16 +186,16 @@ class Bench:
         return kernel.compute(last.arguments)
 
     def _timer_of(self, kernel: Kernel) -> Any:
-        """The timer with the arguments of the kernel's launch, which all kernels share that are launched alike."""
-        key = _launched(kernel)
+        """The timer for the kernel's launch; kernels with the same launch key share a timer and its arguments."""
+        key = _launch_key(kernel)
         if key not in self._timers:
-            if memory_is_short():
-                self._rest()
+            if is_memory_short():
+                self._free_memory()
             self._timers[key] = kernel.make_timer()
         return self._timers[key]
 
     def describe(self, request: times.Describe) -> times.Described:
-        return self._kernels[request.number].kernel.described()
+        return self._kernels[request.number].kernel.describe()
 
     def pretend(self, request: machine.Pretend) -> machine.Versions:
         from ..upstream.triton import pretend_gpu
@@ -207,7 +213,7 @@ class Bench:
 
     def compile_triton(self, request: kernels.CompileTriton) -> kernels.Binary:
         kernel, began = self._triton(request.number), time.perf_counter()
-        binary = kernel.compiled_to(request.config or kernel.now, request.read)
+        binary = kernel.compile_binary(request.config or kernel.now, request.read)
         return replace(binary, time_s=time.perf_counter() - began)
 
     def architecture(self, _: machine.TellArchitecture) -> Architecture:
@@ -224,8 +230,8 @@ class Bench:
             self._kernels.pop(number, None)
             self._outputs.pop(number, None)
 
-    def _rest(self) -> None:
-        """Lets go of all arguments and of how kernels are sampled, which takes most memory; kernels stay loaded."""
+    def _free_memory(self) -> None:
+        """Frees all arguments and timers, which take most memory; kernels stay loaded."""
         for loaded in self._kernels.values():
             loaded.timer = loaded.call = None
         self._outputs.clear()
@@ -233,16 +239,16 @@ class Bench:
         self._last_computed = None
 
     def forget(self, _: kernels.Forget) -> None:
-        self._rest()
+        self._free_memory()
         self._kernels.clear()
 
 
-def _launched(kernel: Kernel) -> str:
-    """The same for all kernels that are launched alike."""
-    return json.dumps([kernel.launch, kernel.launched_with()], sort_keys=True)
+def _launch_key(kernel: Kernel) -> str:
+    """A key that is equal for kernels with equal launches and timers."""
+    return json.dumps([kernel.launch, kernel.timer_key()], sort_keys=True)
 
 
-def memory_is_short() -> bool:
+def is_memory_short() -> bool:
     """Whether less than half of the GPU's memory is free."""
     torch = sys.modules.get("torch")
     if torch is None or not torch.cuda.is_initialized():

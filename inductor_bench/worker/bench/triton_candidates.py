@@ -1,7 +1,7 @@
-"""The configurations that the kernel of a standalone Triton file can be run in.
+"""Lists the configurations of the kernel of a standalone Triton file, without compiling them.
 
-Inductor's heuristics read their switches from literals in the file, so they are asked again with other literals; what
-its coordinate descent could reach says what else can be varied. Nothing is compiled here.
+Inductor's heuristics read their switches from literals in the file, so this module evaluates them again with other
+literals. The values that Inductor's coordinate descent could reach give the fields that can be varied.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from inductor_bench.source.standalone.harness.triton_definition import LAUNCH_OP
 
 from ..upstream.triton import tuning_values
 
-MOST_STAGES = 5
-MOST_BLOCKS = 65535
-"""Of a launch, in every direction but the first."""
+MAXIMUM_STAGES = 5
+MAXIMUM_BLOCKS = 65535
+"""CUDA's limit for the blocks of a launch in every direction but the first."""
 
 _LAUNCH_ONLY = {
     "template": (
@@ -47,11 +47,11 @@ class Heuristics:
 
     def __init__(self, module: ModuleType) -> None:
         self._module = module
-        self._call = _decorator(Path(str(module.__file__)))
+        self._call = _find_decorator(Path(str(module.__file__)))
         self.kind = self._call.func.attr if isinstance(self._call.func, ast.Attribute) else ""
 
     def kernel(self, **meta: Any) -> Any:
-        """The kernel anew, with every configuration that its heuristics give where ``inductor_meta`` says this."""
+        """Makes the kernel again, with all configurations of its heuristics for ``meta`` in ``inductor_meta``."""
         keywords = {str(keyword.arg): self._value(keyword.value) for keyword in self._call.keywords}
         known = keywords.get("inductor_meta") or {}
         keywords["inductor_meta"] = {**known, "force_disable_caches": True, "dynamic_scale_rblock": False, **meta}
@@ -59,7 +59,7 @@ class Heuristics:
         return self._value(self._call.func)(*arguments, **keywords)(self._module.KERNEL.fn)
 
     def configs(self, **meta: Any) -> list[Config]:
-        """These configurations."""
+        """The configurations of :meth:`kernel`."""
         return [config_facts(config) for config in self.kernel(**meta).configs]
 
     def _value(self, node: ast.expr) -> Any:
@@ -67,7 +67,7 @@ class Heuristics:
         return eval(code, vars(self._module))
 
 
-def _decorator(file: Path) -> ast.Call:
+def _find_decorator(file: Path) -> ast.Call:
     for node in ast.parse(file.read_text(encoding="utf-8")).body:
         for decorator in node.decorator_list if isinstance(node, ast.FunctionDef) else ():
             if isinstance(decorator, ast.Call) and ast.unparse(decorator.func).startswith("triton_heuristics."):
@@ -76,10 +76,10 @@ def _decorator(file: Path) -> ast.Call:
 
 
 def list_configs(heuristics: Heuristics, now: Config) -> TritonConfigs:
-    """What the kernel can be run in; it is in ``now``."""
+    """The configurations of the kernel, whose present configuration is ``now``."""
     kernel = heuristics.kernel()
     meta = dict(kernel.inductor_meta)
-    ladders, limits = _ladders(heuristics.kind, kernel, now)
+    ladders, limits = _find_ladders(heuristics.kind, kernel, now)
     sizes = kernel.size_hints or {}
     tile = [size for name, size in sizes.items() if f"{name.upper()}BLOCK" not in now]
     return TritonConfigs(
@@ -93,11 +93,11 @@ def list_configs(heuristics: Heuristics, now: Config) -> TritonConfigs:
     )
 
 
-def _ladders(kind: str, kernel: Any, now: Config) -> tuple[dict[str, list[int]], str]:
-    """The values of the fields that can be varied, and what cannot be.
+def _find_ladders(kind: str, kernel: Any, now: Config) -> tuple[dict[str, list[int]], str]:
+    """The values of each field that can be varied, and in words the limits on them.
 
-    Stages are varied of templates and users' kernels only: in Inductor's own loops, which hold no products, the same
-    binary comes out of any number of them.
+    ``num_stages`` varies for templates and users' kernels only. Inductor's own loops hold no products, and compile to
+    the same binary for any number of stages.
     """
     meta = kernel.inductor_meta
     warps = [1 << power for power in range(6)]
@@ -105,7 +105,7 @@ def _ladders(kind: str, kernel: Any, now: Config) -> tuple[dict[str, list[int]],
         fields, limits = _LAUNCH_ONLY[kind]
         if meta.get("grid_type") == "PrecomputedGrid":
             return {}, "its author's grid is recorded for these configs only: nothing else can be varied"
-        values = {"num_warps": warps, "num_stages": list(range(1, MOST_STAGES + 1))}
+        values = {"num_warps": warps, "num_stages": list(range(1, MAXIMUM_STAGES + 1))}
         return {field: sorted({*values[field], now[field]}) for field in fields}, limits
     if kind == "fixed_config":
         return {}, "its config was chosen when the model was compiled, and its text goes with it"
@@ -113,26 +113,28 @@ def _ladders(kind: str, kernel: Any, now: Config) -> tuple[dict[str, list[int]],
         return {}, "the model was compiled to be deterministic, and the order of a reduction goes with its config"
     reached = tuning_values(kernel, make_config(now))
     limits = "its RSPLIT stays: all blocks must be resident at once" if "RSPLIT" in now else ""
-    return {field: _allowed(field, values, kind, kernel, now) for field, values in reached.items()}, limits
+    return {field: _filter_values(field, values, kind, kernel, now) for field, values in reached.items()}, limits
 
 
-def _allowed(field: str, values: tuple[int, ...], kind: str, kernel: Any, now: Config) -> list[int]:
-    """The values of a field that the kernel's text and launch allow for; always that of ``now``."""
+def _filter_values(field: str, values: tuple[int, ...], kind: str, kernel: Any, now: Config) -> list[int]:
+    """The values of a field that the kernel's text and launch allow, and the value of ``now``."""
     meta, sizes = kernel.inductor_meta, kernel.size_hints or {}
     low, high = (meta.get("tma_min_block_sizes") or {}).get(field, 1), max(values)
     if field == "XBLOCK":
         high = now.get("RSPLIT_SIZE", high)
     elif field.lower() == "num_stages":
-        high = MOST_STAGES
+        high = MAXIMUM_STAGES
     elif field in ("YBLOCK", "ZBLOCK") and "Overflow" not in str(meta.get("grid_type")):
-        low = max(low, -(-sizes.get(field[0].lower(), 1) // MOST_BLOCKS))
+        low = max(low, -(-sizes.get(field[0].lower(), 1) // MAXIMUM_BLOCKS))
     elif field == "R0_BLOCK" and kind == "split_scan":
-        low = max(low, meta.get("min_split_scan_rblock", 256))  # its workspace has a place for each of so many
+        low = max(
+            low, meta.get("min_split_scan_rblock", 256)
+        )  # its workspace is sized for blocks of at least this size
     return [value for value in values if low <= value <= high or value == now.get(field)]
 
 
 def config_facts(config: Any) -> Config:
-    """A configuration of Triton's as plain facts: block sizes and what it is launched with."""
+    """A ``triton.Config`` as a mapping of block sizes and launch options."""
     unusual = {"num_ctas": 1, "maxnreg": None}
     options = {name: getattr(config, name, unusual.get(name)) for name in LAUNCH_OPTIONS}
     return {
@@ -142,10 +144,10 @@ def config_facts(config: Any) -> Config:
 
 
 def make_config(facts: Config) -> Any:
-    """The configuration of Triton's with these facts."""
+    """The ``triton.Config`` of a mapping from :func:`config_facts`."""
     import triton
 
     options = {name: facts[name] for name in LAUNCH_OPTIONS if name in facts}
     made = triton.Config({name: value for name, value in facts.items() if name not in options}, **options)
-    made.found_by_coordesc = made.found_by_combo_autotune = True  # nothing is left to search
+    made.found_by_coordesc = made.found_by_combo_autotune = True  # this ends Inductor's own searches
     return made

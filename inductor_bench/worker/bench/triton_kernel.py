@@ -1,4 +1,4 @@
-"""Triton kernels of standalone files."""
+"""The Triton kernel of a standalone file."""
 
 from __future__ import annotations
 
@@ -23,11 +23,16 @@ from ..device.runtimes import runtime_of
 from ..upstream.inductor import compiled_kernels
 from ..upstream.triton import compile_for_target, load_kernel, read_binary
 from . import triton_candidates
-from .times import folder_of_values, times_beside_zeros
+from .times import find_values_folder, make_measured
 
 
 class TritonBenchKernel:
-    """A Triton kernel, by the harness in its file. ``change`` of a variant holds ``config``."""
+    """A Triton kernel, run by the harness in its file. The ``change`` to a variant holds ``config``.
+
+    Args:
+        module: the imported file.
+        file: the harness's object of a variant; ``None`` for that of the file.
+    """
 
     tolerances: Mapping[str, float] = TOLERANCES
 
@@ -46,16 +51,16 @@ class TritonBenchKernel:
         return Facts("triton", NVIDIA.type, recorded)
 
     def configs(self) -> TritonConfigs:
-        """What it can be run in; see :func:`triton_candidates.list_configs`."""
+        """The configurations of the kernel; see :func:`triton_candidates.list_configs`."""
         return triton_candidates.list_configs(self.heuristics, self.now)
 
-    def varied(self, change: Change) -> TritonBenchKernel:
+    def make_variant(self, change: Change) -> TritonBenchKernel:
         kernel = self.heuristics.kernel()
         kernel.configs, kernel.save_cache_hook = [triton_candidates.make_config(change["config"])], None
         return TritonBenchKernel(self.module, type(self.file)(kernel, self.file.recorded, self.file.folder))
 
-    def compiled_to(self, config: Config, read: bool) -> Binary:
-        """What it is compiled to in a configuration; ``read`` says whether its binary is read."""
+    def compile_binary(self, config: Config, read: bool) -> Binary:
+        """Compiles the kernel in a configuration; ``read`` adds the registers and spills of the binary."""
         made = triton_candidates.make_config(config)
         binary, shared = compile_for_target(self.file.kernel, made)
         seen = read_binary(binary) if read else {}
@@ -63,7 +68,7 @@ class TritonBenchKernel:
 
     def compile(self) -> Compiled:
         load_kernel(self.file.kernel)
-        compiled = self._compiled()
+        compiled = self._read_compiled()
         return Compiled(compiled.registers, compiled.spills, compiled.shared_memory_bytes)
 
     def make_arguments(self) -> Any:
@@ -81,16 +86,16 @@ class TritonBenchKernel:
     def measure(self) -> Measured:
         file, launch = self.file, with_zeros(self.launch)
         twin = type(file)(file.kernel, {**file.recorded, "launch": launch}, file.folder) if launch else None
-        return times_beside_zeros(self._measured(file), self._measured(twin) if twin else None)
+        return make_measured(self._measure_file(file), self._measure_file(twin) if twin else None)
 
-    def _measured(self, file: Any) -> dict[str, Any]:
-        """By this process's harness, which measures the gap between launches once, and not by the file's own."""
+    def _measure_file(self, file: Any) -> dict[str, Any]:
+        """Times a kernel with this process's harness, which measures the gap between launches once for all files."""
         return self.runtime.measure_call(
             file.launch, file.make_arguments(), lambda each: partial(file.run, each), **_launch_options(file)
         )
 
-    def launched_with(self) -> Any:
-        return _launch_options(self.file), folder_of_values(self.launch, self.file.folder)
+    def timer_key(self) -> Any:
+        return _launch_options(self.file), find_values_folder(self.launch, self.file.folder)
 
     def make_timer(self) -> Any:
         return self.runtime.make_timer(self.launch, self.make_arguments(), self.bind, **_launch_options(self.file))
@@ -101,8 +106,8 @@ class TritonBenchKernel:
     def prepare(self) -> None:
         return
 
-    def described(self) -> Described:
-        compiled = self._compiled()
+    def describe(self) -> Described:
+        compiled = self._read_compiled()
         return Described(
             config=compiled.config,
             moved_bytes=self.file.moved_bytes(),
@@ -111,10 +116,10 @@ class TritonBenchKernel:
             shared_memory_bytes=compiled.shared_memory_bytes,
         )
 
-    def _compiled(self) -> CompiledKernel:
+    def _read_compiled(self) -> CompiledKernel:
         return compiled_kernels({"": self.file.kernel}).get("", CompiledKernel())
 
 
 def _launch_options(file: Any) -> dict[str, Any]:
-    kept = getattr(file, "kept", None)  # files of earlier versions have none
+    kept = getattr(file, "kept", None)  # files of earlier versions lack the attribute
     return {"moved": file.moved_bytes(), "reset": file.reset, "kept": kept}

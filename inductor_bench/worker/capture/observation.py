@@ -180,7 +180,7 @@ class ObservedModule:
             return self._call(list(clones))
 
         try:
-            with torch.no_grad(), runtime_of(device).kept_random_state():
+            with torch.no_grad(), runtime_of(device).preserve_random_state():
                 recorded, error = self._record_values(run)  # first, because a run may write into its inputs
                 measured = measure_run(
                     run,

@@ -1,1 +1,1 @@
-"""The device that this process measures on: its driver, its other users, its turn, the environment."""
+"""The device that a worker measures on: its runtime, its driver, its other users, its turns, and the environment."""

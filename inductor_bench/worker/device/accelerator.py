@@ -1,5 +1,7 @@
-"""A device type that torch knows and this room has no file for (``xpu``): modules are run on it and profiled, and
-nothing that needs its own functions is measured."""
+"""The runtime of device types without a file of their own, such as ``xpu``.
+
+Modules run on them and are profiled. Roofs and standalone kernels are not measured.
+"""
 
 from __future__ import annotations
 
@@ -19,10 +21,10 @@ from .protocol import Bind
 
 
 class AcceleratorRuntime:
-    """Such a device, by the functions that all of torch's devices have.
+    """A device type, through the functions that all of torch's device modules have.
 
     Args:
-        device: what is known of it.
+        device: the facts of the device type.
     """
 
     captures_graphs = False
@@ -58,7 +60,7 @@ class AcceleratorRuntime:
     def capture_graph(self, run: Callable[[], Any]) -> Callable[[], None]:
         raise RuntimeError(f"graphs are not captured on a {self.device.type} device")
 
-    def kept_random_state(self) -> AbstractContextManager[None]:
+    def preserve_random_state(self) -> AbstractContextManager[None]:
         numbers = range(self._torch().device_count())
         return torch.random.fork_rng(devices=numbers, device_type=self.device.type)
 
@@ -72,5 +74,5 @@ class AcceleratorRuntime:
         raise InductorBenchError(f"no way to time a kernel on a {self.device.type} device is known")
 
     def _torch(self) -> Any:
-        """Torch's functions for devices of that type."""
+        """Torch's module for devices of this type; ``None`` where this torch has none."""
         return getattr(torch, self.device.type, None)

@@ -1,4 +1,4 @@
-"""The CPU: nothing is launched, so there is nothing to wait for, and its memory is that of the whole process."""
+"""The runtime of the CPU. It needs no synchronisation, and its memory is that of the whole process."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _PROCESS = Path("/proc/self")
 
 
 class CpuRuntime:
-    """The processors that this process may use."""
+    """The CPUs that this process may use."""
 
     device = CPU
     captures_graphs = False
@@ -60,7 +60,7 @@ class CpuRuntime:
             (_PROCESS / "clear_refs").write_text("5")
 
     def peak_memory_bytes(self) -> int | None:
-        """The peak resident size of the whole process (Linux only)."""
+        """The peak resident size of the whole process in bytes; ``None`` on other systems than Linux."""
         with contextlib.suppress(OSError):
             for line in (_PROCESS / "status").read_text().splitlines():
                 if line.startswith("VmHWM:"):
@@ -70,7 +70,7 @@ class CpuRuntime:
     def capture_graph(self, run: Callable[[], Any]) -> Callable[[], None]:
         raise RuntimeError("a CPU has no graphs")
 
-    def kept_random_state(self) -> AbstractContextManager[None]:
+    def preserve_random_state(self) -> AbstractContextManager[None]:
         return torch.random.fork_rng(devices=[])
 
     def measure_roofs(self, place: torch.device) -> Roofs:

@@ -1,7 +1,7 @@
-"""What the driver says of a GPU: who uses it, how much, and at which clock.
+"""Reads a GPU's processes, memory, utilisation and clock from NVIDIA's driver.
 
-It is asked through NVML, the library of C functions that ``nvidia-smi`` asks as well and that comes with the driver, so
-that nothing has to be installed for it. A figure that this driver or device does not have is ``None``.
+It calls NVML, the C library behind ``nvidia-smi``, which comes with the driver and needs no installation. A figure that
+the driver or the device does not have is ``None``.
 """
 
 from __future__ import annotations
@@ -55,10 +55,10 @@ class Driver:
     """The driver's view of one GPU.
 
     Args:
-        uuid: of the GPU, as torch's properties of the device have it.
+        uuid: the UUID of the GPU, from torch's properties of the device.
 
     Raises:
-        OSError: there is no NVML here, or it does not know that GPU.
+        OSError: NVML is missing or does not know the GPU.
     """
 
     def __init__(self, uuid: str) -> None:
@@ -67,73 +67,73 @@ class Driver:
         if self._library.nvmlInit_v2() != SUCCESS:
             raise OSError("NVML does not start")
         names = (f"{prefix}{uuid.removeprefix(prefix)}".encode() for prefix in PREFIXES)
-        if not any(self._answers("nvmlDeviceGetHandleByUUID", c_char_p(name), byref(self._gpu)) for name in names):
+        if not any(self._succeeds("nvmlDeviceGetHandleByUUID", c_char_p(name), byref(self._gpu)) for name in names):
             raise OSError(f"NVML knows no GPU {uuid}")
 
     def number(self) -> int | None:
         """The number by which ``nvidia-smi`` lists the GPU."""
         found = c_uint()
-        return found.value if self._asks("nvmlDeviceGetIndex", byref(found)) else None
+        return found.value if self._read_figure("nvmlDeviceGetIndex", byref(found)) else None
 
     def compute_processes(self) -> list[GpuProcess]:
-        """Those that compute; in a container, only those of the container, or none."""
+        """The processes that compute. In a container, these are the container's own, or none."""
         drawing = {each.pid for each in self._processes("nvmlDeviceGetGraphicsRunningProcesses_v3")}
         found = self._processes("nvmlDeviceGetComputeRunningProcesses_v3")
         return [each for each in found if each.pid not in drawing]
 
     def drawing_bytes(self) -> int:
-        """The memory that processes hold which draw on a display."""
+        """The memory in bytes of the processes that draw on a display."""
         return sum(each.memory_bytes or 0 for each in self._processes("nvmlDeviceGetGraphicsRunningProcesses_v3"))
 
     def used_bytes(self) -> int | None:
-        """The memory that is taken, less what the driver keeps for itself."""
+        """The used memory in bytes, without the driver's own."""
         memory = _Memory(version=ctypes.sizeof(_Memory) | 2 << 24)
-        return memory.used if self._asks("nvmlDeviceGetMemoryInfo_v2", byref(memory)) else None
+        return memory.used if self._read_figure("nvmlDeviceGetMemoryInfo_v2", byref(memory)) else None
 
     def busy(self) -> float | None:
-        """The share of the last moments (a sixth of a second to one) in which any kernel ran."""
+        """The share of the last sampling period, of 1/6 s to 1 s, in which any kernel ran."""
         found = _Utilisation()
-        return found.gpu / 100 if self._asks("nvmlDeviceGetUtilizationRates", byref(found)) else None
+        return found.gpu / 100 if self._read_figure("nvmlDeviceGetUtilizationRates", byref(found)) else None
 
     def clock_mhz(self) -> int | None:
-        """The clock of the multiprocessors."""
+        """The clock of the multiprocessors in MHz."""
         found = c_uint()
-        return found.value if self._asks("nvmlDeviceGetClockInfo", c_uint(SM_CLOCK), byref(found)) else None
+        return found.value if self._read_figure("nvmlDeviceGetClockInfo", c_uint(SM_CLOCK), byref(found)) else None
 
     def highest_clock_mhz(self) -> int | None:
-        """The highest clock that the multiprocessors can have."""
+        """The maximum clock of the multiprocessors in MHz."""
         found = c_uint()
-        return found.value if self._asks("nvmlDeviceGetMaxClockInfo", c_uint(SM_CLOCK), byref(found)) else None
+        return found.value if self._read_figure("nvmlDeviceGetMaxClockInfo", c_uint(SM_CLOCK), byref(found)) else None
 
     def clock_limits(self) -> int:
-        """What keeps that clock from being higher, as NVML's bits."""
+        """The active limits of the clock, as bits of NVML."""
         found = c_ulonglong()
-        return found.value if self._asks("nvmlDeviceGetCurrentClocksThrottleReasons", byref(found)) else 0
+        return found.value if self._read_figure("nvmlDeviceGetCurrentClocksThrottleReasons", byref(found)) else 0
 
     def _processes(self, function: str) -> list[GpuProcess]:
-        count = c_uint(64)  # more than have contexts on one GPU; where there are still more, these are enough to know
+        count = c_uint(64)  # of a GPU with more processes the first 64 are enough
         found = (_Process * count.value)()
-        status = self._status(function, self._gpu, byref(count), found)
+        status = self._call(function, self._gpu, byref(count), found)
         if status not in (SUCCESS, INSUFFICIENT_SIZE):
             return []
         known = found[: min(count.value, len(found))]
         return [GpuProcess(one.pid, None if one.bytes == UNKNOWN_BYTES else one.bytes) for one in known if one.pid]
 
-    def _asks(self, function: str, *arguments: Any) -> bool:
-        return self._answers(function, self._gpu, *arguments)
+    def _read_figure(self, function: str, *arguments: Any) -> bool:
+        return self._succeeds(function, self._gpu, *arguments)
 
-    def _answers(self, function: str, *arguments: Any) -> bool:
-        return self._status(function, *arguments) == SUCCESS
+    def _succeeds(self, function: str, *arguments: Any) -> bool:
+        return self._call(function, *arguments) == SUCCESS
 
-    def _status(self, function: str, *arguments: Any) -> int | None:
-        """What a function of NVML returns; ``None`` where this driver does not have it."""
+    def _call(self, function: str, *arguments: Any) -> int | None:
+        """The status that a function of NVML returns; ``None`` where this driver lacks the function."""
         found = getattr(self._library, function, None)
         return None if found is None else int(found(*arguments))
 
 
 @functools.cache
 def driver_of_current_gpu() -> Driver | None:
-    """The driver's view of the GPU that torch uses; ``None`` where there is none to be had."""
+    """The driver's view of the GPU that torch uses; ``None`` without a GPU or NVML."""
     import torch
 
     if not torch.cuda.is_available():
@@ -146,7 +146,7 @@ def driver_of_current_gpu() -> Driver | None:
 
 
 def driver_version() -> str | None:
-    """The NVIDIA driver's version, from NVML where its Python binding is installed, else from ``nvidia-smi``."""
+    """The NVIDIA driver's version, from NVML where its Python binding is installed, otherwise from ``nvidia-smi``."""
     return _nvml_driver() or _smi_driver()
 
 

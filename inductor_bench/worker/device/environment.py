@@ -1,6 +1,6 @@
-"""Says where a measurement is made: versions, processor, accelerator, and the named variables that change results.
+"""Describes the environment of a measurement: versions, processor, accelerator, and variables that change results.
 
-It measures and compiles nothing. Only variables on an explicit list are read, because reports get shared.
+It only reads facts. Variables come from an explicit list, because users share reports.
 """
 
 from __future__ import annotations
@@ -79,11 +79,11 @@ VARIABLES = (
     "TORCHINDUCTOR_USE_FAST_MATH",
     "TRITON_DEFAULT_FP_FUSION",
 )
-"""The variables that a record may carry. None of them holds a path, a name or a secret."""
+"""The environment variables that a record may hold. Their values are no paths, names or secrets."""
 
 
 def describe_environment() -> Environment:
-    """What this process runs on. A figure that cannot be had is ``None`` or empty; nothing is raised."""
+    """The environment of this process. Unknown facts are ``None`` or empty; no exception is raised."""
     environment = Environment(
         python=platform.python_version(),
         torch=str(torch.__version__),
@@ -105,7 +105,7 @@ def _triton_version() -> str | None:
 
 
 def _add_xpu(environment: Environment) -> Environment:
-    """Intel's GPUs are described, although nothing that is particular to them is measured."""
+    """Adds the facts of an Intel GPU, which has no runtime of its own."""
     if not torch.xpu.is_available():
         return environment
     xpu: Any = torch.xpu.get_device_properties(torch.xpu.current_device())

@@ -1,4 +1,4 @@
-"""NVIDIA's GPUs, through ``torch.cuda``. A torch that was built for ROCm calls AMD's GPUs so: they are refused."""
+"""The runtime of NVIDIA's GPUs, through ``torch.cuda``. It refuses AMD's GPUs, which torch for ROCm calls CUDA."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from .driver import driver_version
 from .protocol import Bind
 
 RACE_WINDOW_S = 7e-4
-"""Of each of the two windows of a GPU sample in a race, where many candidates take turns."""
+"""Length in seconds of each of the two windows of a GPU sample in a race."""
 
 RACE_WARM_UP_S = 5e-3
-"""Before the first of them; the candidates' checks have raised the clocks already."""
+"""Warm-up in seconds before the first window; it is short because the candidates' checks have raised the clocks."""
 
 
 class NvidiaRuntime:
-    """The current GPU of this process, and those beside it."""
+    """The GPUs of this process."""
 
     device = NVIDIA
     captures_graphs = True
@@ -55,7 +55,7 @@ class NvidiaRuntime:
         return torch.cuda.get_device_name(place)
 
     def describe(self, environment: Environment) -> Environment:
-        """Of an AMD GPU no compute capability: its numbers look like one."""
+        """Adds the current GPU's facts. An AMD GPU gets no compute capability: its version only looks like one."""
         environment = replace(environment, cuda=torch.version.cuda or torch.version.hip)
         if not self.is_present():
             return environment
@@ -78,7 +78,7 @@ class NvidiaRuntime:
         torch.cuda.reset_peak_memory_stats()
 
     def peak_memory_bytes(self) -> int | None:
-        """The most that torch allocated on the GPU."""
+        """The most bytes that torch allocated on the GPU."""
         return int(torch.cuda.max_memory_allocated())
 
     def capture_graph(self, run: Callable[[], Any]) -> Callable[[], None]:
@@ -91,7 +91,7 @@ class NvidiaRuntime:
             run()
         return graph.replay
 
-    def kept_random_state(self) -> AbstractContextManager[None]:
+    def preserve_random_state(self) -> AbstractContextManager[None]:
         return torch.random.fork_rng(devices=range(torch.cuda.device_count()))
 
     def measure_roofs(self, place: torch.device) -> Roofs:
@@ -105,7 +105,7 @@ class NvidiaRuntime:
         return GpuTimer(launch, arguments, bind, **how)
 
     def architecture(self) -> Architecture:
-        """The current GPU, for workers that pretend to have it. (2.11, 2.13)"""
+        """The architecture of the current GPU, for workers that compile for it without using it. (2.11, 2.13)"""
         self.check_support()
         seen: Any = torch.cuda.get_device_properties(torch.cuda.current_device())
         capability = 10 * seen.major + seen.minor

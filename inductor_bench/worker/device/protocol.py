@@ -1,4 +1,4 @@
-"""What a worker does with a device, whatever its kind. One file of this room has each; ``runtimes`` finds it."""
+"""The protocol of device runtimes: what a worker can do with any kind of device. ``runtimes`` lists them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Bind = Callable[[Arguments], Callable[[], Any]]
 
 
 class DeviceRuntime(Protocol):
-    """A kind of device in the hands of torch."""
+    """The operations of a worker on one kind of device, through torch."""
 
     device: Device
 
@@ -29,48 +29,60 @@ class DeviceRuntime(Protocol):
         """Whether torch sees such a device."""
 
     def check_support(self) -> None:
-        """Raises: InductorBenchError: what torch calls so here is a device that is not measured."""
+        """Raises an error for a device that this tool does not support under this name.
+
+        Raises:
+            InductorBenchError: this torch uses the name for an unsupported device.
+        """
 
     def check_presence(self, place: torch.device) -> None:
-        """Raises: InductorBenchError: there is no such device here."""
+        """Raises an error for a missing device.
+
+        Raises:
+            InductorBenchError: the device is missing.
+        """
 
     def name(self, place: torch.device) -> str:
         """The name of one device."""
 
     def describe(self, environment: Environment) -> Environment:
-        """The environment with the facts of such a device, as far as there is one. Nothing is raised."""
+        """The environment with the facts of such a device, if there is one. No exception is raised."""
 
     def synchronize(self) -> None:
-        """Waits until everything that was launched has ended."""
+        """Waits for the end of all launched work."""
 
     def reset_peak_memory(self) -> None:
-        """Begins a new count for :meth:`peak_memory_bytes`."""
+        """Resets the peak of :meth:`peak_memory_bytes`."""
 
     def peak_memory_bytes(self) -> int | None:
-        """The most memory that was taken since; ``None`` where it is not counted."""
+        """The peak memory in bytes since the reset; ``None`` where it is unknown."""
 
     def capture_graph(self, run: Callable[[], Any]) -> Callable[[], None]:
-        """Captures what a call launches; returns what replays it.
+        """Captures the launches of a call as a graph, and returns a function that replays it.
 
         Raises:
-            RuntimeError, AssertionError: it cannot be captured.
+            RuntimeError, AssertionError: the call cannot be captured.
         """
 
-    def kept_random_state(self) -> AbstractContextManager[None]:
-        """Puts the random states of the host and of all such devices back at its end."""
+    def preserve_random_state(self) -> AbstractContextManager[None]:
+        """A context that restores the random states of the host and of all such devices at its end."""
 
     def measure_roofs(self, place: torch.device) -> Roofs:
-        """Measures what one device reaches. Raises: InductorBenchError: no way to measure it is known."""
+        """Measures the roofs of one device.
+
+        Raises:
+            InductorBenchError: the roofs of such a device cannot be measured.
+        """
 
     def measure_call(self, launch: dict[str, Any], arguments: Arguments, bind: Bind, **how: Any) -> dict[str, Any]:
-        """Times a kernel by itself, as its standalone file does: ``cold``, ``warm`` and ``method``.
+        """Times a kernel alone, as its standalone file does; returns ``cold``, ``warm`` and ``method``.
 
         Args:
             launch: the encoded ``Launch``.
-            arguments: made for it.
-            bind: turns arguments into the call to be timed.
-            how: what else the file says of its launches (``moved``, ``reset``, ``kept``); on a GPU only.
+            arguments: the arguments for the launch.
+            bind: makes the timed call from the arguments.
+            how: further options of the file (``moved``, ``reset``, ``kept``), for a GPU only.
         """
 
     def make_timer(self, launch: dict[str, Any], arguments: Arguments, bind: Bind, **how: Any) -> Any:
-        """What times a kernel and its variants in turn, sample by sample; arguments as of :meth:`measure_call`."""
+        """Makes a timer that samples a kernel and its variants; its arguments are those of :meth:`measure_call`."""

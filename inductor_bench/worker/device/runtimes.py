@@ -1,4 +1,4 @@
-"""The runtime of each kind of device. Every measurement begins by asking for one, and is refused here if at all."""
+"""The table of device runtimes. Every measurement gets its runtime here, which refuses unsupported devices."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from .protocol import DeviceRuntime
 
 NVIDIA_RUNTIME = NvidiaRuntime()
 RUNTIMES: Mapping[str, DeviceRuntime] = {runtime.device.type: runtime for runtime in (CpuRuntime(), NVIDIA_RUNTIME)}
-"""By torch's name of the device type."""
+"""The runtimes, by torch's name of the device type."""
 
 
 def runtime_of(kind: str) -> DeviceRuntime:
-    """The runtime of a device type, whether or not such a device is here.
+    """The runtime of a device type, with or without such a device on this machine.
 
     Raises:
-        InductorBenchError: what torch calls so here is a device that is not measured.
+        InductorBenchError: this torch uses the name for an unsupported device.
     """
     runtime = RUNTIMES.get(kind) or AcceleratorRuntime(device_of(kind))
     runtime.check_support()
@@ -32,10 +32,10 @@ def runtime_of(kind: str) -> DeviceRuntime:
 
 
 def open_device(name: str) -> tuple[DeviceRuntime, torch.device]:
-    """A device that is here, by its type or its name, such as ``cuda:1``, and its runtime.
+    """The runtime of a device, and the device, by its type or its name, such as ``cuda:1``.
 
     Raises:
-        InductorBenchError: it is not here, or is not measured.
+        InductorBenchError: the device is missing or unsupported.
     """
     try:
         place = torch.device(name)
@@ -47,6 +47,6 @@ def open_device(name: str) -> tuple[DeviceRuntime, torch.device]:
 
 
 def best_device_type() -> str:
-    """The type of the device that a program runs on where none is asked for."""
+    """The type of the device that a program runs on by default: an accelerator that is present, otherwise the CPU."""
     present = (runtime.device for runtime in RUNTIMES.values() if runtime.is_present())
     return next((device.type for device in present if not device.runs_on_host), CPU.type)

@@ -1,5 +1,7 @@
-"""A process that shares its GPU with another model's measurement: it uses the GPU in its turn only, and leaves the turn
-to the other while it imports and compiles."""
+"""Takes turns at a GPU that the measurements of two models share.
+
+A process uses the GPU in its turn only, and gives the turn up while it imports and compiles.
+"""
 
 from __future__ import annotations
 
@@ -16,30 +18,30 @@ from ..upstream.inductor import import_generated_codes_imports, load_compiled_mo
 
 
 class SharedDevice:
-    """The turns of a process at its GPU. Where nobody shares it nothing of this does anything."""
+    """The turns of a process at its GPU. All methods do nothing where the GPU is not shared."""
 
     def __init__(self) -> None:
         self._turn = DeviceTurn()
 
     def use(self) -> None:
-        """Waits for the turn. It is kept until the process ends, but for when it leaves or compiles something."""
+        """Waits for the turn, and keeps it until the process ends, leaves it, or compiles."""
         self._turn.take()
 
     def leave(self) -> None:
-        """Lets others use the GPU while this process does not."""
+        """Gives the turn up until the next :meth:`use`."""
         if not self._turn.held:
             return
         import torch
 
         if torch.cuda.is_initialized():
-            torch.cuda.synchronize()  # what was launched before must not run in another's turn
+            torch.cuda.synchronize()  # launched work must end before another's turn begins
         self._turn.give_up()
 
     def leave_while_compiling(self, mode: str | None) -> None:
-        """Gives the turn up whenever something is compiled from now on, where it is known when a GPU is needed there.
+        """Gives the turn up during each compilation from now on, unless the compilation measures kernels.
 
         Args:
-            mode: of ``torch.compile``; those that look for the best kernel measure all the time.
+            mode: the mode of ``torch.compile``; the max-autotune modes measure kernels while they compile.
         """
         searches = (mode or "").startswith("max-autotune") or upstream.searches()
         if self._turn.is_shared and not searches and not upstream.benchmarks_elsewhere():
@@ -47,12 +49,12 @@ class SharedDevice:
             self.use_while_compiling()
 
     def use_while_compiling(self) -> None:
-        """Takes the turn, where it is not ours, for each of the short uses that the compiler makes of the GPU."""
+        """Takes the turn for each short use of the GPU by the compiler, unless this process holds it."""
         if self._turn.is_shared:
-            upstream.around_use_while_compiling(self._using)
+            upstream.around_use_while_compiling(self._hold_turn)
 
     @contextlib.contextmanager
-    def _using(self) -> Iterator[None]:
+    def _hold_turn(self) -> Iterator[None]:
         if self._turn.held:
             yield
             return
@@ -64,9 +66,9 @@ class SharedDevice:
 
 
 def load_in_turn(path: Path) -> ModuleType:
-    """Imports a compiled module, and takes this process's turn at its GPU, which is kept until the process ends.
+    """Imports a compiled module, then waits for this process's turn at its GPU, and keeps it until the process ends.
 
-    While its kernels are read or compiled, which takes most of the time, the GPU is left to others.
+    Other processes may use the GPU while the module's kernels are read or compiled, which takes most of the time.
     """
     with without_collection():
         import_generated_codes_imports()

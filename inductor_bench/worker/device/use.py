@@ -1,4 +1,4 @@
-"""Whether other jobs use the GPU that this process is about to measure on, and how its clock goes while it does."""
+"""Finds other users of a GPU before a measurement, and watches the GPU's clock during it."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from inductor_bench.records.device_use import DeviceUse, OtherProcess
 
 from .driver import Driver
 
-LOOKS = 4
-BETWEEN_LOOKS_S = 0.1
+READINGS = 4
+BETWEEN_READINGS_S = 0.1
 BETWEEN_CLOCKS_S = 0.02
 FEWEST_CLOCKS = 6
 RISEN = 0.95
 HELD_BACK = 0.97
-"""Of the highest clock: below it, a limit costs more than a measurement is unsure by."""
+"""Share of the maximum clock below which a limit costs more than the uncertainty of a measurement."""
 
 IDLE = 0x1
 THROTTLES = {
@@ -32,23 +32,23 @@ THROTTLES = {
     0x40: "thermal limit",
     0x80: "power brake",
 }
-"""By NVML's bits. Others are no trouble: the clock that the GPU has when idle, or that its owner chose."""
+"""Limits that throttle the clock, by NVML's bits. Idle clocks and clocks that the owner chose are left out."""
 
 
 def find_use(driver: Driver, pause: Callable[[float], None] = time.sleep) -> DeviceUse:
-    """What others do on the GPU while this process and those of the same parent let it idle.
+    """The use of the GPU by other jobs, while this process and the other workers of its parent leave it idle.
 
-    A program that calls this tool from Python may hold memory there; it waits meanwhile.
+    A program that calls this tool from Python does not count, because it waits; it may hold memory on the GPU.
     """
     shares = []
-    for _ in range(LOOKS):
-        pause(BETWEEN_LOOKS_S)
+    for _ in range(READINGS):
+        pause(BETWEEN_READINGS_S)
         shares.append(driver.busy())
     known = [share for share in shares if share is not None]
     used = driver.used_bytes()
-    processes, callers = driver.compute_processes(), set(_line_of(os.getpid()))
+    processes, callers = driver.compute_processes(), set(_parents_of(os.getpid()))
     waiting = [each for each in processes if each.pid in callers]
-    others = [each for each in processes if each not in waiting and os.getppid() not in _line_of(each.pid)]
+    others = [each for each in processes if each not in waiting and os.getppid() not in _parents_of(each.pid)]
     ours = _own_bytes() + sum(each.memory_bytes or 0 for each in waiting)
     return DeviceUse(
         gpu=driver.number(),
@@ -58,8 +58,8 @@ def find_use(driver: Driver, pause: Callable[[float], None] = time.sleep) -> Dev
     )
 
 
-def _line_of(pid: int) -> Iterator[int]:
-    """The parents of a process, as far as they can be seen."""
+def _parents_of(pid: int) -> Iterator[int]:
+    """The parents of a process, nearest first, up to the first that cannot be read."""
     while pid > 1:
         try:
             status = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
@@ -82,17 +82,17 @@ def _own_bytes() -> int:
 
 
 class Clock(NamedTuple):
-    """The clock of the multiprocessors at one moment, and what kept it from being higher, as NVML's bits."""
+    """The clock of the multiprocessors in MHz at one moment, and its active limits as NVML's bits."""
 
     mhz: int
     limits: int
 
 
 class ClockWatch:
-    """Reads the clock of a GPU every few milliseconds, on a thread of its own, while something is measured.
+    """Reads the clock of a GPU every :data:`BETWEEN_CLOCKS_S` seconds on a thread of its own, during a measurement.
 
     Args:
-        driver: of that GPU; without one nothing is read.
+        driver: the driver's view of the GPU; ``None`` to read nothing.
     """
 
     def __init__(self, driver: Driver | None) -> None:
@@ -122,11 +122,18 @@ class ClockWatch:
 
 
 def describe_clocks(clocks: Sequence[Clock], highest_mhz: int | None = None) -> dict[str, Any]:
-    """``clock_mhz``, ``clock_change`` from the first to the last third, and ``throttled``, the limits that were met.
+    """Summarizes the clock during a measurement; empty where the GPU was idle all the time.
 
-    A limit is met that held the clock back half of the time. At nearly the highest clock it is no trouble;
-    ``highest_mhz`` is the GPU's, where it is known. What was read before the clock had risen does not count: arguments
-    were being made, and little was run.
+    Readings before the clock reaches :data:`RISEN` times its median are left out, because the arguments are made then.
+
+    Args:
+        clocks: the readings, in order.
+        highest_mhz: the GPU's maximum clock; ``None`` where it is unknown.
+
+    Returns:
+        ``clock_mhz``, the median; ``throttled``, the limits that were active in at least half of the readings while
+        the clock was below :data:`HELD_BACK` times the maximum; and, with enough readings, ``clock_change``, the
+        relative change from the first to the last third.
     """
     working = [clock for clock in clocks if not clock.limits & IDLE]
     if not working:

@@ -1,4 +1,4 @@
-"""How far other processes delay this one: the system's counters, read before and after some runs (Linux)."""
+"""Measures how much other processes delay this one, from the system's counters before and after runs (Linux)."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from inductor_bench.records.code.details import MachineLoad
 from ..processor import usable_cpus
 
 STOLEN = 8
-"""The column of a processor's line in ``/proc/stat`` that counts what the hypervisor gave to other machines."""
+"""Column of ``/proc/stat`` with the time that the hypervisor gave to other machines."""
 
 
 @dataclass(frozen=True)
 class Counters:
-    """Counters that only grow; ``None`` where this system does not tell. Times are in seconds."""
+    """Readings of counters that only grow, with times in seconds; ``None`` where the system has no such counter."""
 
     time_s: float
     cpu_time_s: float
@@ -36,7 +36,7 @@ def read_counters() -> Counters:
 
 
 def load_since(begin: Counters, runs: int) -> MachineLoad:
-    """How busy the machine was during ``runs`` runs that were made since ``begin``."""
+    """The load of the machine during ``runs`` runs since ``begin``."""
     end = read_counters()
     load = None
     with contextlib.suppress(OSError):
@@ -47,19 +47,19 @@ def load_since(begin: Counters, runs: int) -> MachineLoad:
         load=load,
         time_s=end.time_s - begin.time_s,
         cpu_time_s=end.cpu_time_s - begin.cpu_time_s,
-        waited_s=_grown(begin.waited_s, end.waited_s),
-        stolen_s=_grown(begin.stolen_s, end.stolen_s),
+        waited_s=_growth(begin.waited_s, end.waited_s),
+        stolen_s=_growth(begin.stolen_s, end.stolen_s),
         switches=end.switches - begin.switches,
     )
 
 
-def _grown(begin: float | None, end: float | None) -> float | None:
-    """By how much; a thread that ended in between takes what it had counted with it."""
+def _growth(begin: float | None, end: float | None) -> float | None:
+    """The growth of a counter; not below 0, because the counts of a thread disappear when it ends."""
     return None if begin is None or end is None else max(0.0, end - begin)
 
 
 def _waited_s() -> float | None:
-    """The time in which threads of this process could run and had no processor."""
+    """The time in seconds that runnable threads of this process waited for a CPU."""
     total = 0
     for path in Path("/proc/self/task").glob("*/schedstat"):
         with contextlib.suppress(OSError):  # the thread has ended

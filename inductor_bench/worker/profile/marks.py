@@ -1,5 +1,7 @@
-"""Making the C++ kernels of a module visible to the profiler where their own code does not announce them, because the
-module was compiled without ``TORCHINDUCTOR_CPP_ENABLE_KERNEL_PROFILE``."""
+"""Makes the C++ kernels of a module visible to the profiler.
+
+Modules need this when they were compiled without ``TORCHINDUCTOR_CPP_ENABLE_KERNEL_PROFILE``.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ from ..upstream import inductor
 
 
 def needs_marks(module: ModuleType) -> bool:
-    """Whether a module has C++ kernels that the profiler would not see."""
+    """Whether a module has C++ kernels that are invisible to the profiler."""
     if not inductor.cpp_kernel_names(vars(module)):
         return False
     text = Path(str(module.__file__)).read_text(encoding="utf-8", errors="replace")
@@ -24,7 +26,7 @@ def needs_marks(module: ModuleType) -> bool:
 
 @contextmanager
 def marked_kernels(module: ModuleType) -> Iterator[None]:
-    """Announces each C++ kernel of a module from Python while it lasts. That includes the call into C++, about 1 µs."""
+    """A context that marks each call of a C++ kernel for the profiler; a mark includes about 1 µs of overhead."""
     originals = {name: getattr(module, name) for name in inductor.cpp_kernel_names(vars(module))}
     for name, kernel in originals.items():
         setattr(module, name, _marked(name, kernel))

@@ -1,5 +1,7 @@
-"""One compiled module, run again and again: wall time, memory, and the profile. It knows nothing of where the run
-comes from (a file's own harness or a live program)."""
+"""Measures repeated runs of one compiled module: wall time, memory, and the profile.
+
+The run may come from the harness of the module's file or from a live program.
+"""
 
 from __future__ import annotations
 
@@ -38,15 +40,15 @@ def measure_run(
 
     Args:
         run: one call of the module; launches may be asynchronous.
-        label: what the profile is headed with.
-        device: the device type that it runs on.
-        repeat: profiled iterations wanted; slow modules get fewer.
-        trace: where the Chrome trace goes.
-        text: where the text goes that the module's harness prints under ``-p``.
-        module: the module that is run; its C++ kernels are marked for the profiler where they need it.
+        label: the heading of the profile.
+        device: the type of the module's device.
+        repeat: the wanted number of profiled iterations; slow modules get fewer.
+        trace: the file for the Chrome trace.
+        text: the file for the text that the module's harness prints under ``-p``.
+        module: the module, whose C++ kernels are marked for the profiler where they need it.
 
     Returns:
-        all but what only its kernels tell.
+        The details, without those of :func:`module_profile.with_details`.
     """
     runtime = runtime_of(device)
     _warm_up(run, runtime.synchronize)
@@ -74,10 +76,10 @@ def measure_run(
 
 
 def measure_graph_replay(run: Run, runtime: DeviceRuntime, found: Details) -> Details:
-    """Times the module as one CUDA graph: what is left when the host no longer launches each kernel.
+    """Times the module as one CUDA graph, which shows its time without a launch of each kernel by the host.
 
     Returns:
-        ``found`` with one synchronised replay each, or with the reason why it cannot be captured.
+        ``found`` with the times of synchronised replays in seconds, or with the reason why the capture failed.
     """
     try:
         replay = runtime.capture_graph(run)
@@ -88,7 +90,7 @@ def measure_graph_replay(run: Run, runtime: DeviceRuntime, found: Details) -> De
 
 
 def _warm_up(run: Run, synchronize: Callable[[], None]) -> None:
-    # The first calls load kernels, autotune them and start thread pools; clocks rise as well.
+    # The first calls load and autotune kernels and start thread pools, and the clocks rise.
     begin = time.perf_counter()
     runs = 0
     while runs < WARM_UP_RUNS or (time.perf_counter() - begin < WARM_UP_S and runs < WALL_RUNS[1]):
@@ -111,5 +113,5 @@ def _timed_runs(run: Run, synchronize: Callable[[], None], count: int) -> list[f
         result = run()
         synchronize()
         samples.append(time.perf_counter() - begin)
-        del result  # freed outside of the timed window, as the harness of a compiled module does
+        del result  # freed outside of the timed window, as in the harness of a compiled module
     return samples

@@ -1,4 +1,4 @@
-"""Profiling a compiled module from its file, in a fresh process: what ``python MODULE -p`` does, and more."""
+"""Profiles a compiled module from its file in a fresh process, as ``python MODULE -p`` does, and lists its launches."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ Save = Callable[[Details], None]
 
 
 def profile_module(job: ProfileModule, save: Save) -> Details:
-    """Runs one compiled module with its own harness.
+    """Profiles one compiled module with its own harness, and records its launches and references.
 
     Args:
-        job: what to run, and what to record.
-        save: keeps what is known so far, should a later step take the process down.
+        job: the module, and what to record.
+        save: saves the details so far before each step that may crash the process.
     """
     module, run = _load(job)
     found = measure_run(
@@ -50,32 +50,32 @@ def profile_module(job: ProfileModule, save: Save) -> Details:
         found = measure_graph_replay(run, runtime, found)
         save(found)
     if job.values:
-        del run  # and with it the inputs, which kernels have written into
+        del run  # this frees the inputs, which kernels have overwritten
         found = _with_values(found, module, job.values)
         save(found)
     return _with_references(found, module, job.device, job.values)
 
 
 def list_launches(job: ListLaunches, save: Save) -> Details:
-    """Runs one compiled module with its own inputs, without measuring it, for the sake of its launches.
+    """Lists the launches of one compiled module with its own inputs, without measuring it.
 
     Args:
-        job: what to run.
-        save: keeps the launches, should a kernel take the process down while its reference is made.
+        job: the module.
+        save: saves the launches before their references are made, which may crash the process.
     """
     module, run = _load(job)
-    run()  # the first call autotunes, launching each kernel many times
+    run()  # the first call autotunes, which launches each kernel many times
     found = with_details(Details(), module, run)
     save(found)
     return _with_references(found, module, job.device)
 
 
 def record_module_values(job: RecordValues, save: Save) -> Details:
-    """Runs one compiled module with its own inputs and records what some of its launches read.
+    """Runs one compiled module with its own inputs, and records the values that some of its launches read.
 
     Args:
-        job: what to run, and which launches are wanted.
-        save: keeps the launches, should a kernel take the process down while its reference is made.
+        job: the module, and the wanted launches.
+        save: saves the launches before their references are made, which may crash the process.
     """
     module, run = _load(job)
     run()
@@ -96,7 +96,7 @@ def _with_values(
 def _load(job: ProfileModule | ListLaunches | RecordValues) -> tuple[ModuleType, Callable[[], Any]]:
     import torch
 
-    runtime_of(job.device)  # a device that is not measured is refused before the module is loaded
+    runtime_of(job.device)  # this refuses an unsupported device before the module is loaded
     if job.threads:
         torch.set_num_threads(job.threads)
     if isinstance(job, ProfileModule) and job.switches:
@@ -118,7 +118,11 @@ def _with_references(found: Details, module: ModuleType, device: str, values: Wa
 
 
 def _check_vector_lanes(wanted: int | None) -> None:
-    """Kernels written for vectors of another width compute garbage here, and say nothing."""
+    """Refuses a module for another vector width, whose kernels would silently compute wrong outputs here.
+
+    Raises:
+        InductorBenchError: the module was compiled for another vector width.
+    """
     if wanted is None or wanted == (here := inductor.vector_lanes()):
         return
     raise InductorBenchError(
@@ -128,7 +132,7 @@ def _check_vector_lanes(wanted: int | None) -> None:
 
 
 def with_details(found: Details, module: ModuleType, run: Callable[[], Any]) -> Details:
-    """Adds what only the process that ran a module knows of its kernels: configs, launch arguments, threads."""
+    """Adds the facts that only the process of a module knows: configurations of its kernels, launches, threads."""
     import torch
 
     return replace(

@@ -1,5 +1,8 @@
-"""What the kernels of a module write when they are called with the arguments that their standalone files make: the
-reference that such a file compares itself with, wherever it runs later."""
+"""Makes the references of standalone files: fingerprints of the outputs of a module's kernels.
+
+The kernels are called with the arguments that their standalone files make, so that a file can check its outputs on any
+machine later.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,7 @@ Save = Callable[[Details], None]
 
 
 def make_references(job: MakeReferences, save: Save) -> Details:
-    """The references of launches that another process made; it has no part to save."""
+    """The references of launches that another process recorded; ``save`` is unused."""
     import torch
 
     if job.threads:
@@ -42,12 +45,18 @@ def make_references(job: MakeReferences, save: Save) -> Details:
 def fingerprint_launches(
     module: ModuleType, launches: Sequence[Launch], device: str, values_folder: str = "."
 ) -> tuple[dict[str, Any], ...]:
-    """Makes each launch once and says what it wrote. Files of recorded values lie in ``values_folder``.
+    """Makes each launch once, and takes the fingerprint of its outputs.
 
-    An illegal access on a GPU takes the whole process with it: nothing that is still needed may live in it.
+    An illegal access on a GPU ends the whole process, so the caller saves its results before this call.
+
+    Args:
+        module: the compiled module.
+        launches: the launches.
+        device: the type of their device.
+        values_folder: the folder of the files of recorded values.
 
     Returns:
-        in the order of ``launches``: ``{"fingerprint": …}`` or ``{"error": …}``.
+        ``{"fingerprint": …}`` or ``{"error": …}`` for each launch, in order.
     """
     runtime = runtime_of(device)
     return tuple(_fingerprint(module, codec.encode(launch), runtime, values_folder) for launch in launches)

@@ -1,4 +1,4 @@
-"""One attempt at a model of a batch: the job that measures it, and what became of the model."""
+"""One attempt at a model of a batch: its job, the judgement of its outcome, and the decision on another attempt."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ _DOWNLOAD = re.compile(
 def make_job(
     model: BatchModel, folder: BatchFolder, words: tuple[str, ...], retune: RetuneOptions | None, *, alone: bool
 ) -> Job:
-    """The job that measures a model, or retunes one that was measured.
+    """The job that measures a model, or tunes the kernels of a measured one.
 
     Args:
-        model: its row.
-        folder: of the batch.
-        words: options of ``breakdown`` that all get.
-        retune: how the most expensive kernels are retuned, if they are.
-        alone: whether it shares its device with no other.
+        model: the row of the model.
+        folder: the batch folder.
+        words: options of ``breakdown`` for all models.
+        retune: the tuning of the most expensive kernels; ``None`` for none.
+        alone: whether the job shares its device with no other job.
     """
     request = model.request
     target, *options = [*breakdown_words(model), *words]
@@ -72,27 +72,28 @@ def make_job(
 
 
 def finish(model: BatchModel, ended: Ended, folder: BatchFolder) -> tuple[BatchModel, Run | None]:
-    """What became of a model whose job is over, and its RUN where there is one."""
+    """The row of a model after its job has ended, and its RUN, if there is one."""
     try:
         run: Run | None = folder.run(model.request.name).load()
     except InductorBenchError:
         run = None
     status, failure = judge(run, ended.result)
     if status == FAILED and run is not None and run.retunes:
-        status = PARTIAL  # they are begun when all else is done
+        status = PARTIAL  # tunings begin only after all modules are measured
     return replace(model, status=status, failure=failure, time_s=round(ended.result.time_s, 1)), run
 
 
-def after_loss(given: BatchModel, device: str, losses: int, reason: str, log: Path) -> BatchModel:
-    """The row of a model whose machine was lost: as it was ``given``, which takes none of the retries, until it has
-    been lost too often.
+def make_row_after_loss(given: BatchModel, device: str, losses: int, reason: str, log: Path) -> BatchModel:
+    """The row of a model whose machine was lost.
+
+    It is the row before the attempt, so that a loss costs no retry; after :data:`MOST_LOSSES` losses it is a failure.
 
     Args:
-        given: its row before that.
-        device: where it ran, if it had begun.
-        losses: how often that has happened to it.
-        reason: what was last said of it.
-        log: the model's.
+        given: the row before the attempt.
+        device: the device of the attempt; empty where it had not begun.
+        losses: the number of machines that were lost with this model.
+        reason: the reason for the last loss.
+        log: the log of the model.
     """
     machine = device.partition(":")[0] or "a machine"
     if losses < MOST_LOSSES:
@@ -104,7 +105,7 @@ def after_loss(given: BatchModel, device: str, losses: int, reason: str, log: Pa
 
 
 def breakdown_words(model: BatchModel) -> list[str]:
-    """The target and the options of a model as one would type them; arguments of a script come last, after ``--``."""
+    """The target and the options of a model for the command line, without the arguments of a script."""
     request = model.request
     words = [request.target]
     if request.training is not None:
@@ -128,7 +129,7 @@ def breakdown_words(model: BatchModel) -> list[str]:
 
 
 def judge(run: Run | None, ended: ProcessResult) -> tuple[str, Failure | None]:
-    """The status of a model whose attempt ended so, and its first failure."""
+    """The status of a model after its process has ended, and its first failure."""
     failures = run.failures if run is not None else ()
     stopped = next((failure for failure in failures if failure.kind == "interrupted"), None)
     if ended.timed_out:
@@ -138,10 +139,10 @@ def judge(run: Run | None, ended: ProcessResult) -> tuple[str, Failure | None]:
     if stopped is not None:
         return FAILED, stopped
     if run is None or ended.exit_code not in (EXIT_OK, EXIT_FAILURE):
-        return FAILED, _last_words(ended)
+        return FAILED, _find_printed_failure(ended)
     if ended.ok:
         return DONE, None
-    failure = _most_telling(failures) if failures else _last_words(ended)
+    failure = _choose_failure(failures) if failures else _find_printed_failure(ended)
     if failure.stage == "capture" and _DOWNLOAD.search(f"{failure.message}\n{failure.log_tail}"):
         failure = replace(failure, kind="download", hint="nothing is fetched: download it before, or write a factory")
     if any(module.kernels for module in run.modules):
@@ -149,50 +150,55 @@ def judge(run: Run | None, ended: ProcessResult) -> tuple[str, Failure | None]:
     return (SKIPPED if failure.kind == "download" else FAILED), failure
 
 
-def _last_words(ended: ProcessResult) -> Failure:
-    """The failure of a process that left no row of its own: the error that it printed, else how it ended."""
+def _find_printed_failure(ended: ProcessResult) -> Failure:
+    """The failure of a process that recorded none: the error that it printed, or the way that it ended."""
     tail = ended.tail()
     printed = {key: text for key, colon, text in (line.partition(": ") for line in tail.splitlines()) if colon}
     message = printed.get("Error", f"the process {ended.outcome}")
     return Failure("breakdown", ended.kind, message, printed.get("Hint", f"read {ended.log}"), tail)
 
 
-def _most_telling(failures: tuple[Failure, ...]) -> Failure:
+def _choose_failure(failures: tuple[Failure, ...]) -> Failure:
+    """The first failure for lack of memory; otherwise the first failure."""
     return next((failure for failure in failures if ran_out_of_memory(failure)), failures[0])
 
 
 def ran_out_of_memory(failure: Failure | None) -> bool:
-    """Whether a smaller batch may help."""
+    """Whether the failure is a lack of memory, so that a smaller batch size may help."""
     return failure is not None and (failure.kind == "memory" or bool(_MEMORY.search(failure.message)))
 
 
 def _failed_for_sharing(failure: Failure | None) -> bool:
+    """Whether the failure may come from another job on the same device."""
     return failure is not None and (ran_out_of_memory(failure) or bool(_TAKEN.search(failure.message)))
 
 
 def measure_alone(model: BatchModel, run: Run | None) -> BatchModel | None:
-    """The row with which a model is measured again that was timed while others compiled, where that counts; or
-    ``None``: where cores decide its time, of the CPU that it runs on or that its GPU waits for."""
+    """The row with which a model that was timed beside another is measured again alone, where that is necessary.
+
+    It is necessary where the CPU decides the time: for modules on the CPU, and where the GPU waits for its host.
+    Returns ``None`` otherwise.
+    """
     if run is None or not any(_needs_cores(module) for module in run.modules):
         return None
     return replace(model, status=WAITING, attempts=model.attempts - 1, notes=(*model.notes, MEASURED_ALONE))
 
 
-def as_asked(model: BatchModel) -> BatchModel:
-    """The row with which an unfinished model of an earlier turn is begun anew; what is known of how it must be measured
-    is kept."""
+def reset_row(model: BatchModel) -> BatchModel:
+    """The row with which an unfinished model of an earlier turn begins anew; it keeps :data:`MEASURED_ALONE`."""
     return BatchModel(model.request, notes=(MEASURED_ALONE,) if MEASURED_ALONE in model.notes else ())
 
 
 def _needs_cores(module: ModuleRecord) -> bool:
+    """Whether the CPU decides the time of a module."""
     return is_host(module.device) or (module.busy_share is not None and module.busy_share < KEPT_BUSY)
 
 
 def try_again(model: BatchModel, retries: int, *, shared: bool = False) -> BatchModel | None:
-    """The row with which a model that failed is tried once more, or ``None``.
+    """The row with which a failed model is tried again; ``None`` where it is not.
 
-    Where memory ran out the batch is halved, which takes none of the retries; but first it is tried without another
-    model on the device, where one ``shared`` that.
+    After a failure for lack of memory a model that ``shared`` its device is tried alone, and then with half its batch
+    size. Neither counts as a retry.
     """
     request = model.request
     if shared and _failed_for_sharing(model.failure):
@@ -209,5 +215,5 @@ def try_again(model: BatchModel, retries: int, *, shared: bool = False) -> Batch
 
 
 def plain_request(request: ModelRequest) -> ModelRequest:
-    """What of a request decides its result: not where it stands, nor how long it may take."""
+    """The part of a request that decides its result: without its line in the list and its time limit."""
     return replace(request, line=0, timeout_s=None)

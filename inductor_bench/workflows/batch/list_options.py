@@ -1,4 +1,4 @@
-"""What every form of list shares: its complaints, and which options fit which target."""
+"""What all forms of lists share: the collection of complaints, and the options that fit a target."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FILE = re.compile(r"\.py(:\w+)?$")
 
 
 class Complaints:
-    """What is wrong with a list, by line; raised all together."""
+    """Collects the errors of a list by line, and raises them together."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -31,7 +31,11 @@ class Complaints:
         self._found.append((line, text))
 
     def raise_any(self) -> None:
-        """Raises: UsageError: there is something."""
+        """Raises one error with all complaints.
+
+        Raises:
+            UsageError: there is a complaint.
+        """
         if not self._found:
             return
         shown = [f"line {line}: {text}" for line, text in sorted(self._found)[:MOST_COMPLAINTS]]
@@ -43,12 +47,12 @@ class Complaints:
 def merge(
     requests: Iterable[ModelRequest], options: Mapping[str, object], defaults: bool = False
 ) -> list[ModelRequest]:
-    """The requests with options of the whole batch, each where it fits the target.
+    """The requests with options of the whole batch, where these fit the target.
 
     Args:
-        requests: the models.
-        options: by the fields' names; ``None`` is none.
-        defaults: whether a model's own option goes before them.
+        requests: the requests of the models.
+        options: the options, by the fields of ``ModelRequest``; ``None`` means no option.
+        defaults: whether a model's own option takes precedence.
     """
     merged = []
     for request in requests:
@@ -64,12 +68,12 @@ def merge(
 
 
 def fits_target(option: str, target: str) -> bool:
-    """Whether an option has a meaning for a target: a script decides most things itself."""
+    """Whether an option has a meaning for a target; a script decides most options itself."""
     return option not in _DECIDED_BY_SOURCE or option in _source_of(target).takes
 
 
 def _source_of(target: str) -> ModelSource:
-    """The source of a target in a list; a name that is none of the others is that of a library's model."""
+    """The source of a target in a list; a name without a known source is the name of a library's model."""
     if target.endswith(".py"):
         return BY_KIND["script"]
     if FILE.search(target):

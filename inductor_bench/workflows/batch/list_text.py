@@ -1,4 +1,4 @@
-"""Reading a list of models as people have them: ``name batch``, ``name,batch``, or YAML. Complaints name lines."""
+"""Reads a list of models as text, ``name batch`` or ``name,batch``, or as YAML; errors name the lines."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ _COMMA, _SPACE = bare_library("comma"), bare_library("space")
 
 
 def read_list(path: Path, source: str | None = None) -> tuple[ModelRequest, ...]:
-    """The models of a list, with the options that stand there.
+    """Reads the models of a list, with the options of the list.
 
     Args:
         path: the list.
-        source: whose the bare names are; by the form of their lines where it is not said.
+        source: the source of names without one; ``None`` to infer it from the form of their lines.
 
     Raises:
-        UsageError: it is not there, is a folder, or has lines that cannot be read; all of these are named.
+        UsageError: the list is missing, is a folder, or has unreadable lines; the error names all of them.
     """
     text, complaints = _read_text(path), Complaints(path)
     found = read_yaml(text, path, complaints) if path.suffix in YAML else list(_read_lines(text, complaints))
@@ -51,15 +51,15 @@ def read_list(path: Path, source: str | None = None) -> tuple[ModelRequest, ...]
 def select(
     requests: Sequence[ModelRequest], filters: Sequence[str], excludes: Sequence[str], shard: tuple[int, int] | None
 ) -> tuple[ModelRequest, ...]:
-    """The models that are asked for: those that fit any filter and no exclusion, and of these every n-th for a shard.
+    """The requests that match any filter and no exclusion; of these, every n-th where a shard is given.
 
     Args:
-        requests: all of the list.
+        requests: all requests of the list.
         filters, excludes: globs, or parts of names.
-        shard: ``(i, n)``, from 1.
+        shard: ``(i, n)``, with ``i`` from 1 to ``n``.
 
     Raises:
-        UsageError: none is left.
+        UsageError: no request is left.
     """
     chosen = [
         request
@@ -94,7 +94,7 @@ def _read_text(path: Path) -> str:
         hint = f"try: inductor-bench batch {inside[0]}" if inside else "give a file with a model on each line"
         raise UsageError(f"{path} is a folder, not a list", hint)
     try:
-        # Of a pipe that nobody writes to the end is read at once; one with a writer, as of `<(…)`, is read to its end.
+        # A pipe without a writer ends at once; a pipe with a writer, such as `<(…)`, is read to its end.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
         os.set_blocking(descriptor, True)
         with os.fdopen(descriptor, encoding="utf-8-sig") as stream:
@@ -111,7 +111,7 @@ def _read_text(path: Path) -> str:
 
 
 def _read_lines(text: str, complaints: Complaints) -> Iterator[tuple[ModelRequest, str]]:
-    """Each line's request, and the source of its name if that is bare."""
+    """The request of each line, with the source of its name if that has none of its own."""
     for number, line in enumerate(text.splitlines(), 1):
         content = _COMMENT.sub("", line).strip()
         if not content:
@@ -131,7 +131,7 @@ def _resolve(target: str, form: str, folder: Path) -> str:
     """The target as ``breakdown`` takes it: a source with a name, or an absolute path.
 
     Raises:
-        UsageError: there is no such file or source.
+        UsageError: the file or the source is unknown.
     """
     source, colon, name = target.partition(":")
     if colon and source in LIBRARIES:
@@ -162,7 +162,7 @@ def _find_duplicates(requests: Sequence[ModelRequest], complaints: Complaints) -
 
 
 def _named(requests: Iterable[ModelRequest]) -> Iterator[ModelRequest]:
-    """The requests with names of their own, which are file names too."""
+    """The requests with unique names, which are file names too."""
     taken: set[str] = set()
     numbers: dict[str, Iterator[int]] = {}
     for request in requests:
@@ -175,7 +175,7 @@ def _named(requests: Iterable[ModelRequest]) -> Iterator[ModelRequest]:
 
 
 def plain_name(target: str) -> str:
-    """A file name for a target: its model's name, or its file's with the factory's."""
+    """A file name for a target: the name of its model, or its file name with its factory."""
     source, colon, name = target.partition(":")
     if not (colon and source in LIBRARIES):
         file, colon, function = target.rpartition(":") if ".py:" in target else (target, "", "")

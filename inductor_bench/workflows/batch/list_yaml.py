@@ -1,4 +1,4 @@
-"""A list of models as YAML: ``defaults:`` and ``models:``, each a target or a mapping with options of its own."""
+"""Reads a list of models as YAML: ``defaults:``, and ``models:`` with targets or mappings of options."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ BARE = bare_library("space")
 
 
 _MOST = 10**9
-_LONGEST = 2_000_000  # characters of a list: PyYAML reads some hundred thousand in a second
+_LONGEST = 2_000_000  # characters; PyYAML reads a few hundred thousand in a second
 _SIMPLE = frozenset(f"tag:yaml.org,2002:{kind}" for kind in ("int", "float", "bool", "null"))
 
 
@@ -88,17 +88,17 @@ _OPTIONS: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "values": ("values", _one_of({DRAWN: DRAWN, RECORDED: RECORDED})),
     "timeout": ("timeout_s", _seconds),
 }
-"""Each key of a model, and of ``defaults``, with its field of ``ModelRequest`` and what reads it."""
+"""Each key of a model, and of ``defaults``, with its field of ``ModelRequest`` and the function that reads it."""
 
-_OF_A_MODEL = {"target": ("target", _text), "name": ("name", _text), **_OPTIONS}
+_MODEL_OPTIONS = {"target": ("target", _text), "name": ("name", _text), **_OPTIONS}
 
 
 def read_yaml(text: str, path: Path, complaints: Complaints) -> list[tuple[ModelRequest, str]]:
-    """The models of a YAML list; what is wrong with them goes to ``complaints``.
+    """Reads the models of a YAML list; errors in its items are added to ``complaints``.
 
     Raises:
-        UsageError: it is not YAML at all, or has no models.
-        InductorBenchError: there is no PyYAML.
+        UsageError: the text is not YAML, or has no list of models.
+        InductorBenchError: PyYAML is not installed.
     """
     try:
         import yaml
@@ -115,7 +115,7 @@ def read_yaml(text: str, path: Path, complaints: Complaints) -> list[tuple[Model
         raise UsageError(f"{path}{line}: {error.problem or 'it is not YAML'}") from error
     except yaml.YAMLError as error:
         raise UsageError(f"{path} is not YAML: {error}") from error
-    except (ValueError, OverflowError, RecursionError) as error:  # a character beyond Unicode; lists in lists in lists
+    except (ValueError, OverflowError, RecursionError) as error:  # an invalid character, or lists nested too deep
         raise UsageError(f"{path} cannot be read as YAML: {error}") from error
     if root is not None and root.id == "sequence":
         parts = {"models": root}
@@ -142,7 +142,7 @@ def _read_model(node: Node, complaints: Complaints) -> ModelRequest | None:
     if node.id != "mapping":
         complaints.add(line, "a model is a target, or a mapping with a `target`")
         return None
-    values = _read_options(node, _OF_A_MODEL, complaints)
+    values = _read_options(node, _MODEL_OPTIONS, complaints)
     if "target" not in values:
         if not any(_key(key) == "target" for key, _ in node.value):
             complaints.add(line, "this model has no `target`")
@@ -176,7 +176,7 @@ def _read_options(
         try:
             values[field] = read(plain)
         except ValueError as error:
-            complaints.add(line, f"{name} should be {error}, and is {_shown(plain)}")
+            complaints.add(line, f"{name} should be {error}, and is {_shorten(plain)}")
     return values
 
 
@@ -190,14 +190,14 @@ def _key(node: Node) -> str:
 
 
 def _plain(node: Node) -> Any:
-    """The node's value as Python data, one list deep: no option holds more. What else there is becomes its kind."""
+    """The node's value as Python data. Sequences hold scalars only, because no option takes deeper data."""
     if node.id == "sequence":
         return [_scalar(item) for item in node.value]
     return _scalar(node)
 
 
 def _scalar(node: Node) -> Any:
-    """A value as Python data; the text as it stands where it is not written as YAML writes its kind."""
+    """A scalar as Python data; its text where it is not a plain number, boolean or null."""
     import yaml
 
     if node.id != "scalar":
@@ -209,7 +209,7 @@ def _scalar(node: Node) -> Any:
     return node.value
 
 
-def _shown(value: object) -> str:
+def _shorten(value: object) -> str:
     text = repr(value)
     return text if len(text) <= 100 else f"{text[:100]}…"
 

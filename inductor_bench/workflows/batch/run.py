@@ -1,4 +1,4 @@
-"""A batch: every model of a list broken down, each in a process group of its own, on this machine or on a cluster."""
+"""Runs a batch: breaks down each model of a list in a process group of its own, on this machine or on a Ray cluster."""
 
 from __future__ import annotations
 
@@ -45,20 +45,20 @@ class BatchOptions:
 
     Attributes:
         source: the list.
-        output: the batch folder; ``batches/NAME`` where it is not said.
-        bare: whose the names without a source are.
-        overrides: options for all models, by the fields' names of ``ModelRequest``; they go before the list's own.
-        words: further options of ``breakdown`` for all, as typed.
-        retune: how the most expensive kernels of each model are retuned; ``None`` to leave them as they are.
-        filters, excludes, shard: which models of the list, see ``list_text.select``.
-        resume: whether an earlier batch in the folder is continued, rather than refused.
-        force: whether what was measured already is measured again.
-        retries: how often a model that failed is tried again.
-        devices: GPUs, as ``CUDA_VISIBLE_DEVICES`` names them; all where none is named.
-        jobs: the most models at once.
-        overlap: whether a model compiles while another is timed on its GPU; where there are cores for it if not said.
+        output: the batch folder; ``None`` for ``batches/NAME``.
+        bare: the source of names without one; ``None`` to infer it from the list.
+        overrides: options for all models, by the fields of ``ModelRequest``; they take precedence over the list's own.
+        words: further options of ``breakdown`` for all models, as typed.
+        retune: the tuning of the most expensive kernels of each model; ``None`` for none.
+        filters, excludes, shard: the selection of models; see ``list_text.select``.
+        resume: whether an earlier batch in the folder is continued; otherwise it is refused.
+        force: whether measured models are measured again.
+        retries: maximum number of further attempts at a failed model.
+        devices: GPUs by their names in ``CUDA_VISIBLE_DEVICES``; empty for all GPUs.
+        jobs: maximum number of models at once; ``None`` for no maximum.
+        overlap: whether a model compiles while another is timed on its GPU; ``None`` for where there are enough cores.
         executor: ``local``, or ``ray`` for the machines of a Ray cluster.
-        address: of the cluster; Ray looks for one where it is not said.
+        address: the address of the cluster; ``None`` to let Ray find one.
         redact: names of options and variables whose values are kept out of the batch; see ``store.redaction``.
     """
 
@@ -84,35 +84,39 @@ class BatchOptions:
 
 @dataclass(frozen=True)
 class BatchOutcome:
-    """A batch whose turn is over, and its folder."""
+    """A batch at the end of a turn, and its folder."""
 
     batch: Batch
     folder: BatchFolder
 
 
 def plan_batch(options: BatchOptions) -> tuple[ModelRequest, ...]:
-    """The models that are asked for, with all their options.
+    """The selected models, with all their options.
 
     Raises:
-        UsageError: the list cannot be read, or nothing of it is left.
+        UsageError: the list cannot be read, or no model is selected.
     """
     requests = read_list(options.source, options.bare)
     return tuple(merge(select(requests, options.filters, options.excludes, options.shard), options.overrides))
 
 
 def find_secrets(options: BatchOptions, requests: Sequence[ModelRequest]) -> Redaction:
-    """What is kept out of the batch. Raises: UsageError: ``--redact`` names nothing."""
+    """The values that are kept out of the batch.
+
+    Raises:
+        UsageError: a name of ``redact`` matches nothing.
+    """
     commands = [sys.argv[1:], *(request.arguments for request in requests)]
     return Redaction.find(commands, os.environ, options.redact)
 
 
 def run_batch(options: BatchOptions, progress: Progress) -> BatchOutcome:
-    """Runs what is asked for and not done yet.
+    """Measures the selected models that are unfinished.
 
     Raises:
-        UsageError: the request cannot be carried out, or another batch writes the folder.
+        UsageError: the options are invalid, or another batch writes the folder.
         InductorBenchError: the folder cannot be written.
-        KeyboardInterrupt: the user stopped it; what was measured until then is in the folder.
+        KeyboardInterrupt: the user stopped the batch; the folder holds the models that were measured before.
     """
     requests = plan_batch(options)
     redaction = find_secrets(options, requests)
@@ -122,7 +126,7 @@ def run_batch(options: BatchOptions, progress: Progress) -> BatchOutcome:
         with folder.locked(tool_mark()) as lock:
             end_marked(lock.left)
             state = BatchState(
-                _open(folder, options, requests, redaction),
+                _open_batch(folder, options, requests, redaction),
                 folder,
                 [request.name for request in requests],
                 words=(*options.words, *(f"{OPTION}={name}" for name in options.redact)),
@@ -139,7 +143,7 @@ def run_batch(options: BatchOptions, progress: Progress) -> BatchOutcome:
             try:
                 state.run(executor)
             except KeyboardInterrupt as stop:
-                raise KeyboardInterrupt(_stopped(state.batch, folder, requests)) from stop
+                raise KeyboardInterrupt(_describe_interrupt(state.batch, folder, requests)) from stop
             finally:
                 executor.close()
                 shutil.rmtree(folder.work, ignore_errors=True)
@@ -147,10 +151,10 @@ def run_batch(options: BatchOptions, progress: Progress) -> BatchOutcome:
 
 
 def _find_executor(options: BatchOptions, requests: Sequence[ModelRequest], progress: Progress) -> Executor:
-    """Where the models are measured.
+    """The executor that measures the models.
 
     Raises:
-        UsageError: the devices or the cluster that were asked for are not there.
+        UsageError: a device or the cluster is missing.
     """
     if options.executor == RAY:
         return _find_cluster(options, requests, progress)
@@ -158,7 +162,9 @@ def _find_executor(options: BatchOptions, requests: Sequence[ModelRequest], prog
         raise UsageError("--address is that of a Ray cluster", "add --executor ray")
     devices = find_devices(options.devices, requests)
     overlap = options.overlap
-    if overlap is None and options.retune is not None:  # which says of every kernel that another job uses its GPU
+    if (
+        overlap is None and options.retune is not None
+    ):  # a tuning would report the other model as another job on its GPU
         overlap = False
     at_once = find_jobs_at_once(devices, usable_cores(), len(requests), options.jobs, overlap)
     return LocalExecutor(devices[: options.jobs], at_once, progress.output)
@@ -180,7 +186,7 @@ def _find_cluster(options: BatchOptions, requests: Sequence[ModelRequest], progr
 
 
 def default_folder(options: BatchOptions) -> Path:
-    """The folder of a list, the same each time, so that the same words continue the batch."""
+    """The folder of a list, which is the same each time, so that the same command continues the batch."""
     return Path("batches") / (options.source.stem + ("-training" if options.overrides.get("training") else ""))
 
 
@@ -196,12 +202,15 @@ def _check_folder(folder: BatchFolder, options: BatchOptions) -> None:
         raise UsageError(f"{path} is not empty and is not a batch", "choose another folder with -o")
 
 
-def _open(folder: BatchFolder, options: BatchOptions, requests: Sequence[ModelRequest], redaction: Redaction) -> Batch:
-    """The batch with all that is asked for in it, what is done kept. What it is told by from then on is the request as
-    it was typed; ``batch.json`` has it without secrets, and so that is how the two are compared.
+def _open_batch(
+    folder: BatchFolder, options: BatchOptions, requests: Sequence[ModelRequest], redaction: Redaction
+) -> Batch:
+    """The batch with a row for each requested model; finished rows of an earlier turn are kept.
+
+    Requests in memory hold the arguments as typed. Those in ``batch.json`` are redacted, so both are compared redacted.
 
     Raises:
-        UsageError: a model of that name was measured with other options.
+        UsageError: a model of the same name was measured with other options.
     """
     if not folder.exists():
         created = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
@@ -222,7 +231,7 @@ def _open(folder: BatchFolder, options: BatchOptions, requests: Sequence[ModelRe
         if earlier is None or not same or options.force:
             known[request.name] = BatchModel(request)
         else:
-            known[request.name] = _as_it_is(replace(earlier, request=request), folder, options.retune)
+            known[request.name] = _check_earlier_row(replace(earlier, request=request), folder, options.retune)
     return replace(batch, models=tuple(known.values()))
 
 
@@ -235,11 +244,11 @@ def _difference(earlier: ModelRequest, request: ModelRequest) -> str:
     return "other options"
 
 
-def _as_it_is(model: BatchModel, folder: BatchFolder, retune: RetuneOptions | None) -> BatchModel:
-    """The row of an earlier turn as its RUN allows: one that was damaged since, or not come to its end, is made again.
+def _check_earlier_row(model: BatchModel, folder: BatchFolder, retune: RetuneOptions | None) -> BatchModel:
+    """The row of a model from an earlier turn, checked against its RUN.
 
-    A RUN is whole once its retunes are begun, whatever stopped them: then only they are left. What a newer version of
-    the tool wrote is not replaced.
+    A damaged or incomplete RUN makes the model wait again. A RUN whose tunings have begun is complete but for these.
+    The RUN of a newer version of the tool is kept.
     """
     finished = model.status in FINISHED
     if model.status == SKIPPED or (model.run is None and not finished):
@@ -257,7 +266,7 @@ def _as_it_is(model: BatchModel, folder: BatchFolder, retune: RetuneOptions | No
     return model if finished and not lacks else replace(model, status=MEASURED)
 
 
-def _stopped(batch: Batch, folder: BatchFolder, requests: Sequence[ModelRequest]) -> str:
+def _describe_interrupt(batch: Batch, folder: BatchFolder, requests: Sequence[ModelRequest]) -> str:
     names = {request.name for request in requests}
     done = sum(model.status in FINISHED for model in batch.models if model.request.name in names)
     return f"interrupted; {done} of {len(names)} models are in {folder.path}, and the same command continues"

@@ -1,4 +1,4 @@
-"""The state of a batch in progress: what each of its models has come to, on disk after every change, and in words."""
+"""The state of a batch in progress: the row of each model, saved after every change, and reported in words."""
 
 from __future__ import annotations
 
@@ -17,31 +17,40 @@ from ...store.batch import BatchFolder
 from ...store.redaction import Redaction
 from ..options import RetuneOptions
 from ..progress import Progress
-from .attempt import MEASURED_ALONE, MOST_LOSSES, after_loss, as_asked, finish, make_job, measure_alone, try_again
+from .attempt import (
+    MEASURED_ALONE,
+    MOST_LOSSES,
+    finish,
+    make_job,
+    make_row_after_loss,
+    measure_alone,
+    reset_row,
+    try_again,
+)
 
 LOOK_S = 0.2
-"""Seconds between two looks at an executor's events. Long, because the machine is being measured."""
+"""Seconds between two polls of an executor's events; long, so that polling does not disturb the measurements."""
 
 OVERTIME = 0.2
-"""Shortest time that a running model is expected to need still, as a share of the usual time."""
+"""Minimum estimate of a running model's remaining time, as a share of the mean time of a model."""
 
 MOST_SHOWN = 4
-"""Largest number of running models that are named."""
+"""Maximum number of running models that the progress names."""
 
 
 class BatchState:
-    """The models of one turn at a batch. ``batch`` is what ``batch.json`` holds, and the secrets of those to come.
+    """The models of one turn of a batch. ``batch`` holds the rows of ``batch.json``, with unredacted arguments.
 
     Args:
-        batch: with a row for each model.
-        folder: of the batch.
-        names: the models that this turn is asked for.
-        words: options of ``breakdown`` that all get.
-        retune: how the most expensive kernels are retuned, if they are.
-        retries: how often a model that failed is tried again.
-        jobs: the most models at once, or ``None``.
-        progress: is told what happens.
-        redaction: what of ``batch`` is not written.
+        batch: the batch, with a row for each model.
+        folder: the batch folder.
+        names: the names of the requested models.
+        words: options of ``breakdown`` for all models.
+        retune: the tuning of the most expensive kernels; ``None`` for none.
+        retries: maximum number of further attempts at a failed model.
+        jobs: maximum number of models at once; ``None`` for no maximum.
+        progress: the listener for stages and notes.
+        redaction: the values that are not written.
     """
 
     def __init__(
@@ -69,10 +78,10 @@ class BatchState:
         self._slots = 1
 
     def run(self, executor: Executor) -> None:
-        """Measures what is not finished.
+        """Measures the unfinished models.
 
         Raises:
-            InductorBenchError: the executor can run nothing any more.
+            InductorBenchError: the executor can start no more jobs.
         """
         unfinished = [self._row(name) for name in self._names if self._row(name).status not in FINISHED]
         kept = len(self._names) - len(unfinished)
@@ -83,23 +92,24 @@ class BatchState:
                 with contextlib.suppress(OSError):
                     self._folder.log(model.request.name).unlink()
         self._alone = {model.request.name for model in unfinished if MEASURED_ALONE in model.notes}
-        begun = [model if model.status == MEASURED else as_asked(model) for model in unfinished]
+        begun = [model if model.status == MEASURED else reset_row(model) for model in unfinished]
         self._waiting = sorted(begun, key=lambda model: model.request.name in self._alone)
         try:
             while self._waiting or self._given:
-                self._give(executor)
+                self._start_waiting(executor)
                 time.sleep(LOOK_S)
                 self._slots = executor.slots
                 for event in executor.events():
-                    self._take(event)
+                    self._apply_event(event)
         finally:
-            self._abandon()
+            self._reset_running()
 
     def save(self) -> None:
+        """Writes ``batch.json``."""
         self._folder.save(self._redaction.batch(self.batch))
 
-    def _give(self, executor: Executor) -> None:
-        """Gives the executor as many of the waiting as it takes."""
+    def _start_waiting(self, executor: Executor) -> None:
+        """Starts waiting models while the executor takes them."""
         while self._waiting and (self._jobs is None or len(self._given) < self._jobs):
             model = self._waiting[0]
             name = model.request.name
@@ -109,14 +119,15 @@ class BatchState:
             executor.start(job)
             self._given[name] = self._waiting.pop(0)
 
-    def _take(self, event: Event) -> None:
+    def _apply_event(self, event: Event) -> None:
+        """Updates the rows for an event of the executor."""
         if isinstance(event, Began):
             self._begin(event)
         elif isinstance(event, Lost):
             self._lose(event)
         else:
             self._end(event)
-        self._progress.stage(self._situation())
+        self._progress.stage(self._describe_progress())
 
     def _begin(self, event: Began) -> None:
         folder, name = self._folder, event.name
@@ -135,7 +146,7 @@ class BatchState:
             self._put(again)
             self._progress.note(f"{event.name}: {again.notes[-1]}")
             self._alone.add(event.name)
-            self._waiting.append(again)  # the others go on meanwhile
+            self._waiting.append(again)  # it waits behind the other models
             return
         again = try_again(model, self._retries, shared=event.shared)
         self._put(again or model)
@@ -152,7 +163,7 @@ class BatchState:
         self._losses[event.name] = losses = self._losses.get(event.name, 0) + 1
         device = self._row(event.name).device if event.name in self._began else ""
         log = self._folder.log(event.name)
-        model = after_loss(self._given[event.name], device, losses, event.reason, log)
+        model = make_row_after_loss(self._given[event.name], device, losses, event.reason, log)
         self._forget(event.name)
         self._put(model)
         if losses < MOST_LOSSES:
@@ -165,8 +176,8 @@ class BatchState:
         del self._given[name]
         self._began.pop(name, None)
 
-    def _abandon(self) -> None:
-        """What has not ended will be done again."""
+    def _reset_running(self) -> None:
+        """Marks running models as waiting, so that the next turn starts them again."""
         if self._given:
             models = tuple(replace(m, status=WAITING) if m.status == RUNNING else m for m in self.batch.models)
             self.batch = replace(self.batch, models=models)
@@ -180,13 +191,13 @@ class BatchState:
         self.batch = replace(self.batch, models=models)
         self.save()
 
-    def _situation(self) -> str:
-        """``3 of 18 done, 1 failed · mixnet_l on GPU 0 · about 12 min left``."""
+    def _describe_progress(self) -> str:
+        """The progress in words: ``3 of 18 done, 1 failed · mixnet_l on GPU 0 · about 12 min left``."""
         rows = [self._row(name) for name in self._names]
         failed = sum(row.status == FAILED for row in rows)
         parts = [f"{sum(row.status in (DONE, PARTIAL) for row in rows)} of {len(rows)} done"]
         parts[0] += f", {failed} failed" if failed else ""
-        now = [f"{name} on {_called(self._row(name).device)}" for name in self._began]
+        now = [f"{name} on {_name_device(self._row(name).device)}" for name in self._began]
         more = [f"{len(now) - MOST_SHOWN} more"] if len(now) > MOST_SHOWN else []
         parts += [", ".join([*now[:MOST_SHOWN], *more])] if now else []
         if self._times and (self._waiting or self._given):
@@ -194,6 +205,7 @@ class BatchState:
         return " · ".join(parts)
 
     def _left_s(self) -> float:
+        """The estimated time in seconds until the last model ends."""
         usual, now = fmean(self._times), time.monotonic()
         to_come = len(self._waiting) + len(self._given) - len(self._began)
         running = [max(usual - (now - began), OVERTIME * usual) for began in self._began.values()]
@@ -202,7 +214,7 @@ class BatchState:
         return (to_come * usual + sum(running)) / min(self._slots, self._jobs or self._slots)
 
 
-def _called(device: str) -> str:
+def _name_device(device: str) -> str:
     machine, colon, device = device.rpartition(":")
     called = "the CPU" if is_host(device) else f"GPU {device}"
     return f"{called} of {machine}" if colon else called
@@ -214,7 +226,7 @@ def _duration(time_s: float) -> str:
 
 
 def _result(model: BatchModel, run: Run | None) -> str:
-    """What a model came to, in one line."""
+    """The result of a model in one line."""
     name, took = model.request.name, f" ({_duration(model.time_s or 0.0)})"
     if model.status in (DONE, PARTIAL) and run is not None:
         lost = f", but {_reason(model.failure)}" if model.status == PARTIAL else ""

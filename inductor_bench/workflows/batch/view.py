@@ -1,4 +1,4 @@
-"""Drawing a batch from its records: the rows of its models, and their kernels put together."""
+"""Reads a batch from its records, and writes its tables, its summary and its plot."""
 
 from __future__ import annotations
 
@@ -16,9 +16,13 @@ from ...store.files import refuse_link
 
 @dataclass(frozen=True)
 class BatchReport:
-    """A batch as it is shown. ``problem`` is what could not be written; it can be shown all the same.
+    """A batch to show.
 
-    ``with_parquet`` tells that DuckDB, which writes Parquet, is installed.
+    Attributes:
+        view: the batch and the results of its models.
+        folder: the batch folder.
+        with_parquet: whether Parquet tables were written, which needs DuckDB.
+        problem: the error where the tables could not be written.
     """
 
     view: BatchView
@@ -28,10 +32,10 @@ class BatchReport:
 
 
 def report_batch(path: Path, *, plots: bool = True) -> BatchReport:
-    """Reads a batch folder's records and writes its tables, its summary and its plot again.
+    """Reads a batch folder's records, and writes its tables, its summary and its plot again.
 
     Raises:
-        InductorBenchError: there is no readable ``batch.json``.
+        InductorBenchError: ``batch.json`` is missing or cannot be read.
     """
     with without_collection():
         view = read_view(path)
@@ -43,14 +47,14 @@ def report_batch(path: Path, *, plots: bool = True) -> BatchReport:
 
 
 def read_view(path: Path) -> BatchView:
-    """A batch from its records as they are now.
+    """A batch from its present records.
 
     Raises:
-        InductorBenchError: there is no readable ``batch.json``.
+        InductorBenchError: ``batch.json`` is missing or cannot be read.
     """
     folder = BatchFolder(path)
     batch = folder.load()
-    if not folder.is_locked():  # whatever was running when it was killed is not running any more
+    if not folder.is_locked():  # no process runs this batch, so rows marked as running were cut off
         models = tuple(replace(m, status=WAITING) if m.status == RUNNING else m for m in batch.models)
         batch = replace(batch, models=models)
     return BatchView(read_results(folder, batch))

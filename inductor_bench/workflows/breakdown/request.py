@@ -1,4 +1,4 @@
-"""What a request of a breakdown says of itself: in the record, in titles and in the names of folders."""
+"""Describes the request of a breakdown for the record, for titles and for the names of folders."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from ..options import BreakdownOptions
 
 
 def find_secrets(options: BreakdownOptions) -> Redaction:
-    """What nothing that is written may hold."""
+    """The values that must not be written anywhere."""
     return Redaction.find([sys.argv[1:] if is_command() else (), options.arguments], os.environ, options.redact)
 
 
 def is_command() -> bool:
-    """Whether the words of this process are those of the tool, and not of a program that calls it."""
+    """Whether this process is the command-line tool; false in a program that calls the tool from Python."""
     return Path(sys.argv[0]).name in ("inductor-bench", "__main__.py")
 
 
 def request_of(target: Target, options: BreakdownOptions) -> Request:
-    """The request as the record holds it, with its secrets."""
+    """The request for the record, unredacted."""
     return Request(
         target=target.name,
         kind=target.kind,
@@ -45,7 +45,7 @@ def request_of(target: Target, options: BreakdownOptions) -> Request:
 
 
 def title_of(target: Target, options: BreakdownOptions) -> str:
-    """What was measured, for people."""
+    """The title of a breakdown, for people."""
     model = target.kind in LIBRARIES
     name = target.name.removeprefix(f"{target.kind}:") if model else Path(target.name).name
     parts = [name, *options.arguments]
@@ -60,7 +60,7 @@ def title_of(target: Target, options: BreakdownOptions) -> str:
 
 
 def folder_title_of(target: Target, options: BreakdownOptions) -> str:
-    """What names a folder that nobody named."""
+    """The title from which the name of a RUN folder is made where the user gives none."""
     name = target.name.removeprefix(f"{target.kind}:")
     stem = name if target.kind in LIBRARIES else Path(name.partition(":")[0]).stem
     return stem + ("-training" if options.training else "")

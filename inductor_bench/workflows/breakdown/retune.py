@@ -1,4 +1,4 @@
-"""Retuning the most expensive kernels of a RUN by their standalone files; what came of each is kept at once."""
+"""Tunes the most expensive kernels of a RUN by their standalone files; each outcome is saved at once."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ STAGE = "retune"
 
 
 class _ElsewhereError(InductorBenchError):
-    """This is another machine than the run was measured on."""
+    """This machine is another one than that of the run."""
 
 
 def retune_run(
     run: Run, folder: RunFolder, options: BreakdownOptions, progress: Progress, keep: Callable[[Run], None]
 ) -> Run:
-    """Retunes those of the most expensive kernels that have not been yet, if that is asked for at all.
+    """Tunes the most expensive kernels that are not tuned yet, where the options ask for a tuning.
 
     Args:
-        run: the record; its kernels were measured.
-        folder: of the run, which nobody else writes meanwhile.
-        options: which kernels, how, and under which interpreter; that of the run where none is named.
-        progress: is told what happens.
-        keep: is given the record with each further outcome; first of all with the rows that are asked for.
+        run: the record of the measured run.
+        folder: the folder of the run, which no other process writes.
+        options: the number of kernels, the method and the interpreter; ``None`` means the interpreter of the run.
+        progress: the listener for stages and notes.
+        keep: called with the record after each outcome, and first with a row for each requested kernel.
     """
     if options.retune is None or not any(module.kernels for module in run.modules):
         return run
@@ -68,7 +68,7 @@ def _retune(
                 budget_s=wanted.budget_s,
                 timeout_s=options.timeout_s,
                 python=options.python or run.request.python,
-                force=True,  # also where another job uses the GPU, as the run itself was measured; each kernel says so
+                force=True,  # as a breakdown does: the record of each kernel names another job on its GPU
             )
             with DeviceTurn():
                 run_kernel(request, progress, state.put)
@@ -79,7 +79,7 @@ def _retune(
 
 
 def has_retunes_left(known: Iterable[RetuneRow], folder: RunFolder, options: RetuneOptions) -> bool:
-    """Whether some of the most expensive kernels of a run were not retuned in this way, or not to the end."""
+    """Whether some of the most expensive kernels have no complete tuning by this method."""
     return not _are_written(folder, options) or bool(_left(known, folder, options))
 
 
@@ -89,15 +89,15 @@ def _left(known: Iterable[RetuneRow], folder: RunFolder, options: RetuneOptions)
 
 
 def _is_left(retune: Retune, problem: str | None) -> bool:
-    """Whether it is to be done after all, for the problem that it had before; ``None`` where it is a new one."""
+    """Whether a kernel is tuned again in spite of its earlier problem; ``problem`` is ``None`` for a new kernel."""
     return problem in (None, *UNFINISHED) or (problem == EDITED and retune.failure is None)
 
 
 def _most_expensive(folder: RunFolder, options: RetuneOptions) -> list[Retune]:
-    """The kernels that take most time in the graphs together, most expensive first; each once, however many launch it.
+    """The kernels with the most time in all graphs, most expensive first, without duplicates.
 
     Raises:
-        InductorBenchError: the index of their files is missing or damaged.
+        InductorBenchError: the index of the standalone files is missing or damaged.
     """
     groups: dict[str, list[ExtractedKernel]] = defaultdict(list)
     for kernel in read_index(folder.kernels):
@@ -122,12 +122,12 @@ def _row(kernels: Sequence[ExtractedKernel], folder: RunFolder, method: str) -> 
         _time_s(kernels),
         f"kernels/{first.file}" if first.file else None,
         method,
-        failure=_why_not(first, folder),
+        failure=_find_refusal(first, folder),
     )
 
 
-def _why_not(kernel: ExtractedKernel, folder: RunFolder) -> Failure | None:
-    """Why a kernel cannot be retuned by its file, if it cannot."""
+def _find_refusal(kernel: ExtractedKernel, folder: RunFolder) -> Failure | None:
+    """The failure of a kernel that cannot be tuned by its standalone file; ``None`` where it can."""
     if kernel.file is None:
         return Failure(STAGE, "missing", f"it has no standalone file: {kernel.reason}", subject=kernel.name)
     if is_edited(kernel, folder.kernels):
@@ -144,7 +144,7 @@ def _are_written(folder: RunFolder, options: RetuneOptions) -> bool:
 
 
 class _Retunes:
-    """A record whose retunes come to an end one after the other."""
+    """A record with the rows of its tunings, and the updates to them."""
 
     def __init__(self, run: Run, folder: RunFolder, keep: Callable[[Run], None]) -> None:
         self.run = run
@@ -156,7 +156,7 @@ class _Retunes:
         return tuple(self._waiting)
 
     def ask(self, options: RetuneOptions, progress: Progress) -> None:
-        """Puts the rows that are asked for and not there into the record."""
+        """Adds rows for the requested kernels that have none."""
         if not _are_written(self._folder, options):
             progress.stage("writing the kernels as files")
             values = RECORDED if any(row.values for row in rows_in(self._folder.kernels)) else DRAWN
@@ -167,10 +167,10 @@ class _Retunes:
         self._store(*asked)
 
     def put(self, found: MeasuredKernel | Failure) -> None:
-        """Takes what came of a file.
+        """Updates the row of a kernel with its outcome.
 
         Raises:
-            InductorBenchError: this is another machine than the run was measured on.
+            InductorBenchError: this machine is another one than that of the run.
         """
         row = self._waiting[found.subject if isinstance(found, Failure) else found.file]
         if isinstance(found, Failure):

@@ -1,4 +1,4 @@
-"""The breakdown: from a target to a RUN folder with its record. Each step's result is saved before the next begins."""
+"""Runs a breakdown, from a target to a RUN folder with its record; the result of each step is saved at once."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ from .retune import retune_run
 UNFINISHED = "this run has not come to its end: it is still being measured, or was killed"
 
 Listed = tuple[tuple[FoundModule, ...], tuple[str, ...]]
-"""Modules that a target names, and the paths of those that are gone."""
+"""Modules that a target names, and the paths of missing modules."""
 
 CALLED = "inductor_bench.breakdown(…)"
 """The command of a run that was started from Python."""
@@ -60,7 +60,7 @@ CALLED = "inductor_bench.breakdown(…)"
 
 @dataclass(frozen=True)
 class BreakdownOutcome:
-    """A finished breakdown: its record, where it lies, and the files written for people."""
+    """A finished breakdown: its record, its folder, and the written reports."""
 
     run: Run
     folder: Path
@@ -68,12 +68,12 @@ class BreakdownOutcome:
 
 
 def run_breakdown(options: BreakdownOptions, progress: Progress) -> BreakdownOutcome:
-    """Breaks a target down, from whatever form it comes in.
+    """Breaks down a target of any kind.
 
     Raises:
-        UsageError: the target is not there, or the options do not fit it.
+        UsageError: the target is missing, or the options do not fit it.
         InductorBenchError: the RUN folder cannot be written.
-        KeyboardInterrupt: the user stopped it; what was measured until then is in the RUN folder.
+        KeyboardInterrupt: the user stopped the breakdown; the RUN folder holds the modules that were measured before.
     """
     target, redaction = resolve_target(options), find_secrets(options)
     if target.kind == "run":
@@ -94,7 +94,7 @@ def run_breakdown(options: BreakdownOptions, progress: Progress) -> BreakdownOut
 
 
 def _report(run: Run, folder: RunFolder, options: BreakdownOptions) -> BreakdownOutcome:
-    """Draws what was measured. The record is safe by now, so a full disk costs pictures and no more."""
+    """Writes the reports. The record is saved before, so that a full disk costs only the reports."""
     try:
         return BreakdownOutcome(run, folder.path, tuple(write_report(run, folder.path, plots=options.plots)))
     except InductorBenchError as error:
@@ -118,7 +118,7 @@ def _again(target: Target, options: BreakdownOptions, redaction: Redaction, prog
 
 
 class _Breakdown:
-    """The state of one breakdown in progress. ``run`` is always fit to be saved."""
+    """The state of one breakdown in progress. ``run`` can be saved at any time."""
 
     def __init__(
         self,
@@ -136,7 +136,7 @@ class _Breakdown:
         self._progress = progress
         self._python = options.python or default_python()
         self._stage = "capture"
-        self._request = request_of(target, options)  # with its secrets, which the program needs
+        self._request = request_of(target, options)  # unredacted, because the program needs the secrets
         self._redaction = redaction
         options = replace(options, arguments=redaction.words(options.arguments))
         own_folder(folder.work)
@@ -154,14 +154,14 @@ class _Breakdown:
         self.save()
 
     def save(self) -> None:
-        """Saves what is known so far. Until the end the record says of itself that it is not whole."""
+        """Saves the record so far, marked as incomplete."""
         self.run = self._redaction.run(self.run)
         rerun = f"{self.run.command} --force" if is_command() else ""
         unfinished = Failure(self._stage, "unfinished", UNFINISHED, rerun)
         self._folder.save(replace(self.run, failures=(*self.run.failures, unfinished)))
 
     def conclude(self) -> None:
-        """Saves the record as it is at the end."""
+        """Saves the record at the end."""
         self.run = self._redaction.run(self.run)
         self._folder.save(self.run)
 
@@ -184,7 +184,7 @@ class _Breakdown:
         self._retune()
 
     def _workers(self, graphs: int) -> int:
-        """How many the graphs need that are not profiled yet, and the survey after them."""
+        """The number of workers for the unprofiled graphs and the survey after them."""
         return 1 + (0 if self._options.trace is not None else graphs)
 
     def _measure(self, pool: WorkerPool) -> None:
@@ -208,7 +208,7 @@ class _Breakdown:
     def _capture(self, environment: Mapping[str, str]) -> CapturedProgram:
         if self._listed is None:
             repeat = self._options.repeat or DEFAULT_REPEAT
-            # Nobody knows when a script uses the device; other programs, and workers, share it by turns themselves.
+            # A script may use the device at any time. Other programs and workers take turns at it themselves.
             with nullcontext() if self._target.kind in COMPILED_HERE else DeviceTurn():
                 return capture_program(
                     self._request,
@@ -231,7 +231,7 @@ class _Breakdown:
         return self._options.values_limit_bytes if self._options.values == RECORDED else None
 
     def _measure_module(self, profiling: Profiling, module: FoundModule, label: ModuleLabel) -> list[AttributedModule]:
-        """Profiles one module; its row stands in the record, without costs and peaks, before the next one begins."""
+        """Profiles one module, and saves its row without costs and peaks."""
         try:
             profiled = profiling.profile(module, label)
             if profiled.failure is not None:
@@ -247,7 +247,7 @@ class _Breakdown:
         return [attributed] if attributed else []
 
     def _conclude(self, pool: WorkerPool, attributed: list[AttributedModule]) -> None:
-        """Adds what a worker with torch knows: the environment, the costs of library calls, the peaks."""
+        """Adds the facts from a worker with torch: the environment, the costs of library calls, and the peaks."""
         calls = list(dict.fromkeys(call for module in attributed for call in module.operator_calls))
         elsewhere = self._options.trace is not None
         if elsewhere and not attributed:
@@ -270,7 +270,7 @@ class _Breakdown:
         self._write_kernels(attributed)
 
     def _write_kernels(self, attributed: Sequence[AttributedModule]) -> None:
-        """Fills ``RUN/kernels`` and names each kernel's file in the record."""
+        """Writes ``RUN/kernels``, and names each kernel's file in the record."""
         self._progress.stage("writing the kernels as files")
         try:
             extracted = extract_run(self._folder, self._options.values, RunInMaking(self.run, attributed))

@@ -1,3 +1,4 @@
-"""The verb ``kernel``; ``run`` is its entry. Of the workflows' rooms it may import ``modules`` only; the engine is
-``autotune``.
+"""The verb ``kernel``, which times and autotunes standalone files; ``run`` is its entry.
+
+Of the workflows it may import ``modules`` only. The tuning itself is in ``autotune``.
 """

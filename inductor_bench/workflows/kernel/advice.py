@@ -1,4 +1,4 @@
-"""What is wrong with the measurement of a kernel, and what to do about it."""
+"""Advice on the measurement of a kernel: what makes it doubtful, and what to do about it."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ FEWEST_SAMPLES = 9
 SPREAD = 0.05
 CLOCK_SPREAD = 0.05
 BUSY_MARGIN = 0.5
-"""The load beside one process for each CPU that this tool itself may leave behind, when it builds candidates."""
+"""Maximum load average above the number of CPUs that this tool's own compilations may cause."""
 
 
 def advise(kernel: MeasuredKernel) -> list[str]:
-    """What is wrong with a measurement, and what to do."""
-    return [*_of_outputs(kernel), *_of_device(kernel), *_of_times(kernel), *filter(None, [kernel.no_counters])]
+    """Advice on a measurement, one sentence for each problem; empty for a sound measurement."""
+    return [*_judge_outputs(kernel), *_judge_device(kernel), *_judge_times(kernel), *filter(None, [kernel.no_counters])]
 
 
-def _of_outputs(kernel: MeasuredKernel) -> Iterator[str]:
+def _judge_outputs(kernel: MeasuredKernel) -> Iterator[str]:
     if kernel.checked is False:
         yield f"its outputs are not those of the reference: {kernel.check_message}"
     elif "NaN" in kernel.check_message:
         yield kernel.check_message
 
 
-def _of_device(kernel: MeasuredKernel) -> Iterator[str]:
+def _judge_device(kernel: MeasuredKernel) -> Iterator[str]:
     if "busy" in kernel.method or "no graph" in kernel.method:
         yield kernel.method.split("; ")[-1]
     if "gaps" in kernel.method:
@@ -42,7 +42,7 @@ def _of_device(kernel: MeasuredKernel) -> Iterator[str]:
         yield f"the GPU's clock {way} by {abs(kernel.clock_change):.0%} from the cold to the warm times: measure again"
 
 
-def _of_times(kernel: MeasuredKernel) -> Iterator[str]:
+def _judge_times(kernel: MeasuredKernel) -> Iterator[str]:
     for state, timing in (("cold", kernel.cold), ("warm", kernel.warm)):
         drift = find_drift(timing.samples_s)
         wide = (timing.high_s - timing.low_s) / timing.median_s if timing.median_s else 0.0
@@ -56,9 +56,13 @@ def _of_times(kernel: MeasuredKernel) -> Iterator[str]:
 
 
 def busy_notes(axes: Mapping[str, Any], method: str, load: float, processors: int) -> list[str]:
-    """What a busy machine does to a retune: threads that wait for each other lose most by it.
+    """Notes on a tuning on a busy machine, which slows variants with more threads most.
 
-    ``method`` says how the kernel was timed by itself, just before.
+    Args:
+        axes: the fields that the tuning varied.
+        method: the timing method of the kernel's own measurement, just before.
+        load: the machine's load average.
+        processors: the number of its CPUs.
     """
     shared = " and ".join(name for name in ("threads", "schedule") if name in axes)
     if "busy" in method:

@@ -1,4 +1,4 @@
-"""The configurations that Inductor itself would choose from, each built, checked and timed; none of them wins."""
+"""Times all configurations that Inductor would choose from for a kernel, without choosing a winner."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from ...autotune.candidates import described
+from ...autotune.candidates import describe_candidate
 from ...autotune.race import RacePlan
-from ...autotune.tuner import Building, Tuner
+from ...autotune.tuner import Tuner, TuningSteps
 from ...autotune.variants.protocol import Variants
 from ...autotune.variants.triton import triton_variants
 from ...errors import InductorBenchError
@@ -25,51 +25,60 @@ ROUNDS = 20
 
 
 class _OneConfigError(InductorBenchError):
-    """There is nothing to list beside the kernel as it stands, which was measured."""
+    """The kernel has one configuration only, whose times are measured already."""
 
 
 class ConfigTimer(Tuner):
-    """Times what Inductor lists beside the kernel as it stands, in one race that nobody is dropped from."""
+    """Times the configurations that Inductor lists in one race from which no candidate is dropped."""
 
-    def _search(self, method: str) -> Building:
-        """As :meth:`Tuner._search`, which says what it yields and receives; there is nothing to search for."""
+    def _search(self, method: str) -> TuningSteps:
+        """Times the listed configurations; yields and receives as :meth:`Tuner._search` does."""
         self._open()
         default = self.candidates[0]
-        self._add(self.variants.listed_by_max_autotune())
-        jobs = [job for one in self.candidates if (job := self._job(one)) is not None]
+        self._add_candidates(self.variants.listed_by_max_autotune())
+        jobs = [job for one in self.candidates if (job := self._compile_job(one)) is not None]
         if jobs:
-            self._note(self.candidates, (yield jobs))
+            self._record_compile_outcomes(self.candidates, (yield jobs))
         began = time.monotonic()
-        entrants = [default, *(one for one in self.candidates[1:] if not one.status and self.timing.is_right(one))]
+        entrants = [default, *(one for one in self.candidates[1:] if not one.status and self.timing.verify(one))]
         plan = RacePlan(first_rounds=1, finalists=len(entrants), final_rounds=ROUNDS, most_final_rounds=ROUNDS)
         _, result = self._race(entrants, plan)
         for candidate in entrants:
-            candidate.last = True
-        rows = [described(one, default, default) for one in self.candidates]
+            candidate.in_final = True
+        rows = [describe_candidate(one, default, default) for one in self.candidates]
         rows = [replace(row, status="timed") if row.status == "finalist" else row for row in rows]
         default_s = statistics.median(result.runners[0].samples)
-        return _without_winner(self.state, tuple(rows), default_s, time.monotonic() - began)
+        return _make_tuning(self.state, tuple(rows), default_s, time.monotonic() - began)
 
 
-def list_configs(kernels: Mapping[Path, MeasuredKernel], work: KernelSession) -> Iterator[MeasuredKernel | Failure]:
-    """Times what Inductor chooses from for each of these kernels, which were measured as they stand.
+def list_configs(kernels: Mapping[Path, MeasuredKernel], session: KernelSession) -> Iterator[MeasuredKernel | Failure]:
+    """Times the configurations that Inductor chooses from, for each of these kernels.
+
+    Args:
+        kernels: the measurements of the kernels, by their files.
+        session: the session that measured them.
 
     Yields:
-        a kernel with its configurations, of which the first is its own, or why they could not be timed.
+        Each kernel with its configurations, its own first, or the failure of their timing.
     """
-    work.start_budget()
+    session.start_budget()
     measured: dict[Hashable, MeasuredKernel] = dict(kernels.items())
-    options = work.options
+    options = session.options
     timers: dict[Hashable, Tuner] = {
         file: ConfigTimer(
-            str(file.resolve()), _find_listed, work.worker, work.numbers, options.state, options.timeout_s
+            str(file.resolve()),
+            _find_listed_variants,
+            session.worker,
+            session.numbers,
+            options.state,
+            options.timeout_s,
         )
         for file in kernels
     }
-    for name, outcome in tune_in_step(timers, METHOD, work.compile_pool, work.is_over, work.progress):
+    for name, outcome in tune_in_step(timers, METHOD, session.compile_pool, session.is_over, session.progress):
         kernel = measured[name]
         if isinstance(outcome, _OneConfigError):
-            yield replace(kernel, tuning=_of_one(kernel, work.options.state))
+            yield replace(kernel, tuning=_make_single_tuning(kernel, session.options.state))
         elif isinstance(outcome, Tuning):
             default, *others = outcome.candidates
             rows = (_with_compiled(default, kernel), *others)
@@ -78,7 +87,7 @@ def list_configs(kernels: Mapping[Path, MeasuredKernel], work: KernelSession) ->
             yield failure_of(Path(kernel.file), outcome)
 
 
-def _find_listed(facts: Facts, ask: Ask) -> Variants:
+def _find_listed_variants(facts: Facts, ask: Ask) -> Variants:
     if facts.language == "triton":
         found = ask(ListTritonConfigs)
         variants = triton_variants(found if found.tuned else replace(found, max=()))
@@ -87,8 +96,8 @@ def _find_listed(facts: Facts, ask: Ask) -> Variants:
     raise _OneConfigError("it has one configuration")
 
 
-def _of_one(kernel: MeasuredKernel, state: str) -> Tuning:
-    """The one configuration of a kernel, by the times that it was measured with."""
+def _make_single_tuning(kernel: MeasuredKernel, state: str) -> Tuning:
+    """The tuning of a kernel with one configuration, from the times of its measurement."""
     timing = kernel.cold if state == "cold" else kernel.warm
     row = TriedCandidate(
         kernel.config,
@@ -97,11 +106,11 @@ def _of_one(kernel: MeasuredKernel, state: str) -> Tuning:
         samples=timing.samples,
         samples_s=timing.samples_s,
     )
-    return _without_winner(state, (_with_compiled(row, kernel),), timing.median_s)
+    return _make_tuning(state, (_with_compiled(row, kernel),), timing.median_s)
 
 
 def _with_compiled(row: TriedCandidate, kernel: MeasuredKernel) -> TriedCandidate:
-    """The row of the kernel as it stands, with what it was compiled to."""
+    """The row of the kernel's own configuration, with the registers, spills and shared memory of its measurement."""
     return replace(
         row,
         registers=kernel.registers,
@@ -110,7 +119,7 @@ def _with_compiled(row: TriedCandidate, kernel: MeasuredKernel) -> TriedCandidat
     )
 
 
-def _without_winner(state: str, rows: tuple[TriedCandidate, ...], default_s: float, time_s: float = 0.0) -> Tuning:
+def _make_tuning(state: str, rows: tuple[TriedCandidate, ...], default_s: float, time_s: float = 0.0) -> Tuning:
     return Tuning(
         method=METHOD,
         state=state,

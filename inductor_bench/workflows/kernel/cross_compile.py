@@ -1,4 +1,4 @@
-"""Compiling the candidates of standalone Triton files for a GPU that need not be here, side by side."""
+"""Compiles the candidates of standalone Triton files in parallel for a GPU that this machine may lack."""
 
 from __future__ import annotations
 
@@ -28,23 +28,23 @@ from ..progress import Progress
 from .targets import find_files
 
 STEP_S = 300.0
-MOST_WORKERS = 8
+MAXIMUM_WORKERS = 8
 DEFAULT = "default"
-"""What the record has for a method where only the configurations are compiled that Inductor tries by default."""
+"""The method in the record where only the configurations without max-autotune are compiled."""
 
 
 @dataclass(frozen=True)
 class TargetOptions:
-    """The request.
+    """The request of one cross-compilation.
 
     Attributes:
         targets: standalone files, folders of them, or ``RUN#KERNEL``, where ``KERNEL`` may be a glob.
         target: the name of an architecture, for example ``sm_90``.
-        autotune: a method that can do without times; ``None`` for the configurations that Inductor tries by default.
-        budget_s: after which no further candidates are compiled; ``None`` for no limit.
-        timeout_s: for each candidate.
-        python: the interpreter whose torch and triton are used.
-        workers: how many compile at a time; ``None`` for as many as there are CPUs, up to eight.
+        autotune: a method that needs no times; ``None`` for the configurations that Inductor tries by default.
+        budget_s: time in seconds after which no further compilation begins; ``None`` for no limit.
+        timeout_s: limit for each file and each candidate in seconds; ``None`` for :data:`STEP_S`.
+        python: the interpreter whose torch and triton compile; ``None`` for this one.
+        workers: the number of compile workers; ``None`` for one per usable CPU, at most :data:`MAXIMUM_WORKERS`.
     """
 
     targets: tuple[str, ...]
@@ -58,8 +58,16 @@ class TargetOptions:
 
 @dataclass(frozen=True)
 class TargetOutcome:
-    """One entry for each kernel whose candidates were compiled; ``others`` counts the files that hold no Triton
-    kernel, ``failures`` are the rest."""
+    """The outcome of a cross-compilation.
+
+    Attributes:
+        kernels: the kernels whose candidates were compiled.
+        target: the architecture.
+        torch: the version of torch that compiled.
+        triton: the version of triton that compiled.
+        others: the number of files without a Triton kernel.
+        failures: the files that could not be read.
+    """
 
     kernels: tuple[CompiledKernel, ...]
     target: Architecture
@@ -70,13 +78,13 @@ class TargetOutcome:
 
 
 def compiles(kernel: CompiledKernel) -> bool:
-    """Whether any candidate of a kernel can be had on its target."""
+    """Whether any candidate of a kernel compiles and fits its target."""
     return any(candidate.status in ("default", "compiled") for candidate in kernel.tuning.candidates)
 
 
 @dataclass
 class _File:
-    """A file on its way."""
+    """A file, and its facts, variants and candidates as far as they are known."""
 
     path: Path
     facts: Facts | None = None
@@ -92,7 +100,7 @@ class _File:
 
 @dataclass
 class _Candidate:
-    """A configuration on its way. ``status`` is empty while it is well."""
+    """A configuration of a file. ``status`` is empty until it fails or :func:`set_statuses` sets it."""
 
     file: _File
     config: Config
@@ -102,16 +110,16 @@ class _Candidate:
 
 
 def compile_for_target(options: TargetOptions, progress: Progress) -> TargetOutcome:
-    """Compiles the candidates of every kernel of the request for its target; needs no GPU.
+    """Compiles the candidates of each kernel of the request for its target, without a GPU.
 
     Raises:
-        UsageError: the request cannot be carried out as typed.
-        InductorBenchError: this interpreter has no torch or no triton.
+        UsageError: the target, the method or a file of the request is invalid.
+        InductorBenchError: the interpreter has no torch or no triton, or no file holds a Triton kernel.
     """
     architecture = ARCHITECTURES.get(options.target)
     if architecture is None:
         raise UsageError(f"{options.target} is no target that is known here", f"one of {', '.join(ARCHITECTURES)}")
-    listed = _listed(options.autotune)
+    listed = _find_listing(options.autotune)
     files = [_File(path) for path in find_files(options.targets)]
     method = options.autotune or DEFAULT
     began = time.monotonic()
@@ -119,27 +127,27 @@ def compile_for_target(options: TargetOptions, progress: Progress) -> TargetOutc
         pool = _compile_pool(options, Path(name), progress, architecture)
         try:
             progress.stage(f"reading {len(files)} file{'s' * (len(files) != 1)}")
-            _read(files, pool, listed)
+            _read_files(files, pool, listed)
             candidates = [candidate for file in files for candidate in file.candidates]
             progress.stage(f"compiling {len(candidates)} candidates for {architecture.name}")
             limit = options.budget_s
-            _compile(candidates, pool, lambda: limit is not None and time.monotonic() - began > limit)
+            _compile_candidates(candidates, pool, lambda: limit is not None and time.monotonic() - began > limit)
         finally:
             pool.end()
-    versions = pool.greeted
+    versions = pool.greeting_answer
     failures = tuple(file.failure for file in files if file.failure is not None)
-    kernels = tuple(_outcome(file, method, architecture) for file in files if file.candidates)
+    kernels = tuple(_make_kernel(file, method, architecture) for file in files if file.candidates)
     others = len(files) - len(failures) - len(kernels)
     if others == len(files):
         raise InductorBenchError(f"no Triton kernel in {others} file{'s' * (others != 1)}: --target compiles no others")
     return TargetOutcome(kernels, architecture, versions.torch, versions.triton, others, failures)
 
 
-def _listed(method: str | None) -> Callable[[TritonVariants], Iterable[Config]]:
-    """The configurations that are compiled beside the present one.
+def _find_listing(method: str | None) -> Callable[[TritonVariants], Iterable[Config]]:
+    """The function that lists the configurations to compile beside that of the file.
 
     Raises:
-        UsageError: the method follows times.
+        UsageError: the method needs times.
     """
     if method is None:
         return TritonVariants.listed_by_default
@@ -157,15 +165,17 @@ def _compile_pool(options: TargetOptions, folder: Path, progress: Progress, arch
         python, log = options.python or default_python(), folder / f"{name}.log"
         return WorkerSession(python, folder, environment, log=log, on_line=progress.output)
 
-    count = options.workers or min(usable_cores(), MOST_WORKERS)
+    count = options.workers or min(usable_cores(), MAXIMUM_WORKERS)
     limit = options.timeout_s or STEP_S
     return CompilePool(start, count, limit, limit, Pretend(architecture))
 
 
-def _read(files: Sequence[_File], pool: CompilePool, listed: Callable[[TritonVariants], Iterable[Config]]) -> None:
-    """Finds out which files hold Triton kernels, and what can be varied of these."""
+def _read_files(
+    files: Sequence[_File], pool: CompilePool, listed: Callable[[TritonVariants], Iterable[Config]]
+) -> None:
+    """Reads the facts of each file, and the variants and candidates of those with a Triton kernel."""
     jobs = [CompileJob(number, str(file.path.resolve()), TellFacts) for number, file in enumerate(files)]
-    for built in _built(jobs, pool):
+    for built in _run_jobs(jobs, pool):
         file = files[built.key]
         if built.status:
             file.fail(built)
@@ -173,7 +183,7 @@ def _read(files: Sequence[_File], pool: CompilePool, listed: Callable[[TritonVar
             file.facts = built.answer
     triton = [number for number, file in enumerate(files) if file.facts and file.facts.language == "triton"]
     jobs = [CompileJob(number, str(files[number].path.resolve()), ListTritonConfigs) for number in triton]
-    for built in _built(jobs, pool):
+    for built in _run_jobs(jobs, pool):
         file = files[built.key]
         if built.status:
             file.fail(built)
@@ -182,17 +192,17 @@ def _read(files: Sequence[_File], pool: CompilePool, listed: Callable[[TritonVar
         file.candidates = [_Candidate(file, config) for config in (file.variants.now, *listed(file.variants))]
 
 
-def _compile(candidates: Sequence[_Candidate], pool: CompilePool, is_over: Callable[[], bool]) -> None:
+def _compile_candidates(candidates: Sequence[_Candidate], pool: CompilePool, is_over: Callable[[], bool]) -> None:
     jobs = [
         CompileJob(number, str(one.file.path.resolve()), partial(CompileTriton, config=one.config))
         for number, one in enumerate(candidates)
     ]
-    for built in _built(jobs, pool, is_over):
+    for built in _run_jobs(jobs, pool, is_over):
         candidate = candidates[built.key]
         candidate.status, candidate.reason, candidate.binary = built.status, built.reason, built.answer
 
 
-def _built(
+def _run_jobs(
     jobs: Sequence[CompileJob], pool: CompilePool, is_over: Callable[[], bool] = lambda: False
 ) -> Iterator[CompileOutcome]:
     try:
@@ -201,10 +211,10 @@ def _built(
         raise InductorBenchError(f"the worker {lost.message}", "-v shows what it printed") from lost
 
 
-def _outcome(file: _File, method: str, architecture: Architecture) -> CompiledKernel:
+def _make_kernel(file: _File, method: str, architecture: Architecture) -> CompiledKernel:
     assert file.facts is not None and file.variants is not None
     recorded, variants = file.facts.recorded, file.variants
-    judge(file.candidates, architecture)
+    set_statuses(file.candidates, architecture)
     return CompiledKernel(
         name=recorded["name"],
         kernel_id=recorded["kernel_id"],
@@ -238,8 +248,8 @@ def _row(one: _Candidate) -> TriedCandidate:
     )
 
 
-def judge(candidates: Sequence[_Candidate], architecture: Architecture) -> None:
-    """Gives each candidate its status; the first is the default."""
+def set_statuses(candidates: Sequence[_Candidate], architecture: Architecture) -> None:
+    """Sets the status of each compiled candidate: ``default``, ``compiled``, ``refused`` or ``duplicate``."""
     first: dict[tuple[str, int], int] = {}
     for number, one in enumerate(candidates):
         if one.status or one.binary is None:

@@ -1,4 +1,4 @@
-"""A GPU that another job uses is measured on only where the user insists."""
+"""Refuses to measure on a GPU that another job uses, unless the user insists."""
 
 from __future__ import annotations
 
@@ -9,24 +9,25 @@ from ...errors import InductorBenchError
 from ...messages.machine import FindDeviceUse
 from ...records.device_use import DeviceUse
 
-LOOK_S = 60.0
+DEVICE_USE_S = 60.0
+"""Limit in seconds for the worker's answer."""
 
 
 class DeviceInUseError(InductorBenchError):
-    """Nothing can be measured on the GPU, whatever the kernel."""
+    """Another job uses the GPU, so that no kernel is measured on it."""
 
 
-def look_for_others(ask: Callable[[FindDeviceUse, float], DeviceUse | None], force: bool) -> str:
-    """Which other job uses the worker's GPU; empty where none does, or where it cannot be told.
+def find_other_job(ask: Callable[[FindDeviceUse, float], DeviceUse | None], force: bool) -> str:
+    """A description of the job that uses the worker's GPU; empty where there is none or it is unknown.
 
     Args:
-        ask: asks the worker that is about to measure.
-        force: whether to measure all the same.
+        ask: sends a request, with a limit in seconds, to the worker that is about to measure.
+        force: whether the user insists on the measurement.
 
     Raises:
-        DeviceInUseError: one does, and nobody insists.
+        DeviceInUseError: another job uses the GPU, and ``force`` is false.
     """
-    found = ask(FindDeviceUse(), LOOK_S)
+    found = ask(FindDeviceUse(), DEVICE_USE_S)
     others = describe_use(found) if found else ""
     if others and not force:
         raise DeviceInUseError(

@@ -1,4 +1,4 @@
-"""Nsight Compute on just one kernel: its standalone file makes one call, and the hardware counts what that does."""
+"""Reads hardware counters of a kernel with Nsight Compute, which runs one call of the kernel's standalone file."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from ...store.files import read_text
 
 COUNT_S = 300.0
 PROFILE = "--profile"
-PLACES = ("/usr/local/cuda/bin/ncu", "/opt/nvidia/nsight-compute/*/ncu")
-"""Where its installers put it, beside the PATH."""
+INSTALL_PATTERNS = ("/usr/local/cuda/bin/ncu", "/opt/nvidia/nsight-compute/*/ncu")
+"""Glob patterns of the places where installers put Nsight Compute, other than the PATH."""
 
 NOT_FOUND = (
     "Nsight Compute is not installed: install the nsight-compute package of the CUDA toolkit, or add ncu to PATH"
 )
-HOPELESS = (
+MACHINE_ERRORS = (
     (
         "ERR_NVGPUCTRPERM",
         "this user may not read the GPU's performance counters (ERR_NVGPUCTRPERM): run as root, or load the driver "
@@ -39,41 +39,45 @@ HOPELESS = (
         "a container or virtual machine that lets profilers through",
     ),
 )
-"""What it says where it can count no kernel, and what that means."""
+"""Errors of Nsight Compute that hold for all kernels: a pattern of its output, and the message for the user."""
 
 _ERROR = re.compile(r"^==ERROR== *(.+)$", re.MULTILINE)
-_OF_PROGRAM = "The application returned an error code"
+_PROGRAM_ERROR = "The application returned an error code"
 
 
 class NoCountersError(InductorBenchError):
-    """Nothing can be counted on this machine, whatever the kernel."""
+    """No kernel can be counted on this machine."""
 
 
 @dataclass
 class NsightCompute:
-    """Counts one kernel after the other, until it turns out that none can be counted.
+    """Counts one kernel after the other, until an error shows that this machine can count none.
 
     Args:
         pool: the interpreter that runs the files, and a scratch folder.
-        environment: of the worker that measures.
-        timeout_s: for one kernel.
+        environment: the environment of the worker that measures.
+        timeout_s: limit for one kernel in seconds; ``None`` for :data:`COUNT_S`.
+        is_unavailable: whether such an error has occurred.
     """
 
     pool: WorkerPool
     environment: Environment
     timeout_s: float | None = None
-    hopeless: bool = False
+    is_unavailable: bool = False
 
-    def counted(self, kernel: MeasuredKernel, device: str) -> MeasuredKernel:
-        """The kernel with its counters, or why it has none; what holds for all kernels is said of the first one."""
+    def with_counters(self, kernel: MeasuredKernel, device: str) -> MeasuredKernel:
+        """The kernel with its counters, or with the reason why it has none.
+
+        A reason that holds for all kernels is added to the first kernel only.
+        """
         if not device_of(device).has_hardware_counters:
             return replace(kernel, no_counters="no counters: Nsight Compute counts on NVIDIA GPUs only")
-        if self.hopeless:
+        if self.is_unavailable:
             return kernel
         try:
             return replace(kernel, counters=self.count(Path(kernel.file)))
         except NoCountersError as error:
-            self.hopeless = True
+            self.is_unavailable = True
             return replace(kernel, no_counters=f"no counters for any kernel: {error.message}")
         except InductorBenchError as error:
             return replace(kernel, no_counters=f"no counters: {error.message}")
@@ -82,50 +86,50 @@ class NsightCompute:
         """The counters of one call of a standalone file.
 
         Raises:
-            NoCountersError: this machine has none.
-            InductorBenchError: this kernel was not counted.
+            NoCountersError: no kernel can be counted on this machine.
+            InductorBenchError: this kernel could not be counted.
         """
         if f'"{PROFILE}"' not in read_text(file):
             raise InductorBenchError(f"{file.name} was written before {PROFILE} was: extract it again")
         ncu = self._find()
-        asked = ",".join(metrics_for(compute_capability(self.environment)))
-        how = ("--profile-from-start", "off", "--clock-control", "none", "--csv", "--page", "raw")
-        command = [ncu, *how, "--print-units", "base", "--metrics", asked]
+        metrics = ",".join(metrics_for(compute_capability(self.environment)))
+        options = ("--profile-from-start", "off", "--clock-control", "none", "--csv", "--page", "raw")
+        command = [ncu, *options, "--print-units", "base", "--metrics", metrics]
         log = self.pool.folder / f"ncu-{file.stem}.log"
         log.unlink(missing_ok=True)
         ended = run_process(
             [*command, self.pool.python, str(file.resolve()), PROFILE],
-            environment={**self.pool.environment, **SAFE_PATH, "LC_ALL": "C"},  # which decides how numbers are written
+            environment={**self.pool.environment, **SAFE_PATH, "LC_ALL": "C"},  # LC_ALL sets the format of numbers
             log=log,
             timeout_s=self.timeout_s or COUNT_S,
             on_line=self.pool.on_line,
         )
-        said = log.read_text(encoding="utf-8", errors="replace")
-        found = read_counters(said)
+        output = log.read_text(encoding="utf-8", errors="replace")
+        found = read_counters(output)
         if found is None or (found.dram_bytes is None and found.occupancy is None):
-            raise _explained(said, ended)
+            raise _explain_failure(output, ended)
         return found
 
     def _find(self) -> str:
         found = shutil.which("ncu", path=self.pool.environment.get("PATH"))
-        installed = [place for pattern in PLACES for place in sorted(glob.glob(pattern), reverse=True)]
+        installed = [place for pattern in INSTALL_PATTERNS for place in sorted(glob.glob(pattern), reverse=True)]
         if not found and not installed:
             raise NoCountersError(NOT_FOUND)
         return found or installed[0]
 
 
-def _explained(said: str, ended: ProcessResult) -> InductorBenchError:
-    """Why nothing was counted, from what was printed."""
-    for pattern, why in HOPELESS:
-        match = re.search(pattern, said)
+def _explain_failure(output: str, ended: ProcessResult) -> InductorBenchError:
+    """The error of a run without counters, from its output and the way that it ended."""
+    for pattern, why in MACHINE_ERRORS:
+        match = re.search(pattern, output)
         if match:
             return NoCountersError(why.format(match.group()))
     if ended.timed_out:
         return InductorBenchError(f"Nsight Compute {ended.outcome}: give it more time with --timeout SECONDS")
-    errors = [error.strip() for error in _ERROR.findall(said) if not error.startswith(_OF_PROGRAM)]
+    errors = [error.strip() for error in _ERROR.findall(output) if not error.startswith(_PROGRAM_ERROR)]
     if errors:
         return InductorBenchError(f"Nsight Compute says: {errors[-1]}")
     if ended.ok:
         return InductorBenchError("Nsight Compute saw no kernel in the call")
-    printed = [line.strip() for line in said.splitlines() if line.strip() and not line.startswith("==")]
+    printed = [line.strip() for line in output.splitlines() if line.strip() and not line.startswith("==")]
     return InductorBenchError(printed[-1] if printed else f"Nsight Compute {ended.outcome}")

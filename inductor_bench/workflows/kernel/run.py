@@ -1,4 +1,4 @@
-"""The verb ``kernel``: standalone files timed and autotuned."""
+"""Runs the verb ``kernel``: times standalone files, and autotunes them where the request says so."""
 
 from __future__ import annotations
 
@@ -28,15 +28,21 @@ from .timing import measure_file
 from .tuning import tune
 
 MANY_FILES = 32
-"""From so many on, workers that compile beside each other are started sooner than one worker has compiled."""
+"""Number of files from which the compile pool is faster than one worker, despite the start of its workers."""
 
 
 @dataclass(frozen=True)
 class KernelOutcome:
-    """One entry for each kernel that could be measured; ``failures`` are the others.
+    """The outcome of a request.
 
-    ``retune_s`` is the time that it took to build and time other configurations of all of them; ``interrupted`` says
-    that the user stopped it, so that kernels or their tunings are missing.
+    Attributes:
+        kernels: the measured kernels.
+        environment: the environment of the worker that measured.
+        peaks: the measured peaks of the device, where they are known.
+        failures: the kernels that could not be measured or tuned.
+        saved: the files that winners were written to.
+        retune_s: the time in seconds spent on other configurations of all kernels.
+        interrupted: whether the user stopped the request, so that kernels or tunings are missing.
     """
 
     kernels: tuple[MeasuredKernel, ...]
@@ -49,7 +55,7 @@ class KernelOutcome:
 
 
 class KernelsInterrupted(KeyboardInterrupt):
-    """The user stopped it; ``outcome`` has what was measured until then."""
+    """The user stopped the request; ``outcome`` holds the kernels that were measured before."""
 
     def __init__(self, outcome: KernelOutcome) -> None:
         super().__init__("interrupted; the outcome has what was measured until then")
@@ -57,19 +63,21 @@ class KernelsInterrupted(KeyboardInterrupt):
 
 
 def run_kernel(
-    options: KernelOptions, progress: Progress, told: Callable[[MeasuredKernel | Failure], None] = lambda found: None
+    options: KernelOptions,
+    progress: Progress,
+    on_result: Callable[[MeasuredKernel | Failure], None] = lambda found: None,
 ) -> KernelOutcome:
-    """Measures, and autotunes where asked for, every kernel of the request.
+    """Measures every kernel of the request, and autotunes it where the request says so.
 
     Args:
         options: the request.
-        progress: is told what happens.
-        told: is given what came of each kernel that was autotuned, and each failure, as soon as it is known.
+        progress: the listener for stages and output.
+        on_result: called with each tuned kernel and each failure as soon as it is known.
 
     Raises:
-        UsageError: the request cannot be carried out as typed.
-        InductorBenchError: this interpreter has no torch that works.
-        KernelsInterrupted: the user stopped it after something had been measured.
+        UsageError: the options or the files of the request are invalid.
+        InductorBenchError: the interpreter has no working torch.
+        KernelsInterrupted: the user stopped the request after the first measurement.
     """
     if options.autotune not in (None, *METHODS):
         raise UsageError(f"{options.autotune} is no way to tune", f"one of {', '.join(METHODS)}")
@@ -83,22 +91,22 @@ def run_kernel(
     prepare_to_save(options.save, files)
     with tempfile.TemporaryDirectory(prefix="inductor-bench-") as name:
         environment = {"TRITON_CACHE_DIR": str(Path(name) / "triton"), **os.environ}
-        environment.pop(TURN, None)  # whoever shares the GPU has the turn for all of this
+        environment.pop(TURN, None)  # a parent that shares the GPU holds the turn for the whole request
         pool = WorkerPool(options.python or default_python(), Path(name), environment, on_line=progress.output)
-        work = KernelSession(options, pool, progress)
+        session = KernelSession(options, pool, progress)
         try:
-            work.look()
-            return _measure_all(files, work, told)
+            session.open()
+            return _measure_all(files, session, on_result)
         finally:
-            work.close()
+            session.close()
 
 
 def measure_one(options: KernelOptions, progress: Progress) -> MeasuredKernel:
-    """The kernel of a request that names one.
+    """Measures the kernel of a request that names one kernel.
 
     Raises:
-        InductorBenchError: as :func:`run_kernel`, or what went wrong with the kernel.
-        UsageError: it names several.
+        InductorBenchError: as :func:`run_kernel`, or the failure of the kernel.
+        UsageError: the request names several kernels.
     """
     outcome = run_kernel(options, progress)
     for failure in outcome.failures:
@@ -109,42 +117,44 @@ def measure_one(options: KernelOptions, progress: Progress) -> MeasuredKernel:
 
 
 def _measure_all(
-    files: Sequence[Path], work: KernelSession, told: Callable[[MeasuredKernel | Failure], None]
+    files: Sequence[Path], session: KernelSession, on_result: Callable[[MeasuredKernel | Failure], None]
 ) -> KernelOutcome:
-    if work.options.autotune or len(files) >= MANY_FILES:
-        work.compile_ahead(files)
+    if session.options.autotune or len(files) >= MANY_FILES:
+        session.compile_ahead(files)
     kernels: dict[Path, MeasuredKernel] = {}
-    over: set[Path] = set()
+    finished: set[Path] = set()
     failures: list[Failure] = []
     saved: list[Path] = []
     began: float | None = None
 
     def outcome(interrupted: bool = False) -> KernelOutcome:
-        cut_short = set(kernels) - over if interrupted and work.options.autotune else set()
-        seen = tuple(_cut_short(kernel) if file in cut_short else kernel for file, kernel in kernels.items())
-        peaks = next(iter(work.peaks.values()), None)
+        cut_short = set(kernels) - finished if interrupted and session.options.autotune else set()
+        seen = tuple(
+            _with_interrupt_advice(kernel) if file in cut_short else kernel for file, kernel in kernels.items()
+        )
+        peaks = next(iter(session.peaks.values()), None)
         retune_s = 0.0 if began is None else time.monotonic() - began
-        return KernelOutcome(seen, work.environment, peaks, tuple(failures), tuple(saved), retune_s, interrupted)
+        return KernelOutcome(seen, session.environment, peaks, tuple(failures), tuple(saved), retune_s, interrupted)
 
     try:
-        for measured in _measured(files, work):
+        for measured in _measure_each(files, session):
             if isinstance(measured, Failure):
                 failures.append(measured)
-                told(measured)
+                on_result(measured)
             else:
                 kernels[Path(measured.file)] = measured
         began = time.monotonic()
-        for found in _configs_or_tunings(dict(kernels), files, work):
+        for found in _configs_or_tunings(dict(kernels), files, session):
             if isinstance(found, Path):
                 saved.append(found)
                 continue
-            told(found)
+            on_result(found)
             if isinstance(found, Failure):
                 failures.append(found)
-                over.add(Path(found.subject))
+                finished.add(Path(found.subject))
             else:
                 kernels[Path(found.file)] = found
-                over.add(Path(found.file))
+                finished.add(Path(found.file))
     except KeyboardInterrupt as stop:
         if not kernels:
             raise
@@ -152,34 +162,38 @@ def _measure_all(
     return outcome()
 
 
-def _cut_short(kernel: MeasuredKernel) -> MeasuredKernel:
+def _with_interrupt_advice(kernel: MeasuredKernel) -> MeasuredKernel:
     return replace(kernel, advice=(*kernel.advice, "not retuned: interrupted"))
 
 
-def _measured(files: Sequence[Path], work: KernelSession) -> Iterator[MeasuredKernel | Failure]:
-    """What came of each file as it stands, up to the first whose device is in use."""
+def _measure_each(files: Sequence[Path], session: KernelSession) -> Iterator[MeasuredKernel | Failure]:
+    """Measures each file in its own configuration; stops at the first file whose device another job uses."""
     for file in files:
         found: MeasuredKernel | Failure
         in_use = False
         try:
-            found = measure_file(file, work)
+            found = measure_file(file, session)
         except (WorkerLostError, InductorBenchError) as error:
             found, in_use = failure_of(file, error), isinstance(error, DeviceInUseError)
         yield found
-        # Not after an interrupt: the worker is still at what it was asked for.
-        if work.session is not None and work.session.alive:
-            with contextlib.suppress(WorkerLostError):  # it dies of what it was done with
-                work.ask(Forget(), LOAD_S)
+        # This is skipped after an interrupt, because the worker is still busy with its last request.
+        if session.measuring_worker is not None and session.measuring_worker.alive:
+            with contextlib.suppress(WorkerLostError):  # a crash here belongs to the kernel that is done
+                session.ask(Forget(), LOAD_S)
         if in_use:
             return
 
 
 def _configs_or_tunings(
-    kernels: Mapping[Path, MeasuredKernel], files: Sequence[Path], work: KernelSession
+    kernels: Mapping[Path, MeasuredKernel], files: Sequence[Path], session: KernelSession
 ) -> Iterator[MeasuredKernel | Failure | Path]:
-    """The kernels with what was asked for beside their times, if anything, and the files that were written."""
-    save = work.options.save
-    if work.options.configs:
-        yield from list_configs(kernels, work)
-    elif work.options.autotune:
-        yield from tune(kernels, {file: place_of(save, file, files) for file in kernels} if save else {}, work)
+    """Lists configurations or autotunes, where the request says so.
+
+    Yields:
+        Each kernel with its tuning, or its failure, and the path of each file that is written.
+    """
+    save = session.options.save
+    if session.options.configs:
+        yield from list_configs(kernels, session)
+    elif session.options.autotune:
+        yield from tune(kernels, {file: place_of(save, file, files) for file in kernels} if save else {}, session)

@@ -1,4 +1,4 @@
-"""What standalone files are measured with: the request, the worker that measures, and the compile pools."""
+"""The session of the verb ``kernel``: its request, the worker that measures, and the compile pools."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from ...records.run import Environment, Failure, Peaks
 from ...source.standalone.recognition import holds_triton_kernel
 from ...store.kernel_index import is_edited, rows_in
 from ..progress import Progress
-from .device_use import look_for_others
+from .device_use import find_other_job
 from .ncu import NsightCompute
 
 MOST_COMPILE_WORKERS = 16
@@ -35,20 +35,20 @@ MOST_COMPILE_WORKERS = 16
 
 @dataclass(frozen=True)
 class KernelOptions:
-    """The request.
+    """The request of the verb ``kernel``.
 
     Attributes:
         targets: standalone files, folders of them, or ``RUN#KERNEL``, where ``KERNEL`` may be a glob.
-        autotune: ``max``, ``coordesc`` or ``exhaustive``; ``None`` to leave the kernels as they are.
-        configs: whether all configurations that Inductor chooses from are timed, none of which wins.
+        autotune: ``max``, ``coordesc`` or ``exhaustive``; ``None`` for no tuning.
+        configs: whether all configurations that Inductor chooses from are timed, without a winner.
         state: whether candidates are compared ``cold`` or ``warm``.
-        budget_s: after which autotuning begins no further candidates, in seconds; ``None`` for no limit.
-        save: where the winner is written as a standalone file; a folder where there are several kernels.
-        check: whether outputs are compared with the reference in the file first.
-        timeout_s: for each step of one kernel.
-        python: the interpreter whose torch is used.
-        ncu: whether Nsight Compute counts what each kernel does.
-        force: whether a GPU is measured on that another job uses.
+        budget_s: time in seconds after which autotuning begins no further candidates; ``None`` for no limit.
+        save: the standalone file that the winner is written to; a folder for several kernels.
+        check: whether outputs are first compared with the reference in the file.
+        timeout_s: limit for each step of one kernel in seconds; ``None`` for a limit that depends on the step.
+        python: the interpreter whose torch measures; ``None`` for this one.
+        ncu: whether Nsight Compute reads hardware counters of each kernel.
+        force: whether a GPU that another job uses is measured all the same.
     """
 
     targets: tuple[str, ...]
@@ -66,19 +66,32 @@ class KernelOptions:
 
 @dataclass
 class KernelSession:
-    """What every file is measured with: the request, where workers start, and one that stays."""
+    """The state that all files of a request share.
+
+    Attributes:
+        options: the request.
+        pool: the interpreter, the scratch folder and the environment of the workers.
+        progress: the listener for stages and output.
+        environment: the environment of the worker that measures.
+        peaks: the measured peaks, by the device.
+        measuring_worker: the worker that measures; ``None`` before :meth:`open`.
+        nsight: the reader of hardware counters, where the request asks for them.
+        other_jobs: a description of the job that uses a device, by the device; empty where there is none.
+        index_rows: the rows of a folder's kernel index, by the folder and the file.
+        pools: the compile pools, by the device.
+        numbers: yields numbers that no kernel has in the worker.
+        began: the start of the budget on the monotonic clock, in seconds.
+    """
 
     options: KernelOptions
     pool: WorkerPool
     progress: Progress
     environment: Environment = field(default_factory=Environment)
     peaks: dict[str, Peaks | None] = field(default_factory=dict)
-    session: WorkerSession | None = None
+    measuring_worker: WorkerSession | None = None
     nsight: NsightCompute | None = None
-    others: dict[str, str] = field(default_factory=dict)
-    """What else uses a device, by its name; empty where nothing does."""
-    rows: dict[Path, dict[str | None, ExtractedKernel]] = field(default_factory=dict)
-    """Of each folder that was asked for, what is said of its files."""
+    other_jobs: dict[str, str] = field(default_factory=dict)
+    index_rows: dict[Path, dict[str | None, ExtractedKernel]] = field(default_factory=dict)
     pools: dict[str, CompilePool] = field(default_factory=dict)
     numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
     began: float = field(default_factory=time.monotonic)
@@ -88,55 +101,62 @@ class KernelSession:
         environment = {**self.pool.environment, **variables}
         return WorkerSession(self.pool.python, self.pool.folder, environment, log=log, on_line=self.pool.on_line)
 
-    def look(self) -> None:
-        """Starts the worker that measures, and takes down where it does.
+    def open(self) -> None:
+        """Starts the worker that measures, and reads its environment.
 
         Raises:
-            InductorBenchError: this interpreter has no torch that works.
+            InductorBenchError: the interpreter has no working torch.
         """
         self.progress.stage("looking at the machine")
-        self.session = self.start("measure")
+        self.measuring_worker = self.start("measure")
         try:
-            self.environment = self.session.ask(TellEnvironment(), LOAD_S)
+            self.environment = self.measuring_worker.ask(TellEnvironment(), LOAD_S)
         except WorkerLostError as lost:
             said = last_error(lost.tail)
             raise InductorBenchError(said or f"the worker {lost.message}", remedy(said)) from None
         if self.options.ncu:
             self.nsight = NsightCompute(self.pool, self.environment, self.options.timeout_s)
 
-    def others_on(self, device: str) -> str:
-        """Which other job uses a device, asked before the first measurement there. Raises: DeviceInUseError."""
-        if device not in self.others:
+    def find_other_jobs(self, device: str) -> str:
+        """A description of the job that uses a device, as of the first measurement on the device.
+
+        Raises:
+            DeviceInUseError: another job uses the device, and the request does not insist.
+        """
+        if device not in self.other_jobs:
             on_host = device_of(device).runs_on_host
-            self.others[device] = "" if on_host else look_for_others(self.ask, self.options.force)
-        return self.others[device]
+            self.other_jobs[device] = "" if on_host else find_other_job(self.ask, self.options.force)
+        return self.other_jobs[device]
 
     def is_edited(self, file: Path) -> bool:
-        """Whether a file was changed since it was written."""
+        """Whether a file was changed since ``extract`` wrote it."""
         folder = file.parent
-        if folder not in self.rows:
-            self.rows[folder] = {row.file: row for row in rows_in(folder)}
-        row = self.rows[folder].get(file.name)
+        if folder not in self.index_rows:
+            self.index_rows[folder] = {row.file: row for row in rows_in(folder)}
+        row = self.index_rows[folder].get(file.name)
         return row is not None and is_edited(row, folder)
 
     def worker(self) -> WorkerSession:
-        """The worker that measures; a new one where it was lost, whose start is no part of what it is asked."""
-        if self.session is None or not self.session.alive:
-            self.session = self.start("measure")
-            self.session.ask(TellEnvironment(), LOAD_S)
-        return self.session
+        """The worker that measures; starts a new worker where the last was lost.
+
+        A new worker is asked for its environment first, so that its start-up has a limit of its own.
+        """
+        if self.measuring_worker is None or not self.measuring_worker.alive:
+            self.measuring_worker = self.start("measure")
+            self.measuring_worker.ask(TellEnvironment(), LOAD_S)
+        return self.measuring_worker
 
     def ask(self, request: Request[Answer], limit_s: float) -> Answer:
-        """Asks the worker that measures; ``--timeout`` takes the place of the limit."""
+        """Asks the worker that measures; ``options.timeout_s`` replaces the limit in seconds."""
         return self.worker().ask(request, self.options.timeout_s or limit_s)
 
     def compile_pool(self, device: str) -> CompilePool:
-        """The workers that compile for a device: for a GPU they only pretend to have one, so that it is free."""
+        """The compile pool for a device. Its workers leave a GPU free for timing."""
         if device not in self.pools:
             count = min(usable_cores(), MOST_COMPILE_WORKERS)
             load_s, compile_s = self.options.timeout_s or LOAD_S, self.options.timeout_s or COMPILE_S
             if device_of(device).runs_on_host:
-                load_s = max(load_s, LOAD_S)  # torch is imported with the first file, which the other worker has loaded
+                load_s = max(load_s, LOAD_S)  # these workers import torch when they load their first file
                 self.pools[device] = CompilePool(self.start, count, load_s, compile_s)
             else:
                 architecture = self.worker().ask(TellArchitecture(), max(load_s, LOAD_S))
@@ -145,9 +165,9 @@ class KernelSession:
         return self.pools[device]
 
     def compile_ahead(self, files: Sequence[Path]) -> None:
-        """Compiles the Triton kernels among files side by side, so that the worker that measures finds them compiled.
+        """Compiles the Triton kernels among the files in parallel, into the cache of the worker that measures.
 
-        What goes wrong with them is said where they are measured, and so is that another job uses the GPU.
+        Errors are ignored here, because the measurement of the same files reports them.
         """
         here = [file for file in files if holds_triton_kernel(file)] if self.environment.accelerator else []
         if not here:
@@ -155,7 +175,7 @@ class KernelSession:
         self.progress.stage(f"compiling {len(here)} kernel{'s' * (len(here) != 1)}")
         jobs = [CompileJob(file, str(file.resolve()), partial(CompileTriton, read=False)) for file in here]
         with contextlib.suppress(InductorBenchError, WorkerLostError):
-            self.others_on(NVIDIA.type)
+            self.find_other_jobs(NVIDIA.type)
             for _ in self.compile_pool(NVIDIA.type).compile(jobs, lambda: False):
                 pass
 
@@ -163,7 +183,7 @@ class KernelSession:
         return self.start(f"gpu-{name}", **{VISIBLE_GPUS: ""})
 
     def start_budget(self) -> None:
-        """From now on the budget is spent."""
+        """Starts the clock of the budget."""
         self.began = time.monotonic()
 
     def is_over(self) -> bool:
@@ -173,19 +193,19 @@ class KernelSession:
     def close(self) -> None:
         for pool in self.pools.values():
             pool.end()
-        if self.session is not None:
-            self.session.close()
+        if self.measuring_worker is not None:
+            self.measuring_worker.close()
 
 
 def failure_of(file: Path, error: InductorBenchError | WorkerLostError) -> Failure:
-    """What went wrong with a file, and what to do."""
+    """The failure of a file, with a hint."""
     if isinstance(error, WorkerLostError):
-        message, hint = f"the worker {error.message}", _what_next(error, file)
+        message, hint = f"the worker {error.message}", _find_hint(error, file)
         return Failure("kernel", error.kind, message, hint, error.tail, str(file))
     return Failure("kernel", "invalid", error.message, error.hint or remedy(error.message), "", str(file))
 
 
-def _what_next(lost: WorkerLostError, file: Path) -> str:
+def _find_hint(lost: WorkerLostError, file: Path) -> str:
     if lost.kind == "hung":
         return "give it more time with --timeout SECONDS"
     if "SIGKILL" in lost.message:

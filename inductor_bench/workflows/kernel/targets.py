@@ -1,4 +1,4 @@
-"""Which standalone files a request names, and where the winners of their retunes are saved."""
+"""Finds the standalone files that a request names, and the paths that their winners are saved to."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from ..modules.targets import find
 
 
 def find_files(targets: Sequence[str]) -> list[Path]:
-    """The standalone files that the targets name, each once.
+    """The standalone files that the targets name, without duplicates.
 
     Raises:
-        UsageError: a target is not there or names none.
+        UsageError: a target is missing or names no standalone file.
     """
     found: list[Path] = []
     for target in targets:
@@ -46,10 +46,10 @@ def _files_in(folder: Path) -> list[Path]:
 
 
 def prepare_to_save(save: Path | None, files: Sequence[Path]) -> None:
-    """Makes the folder that winners go to: whether they can be written is to be known before the work is done.
+    """Makes the folder for the winners, so that an unwritable place is reported before the tuning.
 
     Raises:
-        UsageError: they cannot.
+        UsageError: the winners cannot be written there.
     """
     if save is None:
         return
@@ -69,5 +69,5 @@ def prepare_to_save(save: Path | None, files: Sequence[Path]) -> None:
 
 
 def place_of(save: Path, file: Path, files: Sequence[Path]) -> Path:
-    """Where the winner of a file is saved."""
+    """The path that the winner of a file is saved to."""
     return save if len(files) == 1 and save.suffix == ".py" else save / file.name

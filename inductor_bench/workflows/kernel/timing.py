@@ -1,4 +1,4 @@
-"""Timing one standalone file, and saying what its times come to."""
+"""Times one standalone file, and judges its times against the device's peaks."""
 
 from __future__ import annotations
 
@@ -27,32 +27,32 @@ MEASURE_S = 600.0
 COOLING_S = 1.0
 
 
-def measure_file(file: Path, work: KernelSession) -> MeasuredKernel:
-    """Times one file as it stands, after a check of its outputs.
+def measure_file(file: Path, session: KernelSession) -> MeasuredKernel:
+    """Times the kernel of one file in its own configuration, after a check of its outputs.
 
     Raises:
-        InductorBenchError: it cannot be measured.
-        WorkerLostError: it took its worker down, or gave no answer in time.
+        InductorBenchError: the kernel cannot be measured.
+        WorkerLostError: the worker crashed or exceeded its limit.
     """
     require_standalone(file)
-    work.progress.stage(f"measuring {file.stem}")
-    facts = work.ask(Load(0, str(file.resolve())), LOAD_S)
+    session.progress.stage(f"measuring {file.stem}")
+    facts = session.ask(Load(0, str(file.resolve())), LOAD_S)
     device = facts.device
-    others = work.others_on(device)
-    verified = work.ask(Verify(0), MEASURE_S) if work.options.check else Verified(None, "not checked")
-    times = _take_times(work, device)
-    described = work.ask(Describe(0), MEASURE_S)
-    if device not in work.peaks:
-        work.peaks[device] = _peaks(device, work)
+    others = session.find_other_jobs(device)
+    verified = session.ask(Verify(0), MEASURE_S) if session.options.check else Verified(None, "not checked")
+    times = _take_times(session, device)
+    described = session.ask(Describe(0), MEASURE_S)
+    if device not in session.peaks:
+        session.peaks[device] = _find_peaks(device, session)
     recorded = facts.recorded
-    config = described.config or find_variants(facts, lambda request: work.ask(request(0), LOAD_S)).now
+    config = described.config or find_variants(facts, lambda request: session.ask(request(0), LOAD_S)).now
     calls, in_model = recorded.get("calls"), recorded.get("time_s")
     kernel = MeasuredKernel(
         name=recorded["name"],
         kernel_id=recorded["kernel_id"],
         file=str(file),
         category=recorded["category"],
-        device=_device_name(device, work.environment),
+        device=_device_name(device, session.environment),
         config=config,
         cold=summarize(times.cold),
         warm=summarize(times.warm),
@@ -62,12 +62,12 @@ def measure_file(file: Path, work: KernelSession) -> MeasuredKernel:
         dtype=described.dtype,
         calls=calls,
         in_model_s=in_model / calls if in_model and calls else None,
-        edited=work.is_edited(file),
+        edited=session.is_edited(file),
         registers=described.registers,
         spills=described.spills,
         shared_memory_bytes=described.shared_memory_bytes,
         occupancy=device_of(device).theoretical_occupancy(
-            work.environment,
+            session.environment,
             *(config.get("num_warps"), described.registers, described.shared_memory_bytes),
         ),
         checked=verified.passed,
@@ -78,25 +78,31 @@ def measure_file(file: Path, work: KernelSession) -> MeasuredKernel:
         throttled=times.throttled,
         shared_device=others,
     )
-    return judged(work.nsight.counted(kernel, device) if work.nsight else kernel, work.peaks[device])
+    return judge_times(
+        session.nsight.with_counters(kernel, device) if session.nsight else kernel, session.peaks[device]
+    )
 
 
-def _take_times(work: KernelSession, device: str) -> Measured:
-    """The times of the loaded kernel; taken again after a pause where the GPU's clock was held back meanwhile."""
-    times = work.ask(Measure(0, watch=not device_of(device).runs_on_host), MEASURE_S)
+def _take_times(session: KernelSession, device: str) -> Measured:
+    """The times of the loaded kernel; taken again after a pause where the GPU throttled its clock."""
+    times = session.ask(Measure(0, watch=not device_of(device).runs_on_host), MEASURE_S)
     if times.throttled:
         time.sleep(COOLING_S)
         with contextlib.suppress(InductorBenchError):
-            again = work.ask(Measure(0, watch=True), MEASURE_S)
+            again = session.ask(Measure(0, watch=True), MEASURE_S)
             if (again.clock_mhz or 0.0) > (times.clock_mhz or 0.0):
                 return again
     return times
 
 
-def judged(kernel: MeasuredKernel, peaks: Peaks | None) -> MeasuredKernel:
-    """The kernel with what its times come to: its rates and its roof, and what is wrong with them.
+def judge_times(kernel: MeasuredKernel, peaks: Peaks | None) -> MeasuredKernel:
+    """The kernel with its rates, its bound, its share of the peak, and advice.
 
-    What fits into the cache is held against the cache's roof by its warm time: cold, its data were not there.
+    The share of a cache-bound kernel comes from its warm time, because its data are not in the cache in the cold time.
+
+    Args:
+        kernel: the measured kernel.
+        peaks: the measured peaks of its device; ``None`` where they are unknown.
     """
     cold, warm = (
         judge_kernel(Work(timing.median_s, 1, kernel.moved_bytes, kernel.flops, kernel.dtype), peaks)
@@ -116,10 +122,10 @@ def _device_name(device: str, environment: Environment) -> str:
     return device_of(device).name_in(environment) or device
 
 
-def _peaks(device: str, work: KernelSession) -> Peaks | None:
-    """The roofs of the device, measured where they are not cached and it is free; a kernel's times do not need them."""
-    cached = load_peaks(peaks_key(work.environment, device))
-    if cached is not None or work.others_on(device):
+def _find_peaks(device: str, session: KernelSession) -> Peaks | None:
+    """The peaks of the device: from the cache, or measured where no other job uses the device; otherwise ``None``."""
+    cached = load_peaks(peaks_key(session.environment, device))
+    if cached is not None or session.find_other_jobs(device):
         return cached
-    work.progress.stage(f"measuring what the {device} device can do")
-    return take_survey(work.pool, (), device=device, peaks="cached", log=work.pool.folder / "survey.log").peaks
+    session.progress.stage(f"measuring what the {device} device can do")
+    return take_survey(session.pool, (), device=device, peaks="cached", log=session.pool.folder / "survey.log").peaks

@@ -1,4 +1,4 @@
-"""Autotuning the kernels of standalone files, all in step, and saving the winners."""
+"""Autotunes the kernels of standalone files in step, and saves the winners."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ...autotune.candidates import BudgetSpentError
-from ...autotune.compile_pool import SPENT, CompileJob, CompileOutcome, CompilePool
+from ...autotune.compile_pool import BUDGET_SPENT, CompileJob, CompileOutcome, CompilePool
 from ...autotune.methods import METHODS
 from ...autotune.tuner import Tuner
 from ...autotune.variants.cpu import FixedKernel
@@ -29,6 +29,8 @@ from .session import KernelSession, failure_of
 
 @dataclass
 class _Task:
+    """A kernel to tune, its tuner, and the path for its winner, if that is saved."""
+
     file: Path
     kernel: MeasuredKernel
     tuner: Tuner
@@ -36,70 +38,76 @@ class _Task:
 
 
 def tune(
-    kernels: Mapping[Path, MeasuredKernel], places: Mapping[Path, Path], work: KernelSession
+    kernels: Mapping[Path, MeasuredKernel], places: Mapping[Path, Path], session: KernelSession
 ) -> Iterator[MeasuredKernel | Failure | Path]:
-    """Autotunes kernels that were measured.
+    """Autotunes measured kernels.
 
     Args:
-        kernels: by their files.
-        places: where the winners are written.
-        work: what they are tuned with.
+        kernels: the measured kernels, by their files.
+        places: the paths for the winners, by the files; empty where winners are not saved.
+        session: the session that measured the kernels.
 
     Yields:
-        a kernel with its outcome, or why there is none, and the files that were written. For which the budget did not
-        last is no failure: their times stand.
+        Each kernel with its tuning, or its failure, and the path of each file that is written. A kernel that the budget
+        left out is yielded with its times and an advice.
     """
-    work.start_budget()
-    method = work.options.autotune or BY_DEFAULT
+    session.start_budget()
+    method = session.options.autotune or BY_DEFAULT
     tasks: dict[Hashable, _Task] = {
-        file: _Task(file, kernel, make_tuner(file, method, work), places.get(file)) for file, kernel in kernels.items()
+        file: _Task(file, kernel, make_tuner(file, method, session), places.get(file))
+        for file, kernel in kernels.items()
     }
     load = os.getloadavg()[0]
-    for group in _groups(tasks):
+    for group in _group_tasks(tasks):
         tuners = {name: tasks[name].tuner for name in group}
-        for name, outcome in tune_in_step(tuners, method, work.compile_pool, work.is_over, work.progress):
+        for name, outcome in tune_in_step(tuners, method, session.compile_pool, session.is_over, session.progress):
             one = tasks[name]
             if isinstance(outcome, Tuning):
-                yield from _finish(one, outcome, load)
+                yield from _add_tuning(one, outcome, load)
             else:
-                yield _not_tuned(one.file, one.kernel, outcome)
+                yield _explain_untuned(one.file, one.kernel, outcome)
 
 
-def _groups(tasks: Mapping[Hashable, _Task]) -> list[list[Hashable]]:
-    """Those that are tuned in step. Generated kernels come first, all together; then each library call by itself: what
-    else it could be takes Inductor long to list and compile, and a budget must not go to lists that nobody times."""
+def _group_tasks(tasks: Mapping[Hashable, _Task]) -> list[list[Hashable]]:
+    """The groups of tasks that are tuned in step: all generated kernels first, then each library call alone.
+
+    Inductor takes long to list and compile the variants of a library call, and a budget should not be spent on variants
+    that are never timed.
+    """
     library = [name for name, one in tasks.items() if one.kernel.category.startswith("extern_")]
     generated = [name for name in tasks if name not in library]
     return [*([generated] if generated else []), *([name] for name in library)]
 
 
-def _not_tuned(
+def _explain_untuned(
     file: Path, kernel: MeasuredKernel, why: InductorBenchError | WorkerLostError
 ) -> MeasuredKernel | Failure:
     if isinstance(why, BudgetSpentError):
-        return replace(kernel, advice=(*kernel.advice, f"not retuned: {SPENT}; give it more with --budget"))
+        return replace(kernel, advice=(*kernel.advice, f"not retuned: {BUDGET_SPENT}; give it more with --budget"))
     return failure_of(file, why)
 
 
-def make_tuner(file: Path, method: str, work: KernelSession) -> Tuner:
-    """What tunes the kernel of a file by that method; it loads the file when it begins."""
+def make_tuner(file: Path, method: str, session: KernelSession) -> Tuner:
+    """The tuner of a file's kernel; it loads the file when its search begins."""
 
     def find(facts: Facts, ask: Ask) -> Variants:
         variants = find_variants(facts, ask, METHODS[method].wide)
         if isinstance(variants, FixedKernel):
-            raise InductorBenchError(variants.why_none)
+            raise InductorBenchError(variants.no_variants_reason)
         return variants
 
-    options = work.options
-    return Tuner(str(file.resolve()), find, work.worker, work.numbers, options.state, options.timeout_s, work.is_over)
+    options = session.options
+    return Tuner(
+        str(file.resolve()), find, session.worker, session.numbers, options.state, options.timeout_s, session.is_over
+    )
 
 
-def _finish(one: _Task, tuning: Tuning, load: float) -> Iterator[MeasuredKernel | Path]:
-    """The kernel with what came of it; writes the winner, if there is one and a place is given."""
+def _add_tuning(one: _Task, tuning: Tuning, load: float) -> Iterator[MeasuredKernel | Path]:
+    """Yields the kernel with its tuning, after the path of the winner's file where that is written."""
     notes = [*one.tuner.variants.notes(METHODS[tuning.method])]
     notes += busy_notes(one.tuner.variants.axes, one.kernel.method, max(load, os.getloadavg()[0]), os.cpu_count() or 1)
     if one.place is not None:
-        why = _save(one, one.place, tuning)
+        why = _save_winner(one, one.place, tuning)
         if why:
             notes.append(f"{one.place} was not written: {why}")
         else:
@@ -107,11 +115,11 @@ def _finish(one: _Task, tuning: Tuning, load: float) -> Iterator[MeasuredKernel 
     yield replace(one.kernel, tuning=replace(tuning, notes=(*tuning.notes, *notes)))
 
 
-def _save(one: _Task, place: Path, tuning: Tuning) -> str:
-    """Writes the winner; where there is none, or none that can be written, says why."""
+def _save_winner(one: _Task, place: Path, tuning: Tuning) -> str:
+    """Writes the winner's file; returns the reason where it is not written, otherwise an empty text."""
     if tuning.verdict != "faster":
         return "nothing was surely faster than the file as it stands"
-    if why := one.tuner.variants.why_unsaved(tuning.best_config):
+    if why := one.tuner.variants.save_refusal(tuning.best_config):
         return why
     try:
         change = one.tuner.variants.change(tuning.best_config)
@@ -128,14 +136,17 @@ def tune_in_step(
     is_over: Callable[[], bool],
     progress: Progress,
 ) -> Iterator[tuple[Hashable, Tuning | InductorBenchError | WorkerLostError]]:
-    """Tunes several kernels, and tells what came of each as soon as it is known.
+    """Tunes several kernels in step: their candidates are compiled together, and the kernels are timed in turn.
 
     Args:
-        tuners: by whatever names their kernels.
-        method: one of ``METHODS``.
-        compile_pool: the pool that compiles for a device type; where it cannot work, that device's kernels fail.
-        is_over: whether no further candidates are to be begun.
-        progress: is told what happens.
+        tuners: the tuners, by any keys.
+        method: the name of a method, for their searches.
+        compile_pool: returns the compile pool of a device type; its failure fails all kernels of that device.
+        is_over: whether the budget is spent.
+        progress: the listener for stages and output.
+
+    Yields:
+        The key of each tuner, with its tuning or its error, as soon as it is known.
     """
     searches = {name: tuner.search(method) for name, tuner in tuners.items()}
     answers: dict[Hashable, list[CompileOutcome] | None] = dict.fromkeys(tuners)
@@ -152,7 +163,7 @@ def tune_in_step(
         answers = {name: [] for name in waiting}
         owners = {job.key: name for name, jobs in waiting.items() for job in jobs}
         if owners:
-            progress.stage(f"building {_counted(owners)}")
+            progress.stage(f"building {_count_candidates(owners)}")
         for device, names in _by_device(waiting, tuners):
             jobs = [job for name in names for job in waiting[name]]
             try:
@@ -172,5 +183,5 @@ def _by_device(names: Collection[Hashable], tuners: Mapping[Hashable, Tuner]) ->
         yield device, [name for name in names if devices[name] == device]
 
 
-def _counted(candidates: Collection[Any]) -> str:
+def _count_candidates(candidates: Collection[Any]) -> str:
     return f"{len(candidates)} candidate{'s' * (len(candidates) != 1)}"

@@ -1,4 +1,4 @@
-"""From a target to analysed modules: programs run, modules profiled, traces attributed.
+"""From a target to analysed modules: runs programs, profiles modules, and attributes their traces.
 
-Shared by the verbs; it may import none of them.
+The verbs share this room; it may import none of them.
 """

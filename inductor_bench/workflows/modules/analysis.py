@@ -1,4 +1,4 @@
-"""From a profiled module to its row in the record: read its trace, attribute and aggregate what ran."""
+"""Makes the record's row of a profiled module: reads its trace, and attributes and aggregates its activities."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from .profiling import ProfiledModule
 Costs = Mapping[OperatorCall, OperatorCost]
 
 GENERATED = re.compile(r"(graph_\d+_)?cpp_fused_|triton_(poi|red|per|tem|for|spl|unk)_")
-"""Names that only Inductor gives to kernels."""
+"""Names of kernels that only Inductor generates."""
 
 DISTURBED = 1.1
 UNSEEN_S = 1e-3
@@ -40,7 +40,7 @@ no more than what a run may do before and after the operations that a trace show
 
 @dataclass(frozen=True)
 class AttributedModule:
-    """A profiled module whose trace was read: what ran, iteration by iteration. ``steady`` iterations count."""
+    """A profiled module and the activities of its trace by iteration. The analysis uses the ``steady`` iterations."""
 
     profiled: ProfiledModule
     trace: Trace
@@ -50,17 +50,17 @@ class AttributedModule:
 
     @property
     def operator_calls(self) -> tuple[OperatorCall, ...]:
-        """The library calls, or parts of them, whose costs torch should count, each once."""
+        """The library calls, or parts of calls, whose costs torch should count, without duplicates."""
         device = self.profiled.source.device
         parts = dict.fromkeys(part for part in find_parts(self.activities) if part is not None)
         return tuple(dict.fromkeys(OperatorCall(part.operator, part.arguments, device) for part in parts))
 
 
 def attribute_module(profiled: ProfiledModule) -> AttributedModule | None:
-    """Reads the module's trace and attributes it; ``None`` where the profile left no trace.
+    """Reads the module's trace and attributes its activities; ``None`` where the profile left no trace.
 
     Raises:
-        InductorBenchError: the trace is damaged or holds nothing that ran.
+        InductorBenchError: the trace is damaged or holds no activities.
     """
     if profiled.trace is None:
         return None
@@ -79,7 +79,7 @@ def attribute_module(profiled: ProfiledModule) -> AttributedModule | None:
 
 def _check_fit(activities: Sequence[Activity], profiled: ProfiledModule) -> None:
     if profiled.method != "trace":
-        # Only a harness's own arithmetic is left where nothing of the module was seen.
+        # Without any activity of the module, the trace holds the harness's own arithmetic only.
         if profiled.source.calls and not any(activity.call or activity.kernel for activity in activities):
             raise InductorBenchError("the profiler saw nothing of this module", "profile it in its program with --live")
         return
@@ -94,7 +94,7 @@ def _check_fit(activities: Sequence[Activity], profiled: ProfiledModule) -> None
 
 
 def describe_module(attributed: AttributedModule, folder: RunFolder, costs: Costs) -> ModuleRecord:
-    """The module's record: times, idle time, categories and kernels. Shares of peak follow once peaks are known."""
+    """The module's row: times, idle time, categories and kernels. Shares of peak are added when the peaks are known."""
     profiled, source = attributed.profiled, attributed.profiled.source
     details = profiled.details
     samples = details.wall_samples_s
@@ -103,7 +103,7 @@ def describe_module(attributed: AttributedModule, folder: RunFolder, costs: Cost
     kernels = aggregate_kernels(
         attributed.activities, len(attributed.iterations), attributed.steady, _evidence(attributed, costs)
     )
-    # Profiled kernels can take longer than the whole unprofiled run; a share of it above 1 would mean nothing.
+    # Profiled kernels can take longer than the whole unprofiled run, and a share above 1 would be meaningless.
     whole = max(wall, busy) if wall is not None else None
     kernels = tuple(_finish(kernel, profiled, whole) for kernel in kernels)
     graph = details.graph_samples_s
@@ -142,7 +142,7 @@ def describe_module(attributed: AttributedModule, folder: RunFolder, costs: Cost
 
 
 def describe_unprofiled(profiled: ProfiledModule) -> ModuleRecord | None:
-    """What is left of a module whose profile failed half-way: its wall time, if that far it came."""
+    """The row of a module whose profile failed: its wall time, where that was measured."""
     samples = profiled.details.wall_samples_s
     if not samples:
         return None
@@ -162,7 +162,7 @@ def describe_unprofiled(profiled: ProfiledModule) -> ModuleRecord | None:
 
 
 def trace_environment(trace: Trace) -> Environment:
-    """What a trace tells of the machine that it was recorded on."""
+    """The environment of the machine that recorded a trace, as far as the trace holds it."""
     if not trace.devices:
         return Environment()
     device = trace.devices[0]
@@ -187,7 +187,7 @@ def _evidence(attributed: AttributedModule, costs: Costs) -> Evidence:
 
 
 def _kernel_bytes(source: ModuleSource, launches: Sequence[Launch]) -> dict[str, float]:
-    """Bytes of one launch of each kernel that carries no count of its own, the mean over its launches."""
+    """Mean bytes per launch of each kernel without a count of its own."""
     kernels = {kernel.name: kernel for kernel in source.kernels if kernel.moved_bytes is None}
     sizes: dict[str, list[tuple[int, int]]] = {}
     for launch in launches:
@@ -214,7 +214,7 @@ def _finish(kernel: Kernel, profiled: ProfiledModule, whole: float | None) -> Ke
 
 
 def _busy_time(attributed: AttributedModule, index: int) -> float:
-    """Of one iteration; of the busiest device, where a module runs on several."""
+    """The busy time of one iteration in seconds, on the busiest device where a module runs on several."""
     if device_of(attributed.profiled.source.device).runs_on_host:
         return union_length(_host_spans(attributed, attributed.iterations[index]))
     return max(busy_time(_device_events(attributed, attributed.iterations[index])).values(), default=0.0)

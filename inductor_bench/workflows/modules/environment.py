@@ -1,4 +1,4 @@
-"""The environment of processes that compile modules for measurement, or run them."""
+"""The environment variables of processes that compile modules for measurement, or run them."""
 
 from __future__ import annotations
 
@@ -12,11 +12,10 @@ from ...store.files import is_private_folder
 
 
 def capture_environment(work: Path) -> dict[str, str]:
-    """The environment in which modules are compiled for measurement, and run, with caches and temporary files of its
-    own.
+    """The environment in which modules are compiled for measurement and run, with its own caches and temporary files.
 
-    FX and AOTAutograd caches are off, because a hit there compiles nothing and prints nothing; forcing all caches off
-    instead would put each module into a folder of its own and change the hashes of its kernels.
+    The FX and AOTAutograd caches are off, because a cache hit compiles nothing and prints nothing. Turning off all
+    caches would put each module into a folder of its own, which changes the hashes of its kernels.
     """
     environment = dict(os.environ)
     for name in ("TRITON_CACHE_DIR", "TORCHINDUCTOR_FORCE_DISABLE_CACHES", "TORCHINDUCTOR_FX_COMPILE_MODE"):
@@ -40,12 +39,12 @@ def capture_environment(work: Path) -> dict[str, str]:
 
 
 def _share_precompiled_headers(temporary: Path) -> None:
-    """Lets torch find the C++ headers that it compiled in an earlier run, and keep new ones, which takes it seconds.
+    """Shares the C++ headers that torch precompiled in earlier runs, which saves seconds.
 
-    It looks for them where the temporary files are; what it finds there is bound to the compiler and its flags. Headers
-    that other users could have written are left alone, for they become part of what is run.
+    Torch looks for them in the folder of temporary files, by the compiler and its flags. Headers that other users could
+    have written are not shared, because they become part of the program.
     """
-    with contextlib.suppress(OSError, KeyError):  # KeyError: a user without a name
+    with contextlib.suppress(OSError, KeyError):  # KeyError: the user has no name
         name = f"torchinductor_{getpass.getuser()}"
         shared = Path(tempfile.gettempdir()) / name / "precompiled_headers"
         if not all(is_private_folder(folder, closed=0o022) for folder in (shared.parent, shared)):

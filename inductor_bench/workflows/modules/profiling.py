@@ -1,5 +1,4 @@
-"""Getting a profile of each module: from its own harness in a fresh process, from the live program, or from a trace
-that was recorded elsewhere."""
+"""Profiles each module: with its own harness in a fresh process, in the live program, or from an existing trace."""
 
 from __future__ import annotations
 
@@ -31,10 +30,10 @@ REPEAT_RANGE = (5, 50)
 
 @dataclass(frozen=True)
 class ProfiledModule:
-    """A module and what was measured of it: the input of the analysis.
+    """A module and its measurements: the input of the analysis.
 
-    ``details`` is what the measuring process knew, with the ``switches`` of the program, empty where it was not
-    watched; nothing for a trace from elsewhere.
+    ``details`` holds the facts from the measuring process, with the ``switches`` of the observed program. It is empty
+    for a trace that was recorded elsewhere.
     """
 
     module: FoundModule
@@ -49,7 +48,7 @@ class ProfiledModule:
 
 
 class Profiling:
-    """Profiles the modules of one run, one after the other, since they share a device."""
+    """Profiles the modules of one run one after the other, because they share a device."""
 
     def __init__(
         self,
@@ -70,10 +69,10 @@ class Profiling:
             values_work(folder).mkdir(exist_ok=True)
 
     def profile(self, module: FoundModule, label: ModuleLabel) -> ProfiledModule:
-        """Profiles one module and puts its text, its trace, its log and its raw measurements into the RUN.
+        """Profiles one module, and saves its text, its trace, its log and its raw measurements in the RUN.
 
         Raises:
-            InductorBenchError: the module cannot be read or has nothing that can be run.
+            InductorBenchError: the module cannot be read or cannot be run.
         """
         source = read_module(module.text)
         write_text(self._folder.modules / f"{label.slug}.py", module.text)
@@ -121,7 +120,7 @@ class Profiling:
     def _live_references(
         self, module: FoundModule, label: ModuleLabel, source: ModuleSource, seen: Observation, found: Details
     ) -> Details:
-        """What the kernels write, found out in a process of its own, which a kernel that misbehaves may end."""
+        """Makes the references of the kernels in a process of its own, because a faulty kernel may crash it."""
         folder = values_work(self._folder) / label.slug
         if found.recorded:
             Path(seen.stem).with_suffix(".values").replace(folder)
@@ -146,7 +145,7 @@ class Profiling:
             )
         kept = self._folder.modules / f"{label.slug}.py"
         text, trace = self._pool.folder / f"{label.slug}.p.txt", self._pool.folder / f"{label.slug}.trace.json"
-        # A structured trace carries the text of a module whose file may be gone.
+        # A structured trace holds the text of each module, whose file may be missing.
         file = module.path if module.path.is_file() else kept
         job = ProfileModule(
             module=str(file.resolve()),
@@ -214,6 +213,6 @@ class Profiling:
 
 
 def _repeat_for(source: ModuleSource) -> int:
-    """Enough iterations that each kernel is seen often, few enough that the trace stays small."""
+    """The number of profiled iterations: many samples of each kernel, within a trace of moderate size."""
     least, most = REPEAT_RANGE
     return max(least, min(most, EVENTS_WANTED // max(1, len(source.calls))))

@@ -1,4 +1,4 @@
-"""Running a program once and finding every module that torch compiled in it."""
+"""Runs a program once, and finds all modules that torch compiled in it."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ SITE = Path(__file__).resolve().parent.parent.parent / "worker" / "capture" / "s
 class FoundModule:
     """A compiled module that a program loaded.
 
-    ``observations`` are what its processes saw of it, one entry per process.
+    ``observations`` has one entry for each process that loaded it.
     """
 
     path: Path
@@ -51,7 +51,7 @@ class FoundModule:
 
     @property
     def calls(self) -> int | None:
-        """How often the program called it, over all processes; ``None`` where nobody counted."""
+        """The number of the program's calls over all processes; ``None`` where no process was observed."""
         return sum(seen.calls for seen in self.observations) if self.observations else None
 
     @property
@@ -61,33 +61,33 @@ class FoundModule:
 
     @property
     def threads(self) -> int | None:
-        """The threads of torch in the program; ``None`` where nobody saw it."""
+        """The number of torch's threads in the program; ``None`` where no process was observed."""
         return next((seen.threads for seen in self.observations if seen.threads is not None), None)
 
     @property
     def switches(self) -> dict[str, bool] | None:
-        """Those of torch that decide which library kernels run, as the program had them."""
+        """Torch's switches in the program that select library kernels; ``None`` where no process was observed."""
         return next((seen.switches for seen in self.observations), None)
 
     @property
     def tf32(self) -> bool:
-        """Whether products of float32 may be computed in tf32."""
+        """Whether float32 products may be computed in TF32."""
         return any(seen.tf32 for seen in self.observations[:1])
 
     @property
     def live_reason(self) -> str:
-        """Why it was to be profiled in the program; empty where it was not to be."""
+        """The reason why the module must be profiled in the program; empty where its file can be profiled."""
         return next((seen.live_reason for seen in self.observations if seen.live_reason), "")
 
     @property
     def live_error(self) -> str:
-        """Why it was not profiled in the program although it was to be."""
+        """The reason why a profile in the program failed; empty where it did not fail."""
         return next((seen.live_error for seen in self.observations if seen.live_error), "")
 
 
 @dataclass(frozen=True)
 class CapturedProgram:
-    """What a program compiled."""
+    """The modules that a program compiled."""
 
     modules: tuple[FoundModule, ...]
     capture: Capture
@@ -104,11 +104,11 @@ def capture_program(
     progress: Progress,
     values_limit_bytes: int | None = None,
 ) -> CapturedProgram:
-    """Runs the program that a request names and returns the modules that it compiled.
+    """Runs the program of a request, and finds the modules that it compiled.
 
-    A program that fails after it compiled something is a failure in the result; its modules are kept.
-    ``environment`` is that of ``environment.capture_environment``. With ``values_limit_bytes`` modules that are
-    profiled live also record what their launches read.
+    A program that fails after it has compiled modules becomes a failure in the result, with its modules.
+    ``environment`` comes from ``environment.capture_environment``. With ``values_limit_bytes``, modules that are
+    profiled live also record the values that their launches read.
 
     Raises:
         InductorBenchError: the program cannot be started.
@@ -126,7 +126,7 @@ def capture_program(
     of_users = request.kind in ("script", "factory")
     program = {**environment, **observed, **({} if of_users else SAFE_PATH)}
     if request.kind == "script":
-        program.pop(TURN, None)  # whoever starts it has the turn for all of it, for commands of this tool in it too
+        program.pop(TURN, None)  # its starter holds the turn for the whole program, and for commands of this tool in it
     shown = Redaction.find([request.arguments], environment).words(request.arguments)
     progress.stage(f"running {shlex.join([request.target, *shown])}")
     ended = run_process(
@@ -180,7 +180,7 @@ def _read_trace(folder: Path) -> tuple[StructuredTrace, tuple[Failure, ...]]:
     try:
         return read_structured_trace(folder), ()
     except InductorBenchError as error:
-        # A program that never got as far as torch leaves no trace; the printed lines then speak alone.
+        # A program that never imported torch leaves no trace, so only its printed lines are used.
         failure = Failure("capture", "invalid", error.message, error.hint) if any(folder.iterdir()) else None
         return StructuredTrace(), (failure,) if failure else ()
 
@@ -200,9 +200,14 @@ def _observation_order(file: Path) -> tuple[int, ...]:
 
 
 def _without_unloaded(structured: StructuredTrace, loaded: Set[str], folder: Path) -> StructuredTrace:
-    """The trace less the modules that did not compile: every process that wrote one was observed, and none loaded it.
+    """The trace without the modules that failed to compile.
 
-    ``loaded`` are the real paths of the modules that some process loaded, ``folder`` holds the observations.
+    These were loaded by no process, although every process that wrote one was observed.
+
+    Args:
+        structured: the trace.
+        loaded: the real paths of the modules that some process loaded.
+        folder: the folder of the observations.
     """
     followed = {int(file.stem) for file in folder.glob("*.followed")}
     elsewhere = {path for path, pid in structured.writers if pid not in followed}
@@ -224,7 +229,7 @@ def _join_modules(
 
 
 def read_module_text(path: Path) -> str | None:
-    """The text of a module, or ``None`` if it cannot be read."""
+    """The text of a module; ``None`` where it cannot be read."""
     try:
         return read_text(path)
     except InductorBenchError:

@@ -1,4 +1,4 @@
-"""Analysing an earlier RUN again from what it keeps: modules, traces, raw measurements. Nothing is run."""
+"""Analyses an earlier RUN again from its kept modules, traces and raw measurements, without running anything."""
 
 from __future__ import annotations
 
@@ -21,9 +21,10 @@ from .roofs import with_roofs
 def reanalyse_run(folder: RunFolder) -> Run:
     """The run's record, made again by this version of the analysis.
 
+    A module whose files are missing or damaged keeps its old row, and a failure is added for it.
+
     Raises:
-        InductorBenchError: the record cannot be read. A module whose files are gone or damaged, so that it would be
-            known worse, keeps its old row, and a failure says so.
+        InductorBenchError: the record cannot be read.
     """
     run = folder.load()
     modules, failures = [], [failure for failure in run.failures if failure.stage != "analysis"]
@@ -46,7 +47,7 @@ def _reanalyse_module(folder: RunFolder, old: ModuleRecord, costs: Costs) -> Mod
     if attributed is None:
         return old
     found = describe_module(attributed, folder, costs)
-    files = {kernel.kernel_id: kernel.file for kernel in old.kernels}  # of their own, where they were written out
+    files = {kernel.kernel_id: kernel.file for kernel in old.kernels}  # the standalone files, where they were written
     kernels = tuple(replace(kernel, file=files.get(kernel.kernel_id, kernel.file)) for kernel in found.kernels)
     new = checked(replace(found, program_calls=old.program_calls, kernels=kernels))
     lost = [name for name, known in KNOWN.items() if known(new) < known(old)]
@@ -76,10 +77,10 @@ KNOWN: Mapping[str, Callable[[ModuleRecord], int]] = {
 
 
 def load_profiled(folder: RunFolder, old: ModuleRecord) -> ProfiledModule:
-    """A module of an earlier run as it was profiled, without its trace.
+    """A profiled module of an earlier run, without its trace.
 
     Raises:
-        InductorBenchError: a file that is needed is gone or damaged.
+        InductorBenchError: a necessary file is missing or damaged.
     """
     text = load_module(folder, old.slug)
     return ProfiledModule(
@@ -95,9 +96,9 @@ def load_profiled(folder: RunFolder, old: ModuleRecord) -> ProfiledModule:
 
 
 def attribute_again(folder: RunFolder, old: ModuleRecord, profiled: ProfiledModule) -> AttributedModule | None:
-    """What ran in a module of an earlier run, from its kept trace; ``None`` where it was never profiled.
+    """The attributed activities of a module of an earlier run; ``None`` where it was never profiled.
 
     Raises:
-        InductorBenchError: the trace is gone or damaged.
+        InductorBenchError: the trace is missing or damaged.
     """
     return attribute_module(replace(profiled, trace=folder.file(old.trace))) if old.trace is not None else None

@@ -1,4 +1,4 @@
-"""Putting measured peaks into a run: every rate, share of peak and gain limit follows from them."""
+"""Adds measured peaks to a run, with the rates, shares of peak and gain limits that follow from them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TRANSFER = "Memcpy"
 
 
 def with_roofs(run: Run, peaks: Peaks | None) -> Run:
-    """The run judged against ``peaks``; without peaks only the rates are filled in."""
+    """The run judged against ``peaks``; without peaks only its rates are set."""
     return replace(run, peaks=peaks, modules=tuple(_judge_module(module, peaks) for module in run.modules))
 
 
@@ -30,7 +30,7 @@ def _judge_module(module: ModuleRecord, peaks: Peaks | None) -> ModuleRecord:
 
 
 def _categories_in_tf32(module: ModuleRecord) -> frozenset[Category]:
-    """Where float32 products may use TF32. A kernel that did is proof; convolutions have a switch of their own."""
+    """The categories whose float32 products may use TF32, by torch's switches or by a kernel that did."""
     proven = (kernel.category for kernel in module.kernels if kernel.dtype == "tf32")
     return frozenset(Category if module.tf32 and device_of(module.device).has_tf32 else proven)
 
@@ -54,7 +54,7 @@ def _works(kernel: Kernel) -> Sequence[Work]:
     if not kernel.shapes:
         return [Work(kernel.time_s, kernel.calls, kernel.moved_bytes, kernel.flops, kernel.dtype)]
     return [
-        # Judged as the part of an operator call that it does: kernels that share a part share its bytes and FLOPs.
+        # A kernel is judged as its part of an operator call; kernels of one part share its bytes and FLOPs.
         Work(group.time_s, group.operator_calls, group.moved_bytes, group.flops, kernel.dtype)
         for group in kernel.shapes
     ]

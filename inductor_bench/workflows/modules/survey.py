@@ -1,4 +1,4 @@
-"""Asking a worker about the machine: its environment, its peaks, and what library calls cost."""
+"""Asks a worker for the environment, the peaks, and the costs of library calls."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ...records.traced.operators import OperatorCall, OperatorCost
 
 @dataclass(frozen=True)
 class Survey:
-    """What a worker found out. ``costs`` has one entry for each call that was asked about, or none if it failed."""
+    """The answer of a worker. ``costs`` has one entry for each requested call; it is empty after a failure."""
 
     environment: Environment = field(default_factory=Environment)
     costs: tuple[OperatorCost, ...] = ()

@@ -1,4 +1,4 @@
-"""What a target is: decided from its form and from what lies on disk, before anything runs."""
+"""Decides the kind of a target from its form and from the files on disk, before anything runs."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ class Target:
 
 
 def resolve_target(options: BreakdownOptions, accepted: str = ACCEPTED) -> Target:
-    """Finds out what was given. ``accepted`` says what could have been, where it is none of that.
+    """The target of a request, with its kind. ``accepted`` describes valid targets in the error for another one.
 
     Raises:
-        UsageError: nothing is there, or the pieces do not go together.
+        UsageError: the target is missing, or the options do not fit it.
     """
     if not options.targets:
         raise UsageError("no target given", "try: inductor-bench breakdown model.py")
@@ -63,10 +63,10 @@ def resolve_target(options: BreakdownOptions, accepted: str = ACCEPTED) -> Targe
 
 
 def find(path: Path) -> str:
-    """What lies at a path: ``file``, ``folder``, ``other`` (a pipe or a device), or nothing, as an empty text.
+    """The kind of a path: ``file``, ``folder``, ``other`` (a pipe or a device), or empty where it does not exist.
 
     Raises:
-        UsageError: the path cannot be looked up; it says why.
+        UsageError: the path cannot be looked up; the message gives the reason.
     """
     try:
         mode = os.stat(path).st_mode
@@ -79,10 +79,10 @@ def find(path: Path) -> str:
 
 
 def find_listed_modules(target: Target) -> tuple[tuple[FoundModule, ...], tuple[str, ...]]:
-    """The modules that a module, log or structured-trace target lists, and the paths that are no longer there.
+    """The modules that a module, log or structured-trace target lists, and the listed paths that are missing.
 
     Raises:
-        InductorBenchError: it lists none, or none of them can be read.
+        InductorBenchError: the target lists no readable module.
     """
     found, missing = _list_modules(target)
     if missing and not found:
@@ -180,7 +180,7 @@ def _checked(target: Target, options: BreakdownOptions) -> Target:
 
 
 def _misfits(target: Target, options: BreakdownOptions) -> Iterator[UsageError]:
-    """What was asked for and would not happen: better refused than ignored."""
+    """The options that would have no effect on this target; the request is refused with them."""
     takes = BY_KIND[target.kind].takes
     if options.arguments and "arguments" not in takes:
         yield UsageError("arguments after -- go to a script, and the target is not one")

@@ -1,4 +1,4 @@
-"""The values that launches really read: files that a worker wrote, and that stand beside the kernels' files later."""
+"""Recorded values of launches: files that a worker writes, and that later lie beside the kernels' standalone files."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ SUFFIX = ".safetensors"
 
 @dataclass(frozen=True)
 class RecordedValues:
-    """A launch with its values, what it writes when it is called with them, and the file of those values.
+    """A launch with its recorded values, the reference of its outputs, and the file of the values.
 
-    ``movable`` says whether the file may be taken away from where it lies.
+    ``movable`` says whether the file may be moved from its place.
     """
 
     launch: Launch
@@ -37,7 +37,7 @@ class RecordedValues:
         """Puts the file where a kernel's standalone file expects it.
 
         Raises:
-            InductorBenchError: the file is gone or a link, or the disk is full.
+            InductorBenchError: the file is missing or a link, or the disk is full.
         """
         if self.path.is_symlink() or not self.path.is_file():
             raise InductorBenchError(f"its recorded values are gone: {self.path}")
@@ -48,7 +48,7 @@ class RecordedValues:
         copy_file(self.path, target)
 
     def launch_from(self, file: str) -> Launch:
-        """The launch with its values in a file of that name."""
+        """The launch with its values in a file of this name."""
         storages = tuple(
             replace(storage, values=replace(storage.values, file=file)) if storage.values.file else storage
             for storage in self.launch.storages
@@ -60,8 +60,8 @@ class RecordedValues:
 class ModuleValues:
     """The launches of a module whose values were recorded.
 
-    ``launches`` and their ``references`` go by :func:`launch_key`. Their files lie in ``folder``, under the names that
-    the launches give, or under those that ``names`` has for kernels once they stand beside these.
+    ``launches`` and their ``references`` are keyed by :func:`launch_key`. The files lie in ``folder``, under the names
+    in the launches, or under the names in ``names`` for kernels whose standalone files they lie beside.
     """
 
     launches: Mapping[Hashable, Launch]
@@ -70,7 +70,7 @@ class ModuleValues:
     names: Mapping[str, str] | None = None
 
     def find(self, kernel: str, launch: Launch) -> RecordedValues | None:
-        """What was recorded of a launch of the kernel."""
+        """The recorded values of a launch of the kernel."""
         key = launch_key(launch)
         found = self.launches.get(key)
         if found is None:
@@ -82,7 +82,7 @@ class ModuleValues:
 
 
 def read_values(details: Details, folder: Path, names: Mapping[str, str] | None = None) -> ModuleValues:
-    """The recorded values that a worker told of: its ``recorded`` and ``recorded_references``."""
+    """The recorded values of a module: its ``recorded`` launches and ``recorded_references``."""
     recorded = details.recorded or ()
     keys = [launch_key(launch) for launch in recorded]
     return ModuleValues(
@@ -94,18 +94,18 @@ def read_values(details: Details, folder: Path, names: Mapping[str, str] | None 
 
 
 def values_work(folder: RunFolder) -> Path:
-    """Where the workers of a RUN in the making put recorded values, a folder for each module."""
+    """The folder in which the workers of an unfinished RUN write recorded values, one folder for each module."""
     return folder.work / "values"
 
 
 def values_failure(details: Details, subject: str) -> Failure | None:
-    """Why the recording stopped half-way, if it did."""
+    """The failure that stopped the recording of values, if any."""
     error = details.values_error
     return Failure("values", "write", error.message, error.hint, subject=subject) if error else None
 
 
 def drawn_note(launch: Launch) -> str:
-    """In words, how much of what a launch reads is drawn and not recorded; empty where nothing is."""
+    """A note on the share of a launch's values that is drawn instead of recorded; empty where all are recorded."""
     read = [storage for storage in launch.storages if storage.values.kind != "zeros"]
     drawn = sum(storage.size_bytes for storage in read if storage.values.kind != "recorded")
     whole = sum(storage.size_bytes for storage in read)

@@ -23,7 +23,7 @@ from inductor_bench.records.tuning import Comparison, Config, MeasuredKernel, Pa
 from inductor_bench.report.kernel.comparison import comparison_lines, explain_difference
 from inductor_bench.source.standalone.same_arguments import takes_alike
 from inductor_bench.workflows.kernel import compare
-from inductor_bench.workflows.kernel.compare import refusal_of_config
+from inductor_bench.workflows.kernel.compare import find_config_conflict
 from inductor_bench.workflows.kernel.session import KernelOptions
 
 TIMES = {("first", 0): 100e-6, ("first", 2): 80e-6, ("second", 3): 60e-6, ("second", 0): 99.9e-6, ("second", 4): 40e-6}
@@ -38,13 +38,13 @@ class Work:
     wrong: tuple[int, ...] = ()
     kernels: dict[int, tuple[str, int]] = field(default_factory=dict)
     peaks: dict[str, None] = field(default_factory=lambda: {"cpu": None})
-    others: dict[str, str] = field(default_factory=dict)
+    other_jobs: dict[str, str] = field(default_factory=dict)
     numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
     noise: random.Random = field(default_factory=lambda: random.Random(7))
     progress: Silent = field(default_factory=Silent)
     began: float = 0.0
 
-    def look(self) -> None: ...
+    def open(self) -> None: ...
 
     def ask(self, request: Request[Answer], limit_s: float) -> Answer:
         answer: Answer = getattr(self, f"do_{type(request).__name__.lower()}")(request)
@@ -172,7 +172,7 @@ BLOCKS = TritonVariants(
     ],
 )
 def test_what_config_fits(config: Config, why: str) -> None:
-    assert refusal_of_config(config, BLOCKS) == why
+    assert find_config_conflict(config, BLOCKS) == why
 
 
 def test_launches_with_the_same_tensors_take_alike() -> None:

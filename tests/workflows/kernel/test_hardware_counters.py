@@ -23,7 +23,7 @@ from inductor_bench.source.standalone.harness.operator_main import Operator, run
 from inductor_bench.source.standalone.harness.triton_main import TritonKernel
 from inductor_bench.source.standalone.paste import harness_text
 from inductor_bench.workflows.kernel.advice import advise
-from inductor_bench.workflows.kernel.ncu import _OF_PROGRAM, NsightCompute
+from inductor_bench.workflows.kernel.ncu import _PROGRAM_ERROR, NsightCompute
 
 FACTS = ("ID", "Process ID", "Process Name", "Host Name", "Kernel Name", "Context", "Stream", "Block Size", "Grid Size")
 STALL = "smsp__average_warps_issue_stalled_{}_per_issue_active.ratio"
@@ -133,7 +133,7 @@ def nsight(folder: Path, script: str | None, **facts: Any) -> NsightCompute:
 def test_it_profiles_the_file_and_its_counters_are_those_of_the_kernel(tmp_path: Path, file: Path) -> None:
     (tmp_path / "page").write_text(page(COPY))
     asked = tmp_path / "asked"
-    found = nsight(tmp_path, f"printf '%s\\n' \"$LC_ALL\" \"$@\" > '{asked}'; cat '{tmp_path}/page'").counted(
+    found = nsight(tmp_path, f"printf '%s\\n' \"$LC_ALL\" \"$@\" > '{asked}'; cat '{tmp_path}/page'").with_counters(
         kernel(file), "cuda"
     )
     assert found.no_counters == "" and found.counters is not None
@@ -159,9 +159,9 @@ def test_it_profiles_the_file_and_its_counters_are_those_of_the_kernel(tmp_path:
 def test_what_holds_for_every_kernel_is_said_once(
     tmp_path: Path, file: Path, script: str | None, why: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("inductor_bench.workflows.kernel.ncu.PLACES", ())
+    monkeypatch.setattr("inductor_bench.workflows.kernel.ncu.INSTALL_PATTERNS", ())
     counting = nsight(tmp_path, script)
-    first, second = (counting.counted(kernel(file), "cuda") for _ in range(2))
+    first, second = (counting.with_counters(kernel(file), "cuda") for _ in range(2))
     assert first.counters is None and why in first.no_counters
     assert first.no_counters.startswith("no counters for any kernel: ") and "\n" not in first.no_counters
     assert second == kernel(file)
@@ -172,7 +172,7 @@ def test_what_holds_for_every_kernel_is_said_once(
     ("script", "why"),
     [
         ("echo '==ERROR== Failed to find metric x'; exit 1", "Nsight Compute says: Failed to find metric x"),
-        (f"echo 'copy: no values'; echo '==ERROR== {_OF_PROGRAM} (1).'; exit 1", "no counters: copy: no values"),
+        (f"echo 'copy: no values'; echo '==ERROR== {_PROGRAM_ERROR} (1).'; exit 1", "no counters: copy: no values"),
         ("echo '==WARNING== No kernels were profiled.'", "saw no kernel"),
         ("exit 7", "Nsight Compute exited with code 7"),
         ("sleep 60", "more time with --timeout"),
@@ -181,16 +181,16 @@ def test_what_holds_for_every_kernel_is_said_once(
 def test_what_went_wrong_with_one_kernel_leaves_the_others(tmp_path: Path, file: Path, script: str, why: str) -> None:
     counting = nsight(tmp_path, script, timeout_s=0.3 if "sleep" in script else 60.0)
     for _ in range(2):
-        found = counting.counted(kernel(file), "cuda")
+        found = counting.with_counters(kernel(file), "cuda")
         assert found.counters is None and why in found.no_counters, found.no_counters
         assert found.no_counters.startswith("no counters: ")
 
 
 def test_files_that_cannot_be_profiled_are_not_run(tmp_path: Path, file: Path) -> None:
     counting = nsight(tmp_path, f"touch '{tmp_path}/ran'")
-    assert "on NVIDIA GPUs only" in counting.counted(kernel(file), "cpu").no_counters
+    assert "on NVIDIA GPUs only" in counting.with_counters(kernel(file), "cpu").no_counters
     file.write_text("an older one")
-    assert "extract it again" in counting.counted(kernel(file), "cuda").no_counters
+    assert "extract it again" in counting.with_counters(kernel(file), "cuda").no_counters
     assert not (tmp_path / "ran").exists()
 
 

@@ -17,7 +17,7 @@ from inductor_bench.report.kernel.console import measured_lines
 from inductor_bench.store.files import sha256_of_file, write_json
 from inductor_bench.store.formats import codec
 from inductor_bench.workflows.kernel.session import KernelOptions
-from inductor_bench.workflows.kernel.timing import judged, measure_file
+from inductor_bench.workflows.kernel.timing import judge_times, measure_file
 
 PEAKS = Peaks("cpu", memory_bandwidth=1e10, matmul_flops={"float32": 1e11, "tf32": 4e11}, cache_bytes=10**6)
 KERNEL = MeasuredKernel(
@@ -35,26 +35,26 @@ KERNEL = MeasuredKernel(
 
 
 def test_what_fits_into_the_cache_is_held_against_it_by_its_warm_time() -> None:
-    found = judged(KERNEL, replace(PEAKS, cache_bandwidth=9e10))
+    found = judge_times(KERNEL, replace(PEAKS, cache_bandwidth=9e10))
     assert (found.bound, found.bandwidth) == ("cache", pytest.approx(9e9))
     assert found.peak_share == pytest.approx(9e5 / 2e-5 / 9e10)
-    assert judged(KERNEL, PEAKS).peak_share is None
+    assert judge_times(KERNEL, PEAKS).peak_share is None
 
 
 def test_all_else_is_judged_by_its_cold_time() -> None:
-    found = judged(replace(KERNEL, moved_bytes=2_000_000, cold=summarize([4e-4] * 9)), PEAKS)
+    found = judge_times(replace(KERNEL, moved_bytes=2_000_000, cold=summarize([4e-4] * 9)), PEAKS)
     assert (found.bound, found.peak_share) == ("memory", pytest.approx(0.5))
     product = replace(KERNEL, moved_bytes=None, flops=2e6)
     for dtype, share in (("float32", 0.2), ("tf32", 0.05)):
-        found = judged(replace(product, dtype=dtype), PEAKS)
+        found = judge_times(replace(product, dtype=dtype), PEAKS)
         assert (found.bound, found.peak_share) == ("compute", pytest.approx(share))
 
 
 def test_figures_and_advice_follow_the_times() -> None:
-    slower = judged(replace(judged(KERNEL, PEAKS), cold=summarize([2e-4] * 5)), PEAKS)
+    slower = judge_times(replace(judge_times(KERNEL, PEAKS), cold=summarize([2e-4] * 5)), PEAKS)
     assert slower.bandwidth == pytest.approx(4.5e9)
     assert any("rests on 5 samples" in advice for advice in slower.advice)
-    assert judged(KERNEL, PEAKS).advice == ()
+    assert judge_times(KERNEL, PEAKS).advice == ()
 
 
 def test_an_edited_file_does_not_pass_for_the_kernel_in_the_model(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ def build(name: str, batch_size: int, training: bool) -> Example:
         )
     options = {"weights_backbone": None} if ".segmentation" in package else {}
     model = models.get_model(name, weights=None, **options)
-    transforms = models.get_model_weights(name).DEFAULT.transforms  # the settings, of which nothing is fetched
+    transforms = models.get_model_weights(name).DEFAULT.transforms  # only the settings: this fetches nothing
     crop = getattr(transforms, "keywords", {}).get("crop_size", 224)
     size = tuple(crop) if isinstance(crop, tuple | list) else (crop, crop)
     shape = (3, 16, *size) if ".video" in package else (3, *size)
