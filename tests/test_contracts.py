@@ -19,6 +19,11 @@ from pathlib import Path
 import pytest
 
 from inductor_bench.devices.table import DEVICES
+from inductor_bench.report import doctor, extraction
+from inductor_bench.report.batch import formats as batch_formats
+from inductor_bench.report.kernel import formats as kernel_formats
+from inductor_bench.report.query import formats as query_formats
+from inductor_bench.report.run import formats as run_formats
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "inductor_bench"
@@ -441,7 +446,20 @@ def test_requests_are_dataclasses() -> None:
     assert requests_by_hand("x.py", 'session.ask({"do": "load"})\nask(do="drop")\nask(Load(1))') == ["x.py:1", "x.py:2"]
 
 
-FORMAT_NAMES = {"table", "json", "csv", "md"}
+FORMAT_NAMES = {
+    name
+    for table in (
+        batch_formats.FORMATS,
+        doctor.FORMATS,
+        extraction.FORMATS,
+        kernel_formats.MEASURED,
+        kernel_formats.COMPARED,
+        kernel_formats.COMPILED,
+        query_formats.FORMATS,
+        run_formats.FORMATS,
+    )
+    for name in table.names
+}
 FORMAT_TABLES = re.compile(r"report/(renderer|doctor|extraction|\w+/formats)\.py")
 
 
@@ -472,6 +490,7 @@ def format_names(name: str, text: str) -> list[str]:
 
 def test_the_names_of_formats_stand_in_their_tables_only() -> None:
     assert [place for path in FILES for place in format_names(name_of(path), path.read_text())] == []
+    assert {"table", "json", "csv", "md"} <= FORMAT_NAMES
     planted = (
         'if form == "json":\n    pass',
         'show = {"csv": f}[form]',
