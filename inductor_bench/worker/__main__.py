@@ -84,7 +84,7 @@ def get_ready(readiness: int) -> None:
 
 def serve(requests: TextIO, answers: TextIO) -> int:
     """Answers requests until there are no more, or until nothing can be asked of this process any more."""
-    from inductor_bench.worker.bench.session import Bench
+    from inductor_bench.worker.bench.bench import Bench
 
     def say(line: dict[str, Any]) -> None:
         answers.write(json.dumps(line) + "\n")

@@ -18,7 +18,7 @@ from inductor_bench.records.code.details import Details, MachineLoad
 from inductor_bench.records.device_use import DeviceUse, OtherProcess
 from inductor_bench.store.formats import codec
 from inductor_bench.worker import __main__ as worker
-from inductor_bench.worker.bench.session import Bench
+from inductor_bench.worker.bench.bench import Bench
 
 
 def requests_of(*modules: ModuleType) -> Iterator[type[Request[Any]]]:
