@@ -23,8 +23,8 @@ class Finding:
     ``kind`` is for programs. ``text`` is a whole sentence without a full stop; it names graphs, but not kernels:
     those are in ``kernels``, the most important first, so that a table can refer to its rows. ``modules`` holds the
     slugs of the graphs concerned, none where it is about the whole run. ``level`` is ``advice`` (something can be
-    done), ``caution`` (a figure is less certain than it looks), ``note`` (for completeness) or ``fine``.
-    ``gain_s`` is what could be won at most in the program that was captured, in seconds: the order of advice.
+    done), ``caution`` (something is wrong, or a figure is less certain than it looks), ``note`` (for completeness) or
+    ``fine``. ``gain_s`` is what could be won at most in the program that was captured, in seconds: the order of advice.
     """
 
     kind: str

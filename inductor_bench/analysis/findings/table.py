@@ -1,4 +1,7 @@
-"""The table of all rules, and the findings of a run. To add a finding, write its rule and add a row here."""
+"""The table of rules, and the findings of a run. To add a finding, write its rule and add a row here.
+
+``rules.busy_machine`` has no row: ``headline`` writes its finding as the first line, and here it removes advice.
+"""
 
 from __future__ import annotations
 
