@@ -107,6 +107,13 @@ DEVICE_ROOMS = re.compile(r"devices/.*|worker/device/.*|source/standalone/harnes
 """The files that may ask which device it is. The harness is pasted into standalone files, which run without this
 package, so it asks by itself."""
 
+PRIVATE = re.compile(r"(torch|triton)(\.\w+)*\._\w+(\.\w+)*")
+PRIVATE_HOMES = re.compile(
+    r"worker/upstream/.*|worker/bench/library_(lowering|choices)\.py|worker/costs/operators\.py"
+    r"|worker/launches/operator_watch\.py|source/standalone/harness/.*"
+)
+"""The files that may import private modules of torch and Triton."""
+
 BROAD_EXCEPT = {"worker/__main__.py", "cli/main.py"}
 MOST_LINES = 310
 MOST_FUNCTION_LINES = 60
@@ -152,6 +159,8 @@ def wrong_imports(name: str, text: str) -> list[str]:
                 wrong.append(f"{name}:{line} {room or 'the package'} may not import {other or 'the package itself'}")
         elif top in HOMES and not HOMES[top].fullmatch(name):
             wrong.append(f"{name}:{line} {top} may not be imported here")
+        elif PRIVATE.fullmatch(module) and not PRIVATE_HOMES.fullmatch(name):
+            wrong.append(f"{name}:{line} {module} is private: import it in worker/upstream")
     return wrong
 
 
@@ -254,6 +263,8 @@ def test_a_package_has_one_home(package: str) -> None:
         ("cli/main.py", "from .. import worker"),
         ("launch/worker.py", "from ..workflows import breakdown"),
         ("worker/profile/module_profile.py", "from ...analysis import kernel_aggregation"),
+        ("worker/profile/module_profile.py", "from torch._inductor.runtime import hints"),
+        ("worker/bench/times.py", "import torch.utils._pytree"),
         ("autotune/tuner.py", "from ..workflows.kernel import session"),
         ("messages/kernels.py", "import torch"),
         ("messages/kernels.py", "from ..launch.session import WorkerSession"),
@@ -411,6 +422,33 @@ def test_circles_are_seen() -> None:
 def test_each_room_says_what_it_is_for() -> None:
     rooms = [path for path in FILES if path.name == "__init__.py"]
     assert [name_of(path) for path in rooms if not ast.get_docstring(ast.parse(path.read_text()))] == []
+
+
+def named_imports(text: str, within: str = "") -> set[str] | None:
+    """The rooms that a docstring says may be imported; ``None`` where it does not say so.
+
+    Args:
+        text: of a room's ``__init__``.
+        within: the outer room, of an inner room.
+    """
+    begins = f"Of ``{within}`` it may import" if within else "It may import"
+    found = re.search(
+        rf"{re.escape(begins)}([^.;:]*)[.;:]", " ".join((ast.get_docstring(ast.parse(text)) or "").split())
+    )
+    if found is None:
+        return None
+    rooms = re.sub(r"\(.*?\)", "", found[1])
+    return set(re.findall(r"[a-z]+", rooms)) - {"and", "no", "other", "room"}
+
+
+def test_each_room_names_the_rooms_that_it_may_import() -> None:
+    rooms = {room: allowed - LEAVES for room, allowed in ROOMS.items() if room and (PACKAGE / room).is_dir()}
+    for room, allowed in {**rooms, **INNER}.items():
+        text = (PACKAGE / room / "__init__.py").read_text()
+        assert named_imports(text, room.rpartition("/")[0]) == allowed, room
+    assert named_imports('"""It may import a, b (for c) and\nd. More."""') == {"a", "b", "d"}
+    assert named_imports('"""X. Of ``a`` it may import no other room."""', "a") == set()
+    assert named_imports('"""X. Of ``a`` it may import ``b``."""') is None
 
 
 def wrong_arrows(files: Mapping[str, set[str]]) -> list[str]:

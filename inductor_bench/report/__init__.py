@@ -1,1 +1,4 @@
-"""Records as console text, HTML, Markdown, CSV and plots. It imports records, analysis, store; it measures nothing."""
+"""Records as console text, HTML, Markdown, CSV and plots. It measures nothing.
+
+It may import records, devices, analysis and store.
+"""

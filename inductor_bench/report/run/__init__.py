@@ -1,1 +1,1 @@
-"""The report of one RUN. Of ``report`` it may import ``text`` only."""
+"""The report of one RUN. Of ``report`` it may import ``text``."""

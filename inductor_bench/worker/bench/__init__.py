@@ -1,1 +1,4 @@
-"""Standalone kernel files loaded into this process: checked, timed, their candidates built."""
+"""Standalone kernel files loaded into this process: checked, timed, their candidates built.
+
+Of ``worker`` it may import ``upstream`` and ``device``.
+"""

@@ -1,3 +1,4 @@
-"""The verb ``breakdown``; ``run`` is its entry. It may import ``modules``, ``extract`` and ``kernel``. It may not
-import ``batch``.
+"""The verb ``breakdown``; ``run`` is its entry.
+
+Of ``workflows`` it may import ``modules``, ``extract`` and ``kernel``.
 """

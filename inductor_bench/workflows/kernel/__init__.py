@@ -1,3 +1,4 @@
-"""The verb ``kernel``; ``run`` is its entry. Of the workflows' rooms it may import ``modules`` only; the engine is
-``autotune``.
+"""The verb ``kernel``; ``run`` is its entry, and ``autotune`` the engine.
+
+Of ``workflows`` it may import ``modules``.
 """

@@ -1,4 +1,4 @@
 """From a target to analysed modules: programs run, modules profiled, traces attributed.
 
-Shared by the verbs; it may import none of them.
+The verbs share it. Of ``workflows`` it may import no other room.
 """
