@@ -22,7 +22,7 @@ from .program import FoundModule, read_module_text
 _SHOWN = 100
 ACCEPTED = accepted_hint()
 _PROGRAM = f"{listed(('script', 'factory', *NAMED_IN_HINTS))} model"
-_MODEL = f"{listed(f'a {kind}' for kind in NAMED_IN_HINTS)} model"
+_A_KIND = tuple(f"a {kind}" for kind in NAMED_IN_HINTS)
 STRUCTURED_TRACE_LOGS = "dedicated_log_torch_trace*"
 
 
@@ -202,11 +202,11 @@ def _misfits(target: Target, options: BreakdownOptions) -> Iterator[UsageError]:
         if getattr(options, field) is not None and field not in takes:
             hint = "a script decides that itself; give it arguments of its own after --"
             yield UsageError(
-                f"{option} is for a factory or {_MODEL}, and the target is a {target.kind}",
+                f"{option} is for {listed(('a factory', *_A_KIND))} model, and the target is a {target.kind}",
                 hint if target.kind == "script" else "",
             )
     if options.batch_size is not None and "batch_size" not in takes:
-        yield UsageError(f"--batch-size is for {_MODEL}", "other programs make their own inputs")
+        yield UsageError(f"--batch-size is for {listed(_A_KIND)} model", "other programs make their own inputs")
     if options.output is not None and target.kind == "run":
         yield UsageError("an earlier run is analysed where it lies", "leave -o away; copy the folder to keep both")
     if options.python is not None and shutil.which(options.python) is None:
