@@ -1,7 +1,7 @@
 """Where the time of a ``torch.compile``'d model goes, kernel by kernel.
 
-Importing the package is cheap: torch is only ever loaded in the processes that measure. Only the version is imported
-here, because the command's entry comes after this file and has to be quick.
+Importing the package is cheap: torch is loaded only in the processes that measure. This file imports only the version,
+because every command imports it first, and the command line has to start quickly.
 """
 
 from .version import __version__
@@ -26,7 +26,7 @@ def breakdown(target: "str | Path | Sequence[str | Path]", **options: "Any") -> 
         target: what the command takes (``model.py``, ``model.py:factory``, ``timm:NAME``, a compiled module, a log, a
             ``TORCH_TRACE`` folder, an earlier RUN folder), or several compiled modules.
         options: the other fields of ``workflows.options.BreakdownOptions``, such as ``training=True``,
-            ``amp="bfloat16"`` or ``output="runs/mine"``.
+            ``amp="bfloat16"`` (the dtype of autocast, by torch's name) or ``output="runs/mine"``.
 
     Raises:
         TypeError: an option that does not exist.
@@ -66,17 +66,18 @@ def extract(
         output: the folder to write, new or empty.
         kernel: only kernels whose name fits this glob, for example ``"triton_red_*"``.
         category: only this category, for example ``"pointwise"`` or ``"extern_gemm"`` (``records.category.Category``).
-        top: only as many, those that take most time in the model. Without times, which only a RUN has, the first ones.
-        options: the other fields of ``workflows.extract.run.ExtractOptions``: ``values="recorded"`` (tensors as the
-        kernels
-            really read them, in safetensors files beside, instead of random numbers) and ``values_limit_bytes`` (the
-            most that is recorded for one kernel; 64 MB), ``static=True`` (read the arguments from the text and run
-            nothing), ``python`` (the interpreter to run modules under) and ``timeout_s`` (seconds, of each process).
+        top: at most this many kernels: of a RUN those that take the most time, of other sources the first ones.
+        options: the other fields of ``workflows.extract.run.ExtractOptions``:
+            ``values="recorded"`` writes the tensors that the kernels read into safetensors files beside them; without
+            it the kernels read random numbers. ``values_limit_bytes`` is the maximum size of the recorded values of
+            one kernel (64 MB). ``static=True`` reads the arguments from the module's text and runs nothing. ``python``
+            is the interpreter that runs the modules, ``timeout_s`` the limit of each process in seconds.
 
     Returns:
-        one row for each kernel of each module, in their order; the slowest first with ``top``. ``path`` is the absolute
-        path of its file, ``values_path`` that of its recorded values. A kernel that has no file has ``path=None`` and
-        the ``reason``. Kernels that are alike share one file. ``time_s`` is in seconds per iteration of the model.
+        One row for each kernel of each module, in their order; with ``top`` the slowest first. ``path`` is the absolute
+        path of the kernel's file, ``values_path`` that of its recorded values. A kernel without a file has
+        ``path=None`` and the ``reason``. Kernels that are alike share one file. ``time_s`` is the time in seconds per
+        iteration of the model.
 
     Raises:
         TypeError: an option that does not exist.
@@ -111,13 +112,14 @@ def bench(path: "str | Path", **options: "Any") -> "MeasuredKernel":
 
     Args:
         path: a file that ``extract`` or ``breakdown`` wrote, or ``RUN#NAME``.
-        options: the other fields of ``workflows.kernel.session.KernelOptions``: ``check=False`` (do not compare its
-        outputs
-            with the reference in the file), ``ncu=True`` (what Nsight Compute counts, too), ``force=True`` (on a GPU
-            that another job uses, too), ``python`` and ``timeout_s`` (seconds).
+        options: the other fields of ``workflows.kernel.session.KernelOptions``:
+            ``check=False`` leaves out the comparison of the outputs with the reference in the file. ``ncu=True`` adds
+            the counters of Nsight Compute. ``force=True`` times on a GPU that another job uses. ``python`` is the
+            interpreter that runs the file, ``timeout_s`` the limit of each step in seconds.
 
     Returns:
-        its cold and warm times in seconds, with all samples, and what they reach; see ``records.tuning``.
+        The cold and warm times in seconds with all samples, and the shares of the device's peaks; see
+        ``records.tuning``.
 
     Raises:
         TypeError: an option that does not exist.
@@ -136,16 +138,17 @@ def autotune(path: "str | Path", method: str = "max", **options: "Any") -> "Meas
     Args:
         path: as for :func:`bench`.
         method: ``max``, ``coordesc`` or ``exhaustive``.
-        options: the other fields of ``workflows.kernel.session.KernelOptions``: ``state`` (``cold`` or ``warm`` times
-        are
-            compared), ``budget_s`` (seconds), ``save`` (where the winner is written) and those of :func:`bench`.
+        options: the other fields of ``workflows.kernel.session.KernelOptions``:
+            ``state`` is the state of the caches, ``cold`` or ``warm``, in which times are compared. ``budget_s`` is the
+            limit of the search in seconds. ``save`` is the path to which the fastest kernel is written. The options of
+            :func:`bench` have the same meaning here.
 
     Returns:
-        as :func:`bench`; ``tuning`` has every candidate that was tried, the verdict and the best configuration.
+        As :func:`bench`; ``tuning`` has every candidate that was tried, the verdict and the best configuration.
 
     Raises:
         TypeError: an option that does not exist.
-        InductorBenchError: as for :func:`bench`, or there was nothing else to try.
+        InductorBenchError: as for :func:`bench`, or the kernel has no other configuration.
     """
     from pathlib import Path
 

@@ -1,7 +1,7 @@
-"""Numbers as a person reads them: three significant digits, decimal prefixes; and text that is safe to show. Imports
-nothing of the package.
+"""Formats numbers with three significant digits and decimal prefixes, and makes text safe for a terminal.
 
-Every function of a number takes ``None`` (and NaN or infinity) for "not measured" and gives an en dash.
+This file imports nothing of the package. A function of a number returns an en dash for a value that was not measured:
+``None``, NaN or infinity.
 """
 
 from __future__ import annotations
@@ -15,26 +15,26 @@ _TIMES = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
 _SIZES = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "B"))
 _SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?)(i?)b?\s*", re.IGNORECASE)
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
-"""All control characters but tab and line end, and what turns the direction of writing around."""
+"""All control characters except tab and line end, and the characters that change the direction of text."""
 
 _FLOPS = ((1e15, "PFLOP"), (1e12, "TFLOP"), (1e9, "GFLOP"), (1e6, "MFLOP"), (1e3, "kFLOP"), (1.0, "FLOP"))
 
 
 def printable(text: str) -> str:
-    """Text that does nothing to a terminal: control characters are question marks, but for tabs and line ends."""
+    """The text with a question mark for each control character, except tabs and line ends."""
     return _CONTROL.sub("?", text)
 
 
 def printable_json(text: str) -> str:
-    """JSON text that says the same and does nothing to a terminal."""
+    """JSON text with the same value, in which control characters are escaped."""
     return _CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def seconds(value: float | None) -> str:
     """A time in seconds: ``1.23 µs``, ``0.108 ms``, ``15.7 ms``, ``2.31 s``.
 
-    A tenth of a millisecond and more is said in milliseconds, so that the rows of one table can be compared by eye;
-    likewise a tenth of a microsecond in microseconds.
+    Times from 0.1 ms on are in milliseconds and times from 0.1 µs on in microseconds, so that the rows of a table are
+    easy to compare.
     """
     if value is None or not math.isfinite(value):
         return MISSING
@@ -57,7 +57,11 @@ LARGEST_SIZE = 2.0**63
 
 
 def parse_size(text: str) -> int:
-    """The bytes that a person means by ``64MB``, ``1.5 GB``, ``512KiB`` or ``1000``. Raises: ValueError: by others."""
+    """The number of bytes in a text such as ``64MB``, ``1.5 GB``, ``512KiB`` or ``1000``.
+
+    Raises:
+        ValueError: the text is not of this form, or the size is larger than any memory.
+    """
     found = _SIZE.fullmatch(text)
     if found is None:
         raise ValueError(f"{text!r} is not a size such as 64MB, 1GB or 512KiB")

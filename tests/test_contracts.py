@@ -19,6 +19,11 @@ from pathlib import Path
 import pytest
 
 from inductor_bench.devices.table import DEVICES
+from inductor_bench.report import doctor, extraction
+from inductor_bench.report.batch import formats as batch_formats
+from inductor_bench.report.kernel import formats as kernel_formats
+from inductor_bench.report.query import formats as query_formats
+from inductor_bench.report.run import formats as run_formats
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "inductor_bench"
@@ -102,6 +107,13 @@ DEVICE_ROOMS = re.compile(r"devices/.*|worker/device/.*|source/standalone/harnes
 """The files that may ask which device it is. The harness is pasted into standalone files, which run without this
 package, so it asks by itself."""
 
+PRIVATE = re.compile(r"(torch|triton)(\.\w+)*\._\w+(\.\w+)*")
+PRIVATE_HOMES = re.compile(
+    r"worker/upstream/.*|worker/bench/library_(lowering|choices)\.py|worker/costs/operators\.py"
+    r"|worker/launches/operator_watch\.py|source/standalone/harness/.*"
+)
+"""The files that may import private modules of torch and Triton."""
+
 BROAD_EXCEPT = {"worker/__main__.py", "cli/main.py"}
 MOST_LINES = 310
 MOST_FUNCTION_LINES = 60
@@ -147,6 +159,8 @@ def wrong_imports(name: str, text: str) -> list[str]:
                 wrong.append(f"{name}:{line} {room or 'the package'} may not import {other or 'the package itself'}")
         elif top in HOMES and not HOMES[top].fullmatch(name):
             wrong.append(f"{name}:{line} {top} may not be imported here")
+        elif PRIVATE.fullmatch(module) and not PRIVATE_HOMES.fullmatch(name):
+            wrong.append(f"{name}:{line} {module} is private: import it in worker/upstream")
     return wrong
 
 
@@ -249,6 +263,8 @@ def test_a_package_has_one_home(package: str) -> None:
         ("cli/main.py", "from .. import worker"),
         ("launch/worker.py", "from ..workflows import breakdown"),
         ("worker/profile/module_profile.py", "from ...analysis import kernel_aggregation"),
+        ("worker/profile/module_profile.py", "from torch._inductor.runtime import hints"),
+        ("worker/bench/times.py", "import torch.utils._pytree"),
         ("autotune/tuner.py", "from ..workflows.kernel import session"),
         ("messages/kernels.py", "import torch"),
         ("messages/kernels.py", "from ..launch.session import WorkerSession"),
@@ -408,6 +424,33 @@ def test_each_room_says_what_it_is_for() -> None:
     assert [name_of(path) for path in rooms if not ast.get_docstring(ast.parse(path.read_text()))] == []
 
 
+def named_imports(text: str, within: str = "") -> set[str] | None:
+    """The rooms that a docstring says may be imported; ``None`` where it does not say so.
+
+    Args:
+        text: of a room's ``__init__``.
+        within: the outer room, of an inner room.
+    """
+    begins = f"Of ``{within}`` it may import" if within else "It may import"
+    found = re.search(
+        rf"{re.escape(begins)}([^.;:]*)[.;:]", " ".join((ast.get_docstring(ast.parse(text)) or "").split())
+    )
+    if found is None:
+        return None
+    rooms = re.sub(r"\(.*?\)", "", found[1])
+    return set(re.findall(r"[a-z]+", rooms)) - {"and", "no", "other", "room"}
+
+
+def test_each_room_names_the_rooms_that_it_may_import() -> None:
+    rooms = {room: allowed - LEAVES for room, allowed in ROOMS.items() if room and (PACKAGE / room).is_dir()}
+    for room, allowed in {**rooms, **INNER}.items():
+        text = (PACKAGE / room / "__init__.py").read_text()
+        assert named_imports(text, room.rpartition("/")[0]) == allowed, room
+    assert named_imports('"""It may import a, b (for c) and\nd. More."""') == {"a", "b", "d"}
+    assert named_imports('"""X. Of ``a`` it may import no other room."""', "a") == set()
+    assert named_imports('"""X. Of ``a`` it may import ``b``."""') is None
+
+
 def wrong_arrows(files: Mapping[str, set[str]]) -> list[str]:
     """The imports from one inner room into another that is closed to it."""
     wrong = []
@@ -441,7 +484,20 @@ def test_requests_are_dataclasses() -> None:
     assert requests_by_hand("x.py", 'session.ask({"do": "load"})\nask(do="drop")\nask(Load(1))') == ["x.py:1", "x.py:2"]
 
 
-FORMAT_NAMES = {"table", "json", "csv", "md"}
+FORMAT_NAMES = {
+    name
+    for table in (
+        batch_formats.FORMATS,
+        doctor.FORMATS,
+        extraction.FORMATS,
+        kernel_formats.MEASURED,
+        kernel_formats.COMPARED,
+        kernel_formats.COMPILED,
+        query_formats.FORMATS,
+        run_formats.FORMATS,
+    )
+    for name in table.names
+}
 FORMAT_TABLES = re.compile(r"report/(renderer|doctor|extraction|\w+/formats)\.py")
 
 
@@ -472,6 +528,7 @@ def format_names(name: str, text: str) -> list[str]:
 
 def test_the_names_of_formats_stand_in_their_tables_only() -> None:
     assert [place for path in FILES for place in format_names(name_of(path), path.read_text())] == []
+    assert {"table", "json", "csv", "md"} <= FORMAT_NAMES
     planted = (
         'if form == "json":\n    pass',
         'show = {"csv": f}[form]',

@@ -1,1 +1,4 @@
-"""Pure functions that turn traces and measurements into figures and findings. No I/O, no torch, no printing."""
+"""Pure functions from what was read and measured to what it means. No I/O, no torch, no printing.
+
+It may import records and devices.
+"""

@@ -1,5 +1,6 @@
 """The command line. Each verb has a file, which parses the options, calls the workflow, renders the result and returns
 the exit code.
 
-Click is imported only here. Importing this folder loads neither torch nor a drawing library.
+Click lives only here. Importing this room loads neither torch nor anything that draws. It may import records, devices,
+store, report, workflows, analysis and launch.
 """

@@ -115,7 +115,8 @@ out as typed, 130 after Ctrl-C.
 @click.option("-v", "--verbose", is_flag=True, help="Show what the models' processes print.")
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing but the result.")
 def command(listing: bool, plots: bool, **values: Any) -> int:
-    form, view = take_view(values)
+    name, view = take_view(values)
+    form = FORMATS.get(name)
     with Console(quiet=values.pop("quiet"), verbose=values.pop("verbose")) as console:
         retune = take_autotune(values, view.top)
         options = _make_options({**values, "retune": retune}, plots)

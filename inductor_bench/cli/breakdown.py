@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from ..errors import EXIT_FAILURE, EXIT_INTERRUPTED, EXIT_OK
-from ..records.model_sources import help_lines
+from ..records.model_sources import LIBRARIES, help_lines, listed
 from ..records.run import Run
 from ..report.run.formats import FORMATS
 from ..workflows.options import AMP, MODES, BreakdownOptions
@@ -38,7 +38,7 @@ HELP = f"""Say where the time of a compiled model goes, kernel by kernel.
 
 \b
 TARGET is one of
-{help_lines(18)}
+{help_lines(20)}
 
 With --autotune, whatever of it is not there yet is retuned; an earlier run is not measured again.
 
@@ -55,7 +55,7 @@ out as typed, 3 for a bug in this tool, 130 after Ctrl-C.
 @click.option("--amp", metavar="DTYPE", type=click.Choice(list(AMP)), help="Autocast to float16 or bfloat16.")
 @click.option("--device", metavar="DEVICE", help="cpu, cuda, cuda:1, …; the best there is where not given.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Of random weights and inputs.")
-@click.option("--batch-size", type=click.IntRange(min=1), help="Of a timm, torchvision or transformers model.")
+@click.option("--batch-size", type=click.IntRange(min=1), help=f"Of a {listed(LIBRARIES)} model.")
 @click.option("--live", is_flag=True, help="Profile inside the program, with the inputs that it really gets.")
 @click.option(
     "--trace",

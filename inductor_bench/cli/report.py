@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from ..errors import EXIT_OK, UsageError
+from ..report.batch.formats import FORMATS as BATCH_FORMATS
 from ..report.renderer import View
 from ..report.run.formats import FORMATS
 from ..store.batch import BATCH
@@ -17,24 +18,26 @@ from .output.presentation import place_view, presentation_options, show, take_vi
 
 @click.command("report", no_args_is_help=True)
 @click.argument("folder", metavar="RUN|BATCH", type=click.Path(exists=True, file_okay=False, path_type=Path))
-@presentation_options(FORMATS)
+@presentation_options(FORMATS.with_those_of(BATCH_FORMATS))
 @click.option("--plots/--no-plots", default=True, help="Draw the plots again (the default) or not.")
 def command(folder: Path, plots: bool, **values: Any) -> int:
     """Draw an earlier run or batch again from its records. Nothing is measured, and torch is not needed."""
-    form, view = take_view(values)
+    name, view = take_view(values)
     if (folder / BATCH).is_file():
-        return _report_batch(folder, plots, form, view)
+        return _report_batch(folder, plots, name, view)
+    form = FORMATS.get(name)
     from ..workflows.report import run_report
 
     with Console() as console:
         run, problem = run_report(folder, plots=plots)
-        show(FORMATS.get(form), run, place_view(view, folder, console), console)
+        show(form, run, place_view(view, folder, console), console)
         if problem is not None:
             raise problem
     return EXIT_OK
 
 
-def _report_batch(folder: Path, plots: bool, form: str, view: View) -> int:
+def _report_batch(folder: Path, plots: bool, name: str, view: View) -> int:
+    form = BATCH_FORMATS.get(name)
     from ..workflows.batch.view import report_batch
     from .output.batch import show_batch
 

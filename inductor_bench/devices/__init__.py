@@ -1,1 +1,4 @@
-"""Describes the kinds of devices for the rest of the package: facts and names. No torch, no measurement."""
+"""What the rest of the package needs to know of the kinds of devices: facts and words. No torch, no measurement.
+
+It may import records.
+"""

@@ -1,4 +1,4 @@
-"""The use of a GPU by other processes."""
+"""The use of a GPU by processes of other jobs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class OtherProcess:
-    """Another job's process with a context on the GPU. ``name`` is empty where this process cannot read it."""
+    """A process of another job that has a context on the GPU. ``name`` is empty where it cannot be read."""
 
     pid: int
     name: str = ""
@@ -16,7 +16,7 @@ class OtherProcess:
 
 @dataclass(frozen=True)
 class DeviceUse:
-    """The use of a GPU that this tool leaves idle.
+    """The use of a GPU, sampled while this tool runs nothing on it.
 
     In a container other processes may be hidden; ``busy`` and ``held_bytes`` still show their use.
 
@@ -24,7 +24,7 @@ class DeviceUse:
         gpu: the number of the GPU in ``nvidia-smi``.
         processes: other jobs' processes on the GPU.
         busy: the share of the time in which kernels ran, 0 to 1.
-        held_bytes: allocated device memory.
+        held_bytes: device memory that other processes hold.
     """
 
     gpu: int | None = None

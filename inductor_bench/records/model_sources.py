@@ -7,11 +7,13 @@ builder's function ``build`` makes the model in a worker. The other kinds are re
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 _DECIDED_HERE = frozenset({"training", "mode", "dynamic", "amp", "device", "seed", "live"})
 _LIBRARY = _DECIDED_HERE | {"batch_size"}
 _ZOO = "inductor_bench.worker.capture.zoo"
+_REPAIR_TORCHVISION = "install a torchvision that matches this torch"
 
 
 @dataclass(frozen=True)
@@ -20,81 +22,91 @@ class ModelSource:
 
     Attributes:
         kind: as in ``record.json``; of a library also the prefix of its models.
-        accepted: in the hint of an error that lists what is accepted; empty leaves it out.
+        accepted: its form in the hints of errors; empty leaves it out of them.
         help: ``(form, meaning)`` in ``breakdown --help``.
         list_help: the same in ``batch --help``.
-        example: a name that works, of a library.
-        builder: the module of the worker that builds the model, of a library.
-        bare: the separator (``comma`` or ``space``) of list lines whose bare names are of this library.
         takes: the options that have a meaning for a program of this kind.
         program: whether it is run to compile its modules.
+        builder: the module of the worker that builds the model, of a library.
+        example: a name that works, of a library.
+        install: the hint where the library is not installed.
+        repair: the hint where the library is installed and fails to load.
+        download_marks: characters that only names of models to be downloaded contain.
+        bare: the separator (``comma`` or ``space``) of list lines whose bare names are of this library.
     """
 
     kind: str
     accepted: str = ""
     help: tuple[str, str] | None = None
     list_help: tuple[str, str] | None = None
-    example: str = ""
-    builder: str = ""
-    bare: str = ""
     takes: frozenset[str] = frozenset()
     program: bool = False
+    builder: str = ""
+    example: str = ""
+    install: str = ""
+    repair: str = "install versions that go together"
+    download_marks: str = ":"
+    bare: str = ""
 
 
 SOURCES = (
     ModelSource(
         "script",
-        "a script",
-        ("model.py", "a script, run untouched; arguments for it after --"),
+        accepted="a script",
+        help=("model.py", "a script, run untouched; arguments for it after --"),
         takes=frozenset({"arguments", "live"}),
         program=True,
     ),
     ModelSource(
         "factory",
-        "FILE.py:FACTORY",
-        ("model.py:factory", "a callable that returns (module_or_function, example_inputs)"),
+        accepted="FILE.py:FACTORY",
+        help=("model.py:factory", "a callable that returns\n(module_or_function, example_inputs)"),
         takes=_DECIDED_HERE,
         program=True,
     ),
     ModelSource(
         "timm",
-        "timm:NAME",
-        (
-            "timm:NAME",
-            "a timm model with random weights; also torchvision:NAME and\ntransformers:CLASS, built from their "
-            "configurations",
-        ),
-        ("timm:NAME", "a timm model with random weights (also a bare name)"),
-        "timm:mobilenetv3_small_050",
-        f"{_ZOO}.timm_models",
-        "space",
-        _LIBRARY,
+        accepted="timm:NAME",
+        help=("timm:NAME", "a timm model with random weights"),
+        list_help=("timm:NAME", "a timm model with random weights (also a bare name)"),
+        takes=_LIBRARY,
         program=True,
+        builder=f"{_ZOO}.timm_models",
+        example="timm:mobilenetv3_small_050",
+        install="pip install 'inductor-bench[timm]'",
+        repair=_REPAIR_TORCHVISION,
+        bare="space",
     ),
     ModelSource(
         "torchvision",
+        help=("torchvision:NAME", "a torchvision model with random weights"),
         list_help=("torchvision:NAME", "a torchvision model"),
-        example="torchvision:resnet18",
-        builder=f"{_ZOO}.torchvision_models",
         takes=_LIBRARY,
         program=True,
+        builder=f"{_ZOO}.torchvision_models",
+        example="torchvision:resnet18",
+        install="pip install torchvision",
+        repair=_REPAIR_TORCHVISION,
     ),
     ModelSource(
         "transformers",
+        help=("transformers:CLASS", "a class of transformers, built from its configuration"),
         list_help=(
             "transformers:CLASS",
             "a class of transformers, built from its configuration (a bare name before a comma)",
         ),
-        example="transformers:BertForMaskedLM",
-        builder=f"{_ZOO}.transformers_models",
-        bare="comma",
         takes=_LIBRARY,
         program=True,
+        builder=f"{_ZOO}.transformers_models",
+        example="transformers:BertForMaskedLM",
+        install="pip install 'inductor-bench[transformers]'",
+        download_marks=":/",
+        bare="comma",
     ),
-    ModelSource("module", "a compiled module", ("c….py", "a compiled module, or several")),
-    ModelSource("log", "a log", ("run.log", "a log that holds `Compiled module path:` lines")),
+    ModelSource("module", accepted="a compiled module", help=("c….py", "a compiled module, or several")),
+    ModelSource("log", accepted="a log", help=("run.log", "a log that holds `Compiled module path:` lines")),
     ModelSource("structured-trace", help=("FOLDER", "a TORCH_TRACE folder, or an earlier run, analysed again")),
-    ModelSource("run", "a RUN folder"),
+    ModelSource("run", accepted="a RUN folder"),
     ModelSource("trace"),
 )
 """``trace`` is a compiled module with a trace that was recorded elsewhere."""
@@ -102,6 +114,9 @@ SOURCES = (
 BY_KIND = {source.kind: source for source in SOURCES}
 LIBRARIES = {source.kind: source for source in SOURCES if source.builder}
 PROGRAMS = frozenset(source.kind for source in SOURCES if source.program)
+NAMED_IN_HINTS = tuple(source.kind for source in LIBRARIES.values() if source.accepted)
+"""The libraries that errors name as examples of all."""
+
 COMPILED_HERE = frozenset(source.kind for source in SOURCES if "mode" in source.takes)
 """Programs that this tool writes around a model, and so decides how they run."""
 
@@ -110,6 +125,12 @@ def accepted_hint() -> str:
     """``give a script, FILE.py:FACTORY, …, or a RUN folder``."""
     words = [source.accepted for source in SOURCES if source.accepted]
     return f"give {', '.join(words[:-1])}, or {words[-1]}"
+
+
+def listed(words: Iterable[str]) -> str:
+    """``a``, ``a or b``, ``a, b or c``."""
+    *first, last = words
+    return f"{', '.join(first)} or {last}" if first else last
 
 
 def help_lines(width: int) -> str:

@@ -34,7 +34,16 @@ class Request:
 
 @dataclass(frozen=True)
 class Environment:
-    """The machine and the versions. ``variables`` are selected environment variables only."""
+    """The machine and the versions.
+
+    Attributes:
+        threads: the number of torch's threads.
+        vector_isa: the vector instructions for which Inductor generates C++.
+        memory_bytes: the machine's main memory.
+        accelerator: the name of the accelerator that torch uses; ``None`` where it sees none.
+        accelerator_memory_bytes: the memory of that one accelerator.
+        variables: selected environment variables only.
+    """
 
     python: str = ""
     torch: str = ""
@@ -205,7 +214,7 @@ class ModuleRecord:
         busy_share: the share of the wall time.
         idle: the rest of the wall time.
         launches: the number of device activities.
-        peak_memory_bytes: maximum of torch's allocated memory.
+        peak_memory_bytes: on a GPU the maximum of torch's allocated memory, on a CPU of the process's resident size.
         iterations: the number of profiled iterations.
         steady_iterations: the indices of the iterations that count; the others were disturbed.
         tf32: whether float32 matrix products may use TF32.

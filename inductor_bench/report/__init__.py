@@ -1,1 +1,4 @@
-"""Renders records as console text, HTML, Markdown, CSV and plots. It imports records, analysis, store and devices."""
+"""Records as console text, HTML, Markdown, CSV and plots. It measures nothing.
+
+It may import records, devices, analysis and store.
+"""

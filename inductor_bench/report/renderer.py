@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
 from .. import units
+from ..errors import UsageError
 from ..store.formats.codec import encode
 from .text.layout import Line, used_width
 
@@ -71,10 +72,12 @@ class Formats(Generic[Result]):
     Attributes:
         rows: the formats.
         about: the beginning of the help. The descriptions of the formats follow.
+        of: the kind of result, in the error of a format that it does not have.
     """
 
     rows: tuple[Format[Result], ...]
     about: str = ""
+    of: str = "this result"
 
     @property
     def names(self) -> list[str]:
@@ -86,7 +89,16 @@ class Formats(Generic[Result]):
         return f"{self.about} {', '.join(shown[:-1])}, or {shown[-1]}." if shown else self.about
 
     def get(self, name: str) -> Format[Result]:
-        return next(row for row in self.rows if row.name == name)
+        """The format of a name. Raises: UsageError: the name is that of another kind of result's format."""
+        for row in self.rows:
+            if row.name == name:
+                return row
+        raise UsageError(f"--format {name} is not for {self.of}", f"give one of: {', '.join(self.names)}")
+
+    def with_those_of(self, other: Formats[Any]) -> Formats[Any]:
+        """These formats and the further ones of another kind of result: the choices of an option for both."""
+        further = (row for row in other.rows if row.name not in self.names)
+        return Formats((*self.rows, *further), self.about)
 
 
 def as_json(result: Any, view: View = View()) -> str:

@@ -1,4 +1,4 @@
 """Reading what Inductor wrote, and writing standalone kernel files, as text.
 
-It imports records alone: no store, no trace, no torch (the harness of standalone files is run by workers only).
+It may import records and devices. Torch is imported by ``standalone/harness`` alone, whose files only workers import.
 """

@@ -1,1 +1,4 @@
-"""The RUN folder and the batch folder: their records, formats, locks and atomic writes. No torch here."""
+"""The RUN folder and the batch folder: their records, formats, locks and atomic writes. No torch here.
+
+It may import records and devices.
+"""

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ..errors import InductorBenchError
 from ..records.batch import Batch
-from .files import read_json, unfinished, write_json
+from .files import leftovers_of, read_json, write_json
 from .folder import RunFolder
 from .formats import codec
 from .lock import LOCK, FolderLock, is_locked, locked
@@ -60,7 +60,7 @@ class BatchFolder:
 
     def is_new(self) -> bool:
         """Whether the folder is missing, or holds only files of a batch that was killed before its record was saved."""
-        left = {self.path / LOCK, *unfinished(self.record)}
+        left = {self.path / LOCK, *leftovers_of(self.record)}
         return not self.path.exists() or left.issuperset(self.path.iterdir())
 
     def save(self, batch: Batch) -> None:
@@ -111,7 +111,7 @@ class BatchFolder:
             reason = getattr(error, "strerror", None) or error
             raise InductorBenchError(f"cannot write {self.path}: {reason}") from error
         with locked(self.path, mark) as lock:
-            for left in unfinished(self.record):
+            for left in leftovers_of(self.record):
                 left.unlink(missing_ok=True)
             yield lock
 

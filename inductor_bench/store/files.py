@@ -86,16 +86,16 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
                 os.unlink(temporary)
 
 
-def is_private_folder(path: Path, closed: int) -> bool:
-    """Whether a folder in a place that all users share belongs to this user; makes it where it is missing.
+def ensure_private_folder(path: Path, forbidden_bits: int) -> bool:
+    """Makes a folder in a place that all users share; returns whether it belongs to this user and can be opened.
 
     Args:
         path: the folder; its name can be guessed, so that another user may have made it first.
-        closed: permission bits that the folder must not have; they are removed from an existing folder.
+        forbidden_bits: permission bits that the folder must not have; they are removed from an existing folder.
     """
     try:
         with contextlib.suppress(FileExistsError):
-            path.mkdir(mode=0o777 & ~closed, parents=True)
+            path.mkdir(mode=0o777 & ~forbidden_bits, parents=True)
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     except OSError:
         return False
@@ -103,14 +103,14 @@ def is_private_folder(path: Path, closed: int) -> bool:
         found = os.fstat(descriptor)
         if found.st_uid != os.getuid():
             return False
-        if found.st_mode & closed:
-            os.fchmod(descriptor, stat.S_IMODE(found.st_mode) & ~closed)
+        if found.st_mode & forbidden_bits:
+            os.fchmod(descriptor, stat.S_IMODE(found.st_mode) & ~forbidden_bits)
         return True
     finally:
         os.close(descriptor)
 
 
-def unfinished(path: Path) -> list[Path]:
+def leftovers_of(path: Path) -> list[Path]:
     """The temporary files of ``path`` that killed processes left."""
     return list(path.parent.glob(f".{path.name}.*"))
 
@@ -154,7 +154,7 @@ def read_json(path: Path) -> Any:
         raise InductorBenchError(f"{path} is not valid JSON ({error})") from error
 
 
-def inside(folder: Path, place: str) -> Path:
+def file_inside(folder: Path, place: str) -> Path:
     """The file at a relative path in a folder.
 
     Raises:
@@ -201,6 +201,7 @@ def own_folder(path: Path) -> Path:
 
 
 def _umask() -> int:
+    """The permission bits that this process withholds from new files. To read them is to set them for a moment."""
     mask = os.umask(0)
     os.umask(mask)
     return mask

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from ..errors import InductorBenchError, UsageError
 from ..records.run import Run
-from .files import inside, read_json, unfinished, write_json
+from .files import file_inside, leftovers_of, read_json, write_json
 from .formats import codec, schema
 from .kernel_index import INDEX, is_edited, rows_in
 from .lock import LOCK, locked
@@ -63,7 +63,7 @@ class RunFolder:
         Raises:
             InductorBenchError: the file is gone, is no plain file, or a link leads out of the folder.
         """
-        return inside(self.path, place)
+        return file_inside(self.path, place)
 
     def optional_file(self, place: str) -> Path | None:
         """The file of :meth:`file`, or ``None`` where nothing exists at that path."""
@@ -203,7 +203,7 @@ def remove_run(folder: RunFolder) -> None:
         if folder.work.is_symlink():
             folder.work.unlink()
         shutil.rmtree(folder.work, ignore_errors=True)
-        for path in (*unfinished(folder.record), folder.record):  # last, because the record identifies the run
+        for path in (*leftovers_of(folder.record), folder.record):  # last, because the record identifies the run
             path.unlink(missing_ok=True)
         _remove_empty(folder.path)
     except OSError as error:

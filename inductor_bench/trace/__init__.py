@@ -1,5 +1,5 @@
 """Chrome traces of the PyTorch profiler: device events, their launches, iterations, gaps and busy time.
 
-This room reads and stores trace files and does arithmetic on their events. It imports records and errors only; the
-analysis room knows what a kernel means.
+This room reads and stores trace files and does arithmetic on their events; the analysis room knows what a kernel
+means. It may import records and devices.
 """

@@ -13,12 +13,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 _MOST_LENGTHS = 5000
-"""Number of candidate lengths of a unit after which no further tokens are looked at."""
+"""Maximum number of candidate lengths of a unit; further tokens add none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Repetition:
-    """``count`` equal units of ``length`` tokens from index ``start`` on, or from up to ``slack`` tokens later."""
+    """``count`` equal units of ``length`` tokens each, the first of them at index ``start``.
+
+    The units can be shifted by up to ``slack`` tokens and are still equal to each other.
+    """
 
     start: int
     length: int
@@ -37,7 +40,7 @@ def find_repetition(
     expected: int | None = None,
     partial: bool = False,
 ) -> Repetition | None:
-    """The repetition of the shortest unit whose repetitions hold every marked token.
+    """The repetition of the shortest unit whose copies contain every marked token.
 
     Args:
         tokens: one number per call; equal numbers are equal calls.
@@ -89,7 +92,7 @@ def _lengths(text: NDArray[np.int64], marks: NDArray[np.intp]) -> Iterator[int]:
 
 
 def _longest_run(text: NDArray[np.int64], length: int) -> tuple[int, int]:
-    """Start and size of the longest stretch in which every token equals the token ``length`` further on."""
+    """Start and size of the longest run of tokens with the period ``length``; the size is 0 where there is none."""
     equal = np.concatenate(([False], text[:-length] == text[length:], [False]))
     edges = np.flatnonzero(equal[1:] != equal[:-1])
     if len(edges) == 0:
@@ -110,7 +113,10 @@ def _count_units(start: int, run: int, length: int, expected: int | None) -> Rep
 
 
 def _align(found: Repetition, starts: Sequence[bool] | None) -> Repetition | None:
-    """Shifts the units so that all but the first start at allowed positions; ``None`` where no shift does."""
+    """Shifts the units so that each unit after the first starts at an allowed position.
+
+    It returns ``None`` where no shift by at most ``slack`` tokens achieves that.
+    """
     if starts is None:
         return found
     for shift in range(found.slack + 1):
@@ -123,7 +129,10 @@ def _align(found: Repetition, starts: Sequence[bool] | None) -> Repetition | Non
 
 
 def _holds_all(found: Repetition, marks: NDArray[np.intp], partial: bool) -> bool:
-    """Whether the units, shifted by at most ``slack``, hold every marked token."""
+    """Whether some shift by at most ``slack`` tokens makes the units contain every marked token.
+
+    With ``partial`` one incomplete unit before the first and one after the last may contain marked tokens too.
+    """
     if len(marks) == 0:
         return True
     before, after = int(marks[0]), int(marks[-1])

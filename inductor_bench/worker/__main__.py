@@ -88,7 +88,7 @@ def announce_readiness(readiness: int) -> None:
 def serve(requests: TextIO, answers: TextIO) -> int:
     """Answers requests until their end, or until this process can no longer use its device; returns the exit code."""
     with without_collection():
-        from inductor_bench.worker.bench.session import Bench
+        from inductor_bench.worker.bench.bench import Bench
 
     def send(line: dict[str, Any]) -> None:
         answers.write(json.dumps(line) + "\n")

@@ -54,7 +54,7 @@ class BreakdownOptions:
         amp: the dtype of autocast, by torch's name (``float16``, ``bfloat16``).
         device: ``cpu``, ``cuda``, ``cuda:1``, …
         seed: the seed of the random weights and inputs.
-        batch_size: the batch size of a timm, torchvision or transformers target.
+        batch_size: the batch size of a model of a library (``model_sources.LIBRARIES``).
         live: whether every module is profiled in the capturing process, with the program's inputs.
         trace: a trace recorded elsewhere, which is analysed instead of a run.
         timeout_s: limit of each started process in seconds.

@@ -23,9 +23,9 @@ from inductor_bench.source.standalone.harness import operator_main, switches
 from inductor_bench.source.standalone.harness.arguments import Arguments, build_arguments
 from inductor_bench.store.formats import codec
 from inductor_bench.worker.bench import library_lowering, library_variants
+from inductor_bench.worker.bench.bench import Bench, _Loaded
 from inductor_bench.worker.bench.library_choices import Choice, View
 from inductor_bench.worker.bench.library_kernel import OperatorBenchKernel
-from inductor_bench.worker.bench.session import Bench, _Loaded
 from inductor_bench.worker.launches.recorder import watch_launches
 
 aten = torch.ops.aten

@@ -117,7 +117,7 @@ def session(tmp_path: Path) -> Iterator[WorkerSession]:
     site.mkdir()
     (site / "sitecustomize.py").write_text(
         "import importlib.util, sys\n"
-        "spec = importlib.util.spec_from_file_location('inductor_bench.worker.bench.session', "
+        "spec = importlib.util.spec_from_file_location('inductor_bench.worker.bench.bench', "
         f"{str(site / 'pretended_bench.py')!r})\n"
         "class Finder:\n"
         "    @staticmethod\n"

@@ -18,7 +18,7 @@ from inductor_bench.records.code.details import Details, MachineLoad
 from inductor_bench.records.device_use import DeviceUse, OtherProcess
 from inductor_bench.store.formats import codec
 from inductor_bench.worker import __main__ as worker
-from inductor_bench.worker.bench.session import Bench
+from inductor_bench.worker.bench.bench import Bench
 
 
 def requests_of(*modules: ModuleType) -> Iterator[type[Request[Any]]]:
@@ -33,8 +33,9 @@ JOBS = set(requests_of(jobs))
 
 
 def test_each_request_has_a_row_and_each_row_a_request() -> None:
-    assert set(Bench(lambda part: None)._answers) == BENCH and len(BENCH) == 18
-    assert set(worker.JOBS) == JOBS and len({job.verb for job in worker.JOBS}) == len(JOBS) == 5
+    assert set(Bench(lambda part: None)._answers) == BENCH
+    assert set(worker.JOBS) == JOBS and len({job.verb for job in worker.JOBS}) == len(JOBS)
+    assert {machine.Pretend, kernels.Load, times.Sample} < BENCH and jobs.ProfileModule in JOBS
 
 
 def misfits(kind: type[Request[Any]], hints: dict[str, Any]) -> bool:

@@ -8,6 +8,7 @@ import run_builder as build
 from click.testing import CliRunner
 
 from inductor_bench.cli.output.presentation import format_option
+from inductor_bench.errors import UsageError
 from inductor_bench.records.run import Run
 from inductor_bench.report import doctor, extraction
 from inductor_bench.report.batch import formats as batch
@@ -21,27 +22,32 @@ def _title(result: Run, view: View) -> str:
     return f"{result.title} in {view.columns} columns"
 
 
-@pytest.mark.parametrize(
-    ("table", "names"),
-    [
-        (run.FORMATS, ["table", "json", "csv", "md"]),
-        (batch.FORMATS, ["table", "json", "csv", "md"]),
-        (query.FORMATS, ["table", "json", "csv", "md"]),
-        (kernel.MEASURED, ["table", "json"]),
-        (kernel.COMPARED, ["table", "json"]),
-        (kernel.COMPILED, ["table", "json"]),
-        (extraction.FORMATS, ["table", "json"]),
-        (doctor.FORMATS, ["table", "json"]),
-    ],
-)
-def test_the_rows_of_a_table_in_their_order(table: Formats[object], names: list[str]) -> None:
-    assert table.names == names
-    assert [table.get(name).name for name in names] == names
+TABLES = {
+    "run": run.FORMATS,
+    "batch": batch.FORMATS,
+    "query": query.FORMATS,
+    "measured": kernel.MEASURED,
+    "compared": kernel.COMPARED,
+    "compiled": kernel.COMPILED,
+    "extraction": extraction.FORMATS,
+    "doctor": doctor.FORMATS,
+}
+
+
+@pytest.mark.parametrize("table", TABLES.values(), ids=TABLES)
+def test_each_result_has_a_table_by_default_and_json_and_finds_each_row_by_its_name(table: Formats[object]) -> None:
+    assert table.names[0] == "table" and "json" in table.names
+    assert [table.get(name) for name in table.names] == list(table.rows)
+
+
+def test_the_tables_behind_one_option_have_the_same_names() -> None:
+    assert kernel.MEASURED.names == kernel.COMPARED.names == kernel.COMPILED.names
 
 
 def test_a_row_is_all_that_a_format_needs() -> None:
     table: Formats[Run] = Formats((*run.FORMATS.rows, Format("title", _title, "the title")), run.FORMATS.about)
-    assert table.help == "What is printed: the summary, the record, every kernel as CSV, Markdown, or the title."
+    shown = ", ".join(row.shows for row in run.FORMATS.rows)
+    assert table.help == f"What is printed: {shown}, or the title."
 
     @click.command()
     @format_option(table)
@@ -50,7 +56,17 @@ def test_a_row_is_all_that_a_format_needs() -> None:
 
     shown = CliRunner().invoke(command, ["--format", "title"]).output
     assert shown == f"{build.cpu().title} in 80 columns\n"
-    assert "table|json|csv|md|title" in CliRunner().invoke(command, ["--help"]).output
+    assert "|".join(table.names) in CliRunner().invoke(command, ["--help"]).output
+
+
+def test_a_format_of_another_kind_of_result_is_refused_with_those_of_this_one() -> None:
+    title: Formats[Run] = Formats((*run.FORMATS.rows, Format("title", _title, "the title")), run.FORMATS.about)
+    both = run.FORMATS.with_those_of(title)
+    assert both.names == [*run.FORMATS.names, "title"] and both.help.endswith(", or the title.")
+    assert title.with_those_of(run.FORMATS).rows == title.rows
+    with pytest.raises(UsageError, match="--format title is not for a run") as refused:
+        run.FORMATS.get("title")
+    assert refused.value.hint == f"give one of: {', '.join(run.FORMATS.names)}"
 
 
 @pytest.mark.parametrize("row", run.FORMATS.rows, ids=lambda row: row.name)

@@ -16,7 +16,7 @@ import run_builder
 
 from inductor_bench.errors import InductorBenchError, UsageError
 from inductor_bench.store import lock as locks
-from inductor_bench.store.files import inside, own_folder, read_json, sha256_of_text
+from inductor_bench.store.files import file_inside, own_folder, read_json, sha256_of_text
 from inductor_bench.store.folder import OWN_FILES, RunFolder, new_run_folder
 from inductor_bench.store.lock import is_locked, locked
 from inductor_bench.workflows.breakdown.run import run_breakdown
@@ -271,13 +271,13 @@ def test_only_files_inside_are_read(place: str, tmp_path: Path) -> None:
     (run / "link").symlink_to(tmp_path / "victim")
     os.mkfifo(run / "fifo")
     with pytest.raises(InductorBenchError):
-        inside(run, place)
+        file_inside(run, place)
 
 
 def test_a_link_within_the_folder_is_read(tmp_path: Path) -> None:
     (tmp_path / "a").write_text("x")
     (tmp_path / "b").symlink_to("a")
-    assert inside(tmp_path, "b").read_text() == "x"
+    assert file_inside(tmp_path, "b").read_text() == "x"
 
 
 def test_nothing_is_written_through_a_link(run: Path, tmp_path: Path) -> None:

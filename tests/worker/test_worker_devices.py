@@ -21,7 +21,7 @@ from inductor_bench.messages.request import encode_request
 from inductor_bench.records.code.details import Details
 from inductor_bench.store.formats import codec
 from inductor_bench.worker import survey as worker_survey
-from inductor_bench.worker.bench.session import Bench
+from inductor_bench.worker.bench.bench import Bench
 from inductor_bench.worker.bench.triton_kernel import TritonBenchKernel
 from inductor_bench.worker.capture import programs
 from inductor_bench.worker.device import nvidia

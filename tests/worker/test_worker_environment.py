@@ -13,7 +13,7 @@ import torch
 from inductor_bench.records.run import Environment
 from inductor_bench.store.formats import codec
 from inductor_bench.worker import processor
-from inductor_bench.worker.device import driver
+from inductor_bench.worker.device import nvml
 from inductor_bench.worker.device.environment import VARIABLES, describe_environment
 from inductor_bench.worker.processor import usable_cpus, vector_isa
 
@@ -71,6 +71,6 @@ def test_describing_compiles_nothing() -> None:
 
 def test_missing_tools_are_no_failure(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nonexistent")
-    assert driver._smi_driver() is None
+    assert nvml._smi_driver() is None
     assert processor.output_of("lscpu") == ""
     assert processor.cpu_name()

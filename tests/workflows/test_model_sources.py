@@ -6,6 +6,7 @@ import importlib
 
 import pytest
 
+from inductor_bench.errors import InductorBenchError
 from inductor_bench.records.model_sources import (
     BY_KIND,
     COMPILED_HERE,
@@ -15,7 +16,9 @@ from inductor_bench.records.model_sources import (
     accepted_hint,
     bare_library,
     help_lines,
+    listed,
 )
+from inductor_bench.worker.capture.zoo import example
 from inductor_bench.workflows.batch.list_options import fits_target
 
 
@@ -29,14 +32,26 @@ def test_each_library_has_a_builder_and_an_example(library: str) -> None:
     source = LIBRARIES[library]
     assert callable(importlib.import_module(source.builder).build)
     assert source.example.startswith(f"{library}:") and "batch_size" in source.takes
+    assert source.install and source.repair
+
+
+def test_a_library_that_is_missing_or_fails_to_load_has_the_hint_of_its_row() -> None:
+    with pytest.raises(InductorBenchError, match="timm is not installed") as missing:
+        example.library("timm", "no_such_module_of_timm")
+    assert missing.value.hint == LIBRARIES["timm"].install
+    for library in LIBRARIES:
+        assert example.broken(library, OSError("x")).hint == LIBRARIES[library].repair
 
 
 def test_the_texts_come_from_the_rows() -> None:
-    expected = "give a script, FILE.py:FACTORY, timm:NAME, a compiled module, a log, or a RUN folder"
-    assert accepted_hint() == expected
-    lines = help_lines(18).splitlines()
-    assert lines[0] == "  model.py          a script, run untouched; arguments for it after --"
-    assert lines[3] == " " * 20 + "transformers:CLASS, built from their configurations"
+    first, last = "give a script, FILE.py:FACTORY, timm:NAME, ", "a compiled module, a log, or a RUN folder"
+    assert accepted_hint().startswith(first) and accepted_hint().endswith(last)
+    lines = help_lines(20).splitlines()
+    assert lines[0] == "  model.py            a script, run untouched; arguments for it after --"
+    assert lines[2] == " " * 22 + "(module_or_function, example_inputs)"
+    for source in LIBRARIES.values():
+        assert source.help and f"  {source.help[0]:<20}{source.help[1]}" in lines
+    assert [listed("ab"[:count]) for count in (1, 2)] + [listed("abc")] == ["a", "a or b", "a, b or c"]
     assert (bare_library("comma"), bare_library("space")) == ("transformers", "timm")
 
 

@@ -25,8 +25,8 @@ class Finding:
         text: a whole sentence without a full stop. It names graphs; the kernels are in ``kernels``.
         modules: slugs of the graphs concerned; empty for a finding about the whole run.
         kernels: the kernels concerned, the most important first, so that a table can refer to its rows.
-        level: ``advice`` (the user can act on it), ``caution`` (a figure is less certain than it looks), ``note``
-            (additional information) or ``fine`` (a check without a problem).
+        level: ``advice`` (the user can act on it), ``caution`` (something is wrong, or a figure is less certain than it
+            looks), ``note`` (additional information) or ``fine`` (a check without a problem).
         gain_s: largest possible saving in the captured program, in seconds. It determines the order of advice.
     """
 

@@ -13,7 +13,7 @@ from .bottleneck import WAITS_FOR_HOST, bottleneck
 from .evidence import LIBRARY, UNTUNABLE, RunEvidence
 from .finding import Finding
 from .phrases import plural
-from .rules.machine import disturbed
+from .rules.busy_machine import disturbed
 from .rules.waiting import cuda_graph, host_bound, launch_bound
 
 LEAST = 0.01

@@ -1,4 +1,7 @@
-"""The table of all rules, and the function that applies them to a run. A new finding needs a rule and a row here."""
+"""The table of rules, and the function that applies them to a run. A new finding needs a rule and a row here.
+
+``rules.busy_machine`` has no row: ``headline`` writes its finding as the first line, and here it removes advice.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from typing import NamedTuple
 from ...records.run import Run
 from .evidence import RunEvidence
 from .finding import ADVICE, CAUTION, FINE, NOTE, Finding
-from .rules import certainty, compilation, copies, float32, headroom, launches, library, machine, method, waiting
+from .rules import busy_machine, certainty, compilation, copies, float32, headroom, launches, library, method, waiting
 
 
 class Rule(NamedTuple):
@@ -60,7 +63,7 @@ def findings(run: Run) -> tuple[Finding, ...]:
 
     Advice is left out where its gain was computed from figures that do not count, because the machine was busy.
     """
-    evidence, disturbed = RunEvidence(run), machine.disturbed_graphs(run)
+    evidence, disturbed = RunEvidence(run), busy_machine.disturbed_graphs(run)
     every = (finding for rule in RULES for finding in rule.find(evidence))
-    found = [finding for finding in every if not machine.rests_on(finding, disturbed)]
+    found = [finding for finding in every if not busy_machine.rests_on(finding, disturbed)]
     return tuple(sorted(found, key=lambda finding: (_LEVELS.index(finding.level), -finding.gain_s)))

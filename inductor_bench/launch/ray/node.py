@@ -21,7 +21,7 @@ from typing import Any
 
 from ...devices.cpu import CPU
 from ...devices.nvidia.visible import VISIBLE_GPUS
-from ...store.files import is_private_folder
+from ...store.files import ensure_private_folder
 
 PIECE_BYTES = 8 << 20
 POLL_S = 1.0
@@ -112,7 +112,7 @@ def make_scratch() -> tuple[Path, int]:
     Where another user has taken the name of the parent folder, the new folder has an unguessable name elsewhere.
     """
     parent = Path(tempfile.gettempdir()) / f"inductor-bench-nodes-{os.getuid()}"
-    if not is_private_folder(parent, closed=0o077):
+    if not ensure_private_folder(parent, forbidden_bits=0o077):
         path = Path(tempfile.mkdtemp(prefix="inductor-bench-node-"))
         return path, _lock(path)
     for lock in parent.glob("*.lock"):

@@ -1,1 +1,4 @@
-"""Records of compiled code: modules, kernels, launches and extracted files. It imports records only."""
+"""Records of compiled code: modules, kernels, launches and extracted files.
+
+Of ``records`` it may import no other room.
+"""

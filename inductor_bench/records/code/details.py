@@ -68,7 +68,8 @@ class Details:
         profile_load: the machine's load during the profiled runs.
         graph_samples_s: times of replays of the whole module as one CUDA graph, in order.
         graph_error: the reason why the module cannot be captured as a CUDA graph.
-        peak_memory_bytes: maximum of torch's allocated memory in a run.
+        peak_memory_bytes: in a run, on a GPU the maximum of torch's allocated memory, on a CPU the process's maximum
+            resident size.
         iterations: the number of profiled runs.
         threads: the number of torch's threads in the measuring process.
         marked: whether C++ kernels were timed from Python.

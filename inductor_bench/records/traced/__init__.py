@@ -1,1 +1,1 @@
-"""Records of traces: events, activities and operators. It imports records only."""
+"""Records of traces: events, activities and operators. Of ``records`` it may import ``code``."""

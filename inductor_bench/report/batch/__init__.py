@@ -1,1 +1,1 @@
-"""Renders the report of a batch. It may import only ``text`` and ``run`` from the rest of ``report``."""
+"""The report of a batch. Of ``report`` it may import ``text`` and ``run``."""

@@ -37,4 +37,5 @@ FORMATS: Formats[BatchView] = Formats(
         Format("md", _markdown, "Markdown"),
     ),
     "What is printed:",
+    of="a batch",
 )

@@ -1,1 +1,1 @@
-"""Renders the results of the verb ``kernel``. It may import only ``text`` from the rest of ``report``."""
+"""What ``kernel`` shows of measured, compared and tuned files. Of ``report`` it may import ``text``."""

@@ -1,1 +1,1 @@
-"""Renders the answer to a query. It may import only ``text`` and ``run`` from the rest of ``report``."""
+"""The answer to a query. Of ``report`` it may import ``text`` and ``run``."""

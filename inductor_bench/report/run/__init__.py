@@ -1,1 +1,1 @@
-"""Renders the report of one RUN. It may import only ``text`` from the rest of ``report``."""
+"""The report of one RUN. Of ``report`` it may import ``text``."""

@@ -32,4 +32,5 @@ FORMATS: Formats[Run] = Formats(
         Format("md", _markdown, "Markdown"),
     ),
     "What is printed:",
+    of="a run",
 )

@@ -1,4 +1,4 @@
-"""Formats the results of a run's retunes for console, Markdown and HTML."""
+"""The results of a run's retunes for the terminal, Markdown and HTML."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ PROJECTION = (
 TITLES = ("kernel", "calls", "time", "alone", "retuned", "result", "saves")
 BY_ITSELF = ("alone", "retuned")
 ROOMY = 80
-"""Smallest width in columns at which the table shows the times of the standalone file."""
+"""Width in columns below which the table leaves out the columns of ``BY_ITSELF``."""
 
 
 def saving_words(summary: RetuneSummary, whole_s: float) -> str:
-    """Returns ``3 kernels retuned: 1 faster, 2 as they were; an iteration would save 1.75 µs (1.8%)``."""
+    """The summary: ``3 kernels retuned: 1 faster, 2 as they were; an iteration would save 1.75 µs (1.8%)``."""
     counts = [(summary.faster, "faster"), (summary.same, "as they were"), (summary.without, "without a result")]
     parts = ", ".join(f"{count} {words}" for count, words in counts if count)
     share = f" ({units.percent(summary.saving_s / whole_s)})" if whole_s else ""
@@ -35,7 +35,7 @@ def saving_words(summary: RetuneSummary, whole_s: float) -> str:
 
 
 def caution_words(summary: RetuneSummary) -> str:
-    """Returns ``2 were measured poorly: the machine is busy``; empty without such a measurement."""
+    """``2 were measured poorly, as: the machine is busy``; empty where no measurement has a caution."""
     if not summary.cautions:
         return ""
     count = len(summary.cautions)
@@ -49,28 +49,28 @@ def speedup_words(speedup: float) -> str:
 
 
 def retune_word(found: RetuneRow | None) -> str:
-    """Returns ``1.34x`` where the best candidate is reliably faster, otherwise ``stays``."""
+    """``1.34x`` where a configuration is certainly faster, ``stays`` where none is, a dash without a result."""
     if found is None or found.problem:
         return units.MISSING
     return speedup_words(found.speedup or 1.0) if found.verdict == FASTER else "stays"
 
 
 def retunes_of_kernels(run: Run) -> Mapping[str, RetuneRow]:
-    """Returns the retunes of a run by kernel id and by file."""
+    """The retunes of a run by kernel id and by file."""
     return by_kernel(retune.row for retune in run.retunes)
 
 
 def retune_of(entry: Entry, known: Mapping[str, RetuneRow]) -> RetuneRow | None:
-    """Returns the retune of a kernel.
+    """The retune of a kernel, or ``None``.
 
-    A library kernel has the retune of its library call, if all calls have the same arguments.
+    A library kernel has the retune of the call that runs it, provided that all its calls have the same arguments.
     """
     kernel = entry.kernel
     return known.get(kernel.kernel_id) or (known.get(kernel.file or "") if len(kernel.shapes) < 2 else None)
 
 
 def retune_cells(found: RetuneRow) -> tuple[str, ...]:
-    """Returns the cells below ``TITLES``, without the name."""
+    """The cells of one row below ``TITLES``, without the kernel's name."""
     return (
         units.count(found.calls),
         units.seconds(found.time_s),

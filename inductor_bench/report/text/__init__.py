@@ -1,1 +1,1 @@
-"""Names, colours, layout and phrases that all reports share. It may import no other folder of ``report``."""
+"""Names, colours, layout and wording that all reports share. Of ``report`` it may import no other room."""

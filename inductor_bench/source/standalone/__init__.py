@@ -1,4 +1,4 @@
 """Writes standalone kernel files. ``writer`` is the entry; ``cpp``, ``triton`` and ``operator`` write one kind each.
 
-Of the rooms of ``source`` it imports ``module`` only; it reads ``harness`` as text.
+Of ``source`` it may import ``module``. It reads ``harness`` as text.
 """

@@ -1,4 +1,4 @@
 """Reads the launches of a module from its text, without a run: shapes and arguments.
 
-Of the rooms of ``source`` it imports ``module`` only.
+Of ``source`` it may import ``module``.
 """

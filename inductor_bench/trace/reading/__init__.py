@@ -1,1 +1,1 @@
-"""Reads the file of a Chrome trace into a ``records.Trace``. It imports records and errors only."""
+"""Reads the file of a Chrome trace into a ``records.Trace``. Of ``trace`` it may import no other room."""

@@ -1,1 +1,4 @@
-"""Loads standalone kernel files into this process, checks and times them, and builds their variants."""
+"""Standalone kernel files loaded into this process: checked, timed, their candidates built.
+
+Of ``worker`` it may import ``upstream`` and ``device``.
+"""

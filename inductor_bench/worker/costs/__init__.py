@@ -1,1 +1,1 @@
-"""FLOPs and bytes of library operators."""
+"""FLOPs and bytes of library operators. Of ``worker`` it may import no other room."""

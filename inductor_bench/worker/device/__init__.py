@@ -1,1 +1,4 @@
-"""The device that a worker measures on: its runtime, its driver, its other users, its turns, and the environment."""
+"""The device that this process measures on: its driver, its other users, its turn, the environment.
+
+Of ``worker`` it may import ``upstream`` and ``peaks``.
+"""

@@ -20,7 +20,7 @@ from inductor_bench.source.standalone.harness.timing_cuda import GpuTimer
 
 from ..peaks.gpu import measure_gpu
 from ..peaks.roofs import Roofs
-from .driver import driver_version
+from .nvml import driver_version
 from .protocol import Bind
 
 RACE_WINDOW_S = 7e-4

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from inductor_bench.records.device_use import DeviceUse, OtherProcess
 
-from .driver import Driver
+from .nvml import Driver
 
 READINGS = 4
 BETWEEN_READINGS_S = 0.1

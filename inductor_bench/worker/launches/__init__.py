@@ -1,1 +1,4 @@
-"""Records the launches of a compiled module with exact arguments and values. It imports ``upstream`` only."""
+"""Records the launches of a compiled module with exact arguments and values.
+
+Of ``worker`` it may import ``upstream``.
+"""

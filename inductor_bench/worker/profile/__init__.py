@@ -1,1 +1,1 @@
-"""Profiles one compiled module. It may not import ``capture``, which calls it."""
+"""Profiles one compiled module. Of ``worker`` it may import ``upstream``, ``launches`` and ``device``."""

@@ -1,1 +1,4 @@
-"""The only files that use private names of torch and Triton. They import no other file of the worker."""
+"""Private names of torch and Triton, each behind a function. ``worker`` says which other files import such.
+
+Of ``worker`` it may import no other room.
+"""

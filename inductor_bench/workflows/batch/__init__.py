@@ -1,1 +1,1 @@
-"""The verb ``batch``, which measures all models of a list; ``run`` is its entry. No other verb may import it."""
+"""The verb ``batch``; ``run`` is its entry. Of ``workflows`` it may import ``modules`` and ``breakdown``."""

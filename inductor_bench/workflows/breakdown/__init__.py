@@ -1,4 +1,4 @@
 """The verb ``breakdown``; ``run`` is its entry.
 
-It may import ``modules``, ``extract`` and ``kernel``, but not ``batch``.
+Of ``workflows`` it may import ``modules``, ``extract`` and ``kernel``.
 """

@@ -1,1 +1,1 @@
-"""The verb ``extract``; ``run`` is its entry. Of the workflows' rooms it imports ``modules`` only."""
+"""The verb ``extract``; ``run`` is its entry. Of ``workflows`` it may import ``modules``."""

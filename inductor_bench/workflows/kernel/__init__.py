@@ -1,4 +1,4 @@
-"""The verb ``kernel``, which times and autotunes standalone files; ``run`` is its entry.
+"""The verb ``kernel``; ``run`` is its entry, and ``autotune`` the engine.
 
-Of the workflows it may import ``modules`` only. The tuning itself is in ``autotune``.
+Of ``workflows`` it may import ``modules``.
 """

@@ -1,4 +1,4 @@
 """From a target to analysed modules: runs programs, profiles modules, and attributes their traces.
 
-The verbs share this room; it may import none of them.
+The verbs share it. Of ``workflows`` it may import no other room.
 """

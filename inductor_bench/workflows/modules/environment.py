@@ -8,7 +8,7 @@ import os
 import tempfile
 from pathlib import Path
 
-from ...store.files import is_private_folder
+from ...store.files import ensure_private_folder
 
 
 def capture_environment(work: Path) -> dict[str, str]:
@@ -47,7 +47,7 @@ def _share_precompiled_headers(temporary: Path) -> None:
     with contextlib.suppress(OSError, KeyError):  # KeyError: the user has no name
         name = f"torchinductor_{getpass.getuser()}"
         shared = Path(tempfile.gettempdir()) / name / "precompiled_headers"
-        if not all(is_private_folder(folder, closed=0o022) for folder in (shared.parent, shared)):
+        if not all(ensure_private_folder(folder, forbidden_bits=0o022) for folder in (shared.parent, shared)):
             return
         if any(header.lstat().st_uid != os.getuid() for header in shared.iterdir()):
             return

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ...errors import InductorBenchError, UsageError
-from ...records.model_sources import BY_KIND, LIBRARIES, PROGRAMS, accepted_hint
+from ...records.model_sources import BY_KIND, LIBRARIES, NAMED_IN_HINTS, PROGRAMS, accepted_hint, listed
 from ...source.capture.log import printed_module_paths
 from ...source.capture.structured import read_structured_trace
 from ...store.files import read_text
@@ -21,6 +21,8 @@ from .program import FoundModule, read_module_text
 
 _SHOWN = 100
 ACCEPTED = accepted_hint()
+_PROGRAM = f"{listed(('script', 'factory', *NAMED_IN_HINTS))} model"
+_A_KIND = tuple(f"a {kind}" for kind in NAMED_IN_HINTS)
 STRUCTURED_TRACE_LOGS = "dedicated_log_torch_trace*"
 
 
@@ -185,7 +187,7 @@ def _misfits(target: Target, options: BreakdownOptions) -> Iterator[UsageError]:
     if options.arguments and "arguments" not in takes:
         yield UsageError("arguments after -- go to a script, and the target is not one")
     if options.live and target.kind not in PROGRAMS:
-        yield UsageError("--live needs a program to run", "give the script, factory or timm model instead")
+        yield UsageError("--live needs a program to run", f"give the {_PROGRAM} instead")
     if options.values == RECORDED and target.kind in ("run", "trace"):
         yield UsageError("--values recorded needs a run to record, and this target is only read", "measure it again")
     if options.retune is not None and target.kind == "trace":
@@ -200,11 +202,11 @@ def _misfits(target: Target, options: BreakdownOptions) -> Iterator[UsageError]:
         if getattr(options, field) is not None and field not in takes:
             hint = "a script decides that itself; give it arguments of its own after --"
             yield UsageError(
-                f"{option} is for a factory or a timm model, and the target is a {target.kind}",
+                f"{option} is for {listed(('a factory', *_A_KIND))} model, and the target is a {target.kind}",
                 hint if target.kind == "script" else "",
             )
     if options.batch_size is not None and "batch_size" not in takes:
-        yield UsageError("--batch-size is for a timm model", "other programs make their own inputs")
+        yield UsageError(f"--batch-size is for {listed(_A_KIND)} model", "other programs make their own inputs")
     if options.output is not None and target.kind == "run":
         yield UsageError("an earlier run is analysed where it lies", "leave -o away; copy the folder to keep both")
     if options.python is not None and shutil.which(options.python) is None:

@@ -19,8 +19,8 @@ from inductor_bench.messages.machine import FindDeviceUse
 from inductor_bench.messages.times import Measure
 from inductor_bench.records.device_use import DeviceUse, OtherProcess
 from inductor_bench.records.tuning import MeasuredKernel
-from inductor_bench.worker.device import driver as driver_module
-from inductor_bench.worker.device.driver import Driver, GpuProcess
+from inductor_bench.worker.device import nvml
+from inductor_bench.worker.device.nvml import Driver, GpuProcess
 from inductor_bench.worker.device.use import IDLE, Clock, ClockWatch, describe_clocks, find_use
 from inductor_bench.workflows.kernel.advice import advise
 from inductor_bench.workflows.kernel.run import _measure_all
@@ -234,7 +234,7 @@ def build(folder: Path, monkeypatch: pytest.MonkeyPatch, *flags: str) -> None:
     (folder / "nvml.c").write_text(NVML)
     library = folder / f"lib{len(flags)}.so"
     subprocess.run([compiler, "-shared", "-fPIC", *flags, folder / "nvml.c", "-o", library], check=True, timeout=60)
-    monkeypatch.setattr(driver_module, "LIBRARY", str(library))
+    monkeypatch.setattr(nvml, "LIBRARY", str(library))
 
 
 def test_the_driver_is_asked_as_its_library_wants_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -251,7 +251,7 @@ def test_the_driver_is_asked_as_its_library_wants_it(tmp_path: Path, monkeypatch
 def test_an_older_driver_or_none_says_less(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     build(tmp_path, monkeypatch)
     assert Driver("GPU-8a9d").clock_limits() == 0
-    monkeypatch.setattr(driver_module, "LIBRARY", str(tmp_path / "none.so"))
+    monkeypatch.setattr(nvml, "LIBRARY", str(tmp_path / "none.so"))
     with pytest.raises(OSError):
         Driver("8a9d")
 

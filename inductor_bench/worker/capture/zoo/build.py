@@ -21,9 +21,10 @@ def build_model(source: str, name: str, batch_size: int, training: bool) -> Exam
         InductorBenchError: the library or the model is missing, the model needs a download, or the kind of its inputs
             is unknown.
     """
-    if ":" in name or (source == "transformers" and "/" in name):
+    row = LIBRARIES[source]
+    if any(mark in name for mark in row.download_marks):
         raise DownloadNeededError(
             f"{name} has to be downloaded, and nothing is fetched", "write a factory that builds it: FILE.py:FACTORY"
         )
-    example: Example = importlib.import_module(LIBRARIES[source].builder).build(name, batch_size, training)
+    example: Example = importlib.import_module(row.builder).build(name, batch_size, training)
     return example

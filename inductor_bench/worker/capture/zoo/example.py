@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from inductor_bench.errors import InductorBenchError
+from inductor_bench.records.model_sources import LIBRARIES
 
 if TYPE_CHECKING:
     import torch
@@ -50,34 +51,25 @@ def unknown(library: str, name: str, known: Iterable[str]) -> InductorBenchError
     return InductorBenchError(f"{library} has no model {name}", f"near names: {near}" if near else "")
 
 
-def library(name: str) -> Any:
-    """A library of models, or a module of it.
+def library(kind: str, module: str = "") -> Any:
+    """A library of models, by its kind in ``records.model_sources``, or a module of it.
 
     Raises:
         InductorBenchError: the library is not installed, or its import fails.
     """
-    root = name.partition(".")[0]
+    name = module or kind
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
-        raise _missing(root, error) from error
+        if error.name == name.partition(".")[0]:
+            raise InductorBenchError(f"{kind} is not installed", LIBRARIES[kind].install) from error
+        raise broken(kind, error) from error
     except BROKEN as error:
-        raise broken(root, error) from error
+        raise broken(kind, error) from error
 
 
-def _missing(library: str, error: ModuleNotFoundError) -> InductorBenchError:
-    if error.name != library:
-        return broken(library, error)
-    extra = "torchvision" if library == "torchvision" else f"'inductor-bench[{library}]'"
-    return InductorBenchError(f"{library} is not installed", f"pip install {extra}")
-
-
-def broken(library: str, error: BaseException) -> InductorBenchError:
-    """The error of a library that is installed and does not load."""
+def broken(kind: str, error: BaseException) -> InductorBenchError:
+    """The error of a library that is installed and fails to load."""
     first = (str(error).splitlines() or [""])[0]
-    hint = (
-        "install versions that go together"
-        if library == "transformers"
-        else "install a torchvision that matches this torch"
-    )
-    return InductorBenchError(f"{library} is installed but broken: {type(error).__name__}: {first}", hint)
+    message = f"{kind} is installed but broken: {type(error).__name__}: {first}"
+    return InductorBenchError(message, LIBRARIES[kind].repair)

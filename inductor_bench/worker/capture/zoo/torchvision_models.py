@@ -12,7 +12,7 @@ def build(name: str, batch_size: int, training: bool) -> Example:
     """A classifier or a segmentation model of torchvision and a batch of images or videos."""
     import torch
 
-    models = library("torchvision.models")
+    models = library("torchvision", "torchvision.models")
     if name not in models.list_models():
         raise unknown("torchvision", name, models.list_models())
     package = models.get_model_builder(name).__module__

@@ -23,7 +23,7 @@ from inductor_bench.source.standalone.harness.arguments import mutated_storages,
 from inductor_bench.source.standalone.same_arguments import takes_alike
 from inductor_bench.store.formats import codec
 
-from ..device.driver import driver_of_current_gpu
+from ..device.nvml import driver_of_current_gpu
 from ..device.runtimes import NVIDIA_RUNTIME
 from ..device.use import ClockWatch, describe_clocks, find_use
 from .kernel import REFUSALS, Kernel
