@@ -55,9 +55,8 @@ def next_commands(run: Run, folder: Path | str, sort: str = "time") -> tuple[Nex
 
 def _inspection_commands(run: Run, place: str, sort: str) -> Iterator[NextCommand]:
     lead = headline(run)
-    if lead is not None and lead.kind == "busy-machine" and (again := command_again(run)):
-        yield NextCommand(again, "measures it again; nothing else should run on the machine meanwhile")
-        return
+    if lead is not None and lead.kind == "busy-machine":
+        return  # the first line says what to type
     if run.peaks is None and any(module.method != "trace" for module in run.modules):
         why = "measures the device's peaks; the next breakdown then tells percent of peak and gain limits"
         yield NextCommand("inductor-bench doctor", why)
