@@ -1,0 +1,77 @@
+"""What a process of the user's program observed of its steps, and the names that its trace carries."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+BOUNDARY = "inductor_bench.boundary/"
+"""Name of the marker of a step's end in a trace, before the number of the step that begins there: an empty range."""
+
+GRAPH_CALL = "inductor_bench.graph/"
+"""Name of the range of one call of a compiled graph, before the number of the graph in ``ObservedSteps.graphs``."""
+
+WAITING, TIMING, PROFILING, DONE, FAILED = "waiting", "timing", "profiling", "done", "failed"
+"""States of an observation: compilation has not settled, the window is timed, profiled, measured; or it failed."""
+
+
+@dataclass(frozen=True)
+class ObservedGraph:
+    """One compiled graph of the process. Its place in ``ObservedSteps.graphs`` is its number in the trace.
+
+    Attributes:
+        path: the path of its compiled module; empty where the module is unknown.
+        cuda_graphs: whether calls replay CUDA graphs.
+        cuda_graph_refusal: Inductor's reason for not using CUDA graphs although they were asked for; else empty.
+    """
+
+    path: str
+    cuda_graphs: bool = False
+    cuda_graph_refusal: str = ""
+
+
+@dataclass(frozen=True)
+class ObservedSteps:
+    """The steps of one process, written as ``<pid>.steps.json`` into the capture's folder.
+
+    The file is written anew at each change of ``state``, so that a program that dies leaves what was measured.
+
+    Attributes:
+        pid: id of the process.
+        rank, local_rank, world_size: of a distributed program; ``None`` otherwise.
+        device: the type of the device whose work the step waits for: ``cuda``, ``xpu`` or ``cpu``.
+        state: one of the states above.
+        source: ``marks``, ``optimizer`` or ``pattern``; empty before steps were recognised.
+        steps: the number of steps that ended until now.
+        settled_after: the number of steps before the timed window.
+        first_step_time_s: the time of the first step.
+        step_times_s: the times of the timed steps, in order, on the device's clock where there is one.
+        host_step_times_s: the same steps on the host's clock.
+        window_s: the time of the whole timed window; the mean step is ``window_s / len(step_times_s)``.
+        profiled_steps: the number of whole steps between the first and the last boundary in ``trace``.
+        graphs: the compiled graphs in the order of their first call.
+        trace: the path of the profiler's trace of the profiled steps; empty where there is none.
+        lines_trace: the path of a second trace of one step, recorded with Python stacks and modules; empty where there
+            is none.
+        error: the reason of a failure, in words.
+        notes: what limits the figures, in words.
+    """
+
+    pid: int
+    device: str
+    state: str
+    rank: int | None = None
+    local_rank: int | None = None
+    world_size: int | None = None
+    source: str = ""
+    steps: int = 0
+    settled_after: int = 0
+    first_step_time_s: float | None = None
+    step_times_s: tuple[float, ...] = ()
+    host_step_times_s: tuple[float, ...] = ()
+    window_s: float = 0.0
+    profiled_steps: int = 0
+    graphs: tuple[ObservedGraph, ...] = ()
+    trace: str = ""
+    lines_trace: str = ""
+    error: str = ""
+    notes: tuple[str, ...] = ()

@@ -1,0 +1,115 @@
+"""The record of a whole program: its step, and the ledger that accounts for the step's wall time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from .code.source import SourceLine
+from .forms import Place, Slug
+
+GRAPH, EAGER, OPTIMIZER, COLLECTIVE, COPY, IDLE = "graph", "eager", "optimizer", "collective", "copy", "idle"
+KINDS = (GRAPH, EAGER, OPTIMIZER, COLLECTIVE, COPY, IDLE)
+"""The kinds of parts, in the order in which tables list equal ones."""
+
+MARKS, OPTIMIZER_STEPS, PATTERN = "marks", "optimizer", "pattern"
+"""What delimits the steps: the program's own marks, its optimizer steps, or the repeating pattern of compiled calls."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part of the step's wall time. All figures are means per step.
+
+    The parts of one step are disjoint, and their times add up to the step's time. Where two device activities overlap,
+    the time counts once: computation before collectives, collectives before copies.
+
+    Attributes:
+        kind: one of :data:`KINDS`.
+        label: a compiled graph, an operator, an optimizer, a collective, a direction of copies, or what the host did
+            while the device was idle.
+        calls: the number of calls.
+        time_s: seconds of the step's wall time.
+        share: the share of the step's wall time, 0 to 1.
+        device_time_s: the sum of the durations on the device; longer than ``time_s`` where other parts hide it. On a
+            CPU it is ``None``.
+        replays: the number of calls that replayed a CUDA graph.
+        launches: the number of device activities.
+        graph: the slug of the compiled graph; ``None`` for another kind, and for a graph that no file describes.
+        module: the ``nn.Module`` that called the operator; empty where it is unknown.
+        source: the user's line; ``None`` where it is unknown.
+    """
+
+    kind: str
+    label: str
+    calls: float
+    time_s: float
+    share: float
+    device_time_s: float | None = None
+    replays: float = 0.0
+    launches: float = 0.0
+    graph: Slug | None = None
+    module: str = ""
+    source: SourceLine | None = None
+
+    @property
+    def hidden_s(self) -> float:
+        """Device seconds that overlap with other parts."""
+        return max(0.0, (self.device_time_s or 0.0) - self.time_s)
+
+
+@dataclass(frozen=True)
+class RankSteps:
+    """The step of one process.
+
+    Attributes:
+        rank: the rank in a distributed program; ``None`` in a program of one process.
+        pid: the id of the process.
+        device: the type of its device.
+        step_times_s: the unprofiled steps of the window, in order, in seconds.
+        step_time_s: their mean: the window's time divided by the number of its steps.
+        busy_time_s: the union of the device's intervals per step, on a CPU that of the operators; ``None`` where no step
+            was profiled.
+        profiled_step_time_s: the mean time of the profiled steps; the profiler slows the host.
+        profiled_steps: the number of profiled steps that the parts describe.
+        tied_share: the share of the compiled graphs' device time that is tied to a kernel and a call of a graph.
+        parts: the ledger, the longest part first; empty without a profile.
+        trace: the profiled steps; opens in Perfetto.
+    """
+
+    rank: int | None
+    pid: int
+    device: str
+    step_times_s: tuple[float, ...]
+    step_time_s: float
+    busy_time_s: float | None = None
+    profiled_step_time_s: float | None = None
+    profiled_steps: int = 0
+    tied_share: float | None = None
+    parts: tuple[Part, ...] = ()
+    trace: Place | None = None
+
+
+@dataclass(frozen=True)
+class Program:
+    """The program's step. Without ranks of its own, ``step_time_s`` to ``parts`` are those of its slowest process.
+
+    Attributes:
+        step_source: ``marks``, ``optimizer`` or ``pattern``.
+        first_step_time_s: the time of the first step, which compiles; ``None`` where it is unknown.
+        settled_after: the number of steps before the measured window.
+        steps: the number of steps that the program ran while it was observed.
+        stopped: whether ``--stop`` ended the program after the window.
+        ranks: every observed process, by rank.
+        notes: what limits these figures, in words.
+    """
+
+    step_time_s: float
+    step_times_s: tuple[float, ...]
+    step_source: str
+    busy_time_s: float | None = None
+    parts: tuple[Part, ...] = ()
+    first_step_time_s: float | None = None
+    settled_after: int = 0
+    steps: int = 0
+    stopped: bool = False
+    ranks: tuple[RankSteps, ...] = field(default_factory=tuple)
+    notes: tuple[str, ...] = ()
