@@ -66,8 +66,8 @@ class RankSteps:
         device: the type of its device.
         step_times_s: the unprofiled steps of the window, in order, in seconds.
         step_time_s: their mean: the window's time divided by the number of its steps.
-        busy_time_s: the union of the device's intervals per step, on a CPU that of the operators; ``None`` where no step
-            was profiled.
+        busy_time_s: the union of the device's intervals per step, on a CPU that of the operators; ``None`` without a
+            profile.
         profiled_step_time_s: the mean time of the profiled steps; the profiler slows the host.
         profiled_steps: the number of profiled steps that the parts describe.
         tied_share: the share of the compiled graphs' device time that is tied to a kernel and a call of a graph.
