@@ -1,0 +1,36 @@
+"""A training step of transformers' GPT-2 under mode="max-autotune": CUDA graphs in forward and backward."""
+
+from __future__ import annotations
+
+import os
+
+import torch
+from stopwatch import DEVICE, timed
+from transformers import GPT2Config, GPT2LMHeadModel
+
+SMALL = bool(os.environ.get("SMALL"))
+
+
+def main() -> None:
+    torch.manual_seed(0)
+    sizes = {"n_layer": 2, "n_embd": 64, "n_head": 4, "vocab_size": 512} if SMALL else {"n_layer": 6}
+    config = GPT2Config(**sizes, attn_pdrop=0.0, embd_pdrop=0.0, resid_pdrop=0.0, use_cache=False)
+    model = GPT2LMHeadModel(config).to(DEVICE).train()
+    compiled = torch.compile(model, mode="max-autotune")
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
+    batch, length = (2, 32) if SMALL else (4, 512)
+    tokens = torch.randint(config.vocab_size, (batch, length), device=DEVICE)
+
+    def step(_: int) -> None:
+        torch.compiler.cudagraph_mark_step_begin()
+        with torch.autocast(DEVICE, torch.bfloat16):
+            loss = compiled(input_ids=tokens, labels=tokens).loss
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=False)
+
+    timed(step)
+
+
+if __name__ == "__main__":
+    main()
