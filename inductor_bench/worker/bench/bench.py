@@ -155,7 +155,8 @@ class Bench:
     def measure(self, request: times.Measure) -> times.Measured:
         with ClockWatch(driver_of_current_gpu() if request.watch else None) as clock:
             measured = self._kernels[request.number].kernel.measure()
-        return replace(measured, **describe_clocks(clock.clocks, clock.highest_mhz))
+        seen = describe_clocks(clock.clocks, clock.highest_mhz)
+        return replace(measured, clock_mhz=seen.mhz, clock_change=seen.change, throttled=seen.throttled)
 
     def device_use(self, _: machine.FindDeviceUse) -> DeviceUse | None:
         driver = driver_of_current_gpu()
