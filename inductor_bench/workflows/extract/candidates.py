@@ -10,6 +10,7 @@ from ...analysis.classification import classify_operator
 from ...analysis.kernel_bytes import touched_bytes
 from ...devices.table import device_of
 from ...records.category import Category
+from ...records.code.details import Reference
 from ...records.code.launch import Launch
 from ...records.code.source import CallSite, KernelDefinition
 from ...records.run import Kernel
@@ -135,7 +136,7 @@ def _operator_candidate(
 
 
 def _recorded(module: ModuleKernels, index: int) -> dict[str, Any]:
-    reference = module.references[index] if index < len(module.references) else {}
+    reference = module.references[index] if index < len(module.references) else Reference()
     recorded = call_facts(module.launches[index], reference)
     if device_of(module.source.device).runs_on_host:
         recorded["threads"] = module.source.threads or module.environment.threads
@@ -143,10 +144,10 @@ def _recorded(module: ModuleKernels, index: int) -> dict[str, Any]:
     return recorded
 
 
-def call_facts(launch: Launch, reference: Mapping[str, Any]) -> dict[str, Any]:
+def call_facts(launch: Launch, reference: Reference) -> dict[str, Any]:
     facts: dict[str, Any] = {"launch": codec.encode(launch)}
-    if "fingerprint" in reference:
-        facts["reference"] = reference["fingerprint"]
+    if reference.fingerprint is not None:
+        facts["reference"] = reference.fingerprint
     return facts
 
 
