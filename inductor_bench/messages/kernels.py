@@ -12,9 +12,6 @@ from typing import Any, Protocol
 from ..records.tuning import Config
 from .request import Answer, Request
 
-Change = dict[str, Any]
-"""The recorded facts that a variant changes, by their names in the standalone file; ``source`` is the C++ text."""
-
 Numbered = Callable[[int], Request[Answer]]
 """Makes a request about one kernel from the kernel's number."""
 
@@ -44,6 +41,35 @@ class Facts:
     source: str = ""
     processors: int = 1
     vector_widths: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Change:
+    """The recorded facts that a variant changes; a fact that is empty or ``None`` stays as it is.
+
+    Attributes:
+        config: the configuration of a Triton kernel, or one of Inductor's choices for a library call.
+        source: the C++ text.
+        cpp: how the C++ text is compiled and called, in the form of the harness.
+        threads: the number of threads of a library call.
+        cudnn_benchmark: whether cuDNN searches for an algorithm.
+    """
+
+    config: Config = field(default_factory=dict)
+    source: str = ""
+    cpp: dict[str, Any] = field(default_factory=dict)
+    threads: int | None = None
+    cudnn_benchmark: bool | None = None
+
+    def recorded(self) -> dict[str, Any]:
+        """The changed entries of the file's ``RECORDED``, by their keys."""
+        entries = {
+            "config": self.config or None,
+            "cpp": self.cpp or None,
+            "threads": self.threads,
+            "cudnn_benchmark": self.cudnn_benchmark,
+        }
+        return {key: value for key, value in entries.items() if value is not None}
 
 
 @dataclass(frozen=True)

@@ -102,13 +102,13 @@ class Session:
 
     def do_vary(self, request: Vary) -> Compiled:
         assert request.of in self.configs
-        self.configs[request.number] = request.change["config"]
+        self.configs[request.number] = request.change.config
         self._stumble("vary", request.number)
         return Compiled(registers=16)
 
     def do_build(self, request: Build) -> Any:
         self.do_vary(Vary(-1, request.number, request.change))
-        return self.device.binary_of(request.change["config"])
+        return self.device.binary_of(request.change.config)
 
     def do_check(self, request: Check) -> Checked:
         assert self.configs[request.against]["value"] is None
@@ -155,7 +155,7 @@ class Line(CpuSpace):
     def change(self, config: Config) -> Change:
         if config["value"] in self.unfit:
             raise InductorBenchError("it cannot be written so")
-        return {"config": config}
+        return Change(config)
 
 
 class Silent:

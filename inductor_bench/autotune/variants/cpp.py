@@ -36,7 +36,7 @@ class CppVariants(CpuSpace):
 
     def change(self, config: Config) -> Change:
         source, cpp = vary(self.source, self.cpp, config)
-        return {"source": source, "cpp": cpp}
+        return Change(source=source, cpp=cpp)
 
     def compile_request(self, config: Config) -> Numbered[None]:
         return partial(Build, change=self.change(config))

@@ -48,7 +48,7 @@ class ThreadVariants(CpuSpace):
     no_variants_reason: str = "there is one CPU here, so that a library call has no other way to run"
 
     def change(self, config: Config) -> Change:
-        return {"threads": config["threads"]}
+        return Change(threads=config["threads"])
 
 
 @dataclass(frozen=True)
@@ -84,8 +84,8 @@ class LibraryVariants:
 
     def change(self, config: Config) -> Change:
         if is_library_call(config):
-            return {"cudnn_benchmark": config.get("cudnn_benchmark", False)}
-        return {"config": config}
+            return Change(cudnn_benchmark=config.get("cudnn_benchmark", False))
+        return Change(config)
 
     def compile_request(self, config: Config) -> Numbered[Any] | None:
         return None

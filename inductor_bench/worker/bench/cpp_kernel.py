@@ -48,7 +48,7 @@ class CppBenchKernel:
         )
 
     def make_variant(self, change: Change) -> CppBenchKernel:
-        return CppBenchKernel({**self.recorded, "cpp": change["cpp"]}, change["source"], self.folder)
+        return CppBenchKernel({**self.recorded, "cpp": change.cpp}, change.source, self.folder)
 
     def compile(self) -> Compiled:
         self.kernel.compile()

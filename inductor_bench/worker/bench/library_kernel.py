@@ -57,10 +57,10 @@ class OperatorBenchKernel:
         return self.others.listed()
 
     def make_variant(self, change: Change) -> OperatorBenchKernel:
-        if "config" not in change:
-            return OperatorBenchKernel({**self.recorded, **change}, self.folder)
+        if not change.config:
+            return OperatorBenchKernel({**self.recorded, **change.recorded()}, self.folder)
         others = self.others or library_variants.LibraryCandidates(self.operator)
-        return OperatorBenchKernel(self.recorded, self.folder, others.operator(change["config"]))
+        return OperatorBenchKernel(self.recorded, self.folder, others.operator(change.config))
 
     def compile(self) -> Compiled:
         self.operator.find()

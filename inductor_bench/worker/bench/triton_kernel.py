@@ -56,7 +56,7 @@ class TritonBenchKernel:
 
     def make_variant(self, change: Change) -> TritonBenchKernel:
         kernel = self.heuristics.kernel()
-        kernel.configs, kernel.save_cache_hook = [triton_candidates.make_config(change["config"])], None
+        kernel.configs, kernel.save_cache_hook = [triton_candidates.make_config(change.config)], None
         return TritonBenchKernel(self.module, type(self.file)(kernel, self.file.recorded, self.file.folder))
 
     def compile_binary(self, config: Config, read: bool) -> Binary:

@@ -77,9 +77,8 @@ class ModuleValues:
         file = self.names.get(kernel) if self.names is not None else _file_of(found)
         if file is None:
             return None
-        return RecordedValues(
-            found, self.references.get(key, Reference()), self.folder / file, movable=self.names is None
-        )
+        reference = self.references.get(key, Reference())
+        return RecordedValues(found, reference, self.folder / file, movable=self.names is None)
 
 
 def read_values(details: Details, folder: Path, names: Mapping[str, str] | None = None) -> ModuleValues:

@@ -56,7 +56,7 @@ class Work:
         return Facts("cpp", "cpu", {"name": name})
 
     def do_vary(self, request: Vary) -> Compiled:
-        self.kernels[request.number] = (self.kernels[request.of][0], request.change["config"]["value"])
+        self.kernels[request.number] = (self.kernels[request.of][0], request.change.config["value"])
         return Compiled()
 
     def do_check(self, request: Check) -> Checked:
