@@ -14,6 +14,7 @@ from retune_fakes import Engine, make_run, retuned
 from inductor_bench.analysis.batch_aggregation import by_family, by_id, group_kernels, summarize_model
 from inductor_bench.cli import main as entry
 from inductor_bench.launch import jobs
+from inductor_bench.launch.ray.messages import Order
 from inductor_bench.launch.ray.node import NodeJob, read_pieces, write_piece
 from inductor_bench.records.batch import Batch, BatchModel, ModelRequest
 from inductor_bench.report.batch.console import batch_lines
@@ -94,10 +95,8 @@ def test_a_run_that_goes_on_elsewhere_is_sent_there_and_back(tmp_path: Path, mon
     try:
         for piece in read_pieces(place):
             node.put(piece)
-        words = ["breakdown", "{run}", *ONE.words]
-        node.begin(
-            {"entry": jobs.ENTRY, "program": {}, "words": words, "variables": {}, "gpu": False, "timeout_s": 60.0}
-        )
+        words = ("breakdown", "{run}", *ONE.words)
+        node.begin(Order(tuple(jobs.ENTRY), words, {}, 60.0), {}, gpu=False)
         while node.look()[1] is None:
             pass
         while piece := node.piece():
