@@ -14,6 +14,7 @@ from inductor_bench.source.standalone.harness import cpp_main, operator_main
 from inductor_bench.source.standalone.harness.arguments import Arguments
 from inductor_bench.source.standalone.harness.comparison import TOLERANCES
 
+from ..device.protocol import Timer
 from ..device.runtimes import runtime_of
 from . import library_variants
 from .kernel import threads_of
@@ -86,7 +87,7 @@ class OperatorBenchKernel:
     def timer_key(self) -> Any:
         return find_values_folder(self.launch, self.folder)
 
-    def make_timer(self) -> Any:
+    def make_timer(self) -> Timer:
         return self.runtime.make_timer(self.operator.launch, self.operator.make_arguments(), self.operator.bind)
 
     def bind(self, arguments: Arguments) -> Callable[[], Any]:

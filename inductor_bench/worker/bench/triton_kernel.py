@@ -19,6 +19,7 @@ from inductor_bench.records.tuning import Config
 from inductor_bench.source.standalone.harness.arguments import with_zeros
 from inductor_bench.source.standalone.harness.comparison import TOLERANCES
 
+from ..device.protocol import Timer
 from ..device.runtimes import runtime_of
 from ..upstream.inductor import compiled_kernels
 from ..upstream.triton import compile_for_target, load_kernel, read_binary
@@ -97,7 +98,7 @@ class TritonBenchKernel:
     def timer_key(self) -> Any:
         return _launch_options(self.file), find_values_folder(self.launch, self.file.folder)
 
-    def make_timer(self) -> Any:
+    def make_timer(self) -> Timer:
         return self.runtime.make_timer(self.launch, self.make_arguments(), self.bind, **_launch_options(self.file))
 
     def bind(self, arguments: Any) -> Callable[[], Any]:
