@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from ...analysis.classification import classify_operator
 from ...analysis.kernel_bytes import touched_bytes
@@ -16,6 +15,7 @@ from ...records.code.source import CallSite, KernelDefinition
 from ...records.run import Kernel
 from ...source.module.identity import launch_key, operator_id
 from ...source.standalone.header import StandaloneHeader
+from ...source.standalone.recorded import RecordedCall
 from ...store.formats import codec
 from ...version import __version__
 from ..modules.values import RecordedValues, drawn_note
@@ -44,7 +44,7 @@ class Candidate:
     header: StandaloneHeader
     launch: Launch | None
     kernel: KernelDefinition | None
-    recorded: dict[str, Any]
+    recorded: RecordedCall
     reason: str = ""
     sites: tuple[int, ...] = ()
     values: RecordedValues | None = None
@@ -135,7 +135,7 @@ def _operator_candidate(
     return _with_values(module, candidate)
 
 
-def _recorded(module: ModuleKernels, index: int) -> dict[str, Any]:
+def _recorded(module: ModuleKernels, index: int) -> RecordedCall:
     reference = module.references[index] if index < len(module.references) else Reference()
     recorded = call_facts(module.launches[index], reference)
     if device_of(module.source.device).runs_on_host:
@@ -144,8 +144,8 @@ def _recorded(module: ModuleKernels, index: int) -> dict[str, Any]:
     return recorded
 
 
-def call_facts(launch: Launch, reference: Reference) -> dict[str, Any]:
-    facts: dict[str, Any] = {"launch": codec.encode(launch)}
+def call_facts(launch: Launch, reference: Reference) -> RecordedCall:
+    facts: RecordedCall = {"launch": codec.encode(launch)}
     if reference.fingerprint is not None:
         facts["reference"] = reference.fingerprint
     return facts
