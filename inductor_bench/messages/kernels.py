@@ -23,13 +23,36 @@ class Ask(Protocol):
 
 
 @dataclass(frozen=True)
+class RecordedFacts:
+    """The facts of a kernel that its file records in ``RECORDED``, without those that only the harness needs.
+
+    Attributes:
+        category: the value of its ``Category``.
+        calls: its calls in one iteration of the model.
+        time_s: seconds of these calls.
+        moved_bytes: bytes of one call.
+        threads: the number of CPU threads of the capture.
+        cpp: how C++ text is compiled and called, in the form of the harness; empty in other languages.
+    """
+
+    name: str
+    kernel_id: str
+    category: str
+    calls: int | None = None
+    time_s: float | None = None
+    moved_bytes: int | None = None
+    threads: int | None = None
+    cpp: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class Facts:
     """The facts about a kernel that determine its variants.
 
     Attributes:
         language: ``triton``, ``cpp`` or ``operator``.
         device: device type on which the kernel runs.
-        recorded: the facts that the kernel's file records, without the launch.
+        recorded: the facts that the kernel's file records.
         source: the C++ text of the kernel.
         processors: number of CPUs that the process may use.
         vector_widths: vector widths of the processor in bits.
@@ -37,7 +60,7 @@ class Facts:
 
     language: str
     device: str
-    recorded: dict[str, Any]
+    recorded: RecordedFacts
     source: str = ""
     processors: int = 1
     vector_widths: tuple[int, ...] = ()

@@ -17,7 +17,7 @@ from inductor_bench.autotune.variants.find import find_variants
 from inductor_bench.autotune.variants.library import LibraryVariants
 from inductor_bench.autotune.variants.library import library_variants as library_variants_of
 from inductor_bench.errors import InductorBenchError
-from inductor_bench.messages.kernels import Change, Facts, LibraryConfigs, ListLibraryConfigs, Vary
+from inductor_bench.messages.kernels import Change, Facts, LibraryConfigs, ListLibraryConfigs, RecordedFacts, Vary
 from inductor_bench.messages.times import Check
 from inductor_bench.source.standalone.harness import operator_main, switches
 from inductor_bench.source.standalone.harness.arguments import Arguments, build_arguments
@@ -35,7 +35,7 @@ WEIGHT = torch.randn(4, 8, 1, 1).to(memory_format=torch.channels_last)
 MM = {"backend": "aten", "call": "mm"}
 TEMPLATE = {"backend": "cpp", "template": "CppMicroGemmFP32Vec"}
 NOTHING = Arguments([], {}, [])
-GPU = Facts("operator", "cuda", {})
+GPU = Facts("operator", "cuda", RecordedFacts("k", "0", "operator"))
 
 
 def kernel_of(run: Any, **recorded: Any) -> OperatorBenchKernel:

@@ -18,7 +18,7 @@ from inductor_bench.autotune.variants.cpu import CpuSpace
 from inductor_bench.errors import InductorBenchError
 from inductor_bench.launch.process import ProcessResult
 from inductor_bench.launch.session import WorkerLostError
-from inductor_bench.messages.kernels import Build, Change, Compiled, Drop, Facts, Load, Numbered, Vary
+from inductor_bench.messages.kernels import Build, Change, Compiled, Drop, Facts, Load, Numbered, RecordedFacts, Vary
 from inductor_bench.messages.request import Answer, Request
 from inductor_bench.messages.times import Begun, Check, Checked, Sample, Times
 from inductor_bench.records.tuning import Config, Tuning
@@ -98,7 +98,7 @@ class Session:
     def do_load(self, request: Load) -> Facts:
         self.configs[request.number] = {"value": None}
         self._stumble("load", request.number)
-        return Facts("cpp", "cpu", {})
+        return Facts("cpp", "cpu", RecordedFacts("k", "0", "cpp"))
 
     def do_vary(self, request: Vary) -> Compiled:
         assert request.of in self.configs

@@ -44,15 +44,18 @@ def quick_on_two_threads(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     torch.set_num_threads(threads)
 
 
+NAMED = {"name": "x", "kernel_id": "0", "category": "library"}
+
+
 def operator(run: Any, **recorded: Any) -> OperatorBenchKernel:
     (launch,) = watch_launches(torch, run)
-    facts = {"name": "x", "kernel_id": "0", "launch": codec.encode(launch), "device_type": "cpu", **recorded}
+    facts = {**NAMED, "launch": codec.encode(launch), "device_type": "cpu", **recorded}
     return OperatorBenchKernel(facts, ".")
 
 
 def gather(**needs: Any) -> CppBenchKernel:
     cpp = {"argument_types": [], "threads": None, "literal_threads": None, "vector_bits": None, **needs}
-    return CppBenchKernel({"launch": codec.encode(gather_launch()), "cpp": cpp}, SOURCE, ".")
+    return CppBenchKernel({**NAMED, "launch": codec.encode(gather_launch()), "cpp": cpp}, SOURCE, ".")
 
 
 def test_a_kernel_of_unknown_threads_is_not_timed_on_those_of_the_one_before() -> None:
@@ -63,8 +66,8 @@ def test_a_kernel_of_unknown_threads_is_not_timed_on_those_of_the_one_before() -
         each: Kernel = kernel
         each.prepare()
         assert torch.get_num_threads() == threads
-    assert product.facts().recorded["threads"] == generated.facts().recorded["cpp"]["threads"] == 2
-    assert operator(lambda: torch.mm(LEFT, LEFT), threads=1).facts().recorded["threads"] == 1
+    assert product.facts().recorded.threads == generated.facts().recorded.cpp["threads"] == 2
+    assert operator(lambda: torch.mm(LEFT, LEFT), threads=1).facts().recorded.threads == 1
 
 
 def test_a_call_that_reads_by_index_is_timed_with_zeros_too() -> None:

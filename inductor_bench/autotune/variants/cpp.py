@@ -14,7 +14,7 @@ from .cpu import Axes, CpuSpace
 
 def find_cpp_variants(facts: Facts, ask: Ask, wide: bool) -> CppVariants:
     """The variants of a C++ kernel, all of which come from its text: ``ask`` and ``wide`` are unused."""
-    cpp = facts.recorded["cpp"]
+    cpp = facts.recorded.cpp
     axes = variant_axes(facts.source, cpp, facts.processors, facts.vector_widths)
     return CppVariants(facts.source, cpp, default_config(facts.source, cpp), axes)
 

@@ -26,7 +26,7 @@ def find_library_variants(facts: Facts, ask: Ask, wide: bool) -> Variants:
 
 def thread_variants(facts: Facts) -> ThreadVariants:
     """The variants of a library call on a CPU: the recorded number of threads, and the powers of two."""
-    now = facts.recorded.get("threads") or facts.processors
+    now = facts.recorded.threads or facts.processors
     powers = [2**exponent for exponent in range(facts.processors.bit_length())]
     counts = tuple(dict.fromkeys([now, *(each for each in powers if each <= facts.processors)]))
     return ThreadVariants({"threads": now}, {"threads": counts} if len(counts) > 1 else {})

@@ -8,11 +8,12 @@ from typing import Any
 import torch
 
 from inductor_bench.devices.table import device_of
-from inductor_bench.messages.kernels import Change, Compiled, Facts, LibraryConfigs
+from inductor_bench.messages.kernels import Change, Compiled, Facts, LibraryConfigs, RecordedFacts
 from inductor_bench.messages.times import Described, Measured
 from inductor_bench.source.standalone.harness import cpp_main, operator_main
 from inductor_bench.source.standalone.harness.arguments import Arguments
 from inductor_bench.source.standalone.harness.comparison import TOLERANCES
+from inductor_bench.store.formats import codec
 
 from ..device.protocol import Timer
 from ..device.runtimes import runtime_of
@@ -47,7 +48,7 @@ class OperatorBenchKernel:
         return Facts(
             language="operator",
             device=self.operator.device,
-            recorded={key: value for key, value in self.recorded.items() if key != "launch"},
+            recorded=codec.decode(RecordedFacts, self.recorded),
             processors=cpp_main.usable_processors(),
         )
 

@@ -12,12 +12,13 @@ from typing import Any
 import torch
 
 from inductor_bench.devices.nvidia.device import NVIDIA
-from inductor_bench.messages.kernels import Binary, Change, Compiled, Facts, TritonConfigs
+from inductor_bench.messages.kernels import Binary, Change, Compiled, Facts, RecordedFacts, TritonConfigs
 from inductor_bench.messages.times import Described, Measured
 from inductor_bench.records.code.details import CompiledKernel
 from inductor_bench.records.tuning import Config
 from inductor_bench.source.standalone.harness.arguments import with_zeros
 from inductor_bench.source.standalone.harness.comparison import TOLERANCES
+from inductor_bench.store.formats import codec
 
 from ..device.protocol import Timer
 from ..device.runtimes import runtime_of
@@ -48,8 +49,7 @@ class TritonBenchKernel:
         return triton_candidates.Heuristics(self.module)
 
     def facts(self) -> Facts:
-        recorded = {key: value for key, value in self.file.recorded.items() if key != "launch"}
-        return Facts("triton", NVIDIA.type, recorded)
+        return Facts("triton", NVIDIA.type, codec.decode(RecordedFacts, self.file.recorded))
 
     def configs(self) -> TritonConfigs:
         """The configurations of the kernel; see :func:`triton_candidates.list_configs`."""
