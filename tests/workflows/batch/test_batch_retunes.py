@@ -23,7 +23,7 @@ from inductor_bench.report.batch.view import BatchView
 from inductor_bench.store.batch import BatchFolder
 from inductor_bench.store.digest import read_results
 from inductor_bench.store.folder import RunFolder
-from inductor_bench.workflows.breakdown import retune as run_retunes
+from inductor_bench.workflows.breakdown import autotune
 from inductor_bench.workflows.options import BreakdownOptions, RetuneOptions
 from inductor_bench.workflows.progress import Silent
 
@@ -112,14 +112,14 @@ def batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> BatchFolder:
     """Two models that were retuned, one of which waits for its host, and one that was not."""
     folder = BatchFolder(tmp_path / "b")
     models = []
-    monkeypatch.setattr(run_retunes, "visible_gpus", lambda: ("0",))
+    monkeypatch.setattr(autotune, "visible_gpus", lambda: ("0",))
     for name, wall_s in (("one", (10.8e-3, 2.2e-3)), ("waits", (200e-3, 50e-3)), ("plain", (10.8e-3, 2.2e-3))):
         place = folder.run(name)
         made = make_run(place, wall_s)
         if name != "plain":
-            monkeypatch.setattr(run_retunes, "run_kernel", Engine(lambda *of: replace(retuned(*of), advice=("busy",))))
+            monkeypatch.setattr(autotune, "run_kernel", Engine(lambda *of: replace(retuned(*of), advice=("busy",))))
             options = BreakdownOptions((str(place.path),), retune=RetuneOptions("max"))
-            run_retunes.retune_run(made, place, options, Silent(), place.save)
+            autotune.autotune_run(made, place, options, Silent(), place.save)
         models.append(BatchModel(ModelRequest(name, f"timm:{name}"), "done", run=f"models/{name}"))
     folder.save(Batch(1, "0.1.0", "2025-01-01T00:00:00+00:00", "", "suite.txt", tuple(models)))
     return folder
