@@ -114,6 +114,41 @@ PRIVATE_HOMES = re.compile(
 )
 """The files that may import private modules of torch and Triton."""
 
+EDGES: dict[str, tuple[str, ...]] = {
+    "click's parsed values, on their way to the fields of options": (
+        *("cli/autotune.py", "cli/batch.py", "cli/breakdown.py", "cli/kernel.py", "cli/values.py"),
+        "cli/output/presentation.py",
+    ),
+    "decoded JSON or YAML, in the file that reads it": (
+        *("launch/ray/executor.py", "launch/session.py", "source/capture/structured.py", "store/digest.py"),
+        *("store/formats/schema.py", "trace/reading/numbers.py", "workflows/batch/list_yaml.py"),
+    ),
+    "JSON that is written where it is made": (
+        *("messages/request.py", "store/formats/tensors.py", "worker/__main__.py"),
+    ),
+    "encoded details, which are decoded with the module that they are about": ("messages/capture.py",),
+    "a configuration, whose keys are those of Inductor, Triton and cuDNN": ("records/tuning.py",),
+    "a fingerprint, which only the harness reads": ("records/code/details.py",),
+    "the text of RECORDED, which is a literal for the harness": (
+        *(f"source/standalone/{name}.py" for name in ("cpp", "edit", "header", "operator", "same_arguments", "triton")),
+    ),
+    "RECORDED of a file, or its part for C++, as the file holds it": (
+        *("messages/kernels.py", "autotune/variants/cpp.py", "autotune/variants/cpp_text.py"),
+        *(f"worker/bench/{name}.py" for name in ("cpp_kernel", "kernel", "library_kernel", "library_variants")),
+    ),
+    "a launch and times in the form of the harness": (
+        *(f"worker/device/{name}.py" for name in ("accelerator", "cpu", "nvidia", "protocol")),
+        *("worker/bench/times.py", "worker/bench/triton_kernel.py"),
+    ),
+    "arguments of a call of torch, Triton or a model": (
+        *("worker/capture/programs.py", "worker/costs/arguments.py", "worker/launches/recorder.py"),
+        *(f"worker/capture/zoo/{name}.py" for name in ("example", "timm_models", "transformers_models")),
+        *("worker/bench/library_lowering.py", "worker/upstream/launching.py"),
+    ),
+    "keyword arguments of matplotlib": ("report/run/plot_parts.py",),
+}
+"""The files that may say ``dict[str, Any]``, by the reason. Everywhere else known fields have a dataclass."""
+
 BROAD_EXCEPT = {"worker/__main__.py", "cli/main.py"}
 MOST_LINES = 310
 MOST_FUNCTION_LINES = 60
@@ -482,6 +517,27 @@ def test_requests_are_dataclasses() -> None:
     found = [place for path in FILES for place in requests_by_hand(name_of(path), path.read_text())]
     assert found == []
     assert requests_by_hand("x.py", 'session.ask({"do": "load"})\nask(do="drop")\nask(Load(1))') == ["x.py:1", "x.py:2"]
+
+
+def untyped_records(name: str, text: str) -> list[str]:
+    """The places outside the edges and the harness that say ``dict[str, Any]``."""
+    if name.startswith("source/standalone/harness/") or any(name in names for names in EDGES.values()):
+        return []
+    nodes = (node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Subscript))
+    return [f"{name}:{node.lineno}" for node in nodes if ast.unparse(node).lower() == "dict[str, any]"]
+
+
+def test_only_the_edges_hold_dictionaries_of_anything() -> None:
+    assert [place for path in FILES for place in untyped_records(name_of(path), path.read_text())] == []
+    planted = "Fields = dict[str, Any]\ndef f(a: Dict[str, Any] | None) -> dict[str, int]: ...\nx: dict[str, object]"
+    assert untyped_records("report/run/html.py", planted) == ["report/run/html.py:1", "report/run/html.py:2"]
+    assert untyped_records("cli/kernel.py", planted) == []
+
+
+def test_each_edge_is_needed() -> None:
+    edges = [name for names in EDGES.values() for name in names]
+    assert len(edges) == len(set(edges))
+    assert [name for name in edges if "dict[str, Any]" not in (PACKAGE / name).read_text()] == []
 
 
 FORMAT_NAMES = {

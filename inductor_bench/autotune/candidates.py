@@ -36,7 +36,7 @@ class Candidate:
 
     config: Config
     number: int
-    change: Change
+    change: Change = field(default_factory=Change)
     status: str = ""
     reason: str = ""
     compiled: Compiled = field(default_factory=Compiled)

@@ -60,7 +60,7 @@ class TimingWorker:
             return session.ask(request(number), self._timeout(LOAD_S))
 
         self.variants = find(facts, ask)
-        self.default = Candidate(self.variants.now, number, {}, relative_time=1.0)
+        self.default = Candidate(self.variants.now, number, relative_time=1.0)
         self._send_opening_requests(session)
         return self.variants
 

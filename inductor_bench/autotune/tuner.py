@@ -124,7 +124,7 @@ class Tuner:
         for config in configs:
             if config in known:
                 continue
-            candidate = Candidate(config, next(self.numbers), {})
+            candidate = Candidate(config, next(self.numbers))
             try:
                 candidate.change = self.variants.change(config)
             except InductorBenchError as error:

@@ -12,9 +12,6 @@ from typing import Any, Protocol
 from ..records.tuning import Config
 from .request import Answer, Request
 
-Change = dict[str, Any]
-"""The recorded facts that a variant changes, by their names in the standalone file; ``source`` is the C++ text."""
-
 Numbered = Callable[[int], Request[Answer]]
 """Makes a request about one kernel from the kernel's number."""
 
@@ -26,13 +23,36 @@ class Ask(Protocol):
 
 
 @dataclass(frozen=True)
+class RecordedFacts:
+    """The facts of a kernel that its file records in ``RECORDED``, without those that only the harness needs.
+
+    Attributes:
+        category: the value of its ``Category``.
+        calls: its calls in one iteration of the model.
+        time_s: seconds of these calls.
+        moved_bytes: bytes of one call.
+        threads: the number of CPU threads of the capture.
+        cpp: how C++ text is compiled and called, in the form of the harness; empty in other languages.
+    """
+
+    name: str
+    kernel_id: str
+    category: str
+    calls: int | None = None
+    time_s: float | None = None
+    moved_bytes: int | None = None
+    threads: int | None = None
+    cpp: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class Facts:
     """The facts about a kernel that determine its variants.
 
     Attributes:
         language: ``triton``, ``cpp`` or ``operator``.
         device: device type on which the kernel runs.
-        recorded: the facts that the kernel's file records, without the launch.
+        recorded: the facts that the kernel's file records.
         source: the C++ text of the kernel.
         processors: number of CPUs that the process may use.
         vector_widths: vector widths of the processor in bits.
@@ -40,10 +60,39 @@ class Facts:
 
     language: str
     device: str
-    recorded: dict[str, Any]
+    recorded: RecordedFacts
     source: str = ""
     processors: int = 1
     vector_widths: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Change:
+    """The recorded facts that a variant changes; a fact that is empty or ``None`` stays as it is.
+
+    Attributes:
+        config: the configuration of a Triton kernel, or one of Inductor's choices for a library call.
+        source: the C++ text.
+        cpp: how the C++ text is compiled and called, in the form of the harness.
+        threads: the number of threads of a library call.
+        cudnn_benchmark: whether cuDNN searches for an algorithm.
+    """
+
+    config: Config = field(default_factory=dict)
+    source: str = ""
+    cpp: dict[str, Any] = field(default_factory=dict)
+    threads: int | None = None
+    cudnn_benchmark: bool | None = None
+
+    def recorded(self) -> dict[str, Any]:
+        """The changed entries of the file's ``RECORDED``, by their keys."""
+        entries = {
+            "config": self.config or None,
+            "cpp": self.cpp or None,
+            "threads": self.threads,
+            "cudnn_benchmark": self.cudnn_benchmark,
+        }
+        return {key: value for key, value in entries.items() if value is not None}
 
 
 @dataclass(frozen=True)

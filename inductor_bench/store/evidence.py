@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -23,6 +24,14 @@ T = TypeVar("T")
 
 COSTS = "operator_costs.json"
 _AGAIN = "take it from a copy of the run, or measure again"
+
+
+@dataclass(frozen=True)
+class CountedCall:
+    """A library call and its cost, as the file of costs holds them."""
+
+    call: OperatorCall
+    cost: OperatorCost
 
 
 def load_module(folder: RunFolder, slug: str) -> str:
@@ -61,8 +70,8 @@ def load_details(folder: RunFolder, slug: str) -> Details:
 
 def save_costs(folder: RunFolder, costs: Mapping[OperatorCall, OperatorCost]) -> None:
     """Stores the counted costs of library calls beside the traces."""
-    pairs = [{"call": codec.encode(call), "cost": codec.encode(cost)} for call, cost in costs.items()]
-    write_text(folder.traces / COSTS, json.dumps(pairs))
+    counted = [CountedCall(call, cost) for call, cost in costs.items()]
+    write_text(folder.traces / COSTS, json.dumps(codec.encode(counted)))
 
 
 def load_costs(folder: RunFolder) -> dict[OperatorCall, OperatorCost]:
@@ -74,10 +83,7 @@ def load_costs(folder: RunFolder) -> dict[OperatorCall, OperatorCost]:
     path = folder.optional_file(f"traces/{COSTS}")
     if path is None:
         return {}
-    pairs = _decode(tuple[dict[str, Any], ...], read_json(path), path)
-    return {
-        _decode(OperatorCall, pair.get("call"), path): _decode(OperatorCost, pair.get("cost"), path) for pair in pairs
-    }
+    return {one.call: one.cost for one in _decode(tuple[CountedCall, ...], read_json(path), path)}
 
 
 def save_code(folder: RunFolder, slug: str, code: CapturedCode | None) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from benchmark_kernels import Outcome as RunFile
 
+from inductor_bench.messages.kernels import Change
 from inductor_bench.source.standalone.harness.launch_gap import device_durations
 from inductor_bench.worker.bench.kernel import Kernel
 from inductor_bench.worker.bench.opening import import_file, open_kernel
@@ -132,7 +133,7 @@ def compare_configs(path: Path) -> Outcome:
     kernel = open_file(path)
     assert isinstance(kernel, TritonBenchKernel)
     warps = kernel.now["num_warps"]
-    other = kernel.make_variant({"config": {**kernel.now, "num_warps": warps * 2 if warps < 8 else warps // 2}})
+    other = kernel.make_variant(Change({**kernel.now, "num_warps": warps * 2 if warps < 8 else warps // 2}))
     other.compile()
     timer = kernel.make_timer()
     first, second = (sample_and_profile(each, timer) for each in (kernel, other))

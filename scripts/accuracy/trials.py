@@ -22,6 +22,7 @@ from inductor_bench.autotune.variants.triton import triton_variants
 from inductor_bench.devices.nvidia.architectures import ARCHITECTURES
 from inductor_bench.launch.session import WorkerSession
 from inductor_bench.launch.worker import default_python
+from inductor_bench.messages.kernels import Change
 from inductor_bench.messages.machine import Pretend
 from inductor_bench.worker.bench.kernel import Kernel
 from inductor_bench.worker.bench.opening import import_file, open_kernel
@@ -140,7 +141,7 @@ def retune(paths: Sequence[Path], budget_s: float) -> Outcome:
         found["checked"] += one.tuning.tried
         for candidate in one.tuning.candidates:
             if candidate.status in RANKED:
-                other = kernel.make_variant({"config": candidate.config})
+                other = kernel.make_variant(Change(candidate.config))
                 other.compile()
                 found["ranked"] += 1
                 found["right"] += not describe_difference(other.compute(other.make_arguments()), wanted)

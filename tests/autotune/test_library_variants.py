@@ -17,7 +17,7 @@ from inductor_bench.autotune.variants.find import find_variants
 from inductor_bench.autotune.variants.library import LibraryVariants
 from inductor_bench.autotune.variants.library import library_variants as library_variants_of
 from inductor_bench.errors import InductorBenchError
-from inductor_bench.messages.kernels import Facts, LibraryConfigs, ListLibraryConfigs, Vary
+from inductor_bench.messages.kernels import Change, Facts, LibraryConfigs, ListLibraryConfigs, RecordedFacts, Vary
 from inductor_bench.messages.times import Check
 from inductor_bench.source.standalone.harness import operator_main, switches
 from inductor_bench.source.standalone.harness.arguments import Arguments, build_arguments
@@ -35,7 +35,7 @@ WEIGHT = torch.randn(4, 8, 1, 1).to(memory_format=torch.channels_last)
 MM = {"backend": "aten", "call": "mm"}
 TEMPLATE = {"backend": "cpp", "template": "CppMicroGemmFP32Vec"}
 NOTHING = Arguments([], {}, [])
-GPU = Facts("operator", "cuda", {})
+GPU = Facts("operator", "cuda", RecordedFacts("k", "0", "operator"))
 
 
 def kernel_of(run: Any, **recorded: Any) -> OperatorBenchKernel:
@@ -64,7 +64,7 @@ def test_a_call_can_be_another_call_on_views_of_its_tensors() -> None:
     assert choice.inputs == (View(0, (72, 8), (8, 1), 0), View(1, (8, 4), (1, 8), 0))
     bench = Bench(lambda part: None)
     bench._kernels = {0: _Loaded(kernel)}
-    bench.vary(Vary(1, of=0, change={"config": MM}))
+    bench.vary(Vary(1, of=0, change=Change(MM)))
     assert bench.check(Check(1, against=0)).difference == ""
     chosen = bench._kernels[1].kernel
     assert chosen.compute(chosen.make_arguments())[0].stride() == convolve().stride()
@@ -78,12 +78,12 @@ def test_a_template_writes_what_the_call_writes_and_nothing_is_timed(monkeypatch
     kernel = kernel_of(lambda: torch.bmm(LEFT, RIGHT, out=torch.empty(3, 96, 80)))
     assert kernel.configs().max == (TEMPLATE,)
     assert select_algorithm.get_algorithm_selector_cache().preprocessing_fns == hooks
-    varied = kernel.make_variant({"config": TEMPLATE})
+    varied = kernel.make_variant(Change(TEMPLATE))
     arguments = varied.operator.make_arguments()
     out = arguments.keywords["out"].fill_(7.0)
     assert varied.bind(arguments)() is out
     torch.testing.assert_close(out, torch.bmm(*arguments.args))
-    returned = kernel_of(lambda: torch.bmm(LEFT, RIGHT)).make_variant({"config": TEMPLATE})
+    returned = kernel_of(lambda: torch.bmm(LEFT, RIGHT)).make_variant(Change(TEMPLATE))
     run = returned.bind(returned.operator.make_arguments())
     assert run() is run()  # allocated once, before it is timed
 
@@ -97,7 +97,7 @@ def test_a_choice_that_computes_something_else_is_found_out() -> None:
     kernel.others._max = [Choice(choice.config, choice.caller, choice.inputs[:1] * 2, choice.output)]
     bench = Bench(lambda part: None)
     bench._kernels = {0: _Loaded(kernel)}
-    bench.vary(Vary(1, of=0, change={"config": TEMPLATE}))
+    bench.vary(Vary(1, of=0, change=Change(TEMPLATE)))
     assert "elements differ" in bench.check(Check(1, against=0)).difference
 
 
@@ -119,7 +119,7 @@ def test_a_choice_that_writes_nothing_is_found_out(dtype: torch.dtype, unwritten
     kernel.others._max = [SimpleNamespace(config=MM, compile=lambda: None, bind=lazy.bind)]  # type: ignore[list-item]
     bench = Bench(lambda part: None)
     bench._kernels = {0: _Loaded(kernel)}
-    bench.vary(Vary(1, of=0, change={"config": MM}))
+    bench.vary(Vary(1, of=0, change=Change(MM)))
     assert "elements differ" in bench.check(Check(1, against=0)).difference
 
 
@@ -223,7 +223,7 @@ def test_what_has_not_begun_to_compile_in_time_is_not_begun_while_others_are_tim
 def test_the_same_call_in_a_wider_type_stays_a_library_call() -> None:
     kernel = kernel_of(convolve)
     kernel.configs()
-    assert kernel.make_variant({"config": MM}).verify() == (True, "1 output agree with the same call in float64")
+    assert kernel.make_variant(Change(MM)).verify() == (True, "1 output agree with the same call in float64")
 
 
 @pytest.mark.parametrize(
@@ -295,7 +295,7 @@ def test_a_choice_that_does_not_compile_says_why() -> None:
         choice.compile()
     kernel = kernel_of(convolve)
     with pytest.raises(InductorBenchError, match="Inductor lists no such choice here"):
-        kernel.make_variant({"config": TEMPLATE})
+        kernel.make_variant(Change(TEMPLATE))
 
 
 def test_a_view_of_a_tensor_begins_where_the_tensor_begins() -> None:
@@ -345,7 +345,7 @@ def test_a_convolution_on_a_gpu_can_be_searched_for_and_saved_so(searched: bool 
     assert isinstance(variants, LibraryVariants)
     configs = [library_variants.library_config(other), MM]
     assert (variants.now, variants.listed_by_max_autotune()) == (library_variants.library_config(not other), configs)
-    assert [variants.change(config) for config in configs] == [{"cudnn_benchmark": other}, {"config": MM}]
+    assert [variants.change(config) for config in configs] == [Change(cudnn_benchmark=other), Change(MM)]
     assert variants.save_refusal(configs[0]) == "" and "max-autotune" in variants.save_refusal(MM)
     assert variants.opening_requests(4) == [ListLibraryConfigs(4)]
 

@@ -11,7 +11,7 @@ from inductor_bench.autotune.variants.triton import TritonVariants
 from inductor_bench.autotune.variants.triton_grid import MOST_ELEMENTS, grid, is_sound, neighbours
 from inductor_bench.devices.nvidia.architectures import ARCHITECTURES
 from inductor_bench.devices.nvidia.multiprocessor import ELEMENTS_OF_THREAD
-from inductor_bench.messages.kernels import Binary
+from inductor_bench.messages.kernels import Binary, Change
 from inductor_bench.workflows.kernel.cross_compile import set_statuses
 
 POWERS = tuple(1 << power for power in range(13))
@@ -93,7 +93,7 @@ def test_each_way_to_tune_adds_to_the_one_before_it_and_says_nothing_twice() -> 
     assert len(every) == len({frozenset(each.items()) for each in every}) == len(grid(NOW, LADDERS))
     assert not variants.same_candidate_set
     assert TritonVariants(NOW, default=(NOW, other), max=(other, NOW), ladders={}).same_candidate_set
-    assert variants.axes["XBLOCK"][0] == 32 and variants.change(other) == {"config": other}
+    assert variants.axes["XBLOCK"][0] == 32 and variants.change(other) == Change(other)
 
 
 class Compiled:

@@ -67,7 +67,7 @@ def test_a_request_whose_fields_do_not_fit_is_refused_with_the_place() -> None:
     "request_",
     [
         machine.Pretend(ARCHITECTURES["sm_90"]),
-        kernels.Vary(2, of=1, change={"config": {"XBLOCK": 64, "num_warps": 4}}),
+        kernels.Vary(2, of=1, change=kernels.Change({"XBLOCK": 64, "num_warps": 4})),
         kernels.CompileTriton(3, None, read=False),
         kernels.Drop((1, 2)),
         times.Sample((3, 1), "warm"),

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from inductor_bench.launch.worker import WorkerPool
-from inductor_bench.messages.kernels import Facts, Load
+from inductor_bench.messages.kernels import Facts, Load, RecordedFacts
 from inductor_bench.messages.machine import FindDeviceUse
 from inductor_bench.messages.request import Request
 from inductor_bench.messages.times import Describe, Described, Measure, Measured, Verified, Verify
@@ -32,7 +32,7 @@ class Bench(KernelSession):
         self.asked.append(type(request))
         if isinstance(request, Load):
             self.device = "cpu" if "cpp" in request.file else "cuda"
-            recorded = {"name": "k", "kernel_id": "0" * 16, "category": "pointwise"}
+            recorded = RecordedFacts("k", "0" * 16, "pointwise")
             return Facts("cpp" if self.device == "cpu" else "triton", self.device, recorded)
         samples = tuple(1e-5 + number * 1e-9 for number in (3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5))
         watched: dict[str, Any] = {}

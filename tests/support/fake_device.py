@@ -18,7 +18,7 @@ from inductor_bench.autotune.variants.cpu import CpuSpace
 from inductor_bench.errors import InductorBenchError
 from inductor_bench.launch.process import ProcessResult
 from inductor_bench.launch.session import WorkerLostError
-from inductor_bench.messages.kernels import Build, Change, Compiled, Drop, Facts, Load, Numbered, Vary
+from inductor_bench.messages.kernels import Build, Change, Compiled, Drop, Facts, Load, Numbered, RecordedFacts, Vary
 from inductor_bench.messages.request import Answer, Request
 from inductor_bench.messages.times import Begun, Check, Checked, Sample, Times
 from inductor_bench.records.tuning import Config, Tuning
@@ -98,17 +98,17 @@ class Session:
     def do_load(self, request: Load) -> Facts:
         self.configs[request.number] = {"value": None}
         self._stumble("load", request.number)
-        return Facts("cpp", "cpu", {})
+        return Facts("cpp", "cpu", RecordedFacts("k", "0", "cpp"))
 
     def do_vary(self, request: Vary) -> Compiled:
         assert request.of in self.configs
-        self.configs[request.number] = request.change["config"]
+        self.configs[request.number] = request.change.config
         self._stumble("vary", request.number)
         return Compiled(registers=16)
 
     def do_build(self, request: Build) -> Any:
         self.do_vary(Vary(-1, request.number, request.change))
-        return self.device.binary_of(request.change["config"])
+        return self.device.binary_of(request.change.config)
 
     def do_check(self, request: Check) -> Checked:
         assert self.configs[request.against]["value"] is None
@@ -155,7 +155,7 @@ class Line(CpuSpace):
     def change(self, config: Config) -> Change:
         if config["value"] in self.unfit:
             raise InductorBenchError("it cannot be written so")
-        return {"config": config}
+        return Change(config)
 
 
 class Silent:

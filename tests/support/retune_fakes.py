@@ -25,7 +25,7 @@ from inductor_bench.records.tuning import MeasuredKernel, Tuning
 from inductor_bench.store.files import sha256_of_text, write_json
 from inductor_bench.store.folder import RunFolder
 from inductor_bench.store.formats import codec
-from inductor_bench.workflows.breakdown import retune
+from inductor_bench.workflows.breakdown import autotune
 from inductor_bench.workflows.kernel.session import KernelOptions
 from inductor_bench.workflows.options import BreakdownOptions, RetuneOptions
 from inductor_bench.workflows.progress import Silent
@@ -124,10 +124,10 @@ def main(words: list[str]) -> int:
             batch_child.log(folder, f"retune {name} {Path(file).stem} {method}")
             return retuned(file, method)
 
-        retune.run_kernel = Engine(outcome)  # type: ignore[assignment]
-        retune.visible_gpus = lambda: ("0",)
+        autotune.run_kernel = Engine(outcome)  # type: ignore[assignment]
+        autotune.visible_gpus = lambda: ("0",)
         options = BreakdownOptions((str(folder.path),), retune=RetuneOptions(method, top))
-        run = retune.retune_run(run, folder, options, Silent(), folder.save)
+        run = autotune.autotune_run(run, folder, options, Silent(), folder.save)
     return 1 if run.failures else 0
 
 

@@ -11,6 +11,7 @@ import torch
 from gather_kernel import SOURCE, gather_launch
 
 from inductor_bench.errors import InductorBenchError
+from inductor_bench.messages.kernels import Change
 from inductor_bench.messages.times import Check
 from inductor_bench.source.standalone.harness import timing_cpu
 from inductor_bench.source.standalone.harness.triton_main import TritonKernel
@@ -43,27 +44,30 @@ def quick_on_two_threads(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     torch.set_num_threads(threads)
 
 
+NAMED = {"name": "x", "kernel_id": "0", "category": "library"}
+
+
 def operator(run: Any, **recorded: Any) -> OperatorBenchKernel:
     (launch,) = watch_launches(torch, run)
-    facts = {"name": "x", "kernel_id": "0", "launch": codec.encode(launch), "device_type": "cpu", **recorded}
+    facts = {**NAMED, "launch": codec.encode(launch), "device_type": "cpu", **recorded}
     return OperatorBenchKernel(facts, ".")
 
 
 def gather(**needs: Any) -> CppBenchKernel:
     cpp = {"argument_types": [], "threads": None, "literal_threads": None, "vector_bits": None, **needs}
-    return CppBenchKernel({"launch": codec.encode(gather_launch()), "cpp": cpp}, SOURCE, ".")
+    return CppBenchKernel({**NAMED, "launch": codec.encode(gather_launch()), "cpp": cpp}, SOURCE, ".")
 
 
 def test_a_kernel_of_unknown_threads_is_not_timed_on_those_of_the_one_before() -> None:
     product = operator(lambda: torch.mm(LEFT, LEFT))
-    fewer = product.make_variant({"threads": 1})
+    fewer = product.make_variant(Change(threads=1))
     generated = gather()
     for kernel, threads in ((fewer, 1), (product, 2), (fewer, 1), (generated, 2), (gather(threads=1), 1)):
         each: Kernel = kernel
         each.prepare()
         assert torch.get_num_threads() == threads
-    assert product.facts().recorded["threads"] == generated.facts().recorded["cpp"]["threads"] == 2
-    assert operator(lambda: torch.mm(LEFT, LEFT), threads=1).facts().recorded["threads"] == 1
+    assert product.facts().recorded.threads == generated.facts().recorded.cpp["threads"] == 2
+    assert operator(lambda: torch.mm(LEFT, LEFT), threads=1).facts().recorded.threads == 1
 
 
 def test_a_call_that_reads_by_index_is_timed_with_zeros_too() -> None:
@@ -121,7 +125,7 @@ def test_of_a_table_the_rows_count_that_are_gathered() -> None:
 
 def test_random_numbers_are_the_same_in_each_variant() -> None:
     drawn = operator(lambda: torch.ops.aten.bernoulli.p(TABLE, 0.5))
-    ours, theirs = (one.compute(one.make_arguments()) for one in (drawn, drawn.make_variant({"threads": 1})))
+    ours, theirs = (one.compute(one.make_arguments()) for one in (drawn, drawn.make_variant(Change(threads=1))))
     assert describe_difference(ours, theirs) == ""
     assert "elements differ" in describe_difference([1 - ours[0]], theirs)
 

@@ -14,7 +14,7 @@ from .cpu import Axes, CpuSpace
 
 def find_cpp_variants(facts: Facts, ask: Ask, wide: bool) -> CppVariants:
     """The variants of a C++ kernel, all of which come from its text: ``ask`` and ``wide`` are unused."""
-    cpp = facts.recorded["cpp"]
+    cpp = facts.recorded.cpp
     axes = variant_axes(facts.source, cpp, facts.processors, facts.vector_widths)
     return CppVariants(facts.source, cpp, default_config(facts.source, cpp), axes)
 
@@ -36,7 +36,7 @@ class CppVariants(CpuSpace):
 
     def change(self, config: Config) -> Change:
         source, cpp = vary(self.source, self.cpp, config)
-        return {"source": source, "cpp": cpp}
+        return Change(source=source, cpp=cpp)
 
     def compile_request(self, config: Config) -> Numbered[None]:
         return partial(Build, change=self.change(config))

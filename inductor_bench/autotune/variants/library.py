@@ -26,7 +26,7 @@ def find_library_variants(facts: Facts, ask: Ask, wide: bool) -> Variants:
 
 def thread_variants(facts: Facts) -> ThreadVariants:
     """The variants of a library call on a CPU: the recorded number of threads, and the powers of two."""
-    now = facts.recorded.get("threads") or facts.processors
+    now = facts.recorded.threads or facts.processors
     powers = [2**exponent for exponent in range(facts.processors.bit_length())]
     counts = tuple(dict.fromkeys([now, *(each for each in powers if each <= facts.processors)]))
     return ThreadVariants({"threads": now}, {"threads": counts} if len(counts) > 1 else {})
@@ -48,7 +48,7 @@ class ThreadVariants(CpuSpace):
     no_variants_reason: str = "there is one CPU here, so that a library call has no other way to run"
 
     def change(self, config: Config) -> Change:
-        return {"threads": config["threads"]}
+        return Change(threads=config["threads"])
 
 
 @dataclass(frozen=True)
@@ -84,8 +84,8 @@ class LibraryVariants:
 
     def change(self, config: Config) -> Change:
         if is_library_call(config):
-            return {"cudnn_benchmark": config.get("cudnn_benchmark", False)}
-        return {"config": config}
+            return Change(cudnn_benchmark=config.get("cudnn_benchmark", False))
+        return Change(config)
 
     def compile_request(self, config: Config) -> Numbered[Any] | None:
         return None

@@ -92,7 +92,7 @@ class TritonVariants:
         return (one for one in unique(every) if one != self.now)
 
     def change(self, config: Config) -> Change:
-        return {"config": config}
+        return Change(config)
 
     def compile_request(self, config: Config) -> Numbered[Binary]:
         return partial(CompileTriton, config=config, read=False)

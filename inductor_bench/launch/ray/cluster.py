@@ -1,8 +1,8 @@
 """The process between a batch and a Ray cluster: ``… ADDRESS SCRATCH REQUESTS ANSWERS``. Only this file imports Ray.
 
 Where a cluster cannot be reached or dies, Ray may hang or end its process, so that it runs apart from the batch's.
-Requests and answers are lines of JSON on file descriptors; a request is a job, see :mod:`.executor`. At the end of the
-requests this process ends all jobs on the cluster and removes the scratch folder, also after the batch was killed.
+Requests and answers are lines of JSON on file descriptors; a request is a :class:`.messages.ClusterJob`. At the end of
+the requests this process ends all jobs on the cluster and removes the scratch folder, also after the batch was killed.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import shutil
 import sys
 import time
 from collections.abc import Generator
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,9 @@ import ray
 from ray.exceptions import RayError, RayTaskError
 
 from ...store.folder import RunFolder, remove_run
+from ...store.formats import codec
 from ..worker import PACKAGE
+from .messages import ClusterJob
 from .node import NodeJob, read_pieces, read_program, write_piece
 
 POLL_S = 0.2
@@ -47,7 +49,7 @@ Steps = Generator[Any, Any, None]
 
 @dataclass
 class _Attempt:
-    job: dict[str, Any]
+    job: ClusterJob
     actor: Any
     cpus: float
     steps: Steps = field(init=False)
@@ -82,11 +84,11 @@ class Cluster:
         self._count_machines()
         self._fitting = self._counted
 
-    def start(self, job: dict[str, Any]) -> None:
+    def start(self, job: ClusterJob) -> None:
         """Starts a job as soon as Ray finds a machine for it."""
         # A job for the CPU takes a whole machine of the largest kind, so that times of different jobs are comparable.
-        cpus = 1.0 if job["gpu"] else max(self._machines, default=1.0)
-        options = {"num_gpus": int(job["gpu"]), "num_cpus": cpus, "max_restarts": 0, "scheduling_strategy": "SPREAD"}
+        cpus = 1.0 if job.gpu else max(self._machines, default=1.0)
+        options = {"num_gpus": int(job.gpu), "num_cpus": cpus, "max_restarts": 0, "scheduling_strategy": "SPREAD"}
         actor = ray.remote(NodeJob).options(**options).remote()
         attempt = _Attempt(job, actor, cpus)
         attempt.steps = self._follow(attempt)
@@ -108,7 +110,7 @@ class Cluster:
                     self._say("broken", message=f"a machine of the Ray cluster runs no model: {cause}", hint=INSTALL)
                 elif not attempt.over:
                     ray.kill(attempt.actor)  # a machine that is out of reach for a time must not continue the job
-                    self._say("lost", name=attempt.job["name"], reason=_first_line(cause or error))
+                    self._say("lost", name=attempt.job.name, reason=_first_line(cause or error))
 
     def check_machines(self) -> None:
         """Counts the machines every ``NODES_S`` seconds, and moves jobs whose machines are gone."""
@@ -120,7 +122,7 @@ class Cluster:
                 del self._attempts[reference]  # the largest machines are gone: restart on the largest of the others
                 ray.kill(attempt.actor)
                 self.start(attempt.job)
-        if all(self._gpus if attempt.job["gpu"] else self._machines for attempt in self._attempts.values()):
+        if all(self._gpus if attempt.job.gpu else self._machines for attempt in self._attempts.values()):
             self._fitting = self._counted
         elif self._counted - self._fitting > PATIENCE_S:
             what = "GPU" if self._machines else "machine"
@@ -135,13 +137,13 @@ class Cluster:
 
     def _follow(self, attempt: _Attempt) -> Steps:
         job, actor = attempt.job, attempt.actor
-        for piece in read_pieces(Path(job["run"])) if job["goes_on"] else ():
+        for piece in read_pieces(Path(job.run)) if job.goes_on else ():
             yield actor.put.remote(piece)
-        program = read_program(Path(job["program"])) if job["program"] else {}
-        device = yield actor.begin.remote({**job["order"], "gpu": job["gpu"], "program": program})
+        program = read_program(Path(job.program)) if job.program else {}
+        device = yield actor.begin.remote(job.order, program, job.gpu)
         attempt.began = True
-        self._say("began", name=job["name"], device=device)
-        ended, log = None, Path(job["log"])
+        self._say("began", name=job.name, device=device)
+        ended, log = None, Path(job.log)
         log.parent.mkdir(parents=True, exist_ok=True)
         while ended is None:
             printed, ended = yield actor.look.remote()
@@ -149,7 +151,7 @@ class Cluster:
                 with log.open("ab") as stream:
                     stream.write(printed)
                 self._say("output", lines=printed.decode(errors="replace").splitlines())
-        arriving, run = Path(job["arriving"]), Path(job["run"])
+        arriving, run = Path(job.arriving), Path(job.run)
         shutil.rmtree(arriving, ignore_errors=True)
         while piece := (yield actor.piece.remote()):
             write_piece(arriving, piece)
@@ -158,7 +160,7 @@ class Cluster:
             shutil.copytree(arriving, run, dirs_exist_ok=True)
             shutil.rmtree(arriving)
         attempt.over = True
-        self._say("ended", name=job["name"], result=ended)
+        self._say("ended", name=job.name, result=asdict(ended))
         yield actor.close.remote()
         ray.kill(actor)
 
@@ -207,7 +209,7 @@ def _serve(cluster: Cluster, requests: int) -> None:
                 return
             *lines, pending = (pending + data).split(b"\n")
             for line in lines:
-                cluster.start(json.loads(line))
+                cluster.start(codec.decode(ClusterJob, json.loads(line)))
         cluster.poll()
         cluster.check_machines()
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import InductorBenchError, UsageError
+from ...store.formats import codec
 from .. import jobs
 from ..diagnosis import last_error
 from ..interpreter import module_words
@@ -23,6 +24,7 @@ from ..jobs import Began, Ended, Event, Job, Lost, is_host
 from ..piped_process import PipedProcess
 from ..process import ProcessResult
 from ..worker import worker_environment
+from .messages import ClusterJob, Order
 
 CONNECT_S = 20.0
 """Maximum seconds to wait for a cluster's answer."""
@@ -84,26 +86,21 @@ class RayExecutor:
         target = "{run}" if job.goes_on else job.target
         if program is not None:
             target = f"{program.name}{f':{function}' if function else ''}"
-        order = {
-            "entry": jobs.ENTRY,
-            "words": job.words(target, Path("{run}")),
-            "variables": _settings(),
-            "timeout_s": job.timeout_s,
-        }
-        message = {
-            "name": job.name,
-            "gpu": not is_host(job.device) and self.gpus > 0,
-            "program": str(program.absolute()) if program else None,
-            "goes_on": job.goes_on,
-            "order": order,
-            "log": str(job.log.resolve()),
-            "run": str(job.run.resolve()),
-            "arriving": str((self._work / job.name).resolve()),
-        }
+        message = ClusterJob(
+            name=job.name,
+            gpu=not is_host(job.device) and self.gpus > 0,
+            program=str(program.absolute()) if program else None,
+            goes_on=job.goes_on,
+            order=Order(tuple(jobs.ENTRY), tuple(job.words(target, Path("{run}"))), _settings(), job.timeout_s),
+            log=str(job.log.resolve()),
+            run=str(job.run.resolve()),
+            arriving=str((self._work / job.name).resolve()),
+        )
         self._logs[job.name] = job.log
+        line = json.dumps(codec.encode(message)).encode() + b"\n"
         requests = os.dup(self._child.requests.fileno())
         with contextlib.suppress(BrokenPipeError), os.fdopen(requests, "wb") as stream:
-            stream.write(json.dumps(message).encode() + b"\n")  # after a break, the next events() reports the reason
+            stream.write(line)  # after a break, the next events() reports the reason
 
     def events(self) -> list[Event]:
         return [event for answer in self._read(0.0) if (event := self._understand(answer)) is not None]

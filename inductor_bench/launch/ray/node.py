@@ -15,13 +15,12 @@ import tempfile
 import time
 import uuid
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict
 from pathlib import Path, PurePosixPath
-from typing import Any
 
 from ...devices.cpu import CPU
 from ...devices.nvidia.visible import VISIBLE_GPUS
 from ...store.files import ensure_private_folder
+from .messages import JobEnd, Order
 
 PIECE_BYTES = 8 << 20
 POLL_S = 1.0
@@ -43,38 +42,39 @@ class NodeJob:
         """Stores a piece of the RUN that the job extends, before the job starts."""
         write_piece(self._scratch / "run", piece)
 
-    def begin(self, order: Mapping[str, Any]) -> str:
+    def begin(self, order: Order, program: Mapping[str, bytes], gpu: bool) -> str:
         """Starts the job. Returns its device, ``HOST:GPU`` or ``HOST:cpu``.
 
         Args:
-            order: ``entry``, ``program`` (the bytes of its files by path), ``words`` (the command line, with ``{run}``
-                for the RUN's path), ``variables``, ``gpu`` (whether the job has a GPU) and ``timeout_s``.
+            order: what to run.
+            program: the bytes of the program's files by path.
+            gpu: whether the job has a GPU.
         """
         from ..process import ChildProcess  # here, so that a machine without a package reports it when a job starts
 
-        for name, data in order["program"].items():
+        for name, data in program.items():
             path = _place(self._scratch / "program", name)
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(data)
         (self._scratch / "program").mkdir(exist_ok=True)
         os.chdir(self._scratch / "program")
-        self._timeout_s, self._began = order["timeout_s"], time.monotonic()
-        words = [word.replace("{run}", str(self._scratch / "run")) for word in order["words"]]
+        self._timeout_s, self._began = order.timeout_s, time.monotonic()
+        words = [word.replace("{run}", str(self._scratch / "run")) for word in order.words]
         self._child = ChildProcess(
-            [sys.executable, *order["entry"], *words],
-            environment=self._environment(order["variables"]),
+            [sys.executable, *order.entry, *words],
+            environment=self._environment(order.variables),
             log=self._scratch / "log",
             inherited=(self._lock,),
         )
-        return f"{socket.gethostname()}:{os.environ.get(VISIBLE_GPUS) if order['gpu'] else CPU.type}"
+        return f"{socket.gethostname()}:{os.environ.get(VISIBLE_GPUS) if gpu else CPU.type}"
 
-    def look(self) -> tuple[bytes, dict[str, Any] | None]:
+    def look(self) -> tuple[bytes, JobEnd | None]:
         """The output since the last call, and the result of the job after its end, ``None`` before."""
         over = self._child.wait(POLL_S)
         ended = None
         if over or (self._timeout_s is not None and time.monotonic() - self._began > self._timeout_s):
-            result = asdict(self._child.end(timed_out=not over))
-            ended = {name: value for name, value in result.items() if name != "log"}
+            result = self._child.end(timed_out=not over)
+            ended = JobEnd(result.exit_code, result.signal_name, result.timed_out, result.time_s)
             self._pieces = read_pieces(self._scratch / "run")
         with (self._scratch / "log").open("rb") as stream:
             stream.seek(self._read)

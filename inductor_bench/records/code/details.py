@@ -59,6 +59,17 @@ class Complaint:
 
 
 @dataclass(frozen=True)
+class Reference:
+    """The fingerprint of a launch's outputs; ``None`` with the error where there is none.
+
+    The harness of standalone files makes the fingerprint and compares it.
+    """
+
+    fingerprint: dict[str, Any] | None = None
+    error: str = ""
+
+
+@dataclass(frozen=True)
 class Details:
     """The raw results for one module. Every field has its default for a trace that was recorded elsewhere.
 
@@ -77,7 +88,7 @@ class Details:
         switches: the program's settings of torch that select library kernels.
         compiled: the result of compiling each Triton kernel, by its variable in the module.
         launches: every distinct launch of one run.
-        references: for each launch ``{"fingerprint": …}`` of its outputs, or ``{"error": …}``.
+        references: the reference of each launch, in order.
         recorded: the launches whose values were recorded; ``None`` where recording was not requested.
         recorded_references: the references of ``recorded``.
         values_error: the reason why the recording of values stopped.
@@ -96,7 +107,7 @@ class Details:
     switches: dict[str, bool] = field(default_factory=dict)
     compiled: dict[str, CompiledKernel] = field(default_factory=dict)
     launches: tuple[Launch, ...] = ()
-    references: tuple[dict[str, Any], ...] = ()
+    references: tuple[Reference, ...] = ()
     recorded: tuple[Launch, ...] | None = None
-    recorded_references: tuple[dict[str, Any], ...] = ()
+    recorded_references: tuple[Reference, ...] = ()
     values_error: Complaint | None = None

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import jinja2
 
@@ -20,6 +19,7 @@ from ...records.run import Kernel, ModuleRecord, Peaks, Run, ShapeGroup
 from ..text import names, palette
 from ..text.ranking import Entry, idle_name, module_time_s, rank, wall_known, whole_time_s
 from ..text.run_phrases import bar_parts, failure_text, heading, kernel_caption, machine, of_peak, sentence, whole_words
+from .html_views import FindingView, GraphView, KernelView, PageView, PartView, RetunesView
 from .retunes import PROJECTION, TITLES, caution_words, retune_cells, saving_words
 
 _PLOT_TITLES = {
@@ -43,121 +43,118 @@ def render_html(run: Run, plots: Mapping[str, bytes]) -> str:
         loader=loader, autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     environment.filters["clean"] = names.clean
-    return environment.get_template("report.html.j2").render(_view(run, plots))
+    return environment.get_template("report.html.j2").render(vars(_page(run, plots)))
 
 
-def _view(run: Run, plots: Mapping[str, bytes]) -> dict[str, Any]:
+def _page(run: Run, plots: Mapping[str, bytes]) -> PageView:
     entries = rank(run)
     shorts = names.unique((entry.kernel.name for entry in entries), NAME_WIDTH)
     files = names.file_names(run)
     lead = headline(run)
     found = [_finding(finding, entries, run) for finding in findings(run) if finding != lead]
-    return {
-        "run": run,
-        "heading": heading(run),
-        "machine": machine(run),
-        "lead": sentence(lead.text, run) if lead is not None else "",
-        "where": "where the wall time goes" if wall_known(run) else "where the device time goes",
-        "modules": [_module(module) for module in run.modules],
-        "whole": whole_words(run),
-        "findings": [finding for finding in found if finding["level"] != "note"],
-        "notes": [finding for finding in found if finding["level"] == "note"],
-        "failures": [(failure_text(failure), failure.hint, _lines(failure.log_tail)) for failure in run.failures],
-        "plots": [
-            (_PLOT_TITLES.get(name, name), base64.b64encode(data).decode("ascii")) for name, data in plots.items()
-        ],
-        "kernels": [_kernel(entry, shorts[entry.kernel.name], files) for entry in entries],
-        "caption": kernel_caption(run, entries),
-        "retunes": _retunes(run),
-        "graphs_known": any(module.graph_time_s for module in run.modules),
-        "runs_known": calls_differ(run),
-        "several": len(run.modules) > 1,
-        "calls": common_device(module.device for module in run.modules).words.calls,
-        "facts": _facts(run),
-    }
+    return PageView(
+        heading=heading(run),
+        machine=machine(run),
+        lead=sentence(lead.text, run) if lead is not None else "",
+        where="where the wall time goes" if wall_known(run) else "where the device time goes",
+        modules=[_graph(module) for module in run.modules],
+        whole=whole_words(run),
+        findings=[finding for finding in found if finding.level != "note"],
+        notes=[finding for finding in found if finding.level == "note"],
+        failures=[(failure_text(failure), failure.hint, _lines(failure.log_tail)) for failure in run.failures],
+        plots=[(_PLOT_TITLES.get(name, name), base64.b64encode(data).decode("ascii")) for name, data in plots.items()],
+        kernels=[_kernel(entry, shorts[entry.kernel.name], files) for entry in entries],
+        caption=kernel_caption(run, entries),
+        retunes=_retunes(run),
+        graphs_known=any(module.graph_time_s for module in run.modules),
+        runs_known=calls_differ(run),
+        several=len(run.modules) > 1,
+        calls=common_device(module.device for module in run.modules).words.calls,
+        facts=_facts(run),
+    )
 
 
-def _retunes(run: Run) -> dict[str, Any] | None:
+def _retunes(run: Run) -> RetunesView | None:
     summary = retunes_of(run)
     if summary is None:
         return None
-    return {
-        "title": saving_words(summary, whole_time_s(run)),
-        "captions": [line for line in (PROJECTION, caution_words(summary)) if line],
-        "columns": TITLES,
-        "rows": [(names.short(found.name, NAME_WIDTH), retune_cells(found), found.problem) for found in summary.rows],
-    }
+    return RetunesView(
+        title=saving_words(summary, whole_time_s(run)),
+        captions=[line for line in (PROJECTION, caution_words(summary)) if line],
+        columns=TITLES,
+        rows=[(names.short(found.name, NAME_WIDTH), retune_cells(found), found.problem) for found in summary.rows],
+    )
 
 
-def _finding(finding: Finding, entries: Sequence[Entry], run: Run) -> dict[str, Any]:
+def _finding(finding: Finding, entries: Sequence[Entry], run: Run) -> FindingView:
     numbers = {(entry.module.slug, entry.kernel.name): entry.number for entry in entries}
     shown = [f"{numbers.get(place, '')} {names.short(place.name, NAME_WIDTH)}".strip() for place in finding.kernels[:6]]
-    return {
-        "text": sentence(finding.text, run),
-        "level": finding.level,
-        "kernels": shown,
-        "more": len(finding.kernels) - len(shown),
-    }
+    return FindingView(
+        text=sentence(finding.text, run),
+        level=finding.level,
+        kernels=shown,
+        more=len(finding.kernels) - len(shown),
+    )
 
 
-def _module(module: ModuleRecord) -> dict[str, Any]:
+def _graph(module: ModuleRecord) -> GraphView:
     whole = module_time_s(module)
     parts = [
-        {
-            "title": total.name.title,
-            "time": units.seconds(total.time_s),
-            "share": units.percent(total.share),
-            "of_wall": units.percent(total.wall_share),
-            "calls": units.count(total.calls),
-            "kernels": units.count(total.kernels),
-            "width": f"{100 * min(1.0, total.time_s / whole):.3f}" if whole else "0",
-            "colour": palette.COLOURS[total.name],
-        }
+        PartView(
+            title=total.name.title,
+            time=units.seconds(total.time_s),
+            share=units.percent(total.share),
+            of_wall=units.percent(total.wall_share),
+            calls=units.count(total.calls),
+            kernels=units.count(total.kernels),
+            width=f"{100 * min(1.0, total.time_s / whole):.3f}" if whole else "0",
+            colour=palette.COLOURS[total.name],
+        )
         for total in module.categories
     ]
     if module.idle is not None and module.wall_time_s:
         share = module.idle.time_s / whole
         parts.append(
-            {
-                "title": idle_name(module),
-                "time": units.seconds(module.idle.time_s),
-                "share": units.MISSING,
-                "of_wall": units.percent(share),
-                "calls": "",
-                "kernels": "",
-                "width": f"{100 * min(1.0, max(0.0, share)):.3f}",
-                "colour": "var(--idle)",
-            }
+            PartView(
+                title=idle_name(module),
+                time=units.seconds(module.idle.time_s),
+                share=units.MISSING,
+                of_wall=units.percent(share),
+                calls="",
+                kernels="",
+                width=f"{100 * min(1.0, max(0.0, share)):.3f}",
+                colour="var(--idle)",
+            )
         )
     how = {"-p": "own harness, fresh process", "live": "live, in the program", "trace": "a trace recorded elsewhere"}
-    return {
-        "label": module.label,
-        "runs": units.count(module.program_calls),
-        "parts_text": ", ".join(
+    return GraphView(
+        label=module.label,
+        runs=units.count(module.program_calls),
+        parts_text=", ".join(
             f"{title} {units.whole_percent(part)}" for title, part, _ in bar_parts(module) if part >= 0.005
         ),
-        "wall": units.seconds(module.wall_time_s),
-        "graph": units.seconds(module.graph_time_s),
-        "busy": units.percent(module.busy_share),
-        "launches": units.count(module.launches),
-        "memory": units.size(module.peak_memory_bytes),
-        "samples": len(module.wall_samples_s),
-        "method": how.get(module.method, module.method),
-        "reason": module.method_reason,
-        "files": [path for path in (module.file, module.trace, module.log) if path],
-        "parts": parts,
-    }
+        wall=units.seconds(module.wall_time_s),
+        graph=units.seconds(module.graph_time_s),
+        busy=units.percent(module.busy_share),
+        launches=units.count(module.launches),
+        memory=units.size(module.peak_memory_bytes),
+        samples=len(module.wall_samples_s),
+        method=how.get(module.method, module.method),
+        reason=module.method_reason,
+        files=[path for path in (module.file, module.trace, module.log) if path],
+        parts=parts,
+    )
 
 
-def _kernel(entry: Entry, short: str, files: Mapping[str, str]) -> dict[str, Any]:
+def _kernel(entry: Entry, short: str, files: Mapping[str, str]) -> KernelView:
     kernel = entry.kernel
-    return {
-        "number": entry.number,
-        "short": short,
-        "colour": palette.COLOURS[kernel.category],
-        "graph": entry.module.label,
-        "category": kernel.category.title,
-        "cells": [
+    return KernelView(
+        number=entry.number,
+        short=short,
+        colour=palette.COLOURS[kernel.category],
+        graph=entry.module.label,
+        category=kernel.category.title,
+        cells=[
             (units.count(kernel.calls), kernel.calls),
             (units.seconds(kernel.time_s), kernel.time_s),
             (units.percent(entry.share), entry.share),
@@ -166,10 +163,10 @@ def _kernel(entry: Entry, short: str, files: Mapping[str, str]) -> dict[str, Any
             (of_peak(entry), kernel.peak_share),
             (units.seconds(kernel.gain_limit_s), kernel.gain_limit_s),
         ],
-        "source": names.source(kernel, files),
-        "operation": names.operation(kernel),
-        "details": [(title, _lines(text)) for title, text in _details(kernel) if text],
-    }
+        source=names.source(kernel, files),
+        operation=names.operation(kernel),
+        details=[(title, _lines(text)) for title, text in _details(kernel) if text],
+    )
 
 
 def _details(kernel: Kernel) -> list[tuple[str, str]]:

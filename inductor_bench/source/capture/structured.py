@@ -13,6 +13,7 @@ import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import UnionType
 from typing import Any
 
 from ...errors import InductorBenchError
@@ -36,7 +37,7 @@ _WANTED = (
     "dynamo_start",
     '"str":',
 )
-_TYPES: dict[str, Any] = {
+_TYPES: dict[str, type | UnionType] = {
     "inductor_output_code": dict,
     "artifact": dict,
     "str": list,

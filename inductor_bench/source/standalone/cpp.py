@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from ...records.code.launch import Launch
@@ -48,6 +48,23 @@ if __name__ == "__main__":
 '''
 
 
+@dataclass(frozen=True)
+class CppNeeds:
+    """What a C++ kernel needs to be compiled and called: ``RECORDED["cpp"]``.
+
+    Attributes:
+        argument_types: the C++ types of its arguments.
+        threads: the number of threads of the capture.
+        literal_threads: the number of threads that its source names, if any.
+        vector_bits: the width of its vectors in bits.
+    """
+
+    argument_types: tuple[str, ...]
+    threads: int | None
+    literal_threads: int | None
+    vector_bits: int | None
+
+
 def cpp_text(header: StandaloneHeader, kernel: KernelDefinition, launch: Launch, facts: dict[str, Any]) -> str:
     """The whole text of the standalone file of a C++ kernel.
 
@@ -64,13 +81,13 @@ def cpp_text(header: StandaloneHeader, kernel: KernelDefinition, launch: Launch,
     if len(types) != len(launch.arguments):
         raise UnwritableKernelError(f"the kernel takes {len(types)} arguments, {len(launch.arguments)} were recorded")
     written = tuple(sorted({*launch.mutated, *written_arguments(types)}))
-    needs = {
-        "argument_types": list(types),
-        "threads": facts.get("threads"),
-        "literal_threads": read_threads([kernel.source]),
-        "vector_bits": vector_bits(kernel.source, facts.get("vector_isa")),
-    }
-    facts = {**facts, "launch": {**facts["launch"], "mutated": list(written)}, "cpp": needs}
+    needs = CppNeeds(
+        argument_types=types,
+        threads=facts.get("threads"),
+        literal_threads=read_threads([kernel.source]),
+        vector_bits=vector_bits(kernel.source, facts.get("vector_isa")),
+    )
+    facts = {**facts, "launch": {**facts["launch"], "mutated": list(written)}, "cpp": asdict(needs)}
     device = ", ".join(filter(None, (header.device_name, needs_words(needs))))
     return "\n".join(
         [
@@ -115,9 +132,9 @@ def vector_bits(source: str, isa: str | None) -> int | None:
     return min((bits for bits in (read, chosen) if bits is not None), default=None)
 
 
-def needs_words(needs: dict[str, Any]) -> str:
+def needs_words(needs: CppNeeds) -> str:
     """The number of threads and the vector width of a kernel, for the header of its file; empty without either."""
-    threads, exactly, bits = needs["threads"], needs["literal_threads"], needs["vector_bits"]
+    threads, exactly, bits = needs.threads, needs.literal_threads, needs.vector_bits
     words = f"exactly {exactly} threads" if exactly else f"{threads} threads" if threads else ""
     return ", ".join(filter(None, (words, f"vectors of {bits} bits" if bits else "")))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Mapping
 from typing import Any
 
 from ...errors import InductorBenchError
@@ -11,21 +12,21 @@ from .cpp import quoted
 from .header import recorded_text
 
 
-def edit_standalone(text: str, change: dict[str, Any]) -> str:
+def edit_standalone(text: str, changes: Mapping[str, Any], source: str = "") -> str:
     """The text of a standalone file with changes.
 
     Args:
         text: the text of the file.
-        change: new values of ``RECORDED`` by key; the key ``source`` stands for the C++ text.
+        changes: new values of ``RECORDED`` by key.
+        source: the new C++ text; empty where it stays.
 
     Raises:
         InductorBenchError: a part to change is missing or no plain literal, because the file was rewritten.
     """
-    facts = {key: value for key, value in change.items() if key != "source"}
     recorded = recorded_facts(text)
-    text = _replaced(text, "RECORDED", recorded_text({**recorded, **facts}).rstrip("\n"))
-    if "source" in change:
-        text = _replaced(text, "SOURCE", f"SOURCE = {quoted(change['source'])}")
+    text = _replaced(text, "RECORDED", recorded_text({**recorded, **changes}).rstrip("\n"))
+    if source:
+        text = _replaced(text, "SOURCE", f"SOURCE = {quoted(source)}")
     return text
 
 

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
-from typing import Any
+from collections.abc import Collection, Mapping
+from types import MappingProxyType
 
 from ...records.code.launch import Argument, Launch
 from ...records.code.source import KernelDefinition
 from .cpp import cpp_text
 from .header import StandaloneHeader, UnwritableKernelError, described_facts, plain
 from .operator import operator_text
+from .recorded import RecordedCall
 from .triton import triton_text
 
+NO_SWITCHES: Mapping[str, bool] = MappingProxyType({})
 _LONGEST_NAME = 150
 _NUMBERED = re.compile(r"[A-Za-z]\w*_\d+", re.ASCII)
 
@@ -20,22 +22,23 @@ _NUMBERED = re.compile(r"[A-Za-z]\w*_\d+", re.ASCII)
 def file_text(
     header: StandaloneHeader,
     launch: Launch,
-    recorded: dict[str, Any],
+    recorded: RecordedCall,
     kernel: KernelDefinition | None = None,
+    switches: Mapping[str, bool] = NO_SWITCHES,
 ) -> str:
     """The whole text of one standalone file.
 
     Args:
         header: the description of the kernel.
         launch: the recorded call.
-        recorded: facts for the harness: ``launch`` (encoded), and optionally ``config`` (a flat dictionary of block
-            sizes, ``num_warps`` and ``num_stages``), ``reference`` (a fingerprint) and ``tolerance``.
+        recorded: the facts of the call for the harness, with its launch.
         kernel: the definition; ``None`` for a library call.
+        switches: the settings of torch for a library call.
 
     Raises:
         UnwritableKernelError: the kernel cannot have a standalone file.
     """
-    facts = {**described_facts(header), **recorded}
+    facts = {**described_facts(header), **recorded, **switches}
     for argument in (*launch.arguments, *launch.keywords.values()):
         refuse_opaque(argument)
     if kernel is None:

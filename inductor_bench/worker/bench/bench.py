@@ -24,6 +24,7 @@ from inductor_bench.source.standalone.same_arguments import takes_alike
 from inductor_bench.store.formats import codec
 
 from ..device.nvml import driver_of_current_gpu
+from ..device.protocol import Timer
 from ..device.runtimes import NVIDIA_RUNTIME
 from ..device.use import ClockWatch, describe_clocks, find_use
 from .kernel import REFUSALS, Kernel
@@ -38,7 +39,7 @@ class _Loaded:
     """A loaded kernel; its timer and its bound call are made at its first sample."""
 
     kernel: Kernel
-    timer: Any = None
+    timer: Timer | None = None
     call: Any = None
 
 
@@ -62,7 +63,7 @@ class Bench:
         self._tell = tell
         self._kernels: dict[int, _Loaded] = {}
         self._outputs: dict[int, list[Any]] = {}
-        self._timers: dict[str, Any] = {}
+        self._timers: dict[str, Timer] = {}
         self._last_computed: _Computed | None = None
         self._answers: dict[type[Request[Any]], Callable[[Any], Any]] = {
             machine.TellEnvironment: self.environment,
@@ -155,7 +156,8 @@ class Bench:
     def measure(self, request: times.Measure) -> times.Measured:
         with ClockWatch(driver_of_current_gpu() if request.watch else None) as clock:
             measured = self._kernels[request.number].kernel.measure()
-        return replace(measured, **describe_clocks(clock.clocks, clock.highest_mhz))
+        seen = describe_clocks(clock.clocks, clock.highest_mhz)
+        return replace(measured, clock_mhz=seen.mhz, clock_change=seen.change, throttled=seen.throttled)
 
     def device_use(self, _: machine.FindDeviceUse) -> DeviceUse | None:
         driver = driver_of_current_gpu()
@@ -185,7 +187,7 @@ class Bench:
             restore(last.arguments, last.before)
         return kernel.compute(last.arguments)
 
-    def _timer_of(self, kernel: Kernel) -> Any:
+    def _timer_of(self, kernel: Kernel) -> Timer:
         """The timer for the kernel's launch; kernels with the same launch key share a timer and its arguments."""
         key = _launch_key(kernel)
         if key not in self._timers:

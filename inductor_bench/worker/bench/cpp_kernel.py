@@ -8,12 +8,13 @@ from typing import Any
 import torch
 
 from inductor_bench.devices.cpu import CPU
-from inductor_bench.messages.kernels import Change, Compiled, Facts
+from inductor_bench.messages.kernels import Change, Compiled, Facts, RecordedFacts
 from inductor_bench.messages.times import Described, Measured
 from inductor_bench.source.standalone.harness import cpp_main
 from inductor_bench.source.standalone.harness.arguments import Arguments, touched_bytes
 from inductor_bench.source.standalone.harness.comparison import TOLERANCES
 from inductor_bench.source.standalone.harness.timing_cpu import CpuTimer, measure_cpu
+from inductor_bench.store.formats import codec
 
 from ..upstream.inductor import vector_widths
 from .kernel import threads_of
@@ -41,14 +42,14 @@ class CppBenchKernel:
         return Facts(
             language="cpp",
             device=CPU.type,
-            recorded={key: value for key, value in self.recorded.items() if key != "launch"},
+            recorded=codec.decode(RecordedFacts, self.recorded),
             source=self.source,
             processors=cpp_main.usable_processors(),
             vector_widths=tuple(vector_widths()),
         )
 
     def make_variant(self, change: Change) -> CppBenchKernel:
-        return CppBenchKernel({**self.recorded, "cpp": change["cpp"]}, change["source"], self.folder)
+        return CppBenchKernel({**self.recorded, "cpp": change.cpp}, change.source, self.folder)
 
     def compile(self) -> Compiled:
         self.kernel.compile()

@@ -12,6 +12,8 @@ from inductor_bench.messages.times import Described, Measured
 from inductor_bench.source.standalone.harness import cpp_main, operator_main
 from inductor_bench.source.standalone.harness.arguments import Arguments
 
+from ..device.protocol import Timer
+
 REFUSALS = (cpp_main.RefusedError, operator_main.RefusedError)
 """Exceptions of the harnesses for a kernel that this machine cannot run; the message is one line for the user."""
 
@@ -50,7 +52,7 @@ class Kernel(Protocol):
     def measure(self) -> Measured:
         """Times the kernel alone."""
 
-    def make_timer(self) -> Any:
+    def make_timer(self) -> Timer:
         """Makes the timer that samples the kernel and its variants."""
 
     def timer_key(self) -> Any:

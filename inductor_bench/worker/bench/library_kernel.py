@@ -8,12 +8,14 @@ from typing import Any
 import torch
 
 from inductor_bench.devices.table import device_of
-from inductor_bench.messages.kernels import Change, Compiled, Facts, LibraryConfigs
+from inductor_bench.messages.kernels import Change, Compiled, Facts, LibraryConfigs, RecordedFacts
 from inductor_bench.messages.times import Described, Measured
 from inductor_bench.source.standalone.harness import cpp_main, operator_main
 from inductor_bench.source.standalone.harness.arguments import Arguments
 from inductor_bench.source.standalone.harness.comparison import TOLERANCES
+from inductor_bench.store.formats import codec
 
+from ..device.protocol import Timer
 from ..device.runtimes import runtime_of
 from . import library_variants
 from .kernel import threads_of
@@ -46,7 +48,7 @@ class OperatorBenchKernel:
         return Facts(
             language="operator",
             device=self.operator.device,
-            recorded={key: value for key, value in self.recorded.items() if key != "launch"},
+            recorded=codec.decode(RecordedFacts, self.recorded),
             processors=cpp_main.usable_processors(),
         )
 
@@ -57,10 +59,10 @@ class OperatorBenchKernel:
         return self.others.listed()
 
     def make_variant(self, change: Change) -> OperatorBenchKernel:
-        if "config" not in change:
-            return OperatorBenchKernel({**self.recorded, **change}, self.folder)
+        if not change.config:
+            return OperatorBenchKernel({**self.recorded, **change.recorded()}, self.folder)
         others = self.others or library_variants.LibraryCandidates(self.operator)
-        return OperatorBenchKernel(self.recorded, self.folder, others.operator(change["config"]))
+        return OperatorBenchKernel(self.recorded, self.folder, others.operator(change.config))
 
     def compile(self) -> Compiled:
         self.operator.find()
@@ -86,7 +88,7 @@ class OperatorBenchKernel:
     def timer_key(self) -> Any:
         return find_values_folder(self.launch, self.folder)
 
-    def make_timer(self) -> Any:
+    def make_timer(self) -> Timer:
         return self.runtime.make_timer(self.operator.launch, self.operator.make_arguments(), self.operator.bind)
 
     def bind(self, arguments: Arguments) -> Callable[[], Any]:

@@ -12,13 +12,15 @@ from typing import Any
 import torch
 
 from inductor_bench.devices.nvidia.device import NVIDIA
-from inductor_bench.messages.kernels import Binary, Change, Compiled, Facts, TritonConfigs
+from inductor_bench.messages.kernels import Binary, Change, Compiled, Facts, RecordedFacts, TritonConfigs
 from inductor_bench.messages.times import Described, Measured
 from inductor_bench.records.code.details import CompiledKernel
 from inductor_bench.records.tuning import Config
 from inductor_bench.source.standalone.harness.arguments import with_zeros
 from inductor_bench.source.standalone.harness.comparison import TOLERANCES
+from inductor_bench.store.formats import codec
 
+from ..device.protocol import Timer
 from ..device.runtimes import runtime_of
 from ..upstream.inductor import compiled_kernels
 from ..upstream.triton import compile_for_target, load_kernel, read_binary
@@ -47,8 +49,7 @@ class TritonBenchKernel:
         return triton_candidates.Heuristics(self.module)
 
     def facts(self) -> Facts:
-        recorded = {key: value for key, value in self.file.recorded.items() if key != "launch"}
-        return Facts("triton", NVIDIA.type, recorded)
+        return Facts("triton", NVIDIA.type, codec.decode(RecordedFacts, self.file.recorded))
 
     def configs(self) -> TritonConfigs:
         """The configurations of the kernel; see :func:`triton_candidates.list_configs`."""
@@ -56,7 +57,7 @@ class TritonBenchKernel:
 
     def make_variant(self, change: Change) -> TritonBenchKernel:
         kernel = self.heuristics.kernel()
-        kernel.configs, kernel.save_cache_hook = [triton_candidates.make_config(change["config"])], None
+        kernel.configs, kernel.save_cache_hook = [triton_candidates.make_config(change.config)], None
         return TritonBenchKernel(self.module, type(self.file)(kernel, self.file.recorded, self.file.folder))
 
     def compile_binary(self, config: Config, read: bool) -> Binary:
@@ -97,7 +98,7 @@ class TritonBenchKernel:
     def timer_key(self) -> Any:
         return _launch_options(self.file), find_values_folder(self.launch, self.file.folder)
 
-    def make_timer(self) -> Any:
+    def make_timer(self) -> Timer:
         return self.runtime.make_timer(self.launch, self.make_arguments(), self.bind, **_launch_options(self.file))
 
     def bind(self, arguments: Any) -> Callable[[], Any]:

@@ -17,7 +17,7 @@ from inductor_bench.records.run import Environment
 from inductor_bench.source.standalone.harness.arguments import Arguments
 
 from ..peaks.roofs import Roofs
-from .protocol import Bind
+from .protocol import Bind, Timer
 
 
 class AcceleratorRuntime:
@@ -70,7 +70,7 @@ class AcceleratorRuntime:
     def measure_call(self, launch: dict[str, Any], arguments: Arguments, bind: Bind, **how: Any) -> dict[str, Any]:
         raise InductorBenchError(f"no way to time a kernel on a {self.device.type} device is known")
 
-    def make_timer(self, launch: dict[str, Any], arguments: Arguments, bind: Bind, **how: Any) -> Any:
+    def make_timer(self, launch: dict[str, Any], arguments: Arguments, bind: Bind, **how: Any) -> Timer:
         raise InductorBenchError(f"no way to time a kernel on a {self.device.type} device is known")
 
     def _torch(self) -> Any:

@@ -17,6 +17,19 @@ from ..peaks.roofs import Roofs
 Bind = Callable[[Arguments], Callable[[], Any]]
 
 
+class Timer(Protocol):
+    """Samples a kernel and its variants with one set of arguments, as the harness of standalone files does."""
+
+    def bind(self, bind: Bind) -> Any:
+        """The call of a kernel with the arguments of the timer."""
+
+    def warm(self, call: Any) -> float:
+        """Seconds of one call with the kernel's data in the caches."""
+
+    def cold(self, call: Any) -> float:
+        """Seconds of one call with the kernel's data out of the caches."""
+
+
 class DeviceRuntime(Protocol):
     """The operations of a worker on one kind of device, through torch."""
 
@@ -84,5 +97,5 @@ class DeviceRuntime(Protocol):
             how: further options of the file (``moved``, ``reset``, ``kept``), for a GPU only.
         """
 
-    def make_timer(self, launch: dict[str, Any], arguments: Arguments, bind: Bind, **how: Any) -> Any:
+    def make_timer(self, launch: dict[str, Any], arguments: Arguments, bind: Bind, **how: Any) -> Timer:
         """Makes a timer that samples a kernel and its variants; its arguments are those of :meth:`measure_call`."""

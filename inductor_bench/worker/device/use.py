@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple
@@ -121,32 +122,43 @@ class ClockWatch:
                 return
 
 
-def describe_clocks(clocks: Sequence[Clock], highest_mhz: int | None = None) -> dict[str, Any]:
-    """Summarizes the clock during a measurement; empty where the GPU was idle all the time.
+@dataclass(frozen=True)
+class ClockSummary:
+    """The clock during a measurement.
+
+    Attributes:
+        mhz: the median in MHz.
+        change: the relative change from the first to the last third; ``None`` with fewer than :data:`FEWEST_CLOCKS`
+            readings.
+        throttled: the limits that were active in at least half of the readings while the clock was below
+            :data:`HELD_BACK` times the maximum.
+    """
+
+    mhz: float | None = None
+    change: float | None = None
+    throttled: tuple[str, ...] = ()
+
+
+def describe_clocks(clocks: Sequence[Clock], highest_mhz: int | None = None) -> ClockSummary:
+    """Summarizes the clock during a measurement; without values where the GPU was idle all the time.
 
     Readings before the clock reaches :data:`RISEN` times its median are left out, because the arguments are made then.
 
     Args:
         clocks: the readings, in order.
         highest_mhz: the GPU's maximum clock; ``None`` where it is unknown.
-
-    Returns:
-        ``clock_mhz``, the median; ``throttled``, the limits that were active in at least half of the readings while
-        the clock was below :data:`HELD_BACK` times the maximum; and, with enough readings, ``clock_change``, the
-        relative change from the first to the last third.
     """
     working = [clock for clock in clocks if not clock.limits & IDLE]
     if not working:
-        return {}
+        return ClockSummary()
     usual = statistics.median(clock.mhz for clock in working)
     risen = next(index for index, clock in enumerate(working) if clock.mhz >= RISEN * usual)
     steady = working[risen:]
     highest = max([highest_mhz or 0, *(clock.mhz for clock in steady)])
     slow = [clock for clock in steady if clock.mhz < HELD_BACK * highest]
     met = [name for bit, name in THROTTLES.items() if 2 * sum(bool(one.limits & bit) for one in slow) >= len(steady)]
-    found = {"clock_mhz": statistics.median(clock.mhz for clock in steady), "throttled": list(dict.fromkeys(met))}
-    third = len(steady) // 3
+    change, third = None, len(steady) // 3
     if len(steady) >= FEWEST_CLOCKS:
         first, last = (statistics.median(clock.mhz for clock in part) for part in (steady[:third], steady[-third:]))
-        found["clock_change"] = last / first - 1
-    return found
+        change = last / first - 1
+    return ClockSummary(statistics.median(clock.mhz for clock in steady), change, tuple(dict.fromkeys(met)))

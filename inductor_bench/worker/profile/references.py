@@ -12,7 +12,7 @@ from types import ModuleType
 from typing import Any
 
 from inductor_bench.messages.jobs import MakeReferences
-from inductor_bench.records.code.details import Details
+from inductor_bench.records.code.details import Details, Reference
 from inductor_bench.records.code.launch import Launch
 from inductor_bench.source.standalone.harness import arguments as harness
 from inductor_bench.source.standalone.harness.comparison import fingerprint
@@ -44,8 +44,8 @@ def make_references(job: MakeReferences, save: Save) -> Details:
 
 def fingerprint_launches(
     module: ModuleType, launches: Sequence[Launch], device: str, values_folder: str = "."
-) -> tuple[dict[str, Any], ...]:
-    """Makes each launch once, and takes the fingerprint of its outputs.
+) -> tuple[Reference, ...]:
+    """Makes each launch once, and takes the fingerprint of its outputs; the references are in the order of launches.
 
     An illegal access on a GPU ends the whole process, so the caller saves its results before this call.
 
@@ -54,34 +54,30 @@ def fingerprint_launches(
         launches: the launches.
         device: the type of their device.
         values_folder: the folder of the files of recorded values.
-
-    Returns:
-        ``{"fingerprint": …}`` or ``{"error": …}`` for each launch, in order.
     """
     runtime = runtime_of(device)
-    return tuple(_fingerprint(module, codec.encode(launch), runtime, values_folder) for launch in launches)
+    return tuple(_fingerprint(module, launch, runtime, values_folder) for launch in launches)
 
 
-def _fingerprint(
-    module: ModuleType, launch: dict[str, Any], runtime: DeviceRuntime, values_folder: str
-) -> dict[str, Any]:
+def _fingerprint(module: ModuleType, launch: Launch, runtime: DeviceRuntime, values_folder: str) -> Reference:
     import torch
 
+    encoded = codec.encode(launch)
     try:
-        made = harness.build_arguments(launch, runtime.device.type, folder=values_folder)
+        made = harness.build_arguments(encoded, runtime.device.type, folder=values_folder)
         with torch.no_grad():
             result = _call(module, launch, made)
             runtime.synchronize()
-            return {"fingerprint": fingerprint(harness.written_tensors(launch, made, result))}
+            return Reference(fingerprint(harness.written_tensors(encoded, made, result)))
     except (RuntimeError, ValueError, TypeError, AttributeError, NotImplementedError) as error:
         first = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        return {"error": first[:200]}
+        return Reference(error=first[:200])
 
 
-def _call(module: ModuleType, launch: dict[str, Any], made: harness.Arguments) -> Any:
-    if launch["operator"]:
-        return inductor.operator_overload(launch["operator"])(*made.args, **made.keywords)
-    kernel = getattr(module, launch["kernel"])
+def _call(module: ModuleType, launch: Launch, made: harness.Arguments) -> Any:
+    if launch.operator:
+        return inductor.operator_overload(launch.operator)(*made.args, **made.keywords)
+    kernel = getattr(module, launch.kernel)
     if hasattr(kernel, "run"):
         return kernel.run(*made.args, stream=inductor.raw_stream(), **made.keywords)
     return kernel(*made.args)

@@ -27,7 +27,7 @@ from ...store.files import own_folder, refuse_link
 from ...store.formats.schema import NewerFormatError
 from ...store.redaction import OPTION, Redaction
 from ...version import __version__
-from ..breakdown.retune import has_retunes_left
+from ..breakdown.autotune import has_retunes_left
 from ..devices import find_devices, find_jobs_at_once
 from ..options import RetuneOptions
 from ..progress import Progress

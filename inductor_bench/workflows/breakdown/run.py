@@ -45,9 +45,9 @@ from ..modules.survey import take_survey
 from ..modules.targets import Target, find_listed_modules, resolve_target
 from ..options import RECORDED, BreakdownOptions
 from ..progress import Progress
+from .autotune import STAGE as AUTOTUNE
+from .autotune import autotune_run
 from .request import find_secrets, folder_title_of, is_command, request_of, title_of
-from .retune import STAGE as RETUNE
-from .retune import retune_run
 
 UNFINISHED = "this run has not come to its end: it is still being measured, or was killed"
 
@@ -111,7 +111,7 @@ def _again(target: Target, options: BreakdownOptions, redaction: Redaction, prog
         run = redaction.run(reanalyse_run(folder))
         folder.save(run)
         try:
-            run = retune_run(run, folder, options, progress, lambda run: folder.save(redaction.run(run)))
+            run = autotune_run(run, folder, options, progress, lambda run: folder.save(redaction.run(run)))
         except KeyboardInterrupt as stop:
             raise KeyboardInterrupt(f"interrupted; what was retuned until then is in {folder.path}") from stop
         return _report(redaction.run(run), folder, options)
@@ -170,7 +170,7 @@ class _Breakdown:
         kept = f"; {count} module{'s' if count > 1 else ''} measured until then" if count else ""
         place, retune = shlex.quote(str(self._folder.path)), self._options.retune
         hint = f"inductor-bench report {place}" if count else ""
-        if self._stage == RETUNE and retune is not None:
+        if self._stage == AUTOTUNE and retune is not None:
             hint = f"inductor-bench breakdown {place} {' '.join(retune.words)}"
         failure = Failure(self._stage, "interrupted", f"stopped from outside{kept}", hint)
         self.run = replace(self.run, failures=(*self.run.failures, failure))
@@ -181,7 +181,7 @@ class _Breakdown:
         with WorkerPool(self._python, self._folder.work, environment, limit, on_line) as pool:
             pool.get_ready(self._workers(graphs=2 if self._options.training else 1))
             self._measure(pool)
-        self._retune()
+        self._autotune()
 
     def _workers(self, graphs: int) -> int:
         """The number of workers for the unprofiled graphs and the survey after them."""
@@ -281,11 +281,11 @@ class _Breakdown:
             self._fail(failure)
         self.run = extracted.named_in(self.run)
 
-    def _retune(self) -> None:
+    def _autotune(self) -> None:
         if self._options.retune is None:
             return
-        self._stage = RETUNE
-        self.run = retune_run(self.run, self._folder, self._options, self._progress, self._keep)
+        self._stage = AUTOTUNE
+        self.run = autotune_run(self.run, self._folder, self._options, self._progress, self._keep)
 
     def _keep(self, run: Run) -> None:
         self.run = run

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from ...analysis.classification import classify_operator
 from ...analysis.kernel_bytes import touched_bytes
 from ...devices.table import device_of
 from ...records.category import Category
+from ...records.code.details import Reference
 from ...records.code.launch import Launch
 from ...records.code.source import CallSite, KernelDefinition
 from ...records.run import Kernel
 from ...source.module.identity import launch_key, operator_id
 from ...source.standalone.header import StandaloneHeader
+from ...source.standalone.recorded import RecordedCall
 from ...store.formats import codec
 from ...version import __version__
 from ..modules.values import RecordedValues, drawn_note
@@ -43,7 +44,7 @@ class Candidate:
     header: StandaloneHeader
     launch: Launch | None
     kernel: KernelDefinition | None
-    recorded: dict[str, Any]
+    recorded: RecordedCall
     reason: str = ""
     sites: tuple[int, ...] = ()
     values: RecordedValues | None = None
@@ -134,8 +135,8 @@ def _operator_candidate(
     return _with_values(module, candidate)
 
 
-def _recorded(module: ModuleKernels, index: int) -> dict[str, Any]:
-    reference = module.references[index] if index < len(module.references) else {}
+def _recorded(module: ModuleKernels, index: int) -> RecordedCall:
+    reference = module.references[index] if index < len(module.references) else Reference()
     recorded = call_facts(module.launches[index], reference)
     if device_of(module.source.device).runs_on_host:
         recorded["threads"] = module.source.threads or module.environment.threads
@@ -143,10 +144,10 @@ def _recorded(module: ModuleKernels, index: int) -> dict[str, Any]:
     return recorded
 
 
-def call_facts(launch: Launch, reference: Mapping[str, Any]) -> dict[str, Any]:
-    facts: dict[str, Any] = {"launch": codec.encode(launch)}
-    if "fingerprint" in reference:
-        facts["reference"] = reference["fingerprint"]
+def call_facts(launch: Launch, reference: Reference) -> RecordedCall:
+    facts: RecordedCall = {"launch": codec.encode(launch)}
+    if reference.fingerprint is not None:
+        facts["reference"] = reference.fingerprint
     return facts
 
 

@@ -56,7 +56,7 @@ def _write(
         launch = candidate.values.launch_from(values)
         recorded = {**recorded, "reference": None, **call_facts(launch, candidate.values.reference)}
     try:
-        text = file_text(header, launch, {**recorded, **candidate.switches}, candidate.kernel)
+        text = file_text(header, launch, recorded, candidate.kernel, candidate.switches)
         if name not in edited:
             write_text(folder / name, text)
     except InductorBenchError as error:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
-from ...records.code.details import CompiledKernel
+from ...records.code.details import CompiledKernel, Reference
 from ...records.code.launch import Launch
 from ...records.code.source import CallSite, ModuleSource, SourceLine
 from ...records.run import Environment, Kernel
@@ -39,7 +38,7 @@ class ModuleKernels:
     title: str
     source: ModuleSource
     launches: tuple[Launch, ...]
-    references: Sequence[Mapping[str, Any]] = ()
+    references: Sequence[Reference] = ()
     compiled: Mapping[str, CompiledKernel] = field(default_factory=dict)
     source_lines: Mapping[str, Sequence[SourceLine]] = field(default_factory=dict)
     call_times: Mapping[int, float] = field(default_factory=dict)

@@ -216,10 +216,10 @@ def _make_kernel(file: _File, method: str, architecture: Architecture) -> Compil
     recorded, variants = file.facts.recorded, file.variants
     set_statuses(file.candidates, architecture)
     return CompiledKernel(
-        name=recorded["name"],
-        kernel_id=recorded["kernel_id"],
+        name=recorded.name,
+        kernel_id=recorded.kernel_id,
         file=str(file.path),
-        category=recorded["category"],
+        category=recorded.category,
         target=architecture.name,
         config=variants.now,
         tuning=CompiledCandidates(

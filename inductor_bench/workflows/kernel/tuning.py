@@ -123,7 +123,7 @@ def _save_winner(one: _Task, place: Path, tuning: Tuning) -> str:
         return why
     try:
         change = one.tuner.variants.change(tuning.best_config)
-        write_text(place, edit_standalone(read_text(one.file), change))
+        write_text(place, edit_standalone(read_text(one.file), change.recorded(), change.source))
     except InductorBenchError as error:
         return error.message
     return ""

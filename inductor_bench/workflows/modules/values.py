@@ -7,11 +7,10 @@ import os
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from ... import units
 from ...errors import InductorBenchError
-from ...records.code.details import Details
+from ...records.code.details import Details, Reference
 from ...records.code.launch import Launch
 from ...records.run import Failure
 from ...source.module.identity import launch_key
@@ -29,7 +28,7 @@ class RecordedValues:
     """
 
     launch: Launch
-    reference: Mapping[str, Any]
+    reference: Reference
     path: Path
     movable: bool
 
@@ -65,7 +64,7 @@ class ModuleValues:
     """
 
     launches: Mapping[Hashable, Launch]
-    references: Mapping[Hashable, Mapping[str, Any]]
+    references: Mapping[Hashable, Reference]
     folder: Path
     names: Mapping[str, str] | None = None
 
@@ -78,7 +77,8 @@ class ModuleValues:
         file = self.names.get(kernel) if self.names is not None else _file_of(found)
         if file is None:
             return None
-        return RecordedValues(found, self.references.get(key, {}), self.folder / file, movable=self.names is None)
+        reference = self.references.get(key, Reference())
+        return RecordedValues(found, reference, self.folder / file, movable=self.names is None)
 
 
 def read_values(details: Details, folder: Path, names: Mapping[str, str] | None = None) -> ModuleValues:

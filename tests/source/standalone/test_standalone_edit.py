@@ -25,7 +25,7 @@ def test_facts_and_source_are_replaced_and_the_rest_is_kept() -> None:
     text = gather_text(calls=3)
     before = literals(text)
     cpp = {**before["RECORDED"]["cpp"], "threads": 4, "flags": "unroll"}
-    edited = edit_standalone(text, {"cpp": cpp, "source": SOURCE + "// it's '''new'''\n"})
+    edited = edit_standalone(text, {"cpp": cpp}, SOURCE + "// it's '''new'''\n")
     after = literals(edited)
     assert after["SOURCE"] == SOURCE + "// it's '''new'''\n"
     assert after["RECORDED"] == {**before["RECORDED"], "cpp": cpp}
@@ -36,9 +36,9 @@ def test_facts_and_source_are_replaced_and_the_rest_is_kept() -> None:
 def test_a_change_and_the_change_back_give_the_same_text() -> None:
     text = gather_text()
     before = literals(text)
-    there = edit_standalone(text, {"cpp": {**before["RECORDED"]["cpp"], "threads": 7}, "source": "int x;\n"})
+    there = edit_standalone(text, {"cpp": {**before["RECORDED"]["cpp"], "threads": 7}}, "int x;\n")
     assert there != text
-    assert edit_standalone(there, {"cpp": before["RECORDED"]["cpp"], "source": before["SOURCE"]}) == text
+    assert edit_standalone(there, {"cpp": before["RECORDED"]["cpp"]}, before["SOURCE"]) == text
 
 
 def test_facts_alone_leave_the_source_alone() -> None:
@@ -59,4 +59,4 @@ def test_facts_alone_leave_the_source_alone() -> None:
 )
 def test_a_file_that_somebody_rewrote_is_refused(text: str, why: str) -> None:
     with pytest.raises(InductorBenchError, match=why):
-        edit_standalone(text, {"threads": 3, "source": "new"})
+        edit_standalone(text, {"threads": 3}, "new")

@@ -16,6 +16,7 @@ from inductor_bench.errors import UsageError
 from inductor_bench.launch import jobs
 from inductor_bench.launch.jobs import Began, Event, Job, Lost
 from inductor_bench.launch.ray import executor
+from inductor_bench.launch.ray.messages import Order
 from inductor_bench.launch.ray.node import NodeJob, make_scratch, read_pieces, read_program, remove_scratch, write_piece
 from inductor_bench.records.batch import BatchModel
 from inductor_bench.store.batch import BatchFolder
@@ -277,17 +278,13 @@ def test_a_job_on_a_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setenv("PYTHONPATH", ".")
     job = NodeJob()
     job.put([("old", b"what was there")])
-    variables = {"A": "b"}
-    words = ["breakdown", "{run}"]
-    entry = [str(tmp_path / "entry.py")]
-    program = {"model.py": b"name = 'my model'"}
-    order = {"entry": entry, "program": program, "words": words, "variables": variables, "gpu": False, "timeout_s": 60}
-    assert job.begin(order).endswith(":cpu")
+    order = Order((str(tmp_path / "entry.py"),), ("breakdown", "{run}"), {"A": "b"}, timeout_s=60)
+    assert job.begin(order, {"model.py": b"name = 'my model'"}, gpu=False).endswith(":cpu")
     printed, ended = b"", None
     while ended is None:
         more, ended = job.look()
         printed += more
-    assert printed.decode().split("\n")[0] == "my model ['breakdown'] None b" and ended["exit_code"] == 3
+    assert printed.decode().split("\n")[0] == "my model ['breakdown'] None b" and ended.exit_code == 3
     assert job.piece() == [("new", b"what was there and new"), ("old", b"what was there")] and job.piece() == []
     job.close()
     assert list((tmp_path / "scratch").glob("*/*")) == []
@@ -337,7 +334,7 @@ def test_a_machine_of_the_cluster_writes_within_its_folder(name: str, tmp_path: 
     job = NodeJob()
     try:
         with pytest.raises(ValueError, match="no name of a file"):
-            job.begin({"program": {name: b"x"}})
+            job.begin(Order((), (), {}, None), {name: b"x"}, gpu=False)
     finally:
         job.close()
     assert not list(tmp_path.rglob("out"))

@@ -14,6 +14,7 @@ from retune_fakes import Engine, make_run, retuned
 from inductor_bench.analysis.batch_aggregation import by_family, by_id, group_kernels, summarize_model
 from inductor_bench.cli import main as entry
 from inductor_bench.launch import jobs
+from inductor_bench.launch.ray.messages import Order
 from inductor_bench.launch.ray.node import NodeJob, read_pieces, write_piece
 from inductor_bench.records.batch import Batch, BatchModel, ModelRequest
 from inductor_bench.report.batch.console import batch_lines
@@ -22,7 +23,7 @@ from inductor_bench.report.batch.view import BatchView
 from inductor_bench.store.batch import BatchFolder
 from inductor_bench.store.digest import read_results
 from inductor_bench.store.folder import RunFolder
-from inductor_bench.workflows.breakdown import retune as run_retunes
+from inductor_bench.workflows.breakdown import autotune
 from inductor_bench.workflows.options import BreakdownOptions, RetuneOptions
 from inductor_bench.workflows.progress import Silent
 
@@ -94,10 +95,8 @@ def test_a_run_that_goes_on_elsewhere_is_sent_there_and_back(tmp_path: Path, mon
     try:
         for piece in read_pieces(place):
             node.put(piece)
-        words = ["breakdown", "{run}", *ONE.words]
-        node.begin(
-            {"entry": jobs.ENTRY, "program": {}, "words": words, "variables": {}, "gpu": False, "timeout_s": 60.0}
-        )
+        words = ("breakdown", "{run}", *ONE.words)
+        node.begin(Order(tuple(jobs.ENTRY), words, {}, 60.0), {}, gpu=False)
         while node.look()[1] is None:
             pass
         while piece := node.piece():
@@ -113,14 +112,14 @@ def batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> BatchFolder:
     """Two models that were retuned, one of which waits for its host, and one that was not."""
     folder = BatchFolder(tmp_path / "b")
     models = []
-    monkeypatch.setattr(run_retunes, "visible_gpus", lambda: ("0",))
+    monkeypatch.setattr(autotune, "visible_gpus", lambda: ("0",))
     for name, wall_s in (("one", (10.8e-3, 2.2e-3)), ("waits", (200e-3, 50e-3)), ("plain", (10.8e-3, 2.2e-3))):
         place = folder.run(name)
         made = make_run(place, wall_s)
         if name != "plain":
-            monkeypatch.setattr(run_retunes, "run_kernel", Engine(lambda *of: replace(retuned(*of), advice=("busy",))))
+            monkeypatch.setattr(autotune, "run_kernel", Engine(lambda *of: replace(retuned(*of), advice=("busy",))))
             options = BreakdownOptions((str(place.path),), retune=RetuneOptions("max"))
-            run_retunes.retune_run(made, place, options, Silent(), place.save)
+            autotune.autotune_run(made, place, options, Silent(), place.save)
         models.append(BatchModel(ModelRequest(name, f"timm:{name}"), "done", run=f"models/{name}"))
     folder.save(Batch(1, "0.1.0", "2025-01-01T00:00:00+00:00", "", "suite.txt", tuple(models)))
     return folder

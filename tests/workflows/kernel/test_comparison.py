@@ -15,7 +15,7 @@ from measured_kernels import OWN, measured
 
 from inductor_bench.autotune.variants.triton import TritonVariants
 from inductor_bench.errors import InductorBenchError
-from inductor_bench.messages.kernels import Compiled, Drop, Facts, Load, Vary
+from inductor_bench.messages.kernels import Compiled, Drop, Facts, Load, RecordedFacts, Vary
 from inductor_bench.messages.request import Answer, Request
 from inductor_bench.messages.times import Check, Checked, Sample, Times
 from inductor_bench.records.run import Failure
@@ -53,10 +53,10 @@ class Work:
     def do_load(self, request: Load) -> Facts:
         name = Path(request.file).stem
         self.kernels[request.number] = (name, OWN[name])
-        return Facts("cpp", "cpu", {"name": name})
+        return Facts("cpp", "cpu", RecordedFacts(name, "0", "cpp"))
 
     def do_vary(self, request: Vary) -> Compiled:
-        self.kernels[request.number] = (self.kernels[request.of][0], request.change["config"]["value"])
+        self.kernels[request.number] = (self.kernels[request.of][0], request.change.config["value"])
         return Compiled()
 
     def do_check(self, request: Check) -> Checked:
@@ -86,7 +86,7 @@ def compared(
             yield replace(kernel, tuning=outcome) if isinstance(outcome, Tuning) else outcome
 
     def find_variants(facts: Facts, *_: Any) -> Line:
-        return Line({"value": OWN[facts.recorded["name"]]}, {"value": SPACE["value"]})
+        return Line({"value": OWN[facts.recorded.name]}, {"value": SPACE["value"]})
 
     monkeypatch.setattr(compare, "measure_file", measured)
     monkeypatch.setattr(compare, "tune", tune)

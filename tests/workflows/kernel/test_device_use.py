@@ -21,7 +21,7 @@ from inductor_bench.records.device_use import DeviceUse, OtherProcess
 from inductor_bench.records.tuning import MeasuredKernel
 from inductor_bench.worker.device import nvml
 from inductor_bench.worker.device.nvml import Driver, GpuProcess
-from inductor_bench.worker.device.use import IDLE, Clock, ClockWatch, describe_clocks, find_use
+from inductor_bench.worker.device.use import IDLE, Clock, ClockSummary, ClockWatch, describe_clocks, find_use
 from inductor_bench.workflows.kernel.advice import advise
 from inductor_bench.workflows.kernel.run import _measure_all
 from inductor_bench.workflows.kernel.session import KernelOptions
@@ -275,27 +275,27 @@ def test_the_clock_is_read_while_something_is_measured() -> None:
     assert watch.clocks[0] == Clock(1980, 4)
     with ClockWatch(None) as nothing:
         pass
-    assert nothing.clocks == [] and describe_clocks([]) == {}
+    assert nothing.clocks == [] and describe_clocks([]) == ClockSummary()
 
 
 def test_an_idle_and_a_rising_clock_do_not_count() -> None:
     clocks = [Clock(345, IDLE)] * 20 + [Clock(900, 0), Clock(1500, 0)] + [Clock(1980, 0)] * 6 + [Clock(1965, 0)] * 3
     found = describe_clocks(clocks)
-    assert (found["clock_mhz"], found["throttled"]) == (1980, [])
-    assert found["clock_change"] == pytest.approx(1965 / 1980 - 1)
-    assert describe_clocks([Clock(345, IDLE)]) == {}
-    assert "clock_change" not in describe_clocks([Clock(1980, 0)] * 5)
+    assert (found.mhz, found.throttled) == (1980, ())
+    assert found.change == pytest.approx(1965 / 1980 - 1)
+    assert describe_clocks([Clock(345, IDLE)]) == ClockSummary()
+    assert describe_clocks([Clock(1980, 0)] * 5).change is None
 
 
 def test_what_held_the_clock_back_is_named_where_it_did_so_often() -> None:
     clocks = [Clock(1980, 0)] * 6 + [Clock(1400, 0x4 | 0x20)] * 5 + [Clock(1400, 0x4 | 0x20 | 0x80)]
     found = describe_clocks(clocks)
-    assert found["throttled"] == ["power cap", "thermal limit"]
-    assert found["clock_change"] == pytest.approx(1400 / 1980 - 1)
-    assert describe_clocks([Clock(1980, 0)] * 7 + [Clock(1400, 0x4)] * 5)["throttled"] == []
+    assert found.throttled == ("power cap", "thermal limit")
+    assert found.change == pytest.approx(1400 / 1980 - 1)
+    assert describe_clocks([Clock(1980, 0)] * 7 + [Clock(1400, 0x4)] * 5).throttled == ()
 
 
 def test_a_limit_that_is_met_at_nearly_the_highest_clock_is_no_trouble() -> None:
-    assert describe_clocks([Clock(1965, 0x4)] * 9, 1980)["throttled"] == []
-    assert describe_clocks([Clock(1700, 0x4)] * 9, 1980)["throttled"] == ["power cap"]
-    assert describe_clocks([Clock(1700, 0x4)] * 9)["throttled"] == [], "it may be as high as it goes"
+    assert describe_clocks([Clock(1965, 0x4)] * 9, 1980).throttled == ()
+    assert describe_clocks([Clock(1700, 0x4)] * 9, 1980).throttled == ("power cap",)
+    assert describe_clocks([Clock(1700, 0x4)] * 9).throttled == (), "it may be as high as it goes"

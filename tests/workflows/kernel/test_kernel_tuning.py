@@ -21,7 +21,7 @@ from inductor_bench.devices.nvidia.architectures import ARCHITECTURES
 from inductor_bench.devices.nvidia.device import NVIDIA
 from inductor_bench.errors import InductorBenchError
 from inductor_bench.launch.session import WorkerLostError
-from inductor_bench.messages.kernels import Build, Drop, Facts, Forget, Load
+from inductor_bench.messages.kernels import Build, Change, Drop, Facts, Forget, Load, RecordedFacts
 from inductor_bench.messages.machine import FindDeviceUse, Pretend, TellArchitecture, TellEnvironment, Versions
 from inductor_bench.messages.request import Request
 from inductor_bench.records.device_use import DeviceUse, OtherProcess
@@ -90,7 +90,7 @@ def test_a_pool_that_cannot_be_greeted_fails_the_kernels_of_its_device_only(trou
 def test_after_a_failed_greeting_a_pool_begins_anew() -> None:
     device = Unwilling(InductorBenchError("not yet"))
     pool = CompilePool(device.start, 2, 1.0, 30.0, GREETING)
-    jobs = [CompileJob(number, "k.py", partial(Build, change={"config": {"value": number}})) for number in range(4)]
+    jobs = [CompileJob(number, "k.py", partial(Build, change=Change({"value": number}))) for number in range(4)]
     with pytest.raises(InductorBenchError, match="not yet"):
         list(pool.compile(jobs, lambda: False))
     assert not any(session.alive for session in device.sessions)
@@ -140,7 +140,8 @@ def test_what_goes_wrong_ahead_is_left_to_the_measurement(tmp_path: Path, troubl
 
 
 def test_a_file_with_one_config_is_not_kept_by_the_worker(tmp_path: Path) -> None:
-    bench, kernel = Bench(tmp_path, {Load: Facts("cpp", "cpu", {})}), measured(tmp_path / "first.py", None)
+    facts = Facts("cpp", "cpu", RecordedFacts("k", "0", "cpp"))
+    bench, kernel = Bench(tmp_path, {Load: facts}), measured(tmp_path / "first.py", None)
     (listed,) = list_configs({tmp_path / "first.py": kernel}, bench)
     assert isinstance(listed, MeasuredKernel) and listed.tuning is not None
     assert [row.status for row in listed.tuning.candidates] == ["default"]
@@ -150,7 +151,7 @@ def test_a_file_with_one_config_is_not_kept_by_the_worker(tmp_path: Path) -> Non
 # The budget
 
 
-THREADS = Facts("operator", "cpu", {}, processors=2)
+THREADS = Facts("operator", "cpu", RecordedFacts("k", "0", "operator"), processors=2)
 
 
 def retuned(bench: Bench, kernel: MeasuredKernel) -> Any:

@@ -31,7 +31,7 @@ class _ElsewhereError(InductorBenchError):
     """This machine is another one than that of the run."""
 
 
-def retune_run(
+def autotune_run(
     run: Run, folder: RunFolder, options: BreakdownOptions, progress: Progress, keep: Callable[[Run], None]
 ) -> Run:
     """Tunes the most expensive kernels that are not tuned yet, where the options ask for a tuning.
@@ -45,10 +45,10 @@ def retune_run(
     """
     if options.retune is None or not any(module.kernels for module in run.modules):
         return run
-    return _retune(run, folder, options, options.retune, progress, keep)
+    return _autotune(run, folder, options, options.retune, progress, keep)
 
 
-def _retune(
+def _autotune(
     run: Run,
     folder: RunFolder,
     options: BreakdownOptions,
