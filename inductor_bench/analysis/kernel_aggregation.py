@@ -14,7 +14,8 @@ from typing import TypeVar
 from ..records.category import Category
 from ..records.code.details import CompiledKernel
 from ..records.code.source import KernelDefinition, SourceLine
-from ..records.run import CategoryTotal, Kernel, ShapeGroup
+from ..records.kernel import Kernel, ShapeGroup
+from ..records.run import CategoryTotal
 from ..records.traced.activity import Activity
 from ..records.traced.operators import OperatorCost
 from ..records.traced.trace import DeviceEvent, TensorArguments

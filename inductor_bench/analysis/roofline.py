@@ -54,7 +54,7 @@ class Work:
 
 @dataclass(frozen=True)
 class Judgement:
-    """The comparison of a kernel with its roof. ``records.run.Kernel`` has fields of the same names.
+    """The comparison of a kernel with its roof. ``records.kernel.Kernel`` has fields of the same names.
 
     Attributes:
         bound: ``memory``, ``cache``, ``compute``, ``latency`` or ``unknown``.

@@ -15,7 +15,8 @@ from h200 import FOLDER, RECORDED, activities_of, module_record, source_of
 from inductor_bench.analysis.kernel_aggregation import Evidence, aggregate_kernels
 from inductor_bench.records.category import Category
 from inductor_bench.records.code.source import ModuleSource
-from inductor_bench.records.run import Kernel, Peaks
+from inductor_bench.records.kernel import Kernel
+from inductor_bench.records.run import Peaks
 from inductor_bench.records.traced.activity import Activity
 from inductor_bench.records.traced.operators import OperatorCall, OperatorCost
 from inductor_bench.records.traced.trace import DeviceEvent, TensorArguments

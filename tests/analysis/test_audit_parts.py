@@ -15,7 +15,7 @@ from h200 import activities_of
 
 from inductor_bench.analysis.kernel_aggregation import Evidence, aggregate_kernels
 from inductor_bench.analysis.parts import HELPERS, Part, _sides, find_parts
-from inductor_bench.records.run import Kernel
+from inductor_bench.records.kernel import Kernel
 from inductor_bench.records.traced.activity import Activity
 from inductor_bench.records.traced.operators import OperatorCall, OperatorCost
 from inductor_bench.worker.costs.operators import count_operator_costs

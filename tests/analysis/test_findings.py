@@ -15,7 +15,9 @@ from inductor_bench.analysis.findings.next_commands import next_commands
 from inductor_bench.analysis.findings.phrases import short_paths
 from inductor_bench.analysis.findings.table import RULES, Rule, findings
 from inductor_bench.records.category import Category
-from inductor_bench.records.run import Capture, Failure, Kernel, ModuleRecord, Request, Run, SourceLine
+from inductor_bench.records.code.source import SourceLine
+from inductor_bench.records.kernel import Kernel
+from inductor_bench.records.run import Capture, Failure, ModuleRecord, Request, Run
 
 
 def kinds(run: Run) -> list[str]:

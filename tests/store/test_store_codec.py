@@ -10,7 +10,8 @@ import pytest
 from inductor_bench.errors import InductorBenchError
 from inductor_bench.records.category import Category
 from inductor_bench.records.code.source import SourceLine
-from inductor_bench.records.run import Environment, Failure, Kernel, ModuleRecord, Peaks, Request, Run, ShapeGroup
+from inductor_bench.records.kernel import Kernel, ShapeGroup
+from inductor_bench.records.run import Environment, Failure, ModuleRecord, Peaks, Request, Run
 from inductor_bench.store.folder import RunFolder
 from inductor_bench.store.formats import codec, schema
 

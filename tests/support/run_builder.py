@@ -12,18 +12,17 @@ from dataclasses import replace
 
 from inductor_bench.records.category import Category as C
 from inductor_bench.records.code.source import SourceLine
+from inductor_bench.records.kernel import Kernel, ShapeGroup
 from inductor_bench.records.run import (
     Capture,
     CategoryTotal,
     Environment,
     Failure,
     IdleTime,
-    Kernel,
     ModuleRecord,
     Peaks,
     Request,
     Run,
-    ShapeGroup,
 )
 
 H200 = Peaks(

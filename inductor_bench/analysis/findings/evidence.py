@@ -10,7 +10,8 @@ from ... import units
 from ...devices.protocol import Device
 from ...devices.table import device_of
 from ...records.category import Category
-from ...records.run import Kernel, ModuleRecord, Run
+from ...records.kernel import Kernel
+from ...records.run import ModuleRecord, Run
 from ..times import weight_s, whole_time_s
 from .bottleneck import WAITS_FOR_HOST, bottleneck
 from .finding import ADVICE, Finding, KernelPlace

@@ -9,8 +9,9 @@ from pathlib import Path
 
 from ...devices.nvidia.architectures import architecture_of
 from ...records.failure import ELSEWHERE
+from ...records.kernel import Kernel
 from ...records.model_sources import COMPILED_HERE
-from ...records.run import Failure, Kernel, Run
+from ...records.run import Failure, Run
 from .command_again import command_again
 from .headline import headline
 from .table import findings

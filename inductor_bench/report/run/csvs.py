@@ -6,8 +6,9 @@ import csv
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+from ...records.kernel import Kernel
 from ...records.retune import RetuneRow
-from ...records.run import Kernel, ModuleRecord, Run
+from ...records.run import ModuleRecord, Run
 from ...store.files import own_folder, write_text
 from ..text.ranking import idle_name, module_time_s, rank
 

@@ -16,7 +16,8 @@ from ...analysis.findings.table import findings
 from ...analysis.retunes import retunes_of
 from ...analysis.times import calls_differ
 from ...devices.table import common_device
-from ...records.run import Kernel, ModuleRecord, Peaks, Run, ShapeGroup
+from ...records.kernel import Kernel, ShapeGroup
+from ...records.run import ModuleRecord, Peaks, Run
 from ..text import names, palette
 from ..text.ranking import Entry, idle_name, module_time_s, rank, wall_known, whole_time_s
 from ..text.run_phrases import bar_parts, failure_text, heading, kernel_caption, machine, of_peak, sentence, whole_words

@@ -7,7 +7,8 @@ import unicodedata
 from collections.abc import Iterable, Mapping
 
 from ...records.code.source import SourceLine
-from ...records.run import Kernel, Run, ShapeGroup
+from ...records.kernel import Kernel, ShapeGroup
+from ...records.run import Run
 
 ELLIPSIS = "…"
 MOST_CHARACTERS = 4096

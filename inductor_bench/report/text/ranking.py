@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from ...analysis.times import module_time_s, weight_s, whole_time_s
 from ...devices.table import device_of
 from ...errors import UsageError
-from ...records.run import Kernel, ModuleRecord, Run
+from ...records.kernel import Kernel
+from ...records.run import ModuleRecord, Run
 
 __all__ = ["SORTS", "Entry", "idle_name", "main_modules", "module_time_s", "rank", "wall_known", "whole_time_s"]
 

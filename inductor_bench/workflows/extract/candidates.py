@@ -12,7 +12,7 @@ from ...devices.table import device_of
 from ...records.category import Category
 from ...records.code.launch import Launch
 from ...records.code.source import CallSite, KernelDefinition
-from ...records.run import Kernel
+from ...records.kernel import Kernel
 from ...source.module.identity import launch_key, operator_id
 from ...source.standalone.header import StandaloneHeader
 from ...store.formats import codec

@@ -9,7 +9,8 @@ from typing import Any
 from ...records.code.details import CompiledKernel
 from ...records.code.launch import Launch
 from ...records.code.source import CallSite, ModuleSource, SourceLine
-from ...records.run import Environment, Kernel
+from ...records.kernel import Kernel
+from ...records.run import Environment
 from ...trace.alignment import align_calls
 from ..modules.values import ModuleValues
 

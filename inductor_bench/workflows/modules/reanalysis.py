@@ -7,7 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from ...errors import InductorBenchError
-from ...records.run import Failure, Kernel, ModuleRecord, Run
+from ...records.kernel import Kernel
+from ...records.run import Failure, ModuleRecord, Run
 from ...source.capture.labels import ModuleLabel
 from ...source.module.reader import read_module
 from ...store.evidence import checked, load_code, load_costs, load_details, load_module

@@ -8,7 +8,8 @@ from dataclasses import replace
 from ...analysis.roofline import Judgement, Work, judge_groups
 from ...devices.table import device_of
 from ...records.category import Category
-from ...records.run import Kernel, ModuleRecord, Peaks, Run
+from ...records.kernel import Kernel
+from ...records.run import ModuleRecord, Peaks, Run
 
 UNJUDGED = frozenset({Category.COLLECTIVE, Category.MEMSET})
 """Links have roofs of their own, which are not measured; what a memset writes need not reach the memory at all."""
