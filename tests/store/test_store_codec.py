@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import gzip
 import json
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from inline import change, make
 
 from inductor_bench.errors import InductorBenchError
 from inductor_bench.records.category import Category
@@ -20,7 +21,8 @@ from inductor_bench.store.formats import codec, schema
 
 DATA = Path(__file__).parents[1] / "data"
 RECORDED = ("albert_bf16/record.json.gz", "batch_two/mobilenetv2_100.json.gz", "batch_two/repvgg_a2.json.gz")
-KERNEL = Kernel(
+KERNEL = make(
+    Kernel,
     name="triton_poi_fused_add_0",
     kernel_id="0123456789abcdef",
     category=Category.POINTWISE,
@@ -55,7 +57,7 @@ def test_a_run_survives_json() -> None:
 
 
 def test_no_number_that_json_lacks_is_written() -> None:
-    kernel = replace(KERNEL, flops=float("inf"), moved_bytes=float("nan"))
+    kernel = change(KERNEL, flops=float("inf"), moved_bytes=float("nan"))
     text = json.dumps(codec.encode(kernel), allow_nan=False)
     assert json.loads(text)["flops"] is None
 

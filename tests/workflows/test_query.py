@@ -97,7 +97,7 @@ def test_a_row_is_what_the_record_says(ask: Ask) -> None:
         assert row["category"] == kernel.category.value and row["time_s"] == kernel.time_s
         for field in ("name", "family_id", "calls", "peak_share", "bound", "gain_limit_s", "operator", "moved_bytes"):
             assert row[field] == getattr(kernel, field), field
-        assert (row["dtype"], row["registers"], row["speedup"]) == (kernel.dtype, kernel.registers, None)
+        assert (row["dtype"], row["registers"], row["speedup"]) == (kernel.work.dtype, kernel.compiled.registers, None)
         assert row["share"] == pytest.approx(kernel.time_s / suite)
 
 

@@ -111,7 +111,7 @@ def time_of(rows: Iterable[Row]) -> float:
 
 def gain_of(rows: Iterable[Row]) -> float:
     """Sums the gain limits of the kernels: seconds of one iteration of each graph."""
-    return sum(row.kernel.gain_limit_s or 0.0 for row in rows)
+    return sum(row.kernel.roof.gain_limit_s or 0.0 for row in rows)
 
 
 def in_program(rows: Iterable[Row], seconds: Callable[[Kernel], float]) -> float:

@@ -53,7 +53,7 @@ def rank(run: Run, sort: str = "time") -> tuple[Entry, ...]:
 
 def _key(kernel: Kernel, sort: str) -> tuple[float, float]:
     if sort == "gain":
-        return (-1.0 if kernel.gain_limit_s is None else kernel.gain_limit_s, kernel.time_s)
+        return (-1.0 if kernel.roof.gain_limit_s is None else kernel.roof.gain_limit_s, kernel.time_s)
     return (kernel.calls, kernel.time_s) if sort == "calls" else (kernel.time_s, kernel.calls)
 
 

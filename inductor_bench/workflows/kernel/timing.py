@@ -7,7 +7,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from ...analysis.roofline import Work, judge_kernel
+from ...analysis.roofline import TimedWork, judge_kernel
 from ...analysis.statistics import summarize
 from ...autotune.compile_pool import LOAD_S
 from ...autotune.variants.find import find_variants
@@ -15,6 +15,7 @@ from ...devices.table import device_of
 from ...errors import InductorBenchError
 from ...messages.kernels import Load
 from ...messages.times import Describe, Measure, Measured, Verified, Verify
+from ...records.kernel import Work
 from ...records.run import Environment, Peaks
 from ...records.tuning import MeasuredKernel
 from ...source.standalone.recognition import require_standalone
@@ -105,7 +106,7 @@ def judge_times(kernel: MeasuredKernel, peaks: Peaks | None) -> MeasuredKernel:
         peaks: the measured peaks of its device; ``None`` where they are unknown.
     """
     cold, warm = (
-        judge_kernel(Work(timing.median_s, 1, kernel.moved_bytes, kernel.flops, kernel.dtype), peaks)
+        judge_kernel(TimedWork(timing.median_s, 1, Work(kernel.moved_bytes, kernel.flops, kernel.dtype)), peaks)
         for timing in (kernel.cold, kernel.warm)
     )
     return replace(
