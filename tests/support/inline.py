@@ -10,13 +10,13 @@ from inductor_bench.records.forms import INLINE
 T = TypeVar("T")
 
 
-def make(kind: type[T], **values: Any) -> T:
-    """A record of ``kind``; ``values`` are fields of its own or of its inline dataclasses."""
+def make(kind: type[T], *first: Any, **values: Any) -> T:
+    """A record of ``kind``: its ``first`` fields, and ``values`` for fields of its own or of its inline dataclasses."""
     for name, inner in _inline(kind).items():
         own = {field.name for field in fields(inner)} & values.keys()
         if own:
             values[name] = inner(**{key: values.pop(key) for key in own})
-    return kind(**values)
+    return kind(*first, **values)
 
 
 def change(record: T, **values: Any) -> T:
