@@ -51,6 +51,7 @@ def _make_run(kernels: int) -> object:
     import run_builder
 
     from inductor_bench.records.code.source import SourceLine
+    from inductor_bench.records.kernel import Origin
 
     mixnet = run_builder.mixnet()
     recorded = [kernel for module in mixnet.modules for kernel in module.kernels]
@@ -62,9 +63,11 @@ def _make_run(kernels: int) -> object:
             kernel_id=f"{OWN if number % 10 else '000'}{number:013x}",
             family_id=f"{number % 150:016x}",
             samples_s=tuple(kernel.time_s * (1 + (i - 5) / 1e3) for i in range(11)),
-            source_lines=lines,
-            source_nodes=("cat_76", "convert_element_type_932", "x_27", "reciprocal_47", "mul_1106"),
-            aten_ops=("aten.cat", "aten.silu_backward", "aten._native_batch_norm_legit_functional"),
+            origin=Origin(
+                source_nodes=("cat_76", "convert_element_type_932", "x_27", "reciprocal_47", "mul_1106"),
+                aten_ops=("aten.cat", "aten.silu_backward", "aten._native_batch_norm_legit_functional"),
+                source_lines=lines,
+            ),
             file=f"kernels/{kernel.name[:60]}_{number}.py",
             kernel_hash="c2k2xpf2wmzzxxhstvej2qh2zqn5ei53r47x2t6tbcjv46bnc2nq",
         )

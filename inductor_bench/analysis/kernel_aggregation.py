@@ -14,7 +14,8 @@ from typing import TypeVar
 from ..records.category import Category
 from ..records.code.details import CompiledKernel
 from ..records.code.source import KernelDefinition, SourceLine
-from ..records.run import CategoryTotal, Kernel, ShapeGroup
+from ..records.kernel import Kernel, LaunchShape, Origin, ShapeGroup, Work
+from ..records.run import CategoryTotal
 from ..records.traced.activity import Activity
 from ..records.traced.operators import OperatorCost
 from ..records.traced.trace import DeviceEvent, TensorArguments
@@ -96,7 +97,8 @@ def aggregate_kernels(
     kernels = [_kernel(key[0], group, context) for key, group in groups.items()]
     total = sum(kernel.time_s for kernel in kernels)
     return tuple(
-        _with_share(kernel, total) for kernel in sorted(kernels, key=lambda kernel: (-kernel.time_s, kernel.name))
+        replace(kernel, share=kernel.time_s / total if total else 0.0)
+        for kernel in sorted(kernels, key=lambda kernel: (-kernel.time_s, kernel.name))
     )
 
 
@@ -177,24 +179,29 @@ def _kernel(category: Category, members: Sequence[Member], context: _Context) ->
         samples_s=tuple(samples),
         share=0.0,
         wall_share=None,
-        moved_bytes=moved,
-        flops=flops,
-        dtype=_dtype(members, evidence),
+        work=Work(moved, flops, _dtype(members, evidence)),
         line=definition.line if definition else None,
         kernel_hash=definition.kernel_hash if definition else None,
-        config=first.config or compiled.config,
-        registers=compiled.registers or _common([event.registers for event in events]),
-        spills=compiled.spills,
-        shared_memory_bytes=_common([event.shared_memory_bytes for event in events]) or compiled.shared_memory_bytes,
-        occupancy=_occupancy(events),
-        grid=_common([event.grid for event in events]) or (),
-        block=_common([event.block for event in events]) or (),
+        compiled=replace(
+            compiled,
+            config=first.config or compiled.config,
+            registers=compiled.registers or _common([event.registers for event in events]),
+            shared_memory_bytes=_common([event.shared_memory_bytes for event in events])
+            or compiled.shared_memory_bytes,
+        ),
+        launch=LaunchShape(
+            occupancy=_occupancy(events),
+            grid=_common([event.grid for event in events]) or (),
+            block=_common([event.block for event in events]) or (),
+        ),
         operator=first.operator.replace("::", ".", 1) if first.operator else None,
         shapes=shapes,
-        source_nodes=tuple(dict.fromkeys(node for site in sites for node in site.source_nodes)),
-        aten_ops=tuple(dict.fromkeys(op for site in sites for op in site.aten_ops)),
-        source_lines=tuple(
-            dict.fromkeys(line for site in sites for line in evidence.source_lines.get(site.handle or "", ()))
+        origin=Origin(
+            source_nodes=tuple(dict.fromkeys(node for site in sites for node in site.source_nodes)),
+            aten_ops=tuple(dict.fromkeys(op for site in sites for op in site.aten_ops)),
+            source_lines=tuple(
+                dict.fromkeys(line for site in sites for line in evidence.source_lines.get(site.handle or "", ()))
+            ),
         ),
         unjudged=_unjudged(definition, counted, evidence),
     )
@@ -299,7 +306,3 @@ def _occupancy(events: Sequence[DeviceEvent]) -> float | None:
     if len(known) < len(events) or not time_s:
         return None
     return round(sum(share * duration for share, duration in known) / time_s, 4)
-
-
-def _with_share(kernel: Kernel, total: float) -> Kernel:
-    return replace(kernel, share=kernel.time_s / total if total else 0.0)

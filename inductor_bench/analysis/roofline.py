@@ -17,8 +17,9 @@ The limit with the longest time is the kernel's bound.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from ..records.kernel import Judgement, Work
 from ..records.run import Peaks
 
 SPREAD = 1.03
@@ -32,47 +33,23 @@ The roof is the rate of large square products of random numbers. On an H200 one 
 
 
 @dataclass(frozen=True)
-class Work:
-    """The work of a kernel in one iteration, summed over all of its calls.
+class TimedWork:
+    """The work and the time of a kernel in one iteration, summed over all of its calls.
 
     Attributes:
         time_s: device time in seconds.
         calls: number of calls.
-        moved_bytes: bytes read and written.
-        flops: FLOPs of matrix products; ``None`` or 0 for a kernel without any.
-        dtype: the element type of the matrix products, in torch's spelling.
+        work: the bytes and FLOPs; FLOPs of ``None`` or 0 where it has no matrix products.
         tf32: whether float32 products may use TF32.
     """
 
     time_s: float
     calls: float
-    moved_bytes: float | None = None
-    flops: float | None = None
-    dtype: str | None = None
+    work: Work
     tf32: bool = False
 
 
-@dataclass(frozen=True)
-class Judgement:
-    """The comparison of a kernel with its roof. ``records.run.Kernel`` has fields of the same names.
-
-    Attributes:
-        bound: ``memory``, ``cache``, ``compute``, ``latency`` or ``unknown``.
-        peak_share: the share (0 to 1) of the roof that ``bound`` names; ``None`` for ``latency`` and ``unknown``, and
-            for a rate above the roof, which then does not apply to this kernel.
-        bandwidth: bytes/s over the kernel's own time.
-        flop_rate: FLOP/s over the kernel's own time.
-        gain_limit_s: seconds per iteration that would be saved at the roof, at least 0; ``None`` for an unknown roof.
-    """
-
-    bound: str = "unknown"
-    peak_share: float | None = None
-    bandwidth: float | None = None
-    flop_rate: float | None = None
-    gain_limit_s: float | None = None
-
-
-def judge_kernel(work: Work, peaks: Peaks | None) -> Judgement:
+def judge_kernel(timed: TimedWork, peaks: Peaks | None) -> Judgement:
     """Compares a kernel with the peaks of its device. All its calls are taken to be equal.
 
     The doubtful cases are decided as follows:
@@ -88,25 +65,24 @@ def judge_kernel(work: Work, peaks: Peaks | None) -> Judgement:
       Above that the share is ``None`` and the gain 0: the kernel does less work than was counted, or takes a faster
       path than the measured one.
     """
-    timed = work.time_s > 0
-    bandwidth = work.moved_bytes / work.time_s if timed and work.moved_bytes is not None else None
-    flop_rate = work.flops / work.time_s if timed and work.flops else None
+    work, time_s, measured = timed.work, timed.time_s, timed.time_s > 0
+    bandwidth = work.moved_bytes / time_s if measured and work.moved_bytes is not None else None
+    flop_rate = work.flops / time_s if measured and work.flops else None
     rates = Judgement(bandwidth=bandwidth, flop_rate=flop_rate)
-    if peaks is None or not timed or work.calls <= 0:
+    if peaks is None or not measured or timed.calls <= 0:
         return rates
-    needs = _needed_times(work, peaks, bandwidth)
+    needs = _needed_times(timed, peaks, bandwidth)
     if needs is None:
         return rates
     bound = max(needs, key=lambda name: (needs[name] or 0.0, name == "latency"))
     if needs.get("cache", 0.0) is None:
         # The unknown cache roof may be the nearest limit.
-        return Judgement("cache", None, bandwidth, flop_rate, None)
+        return replace(rates, bound="cache")
     needed = needs[bound] or 0.0
-    gain = max(work.time_s - needed, 0.0)
-    return Judgement(bound, _share(bound, needed, work.time_s), bandwidth, flop_rate, gain)
+    return replace(rates, bound=bound, peak_share=_share(bound, needed, time_s), gain_limit_s=max(time_s - needed, 0.0))
 
 
-def judge_groups(groups: Sequence[Work], peaks: Peaks | None) -> Judgement:
+def judge_groups(groups: Sequence[TimedWork], peaks: Peaks | None) -> Judgement:
     """Compares a kernel whose calls differ, such as a library call with several shapes, with the peaks of its device.
 
     Args:
@@ -117,18 +93,18 @@ def judge_groups(groups: Sequence[Work], peaks: Peaks | None) -> Judgement:
         The bound with the longest total time and the mean share of peak of its groups, weighted by time. The gain
         limit is the sum over all groups. Shares, rates and gains are ``None`` where one group's value is unknown.
     """
-    judged = [(work, judge_kernel(work, peaks)) for work in groups]
+    judged = [(timed, judge_kernel(timed, peaks)) for timed in groups]
     if len(judged) == 1:
         return judged[0][1]
-    time_s = sum(work.time_s for work in groups)
-    moved = _sum([work.moved_bytes for work in groups])
-    flops = _sum([work.flops for work in groups])
+    time_s = sum(timed.time_s for timed in groups)
+    moved = _sum([timed.work.moved_bytes for timed in groups])
+    flops = _sum([timed.work.flops for timed in groups])
     under: dict[str, float] = {}
-    for work, judgement in judged:
-        under[judgement.bound] = under.get(judgement.bound, 0.0) + work.time_s
+    for timed, judgement in judged:
+        under[judgement.bound] = under.get(judgement.bound, 0.0) + timed.time_s
     bound = max(under, key=lambda name: under[name], default="unknown")
-    alike = [(work, judgement) for work, judgement in judged if judgement.bound == bound]
-    share = _sum([_multiply(judgement.peak_share, work.time_s) for work, judgement in alike])
+    alike = [(timed, judgement) for timed, judgement in judged if judgement.bound == bound]
+    share = _sum([_multiply(judgement.peak_share, timed.time_s) for timed, judgement in alike])
     return Judgement(
         bound=bound,
         peak_share=min(share / under[bound], 1.0) if share is not None and under.get(bound) else None,
@@ -149,27 +125,28 @@ def matrix_roof(dtype: str | None, peaks: Peaks, *, tf32: bool = False) -> float
     return peaks.matmul_flops.get(dtype)
 
 
-def _needed_times(work: Work, peaks: Peaks, bandwidth: float | None) -> dict[str, float | None] | None:
+def _needed_times(timed: TimedWork, peaks: Peaks, bandwidth: float | None) -> dict[str, float | None] | None:
     """Shortest seconds per iteration under each limit; ``None`` where the limits are not known well enough.
 
     The entry of ``cache`` is ``None`` where the cache serves the kernel and its bandwidth was not measured.
     """
     needs: dict[str, float | None] = {}
+    work = timed.work
     if work.moved_bytes and bandwidth is not None:
-        within = peaks.cache_bytes is not None and work.moved_bytes / work.calls <= peaks.cache_bytes
+        within = peaks.cache_bytes is not None and work.moved_bytes / timed.calls <= peaks.cache_bytes
         if within or bandwidth > SPREAD * peaks.memory_bandwidth:
             needs["cache"] = work.moved_bytes / peaks.cache_bandwidth if peaks.cache_bandwidth else None
         else:
             needs["memory"] = work.moved_bytes / peaks.memory_bandwidth
     if work.flops:
-        roof = matrix_roof(work.dtype, peaks, tf32=work.tf32)
+        roof = matrix_roof(work.dtype, peaks, tf32=timed.tf32)
         if roof is None:
             return None
         needs["compute"] = work.flops / roof
     if not needs:
         return None
     if peaks.launch_floor_s is not None:
-        needs["latency"] = work.calls * peaks.launch_floor_s
+        needs["latency"] = timed.calls * peaks.launch_floor_s
     return needs
 
 

@@ -15,7 +15,7 @@ DAMAGED, NEWER = "damaged", "newer"
 
 
 class KernelResult(NamedTuple):
-    """A kernel of one graph; see ``records.run.Kernel`` for the fields.
+    """A kernel of one graph; see ``records.kernel.Kernel`` for the fields.
 
     The last five fields are the results of its retune. A library kernel has those of its most expensive call, without a
     saving, because that call runs other kernels too.

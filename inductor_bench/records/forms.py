@@ -1,6 +1,8 @@
-"""Constraints on values beyond their types: texts that name files, and numbers without a physical bound.
+"""Marks on the types of fields, which ``store.formats.codec`` obeys.
 
-``store.formats.codec`` checks every value that it reads, so that no path in a record leads out of the record's folder.
+A :class:`Form` is a constraint on values beyond their type: texts that name files, and numbers without a physical
+bound. Every value is checked when it is read, so that no path in a record leads out of the record's folder.
+``Inline[X]`` makes the fields of a dataclass ``X`` keys of the object that holds it.
 """
 
 from __future__ import annotations
@@ -9,10 +11,12 @@ import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 LONGEST_NAME_BYTES = 255
 LONGEST_PLACE_BYTES = 4000
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -59,3 +63,8 @@ Slug = Annotated[str, Form("a name of small letters, digits and dashes", _is_slu
 
 AnyFloat = Annotated[float, Form("a finite number", _is_finite)]
 """A value of the user's program, which may have any finite magnitude, unlike a measurement."""
+
+INLINE = "inline"
+
+Inline = Annotated[T, INLINE]
+"""A dataclass that has no JSON object of its own: its fields are keys of the object that holds it, at its place."""

@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .failure import Failure
+from .forms import Inline
+from .kernel import Work
 
 Config = dict[str, Any]
 """The configuration of a candidate: block sizes, ``num_warps``, ``num_stages``; threads, flags; an implementation."""
@@ -131,27 +133,80 @@ class HardwareCounters:
 
 
 @dataclass(frozen=True)
+class CallWork(Work):
+    """The least work of one call, whose bytes are a whole number."""
+
+    moved_bytes: int | None = None
+
+
+@dataclass(frozen=True)
+class MeasuredRoof:
+    """The rates of a standalone file, and the roof that it reaches.
+
+    Attributes:
+        bandwidth, flop_rate: bytes and FLOPs per second of the cold time.
+        bound: the resource that limits it: ``memory``, ``cache``, ``compute``, ``latency`` or ``unknown``.
+        peak_share: the share of that roof that it reaches, for ``cache`` by its warm time; ``None`` for ``latency`` and
+            where no roof was measured.
+    """
+
+    bandwidth: float | None = None
+    flop_rate: float | None = None
+    bound: str | None = None
+    peak_share: float | None = None
+
+
+@dataclass(frozen=True)
+class ModelCalls:
+    """The number of a kernel's calls in one iteration of its model, and the seconds of one call there."""
+
+    calls: int | None = None
+    in_model_s: float | None = None
+
+
+@dataclass(frozen=True)
+class Resources:
+    """The resources of a compiled kernel.
+
+    ``occupancy`` is the share of a multiprocessor's warps that can be resident.
+    """
+
+    registers: int | None = None
+    spills: int | None = None
+    shared_memory_bytes: int | None = None
+    occupancy: float | None = None
+
+
+@dataclass(frozen=True)
+class TimingClock:
+    """The clock of the multiprocessors during a timing.
+
+    Attributes:
+        clock_mhz: the median.
+        clock_change: relative change from the first to the last third of the timing.
+        throttled: the reasons why the GPU lowered its clock.
+    """
+
+    clock_mhz: float | None = None
+    clock_change: float | None = None
+    throttled: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class MeasuredKernel:
     """The measurement of one standalone file on this machine.
 
     Attributes:
         cold, warm: times of one call with emptied caches, and with the data of the previous call in the caches.
         method: the way of timing.
-        moved_bytes, flops: of one call.
-        dtype: the element type of its products.
-        bandwidth, flop_rate: bytes and FLOPs per second of the cold time.
-        bound: the resource that limits it: ``memory``, ``cache``, ``compute``, ``latency`` or ``unknown``.
-        peak_share: the share of that roof that it reaches, for ``cache`` by its warm time; ``None`` for ``latency`` and
-            where no roof was measured.
-        calls: its calls in one iteration of the model.
-        in_model_s: seconds of one call in the model.
-        edited: whether the file was changed since it was written; ``calls`` and ``in_model_s`` are the original's.
-        occupancy: the share of a multiprocessor's warps that can be resident.
+        work: the work of one call.
+        roof: its rates, and the roof that it reaches.
+        original: the calls of the model's kernel from which the file was written.
+        edited: whether the file was changed since then.
+        resources: the resources that it occupies.
         checked: whether its outputs equal the reference; ``None`` where they were not compared.
         with_zeros: times by state (``cold``, ``warm``) with zeros as all indices, where it reads indices.
-        clock_mhz: median clock of the multiprocessors during the timing.
-        clock_change: relative change of the clock from the first to the last third of the timing.
-        throttled: the reasons why the GPU lowered its clock.
+        clock: the GPU's clock during the timing.
         counters: Nsight Compute's counters, where they were requested.
         no_counters: the reason why there are none.
         shared_device: other users of the GPU.
@@ -168,26 +223,15 @@ class MeasuredKernel:
     cold: Timing
     warm: Timing
     method: str
-    moved_bytes: int | None = None
-    flops: float | None = None
-    dtype: str | None = None
-    bandwidth: float | None = None
-    flop_rate: float | None = None
-    bound: str | None = None
-    peak_share: float | None = None
-    calls: int | None = None
-    in_model_s: float | None = None
+    work: Inline[CallWork] = CallWork()
+    roof: Inline[MeasuredRoof] = MeasuredRoof()
+    original: Inline[ModelCalls] = ModelCalls()
     edited: bool = False
-    registers: int | None = None
-    spills: int | None = None
-    shared_memory_bytes: int | None = None
-    occupancy: float | None = None
+    resources: Inline[Resources] = Resources()
     checked: bool | None = None
     check_message: str = ""
     with_zeros: dict[str, Timing] = field(default_factory=dict)
-    clock_mhz: float | None = None
-    clock_change: float | None = None
-    throttled: tuple[str, ...] = ()
+    clock: Inline[TimingClock] = TimingClock()
     counters: HardwareCounters | None = None
     no_counters: str = ""
     shared_device: str = ""

@@ -177,7 +177,7 @@ def _write_summary(words: list[str]) -> int:
         module.label: {
             "wall time": module.wall_time_s is not None,
             "peak memory": module.peak_memory_bytes is not None,
-            "source lines": any(kernel.source_lines for kernel in module.kernels),
+            "source lines": any(kernel.origin.source_lines for kernel in module.kernels),
             "kernels": bool(module.kernels),
         }
         for module in modules

@@ -15,7 +15,8 @@ from h200 import FOLDER, RECORDED, activities_of, module_record, source_of
 from inductor_bench.analysis.kernel_aggregation import Evidence, aggregate_kernels
 from inductor_bench.records.category import Category
 from inductor_bench.records.code.source import ModuleSource
-from inductor_bench.records.run import Kernel, Peaks
+from inductor_bench.records.kernel import Kernel
+from inductor_bench.records.run import Peaks
 from inductor_bench.records.traced.activity import Activity
 from inductor_bench.records.traced.operators import OperatorCall, OperatorCost
 from inductor_bench.records.traced.trace import DeviceEvent, TensorArguments
@@ -91,13 +92,13 @@ def test_grid_and_registers_are_given_only_where_all_launches_agree(name: str) -
     for kernel in aggregated(activities_of(name)):
         if kernel.name in launches:
             grids = launches[kernel.name]
-            assert kernel.grid == (next(iter(grids)) if len(grids) == 1 else ())
+            assert kernel.launch.grid == (next(iter(grids)) if len(grids) == 1 else ())
 
 
 def test_the_direct_copies_of_mixnet_have_no_grid_of_their_own() -> None:
     kernel = next(k for k in aggregated(activities_of("mixnet_l_p10/backward")) if "direct_copy" in k.name)
-    assert kernel.grid == () and kernel.block == (128, 1, 1)
-    assert kernel.occupancy is not None and 0.7 < kernel.occupancy <= 1
+    assert kernel.launch.grid == () and kernel.launch.block == (128, 1, 1)
+    assert kernel.launch.occupancy is not None and 0.7 < kernel.launch.occupancy <= 1
 
 
 def test_a_float32_convolution_is_held_against_tf32_where_one_ran_in_it() -> None:
@@ -108,18 +109,18 @@ def test_a_float32_convolution_is_held_against_tf32_where_one_ran_in_it() -> Non
     cost["aten::mm", F32] = OperatorCost(flops=3_000_000_000, moved_bytes=10, dtype="float32")
     found = judged(aggregated([first, second, product], cost))
     for name in (first.name, second.name):
-        assert (found[name].dtype, found[name].peak_share) == ("tf32", pytest.approx(1.0))
-    assert (found[product.name].dtype, found[product.name].peak_share) == ("float32", pytest.approx(0.6))
+        assert (found[name].work.dtype, found[name].roof.peak_share) == ("tf32", pytest.approx(1.0))
+    assert (found[product.name].work.dtype, found[product.name].roof.peak_share) == ("float32", pytest.approx(0.6))
     allowed = judged(aggregated([product], cost), tf32=True)
-    assert (allowed[product.name].dtype, allowed[product.name].peak_share) == ("tf32", pytest.approx(0.1))
+    assert (allowed[product.name].work.dtype, allowed[product.name].roof.peak_share) == ("tf32", pytest.approx(0.1))
     on_cpu = judged(aggregated([product], cost), tf32=True, device="cpu")
-    assert on_cpu[product.name].dtype == "float32"
+    assert on_cpu[product.name].work.dtype == "float32"
 
 
 def test_half_precision_on_tensor_cores_is_not_taken_for_tf32() -> None:
     name = "cutlass_75_tensorop_f16_s1688gemm_f16_64x64"
     cost = {("aten::convolution", F32): OperatorCost(flops=1, moved_bytes=1, dtype="float16")}
-    assert judged(aggregated([activity(name)], cost))[name].dtype == "float16"
+    assert judged(aggregated([activity(name)], cost))[name].work.dtype == "float16"
 
 
 def test_copies_and_memsets_have_the_bytes_of_the_profiler_and_no_roof() -> None:
@@ -128,28 +129,28 @@ def test_copies_and_memsets_have_the_bytes_of_the_profiler_and_no_roof() -> None
     across = activity("Memcpy HtoD (Pageable -> Device)", "aten::copy_", instance=1, **sized)
     zeros = activity("Memset (Device)", instance=2, kind="memset", event={"moved_bytes": 500})
     found = judged(aggregated([inside, across, zeros]))
-    assert [found[one.name].moved_bytes for one in (inside, across, zeros)] == [2_000_000, 1_000_000, 500]
+    assert [found[one.name].work.moved_bytes for one in (inside, across, zeros)] == [2_000_000, 1_000_000, 500]
     for kernel in found.values():
-        assert kernel.bandwidth == pytest.approx((kernel.moved_bytes or 0) / 1e-4)
-        assert (kernel.bound, kernel.gain_limit_s, kernel.dtype) == ("unknown", None, None)
+        assert kernel.roof.bandwidth == pytest.approx((kernel.work.moved_bytes or 0) / 1e-4)
+        assert (kernel.roof.bound, kernel.roof.gain_limit_s, kernel.work.dtype) == ("unknown", None, None)
 
 
 def test_a_copy_by_a_kernel_is_held_against_memory() -> None:
     copy = activity("direct_copy_kernel", "aten::copy_")
     cost = {("aten::copy_", F32): OperatorCost(moved_bytes=200_000_000, dtype="float32")}
     found = judged(aggregated([copy], cost))[copy.name]
-    assert (found.category, found.bound, found.peak_share) == (Category.COPY, "memory", pytest.approx(0.5))
+    assert (found.category, found.roof.bound, found.roof.peak_share) == (Category.COPY, "memory", pytest.approx(0.5))
 
 
 def test_a_template_whose_products_are_not_counted_is_not_called_memory_bound() -> None:
     activities, _ = recorded(FOLDER / "flex" / "trace_0.json.gz")
     flex = next(kernel for kernel in judged(aggregated(activities)).values() if kernel.category is Category.TEMPLATE)
-    assert flex.moved_bytes and flex.flops is None
-    assert (flex.bound, flex.peak_share, flex.gain_limit_s) == ("unknown", None, None)
+    assert flex.work.moved_bytes and flex.work.flops is None
+    assert (flex.roof.bound, flex.roof.peak_share, flex.roof.gain_limit_s) == ("unknown", None, None)
     assert "matrix products" in flex.unjudged
     activities, _ = recorded(FOLDER / "tem" / "trace_0.json.gz")
     product = next(kernel for kernel in judged(aggregated(activities)).values() if kernel.category is Category.TEMPLATE)
-    assert product.flops and product.unjudged == "" and product.bound in ("compute", "latency", "cache")
+    assert product.work.flops and product.unjudged == "" and product.roof.bound in ("compute", "latency", "cache")
 
 
 def test_a_sort_has_no_share_of_any_peak() -> None:
@@ -159,14 +160,14 @@ def test_a_sort_has_no_share_of_any_peak() -> None:
     (cost,) = count_operator_costs([OperatorCall("aten::sort", arguments, "cuda")])
     assert cost.moved_bytes is None and "algorithm" in cost.reason
     kernels = aggregated([activity("radix", "aten::sort", arguments=arguments)], {("aten::sort", arguments): cost})
-    assert judged(kernels)["radix"].bound == "unknown"
+    assert judged(kernels)["radix"].roof.bound == "unknown"
     assert kernels[0].unjudged == cost.reason
 
 
 def test_an_operator_without_a_formula_is_not_called_memory_bound() -> None:
     cost = {("aten::convolution", F32): OperatorCost(None, 10**8, "float32", "no FLOP formula is known for it")}
     found = judged(aggregated([activity("k")], cost))["k"]
-    assert (found.bound, found.gain_limit_s, found.moved_bytes) == ("unknown", None, 10**8)
+    assert (found.roof.bound, found.roof.gain_limit_s, found.work.moved_bytes) == ("unknown", None, 10**8)
 
 
 ATTENTION = {

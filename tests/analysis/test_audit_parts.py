@@ -15,7 +15,7 @@ from h200 import activities_of
 
 from inductor_bench.analysis.kernel_aggregation import Evidence, aggregate_kernels
 from inductor_bench.analysis.parts import HELPERS, Part, _sides, find_parts
-from inductor_bench.records.run import Kernel
+from inductor_bench.records.kernel import Kernel
 from inductor_bench.records.traced.activity import Activity
 from inductor_bench.records.traced.operators import OperatorCall, OperatorCost
 from inductor_bench.worker.costs.operators import count_operator_costs
@@ -66,7 +66,7 @@ def test_all_flops_of_the_graph_are_credited_once() -> None:
         assert members[0].arguments is not None
         (rows, inner), (_, columns) = members[0].arguments.dims[:2]
         expected += 2 * rows * inner * columns
-    assert sum(kernel.flops or 0 for kernel in counted()) == pytest.approx(expected, rel=1e-9)
+    assert sum(kernel.work.flops or 0 for kernel in counted()) == pytest.approx(expected, rel=1e-9)
 
 
 @pytest.mark.parametrize(("mark", "place"), [("dgrad", 0), ("wgrad", 1)])
@@ -79,7 +79,7 @@ def test_a_kernel_named_after_a_gradient_gets_the_flops_of_that_gradient(mark: s
             assert one.arguments is not None and ast.literal_eval(one.arguments.concrete[10])[place]
             expected[one.name] += one_gradient(one.arguments.dims) * one.duration_s / time_s
     assert len(expected) >= 5
-    found = {kernel.name: kernel.flops for kernel in counted() if kernel.name in expected}
+    found = {kernel.name: kernel.work.flops for kernel in counted() if kernel.name in expected}
     assert found == {name: pytest.approx(flops) for name, flops in expected.items()}
 
 
@@ -92,8 +92,8 @@ def test_layout_copies_are_counted_by_their_own_sizes_and_have_no_flops() -> Non
             arguments = activity.inner[1]
             sizes += [math.prod(arguments.dims[place]) * BYTES[arguments.types[place]] for place in (0, 1)]
     assert (copies.operator, copies.calls, len(sizes)) == ("aten.convolution_backward", 180, 360)
-    assert copies.moved_bytes == pytest.approx(sum(sizes))
-    assert copies.flops is None and copies.unjudged == ""
+    assert copies.work.moved_bytes == pytest.approx(sum(sizes))
+    assert copies.work.flops is None and copies.unjudged == ""
     assert all(group.operator_calls == pytest.approx(group.calls) for group in copies.shapes)
     assert all(group.shapes.startswith("copy_ f16[") for group in copies.shapes)
 
@@ -113,7 +113,7 @@ def test_equal_copies_within_one_call_are_counted_each() -> None:
 def test_helpers_have_time_but_no_work(text: str) -> None:
     for kernel in kernels_named(text):
         assert kernel.time_s > 0
-        assert (kernel.flops, kernel.moved_bytes) == (None, None)
+        assert (kernel.work.flops, kernel.work.moved_bytes) == (None, None)
         assert "aten.convolution_backward" in kernel.unjudged
         assert all(group.operator_calls == 0 for group in kernel.shapes)
 
@@ -155,5 +155,5 @@ def test_kernels_that_cannot_be_told_apart_share_the_call_by_time() -> None:
     assert parts == (Part(first.operator, first.arguments),) * 2
     costs = {(first.operator, first.arguments): OperatorCost(flops=400, moved_bytes=40, dtype="float16")}
     found = {kernel.name: kernel for kernel in aggregate_kernels([first, second], 1, [0], Evidence(costs=costs))}
-    assert (found["first"].flops, found["second"].flops) == (pytest.approx(100), pytest.approx(300))
+    assert (found["first"].work.flops, found["second"].work.flops) == (pytest.approx(100), pytest.approx(300))
     assert sum(group.operator_calls for kernel in found.values() for group in kernel.shapes) == pytest.approx(1)

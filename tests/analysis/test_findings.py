@@ -15,7 +15,9 @@ from inductor_bench.analysis.findings.next_commands import next_commands
 from inductor_bench.analysis.findings.phrases import short_paths
 from inductor_bench.analysis.findings.table import RULES, Rule, findings
 from inductor_bench.records.category import Category
-from inductor_bench.records.run import Capture, Failure, Kernel, ModuleRecord, Request, Run, SourceLine
+from inductor_bench.records.code.source import SourceLine
+from inductor_bench.records.kernel import Kernel
+from inductor_bench.records.run import Capture, Failure, ModuleRecord, Request, Run
 
 
 def kinds(run: Run) -> list[str]:
@@ -192,8 +194,8 @@ def test_generated_kernels_far_below_the_memory_limit_with_their_gain() -> None:
     kernels = {(m.slug, k.name): k for m in run.modules for k in m.kernels}
     slow = [kernels[place] for place in found.kernels]
     assert {place.slug for place in found.kernels} == set(found.modules) == {"forward", "backward"}
-    assert all(k.peak_share is not None and k.peak_share < 0.7 and k.name.startswith("triton") for k in slow)
-    gains = [kernel.gain_limit_s or 0.0 for kernel in slow]
+    assert all(k.roof.peak_share is not None and k.roof.peak_share < 0.7 and k.name.startswith("triton") for k in slow)
+    gains = [kernel.roof.gain_limit_s or 0.0 for kernel in slow]
     assert gains == sorted(gains, reverse=True) and found.gain_s == pytest.approx(sum(gains))
     assert f"{len(slow)} generated kernels reach less than 70% of the DRAM bandwidth" in found.text
     assert f"({sum(gains) / 61.625e-3:.1%}) less, an upper bound; mode='max-autotune" in found.text
@@ -318,7 +320,7 @@ def test_attention_without_a_fused_kernel_is_named_in_a_model_of_an_h200() -> No
     assert found.text.startswith("matrix products in full float32, without tensor cores, take 12.6 ms (26.9%), beside")
     assert "scaled_dot_product_attention multiplies in float32 where" in found.text
     (kernel,) = [kernel for kernel in run.modules[0].kernels if kernel.name == found.kernels[0].name]
-    assert kernel.operator == "aten.bmm" and kernel.dtype == "float32"
+    assert kernel.operator == "aten.bmm" and kernel.work.dtype == "float32"
 
 
 def test_a_disturbed_iteration_does_not_make_a_kernel_unsteady() -> None:
@@ -358,7 +360,7 @@ def test_the_headline_says_where_the_time_goes_and_what_can_be_won() -> None:
 def test_the_headline_counts_every_generated_kernel_and_tells_measured_from_bound() -> None:
     module = quiet(graph_time_s=4.8e-3)
     lead = headline(run_of(module))
-    gains = sum(kernel.gain_limit_s or 0.0 for kernel in module.kernels)
+    gains = sum(kernel.roof.gain_limit_s or 0.0 for kernel in module.kernels)
     assert lead is not None and lead.text.endswith(
         f"Could save: generated kernels at their peaks {gains / 5.1e-3:.1%} (upper bound), CUDA graphs 5.9% (measured)"
     )

@@ -10,7 +10,7 @@ from p_text import disagreements, read_p_text
 
 from inductor_bench.analysis.kernel_aggregation import Evidence, aggregate_kernels, steady_iterations, total_categories
 from inductor_bench.records.category import Category
-from inductor_bench.records.run import Kernel
+from inductor_bench.records.kernel import Kernel
 from inductor_bench.records.traced.operators import OperatorCost
 
 NOTHING = Evidence()
@@ -82,15 +82,15 @@ def test_flops_of_a_call_that_launches_two_kernels_count_once() -> None:
     }
     kernels = aggregated("mixnet_l_p10/forward", Evidence(costs=costs))
     convolutions = [kernel for kernel in kernels if kernel.category is Category.EXTERN_CONV]
-    assert sum(kernel.flops or 0 for kernel in convolutions) == pytest.approx(155 * 1000)
+    assert sum(kernel.work.flops or 0 for kernel in convolutions) == pytest.approx(155 * 1000)
 
 
 def test_origins_come_from_the_call_not_from_the_definition() -> None:
     kernel = next(k for k in aggregated("mixnet_l_p10/forward") if k.name == "triton_poi_fused_cat_81")
     calls = [call for call in source_of("mixnet_l_p10/forward").calls if call.kernel == "triton_poi_fused_cat_81"]
     assert kernel.calls == len(calls) == 6
-    assert set(kernel.source_nodes) == {node for call in calls for node in call.source_nodes}
-    assert len(kernel.source_nodes) >= 6
+    assert set(kernel.origin.source_nodes) == {node for call in calls for node in call.source_nodes}
+    assert len(kernel.origin.source_nodes) >= 6
 
 
 def test_a_slow_iteration_does_not_count() -> None:

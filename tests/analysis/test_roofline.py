@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import h200
 import pytest
@@ -10,12 +11,12 @@ import pytest
 from inductor_bench.analysis.roofline import (
     MATRIX_SPREAD,
     SPREAD,
-    Judgement,
-    Work,
+    TimedWork,
     judge_groups,
     judge_kernel,
     matrix_roof,
 )
+from inductor_bench.records.kernel import Judgement, Work
 from inductor_bench.records.run import Peaks
 
 GPU = Peaks(
@@ -29,35 +30,39 @@ GPU = Peaks(
 CPU = replace(GPU, launch_floor_s=None, matmul_flops={"float32": 1e11})
 
 
+def timed(time_s: float, calls: float, **work: Any) -> TimedWork:
+    return TimedWork(time_s, calls, Work(**work))
+
+
 def test_a_large_kernel_is_measured_against_dram() -> None:
-    judged = judge_kernel(Work(time_s=4e-3, calls=2, moved_bytes=1e9), GPU)
-    assert judged == Judgement("memory", pytest.approx(0.25), pytest.approx(2.5e11), None, pytest.approx(3e-3))
+    judged = judge_kernel(timed(time_s=4e-3, calls=2, moved_bytes=1e9), GPU)
+    assert judged == Judgement(pytest.approx(2.5e11), None, pytest.approx(0.25), "memory", pytest.approx(3e-3))
 
 
 def test_bytes_per_call_and_not_in_all_decide_whether_the_cache_serves_a_kernel() -> None:
-    small = judge_kernel(Work(time_s=1e-3, calls=100, moved_bytes=1e9), GPU)
+    small = judge_kernel(timed(time_s=1e-3, calls=100, moved_bytes=1e9), GPU)
     assert (small.bound, small.peak_share) == ("cache", pytest.approx(0.25))
     assert small.gain_limit_s == pytest.approx(0.75e-3)
-    just_over = judge_kernel(Work(time_s=1e-2, calls=100, moved_bytes=1.001e9), GPU)
+    just_over = judge_kernel(timed(time_s=1e-2, calls=100, moved_bytes=1.001e9), GPU)
     assert just_over.bound == "memory"
 
 
 def test_a_rate_beyond_dram_means_the_cache_unless_it_is_within_the_spread() -> None:
-    beyond = judge_kernel(Work(time_s=1e-3, calls=1, moved_bytes=2e9), GPU)
+    beyond = judge_kernel(timed(time_s=1e-3, calls=1, moved_bytes=2e9), GPU)
     assert (beyond.bound, beyond.peak_share) == ("cache", pytest.approx(0.5))
-    at_the_roof = judge_kernel(Work(time_s=1e-3, calls=1, moved_bytes=1.02e9), GPU)
+    at_the_roof = judge_kernel(timed(time_s=1e-3, calls=1, moved_bytes=1.02e9), GPU)
     assert (at_the_roof.bound, at_the_roof.peak_share, at_the_roof.gain_limit_s) == ("memory", 1.0, 0.0)
 
 
 def test_no_share_is_given_beyond_every_roof_and_no_gain_is_negative() -> None:
-    judged = judge_kernel(Work(time_s=1e-4, calls=1, moved_bytes=1e9), GPU)
+    judged = judge_kernel(timed(time_s=1e-4, calls=1, moved_bytes=1e9), GPU)
     assert (judged.bound, judged.peak_share, judged.gain_limit_s) == ("cache", None, 0.0)
-    product = judge_kernel(Work(time_s=1e-3, calls=1, moved_bytes=2e7, flops=2e11, dtype="float16"), GPU)
+    product = judge_kernel(timed(time_s=1e-3, calls=1, moved_bytes=2e7, flops=2e11, dtype="float16"), GPU)
     assert (product.bound, product.peak_share, product.gain_limit_s) == ("compute", None, 0.0)
 
 
 def test_products_of_the_models_own_numbers_may_be_faster_than_those_of_random_ones() -> None:
-    faster = Work(time_s=1.92e-3, calls=1, moved_bytes=2e7, flops=2e11, dtype="float16")
+    faster = timed(time_s=1.92e-3, calls=1, moved_bytes=2e7, flops=2e11, dtype="float16")
     judged = judge_kernel(faster, GPU)
     assert (judged.bound, judged.peak_share, judged.gain_limit_s) == ("compute", 1.0, 0.0)
     both = judge_groups([faster, replace(faster, time_s=4e-3)], GPU)
@@ -69,30 +74,33 @@ def test_products_of_an_h200_have_a_share_of_their_roof() -> None:
     """The products of ALBERT in bfloat16, one shape of which ran 3.05% above what random numbers reached."""
     run = h200.run_of("albert_bf16")
     products = max(run.modules[0].kernels, key=lambda kernel: kernel.time_s)
-    works = [Work(one.time_s, one.calls, one.moved_bytes, one.flops, products.dtype) for one in products.shapes]
-    assert run.peaks is not None and products.dtype == "bfloat16"
-    rates = [work.flops / work.time_s / run.peaks.matmul_flops["bfloat16"] for work in works if work.flops]
+    works = [
+        TimedWork(one.time_s, one.calls, Work(one.moved_bytes, one.flops, products.work.dtype))
+        for one in products.shapes
+    ]
+    assert run.peaks is not None and products.work.dtype == "bfloat16"
+    rates = [each.work.flops / each.time_s / run.peaks.matmul_flops["bfloat16"] for each in works if each.work.flops]
     assert SPREAD < max(rates) < MATRIX_SPREAD
     assert judge_groups(works, run.peaks).peak_share == pytest.approx(0.989, abs=0.002)
 
 
 def test_an_unmeasured_cache_gives_neither_share_nor_gain() -> None:
-    judged = judge_kernel(Work(time_s=1e-3, calls=1, moved_bytes=1e6), replace(GPU, cache_bandwidth=None))
+    judged = judge_kernel(timed(time_s=1e-3, calls=1, moved_bytes=1e6), replace(GPU, cache_bandwidth=None))
     assert (judged.bound, judged.peak_share, judged.gain_limit_s) == ("cache", None, None)
     assert judged.bandwidth == pytest.approx(1e9)
 
 
 def test_the_longer_of_bytes_and_flops_decides() -> None:
-    compute = judge_kernel(Work(time_s=4e-3, calls=1, moved_bytes=1e9, flops=2e11, dtype="float16"), GPU)
+    compute = judge_kernel(timed(time_s=4e-3, calls=1, moved_bytes=1e9, flops=2e11, dtype="float16"), GPU)
     assert (compute.bound, compute.peak_share) == ("compute", pytest.approx(0.5))
     assert compute.flop_rate == pytest.approx(5e13)
     assert compute.gain_limit_s == pytest.approx(2e-3)
-    depthwise = judge_kernel(Work(time_s=4e-3, calls=1, moved_bytes=1e9, flops=1e9, dtype="float16"), GPU)
+    depthwise = judge_kernel(timed(time_s=4e-3, calls=1, moved_bytes=1e9, flops=1e9, dtype="float16"), GPU)
     assert (depthwise.bound, depthwise.peak_share) == ("memory", pytest.approx(0.25))
 
 
 def test_the_launch_floor_bounds_small_kernels_on_a_gpu_only() -> None:
-    work = Work(time_s=15e-6, calls=10, moved_bytes=1e4)
+    work = timed(time_s=15e-6, calls=10, moved_bytes=1e4)
     judged = judge_kernel(work, GPU)
     assert (judged.bound, judged.peak_share, judged.gain_limit_s) == ("latency", None, pytest.approx(5e-6))
     faster = judge_kernel(replace(work, time_s=8e-6), GPU)
@@ -101,7 +109,7 @@ def test_the_launch_floor_bounds_small_kernels_on_a_gpu_only() -> None:
 
 
 def test_float32_products_use_tf32_only_where_that_is_known() -> None:
-    work = Work(time_s=1.0, calls=1, moved_bytes=1e9, flops=5e12, dtype="float32")
+    work = timed(time_s=1.0, calls=1, moved_bytes=1e9, flops=5e12, dtype="float32")
     assert judge_kernel(work, GPU).peak_share == pytest.approx(0.5)
     assert judge_kernel(replace(work, tf32=True), GPU).peak_share == pytest.approx(0.1)
     assert matrix_roof("float32", CPU, tf32=True) == 1e11
@@ -110,49 +118,49 @@ def test_float32_products_use_tf32_only_where_that_is_known() -> None:
 
 
 def test_an_unmeasured_matrix_rate_leaves_the_bound_unknown() -> None:
-    judged = judge_kernel(Work(time_s=1e-3, calls=1, moved_bytes=5e8, flops=1e9, dtype="float64"), GPU)
-    assert judged == Judgement("unknown", None, pytest.approx(5e11), pytest.approx(1e12), None)
+    judged = judge_kernel(timed(time_s=1e-3, calls=1, moved_bytes=5e8, flops=1e9, dtype="float64"), GPU)
+    assert judged == Judgement(pytest.approx(5e11), pytest.approx(1e12))
 
 
 def test_flops_alone_are_enough_for_a_compute_bound() -> None:
-    judged = judge_kernel(Work(time_s=1e-3, calls=1, flops=5e10, dtype="float16"), GPU)
+    judged = judge_kernel(timed(time_s=1e-3, calls=1, flops=5e10, dtype="float16"), GPU)
     assert (judged.bound, judged.peak_share, judged.bandwidth) == ("compute", pytest.approx(0.5), None)
 
 
 @pytest.mark.parametrize(
     "work",
     [
-        Work(time_s=0.0, calls=1, moved_bytes=1e9),
-        Work(time_s=1e-3, calls=0, moved_bytes=1e9),
-        Work(time_s=1e-3, calls=1),
-        Work(time_s=1e-3, calls=1, moved_bytes=0, flops=0),
+        timed(time_s=0.0, calls=1, moved_bytes=1e9),
+        timed(time_s=1e-3, calls=0, moved_bytes=1e9),
+        timed(time_s=1e-3, calls=1),
+        timed(time_s=1e-3, calls=1, moved_bytes=0, flops=0),
     ],
 )
-def test_nothing_is_claimed_without_time_calls_or_work(work: Work) -> None:
+def test_nothing_is_claimed_without_time_calls_or_work(work: TimedWork) -> None:
     judged = judge_kernel(work, GPU)
     assert (judged.bound, judged.peak_share, judged.gain_limit_s) == ("unknown", None, None)
 
 
 def test_without_peaks_only_the_rates_are_given() -> None:
-    judged = judge_kernel(Work(time_s=2.0, calls=1, moved_bytes=4e9, flops=6e9), None)
-    assert judged == Judgement("unknown", None, 2e9, 3e9, None)
+    judged = judge_kernel(timed(time_s=2.0, calls=1, moved_bytes=4e9, flops=6e9), None)
+    assert judged == Judgement(2e9, 3e9)
 
 
 def test_groups_are_judged_one_by_one_and_their_gains_add_up() -> None:
-    large = Work(time_s=4e-3, calls=1, moved_bytes=1e9, flops=1e9, dtype="float16")  # 1 ms at the memory roof
-    dense = Work(time_s=2e-3, calls=1, moved_bytes=2e7, flops=1e11, dtype="float16")  # 1 ms at the matrix roof
+    large = timed(time_s=4e-3, calls=1, moved_bytes=1e9, flops=1e9, dtype="float16")  # 1 ms at the memory roof
+    dense = timed(time_s=2e-3, calls=1, moved_bytes=2e7, flops=1e11, dtype="float16")  # 1 ms at the matrix roof
     judged = judge_groups([large, dense], GPU)
     assert judged.gain_limit_s == pytest.approx(4e-3)
     assert (judged.bound, judged.peak_share) == ("memory", pytest.approx(0.25))
     assert judged.bandwidth == pytest.approx(1.02e9 / 6e-3)
     # Taken for equal calls, the two would hide each other's need: 1.02 ms in place of 2 ms.
-    alike = Work(time_s=6e-3, calls=2, moved_bytes=1.02e9, flops=1.01e11, dtype="float16")
+    alike = timed(time_s=6e-3, calls=2, moved_bytes=1.02e9, flops=1.01e11, dtype="float16")
     assert judge_kernel(alike, GPU).gain_limit_s == pytest.approx(4.98e-3)
 
 
 def test_one_unknown_group_makes_the_gain_unknown() -> None:
-    known = Work(time_s=4e-3, calls=1, moved_bytes=1e9)
-    judged = judge_groups([known, Work(time_s=1e-3, calls=1)], GPU)
+    known = timed(time_s=4e-3, calls=1, moved_bytes=1e9)
+    judged = judge_groups([known, timed(time_s=1e-3, calls=1)], GPU)
     assert (judged.bound, judged.gain_limit_s, judged.bandwidth) == ("memory", None, None)
     assert judge_groups([known], GPU) == judge_kernel(known, GPU)
     assert judge_groups([], GPU) == Judgement()

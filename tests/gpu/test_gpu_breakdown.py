@@ -9,7 +9,8 @@ import pytest
 from p_text import disagreements, read_p_text
 
 from inductor_bench.records.category import Category
-from inductor_bench.records.run import Kernel, ModuleRecord, Run
+from inductor_bench.records.kernel import Kernel
+from inductor_bench.records.run import ModuleRecord, Run
 from inductor_bench.store.folder import RunFolder
 
 pytestmark = pytest.mark.gpu
@@ -71,18 +72,18 @@ def test_library_kernels_have_their_call_shapes_and_flops(run: Run) -> None:
             assert kernel.operator, f"{module.label}: {kernel.name}"
             assert kernel.shapes and all(shape.shapes for shape in kernel.shapes)
         if kernel.category is Category.EXTERN_GEMM:
-            assert kernel.flops and kernel.flops > 0
+            assert kernel.work.flops and kernel.work.flops > 0
 
 
 def test_triton_kernels_have_launch_facts_and_origins(run: Run) -> None:
     for module, kernel in kernels_of(run):
         if kernel.category in TRITON:
             where = f"{module.label}: {kernel.name}"
-            assert kernel.config["num_warps"] in (1, 2, 4, 8, 16, 32), where
-            assert kernel.registers and kernel.spills is not None, where
-            assert kernel.grid and kernel.block, where
+            assert kernel.compiled.config["num_warps"] in (1, 2, 4, 8, 16, 32), where
+            assert kernel.compiled.registers and kernel.compiled.spills is not None, where
+            assert kernel.launch.grid and kernel.launch.block, where
             assert kernel.kernel_id and kernel.file and kernel.line, where
-    lines = [line for _, kernel in kernels_of(run) for line in kernel.source_lines]
+    lines = [line for _, kernel in kernels_of(run) for line in kernel.origin.source_lines]
     assert any(line.file.endswith("gpu_kinds.py") and line.function == "forward" for line in lines)
 
 
@@ -93,8 +94,8 @@ def test_shares_are_shares(run: Run) -> None:
         assert sum(kernel.share for kernel in module.kernels) == pytest.approx(1)
         assert sum(total.wall_share or 0 for total in module.categories) <= 1 + 1e-9
         for kernel in module.kernels:
-            assert kernel.peak_share is None or 0 <= kernel.peak_share <= 1
-            assert kernel.gain_limit_s is None or 0 <= kernel.gain_limit_s <= kernel.time_s
+            assert kernel.roof.peak_share is None or 0 <= kernel.roof.peak_share <= 1
+            assert kernel.roof.gain_limit_s is None or 0 <= kernel.roof.gain_limit_s <= kernel.time_s
 
 
 def test_traces_are_small_and_compressed(gpu_run: Path, run: Run) -> None:

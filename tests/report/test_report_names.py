@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 import run_builder as build
+from inline import change
 
 from inductor_bench.records.category import Category
 from inductor_bench.records.code.source import SourceLine
-from inductor_bench.records.run import ShapeGroup
+from inductor_bench.records.kernel import ShapeGroup
 from inductor_bench.report.text import names
 
 
@@ -106,8 +105,8 @@ def test_the_user_s_own_line_is_named_before_a_library_s() -> None:
     )
     kernel = build.kernel("k", Category.POINTWISE, 1, 1e-6, source_lines=lines)
     assert names.place(kernel, {}) == "model.py:7 (+2 lines)"
-    assert names.place(replace(kernel, source_lines=lines[:2]), {}) == "conv.py:7 (+1 line)"
-    assert names.place(replace(kernel, source_lines=lines[:1]), {}) == "functional.py:7"
+    assert names.place(change(kernel, source_lines=lines[:2]), {}) == "conv.py:7 (+1 line)"
+    assert names.place(change(kernel, source_lines=lines[:1]), {}) == "functional.py:7"
 
 
 def test_files_of_one_name_are_told_apart_by_their_folders() -> None:

@@ -36,7 +36,7 @@ def test_kernels_keep_full_names_and_exact_figures() -> None:
         for kernel in module.kernels:
             row = by_name[module.label, kernel.name]
             assert float(row["time_s"]) == kernel.time_s and row["kernel_id"] == kernel.kernel_id
-            assert row["moved_bytes"] == ("" if kernel.moved_bytes is None else str(kernel.moved_bytes))
+            assert row["moved_bytes"] == ("" if kernel.work.moved_bytes is None else str(kernel.work.moved_bytes))
     assert [float(row["time_s"]) for row in rows] == sorted((float(row["time_s"]) for row in rows), reverse=True)
 
 

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import gzip
 import json
-from dataclasses import replace
+from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
+from inline import change, make
 
 from inductor_bench.errors import InductorBenchError
 from inductor_bench.records.category import Category
 from inductor_bench.records.code.source import SourceLine
-from inductor_bench.records.run import Environment, Failure, Kernel, ModuleRecord, Peaks, Request, Run, ShapeGroup
+from inductor_bench.records.forms import Inline
+from inductor_bench.records.kernel import Kernel, ShapeGroup
+from inductor_bench.records.run import Environment, Failure, ModuleRecord, Peaks, Request, Run
 from inductor_bench.store.folder import RunFolder
 from inductor_bench.store.formats import codec, schema
 
-KERNEL = Kernel(
+DATA = Path(__file__).parents[1] / "data"
+RECORDED = ("albert_bf16/record.json.gz", "batch_two/mobilenetv2_100.json.gz", "batch_two/repvgg_a2.json.gz")
+KERNEL = make(
+    Kernel,
     name="triton_poi_fused_add_0",
     kernel_id="0123456789abcdef",
     category=Category.POINTWISE,
@@ -49,7 +57,7 @@ def test_a_run_survives_json() -> None:
 
 
 def test_no_number_that_json_lacks_is_written() -> None:
-    kernel = replace(KERNEL, flops=float("inf"), moved_bytes=float("nan"))
+    kernel = change(KERNEL, flops=float("inf"), moved_bytes=float("nan"))
     text = json.dumps(codec.encode(kernel), allow_nan=False)
     assert json.loads(text)["flops"] is None
 
@@ -100,3 +108,62 @@ def test_an_unwritable_record_is_one_clear_line(tmp_path) -> None:
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(InductorBenchError, match="cannot write"):
         RunFolder(tmp_path / "file" / "x").save(RUN)
+
+
+@dataclass(frozen=True)
+class Size:
+    width: int
+    unit: str = "mm"
+
+
+@dataclass(frozen=True)
+class Box:
+    name: str
+    size: Inline[Size]
+    weight: float = 0.0
+
+
+def test_the_fields_of_an_inline_dataclass_are_keys_of_the_object_that_holds_it() -> None:
+    box = Box("small", Size(3, "cm"), 2.5)
+    assert list(codec.encode(box).items()) == [("name", "small"), ("width", 3), ("unit", "cm"), ("weight", 2.5)]
+    assert codec.decode(Box, codec.encode(box)) == box
+    assert codec.encode_sparse(Box("small", Size(3))) == {"name": "small", "width": 3}
+    assert codec.decode(Box, {"name": "small", "width": 3}) == Box("small", Size(3))
+
+
+def test_errors_name_the_keys_of_an_inline_dataclass_as_they_stand_in_the_file() -> None:
+    with pytest.raises(InductorBenchError, match=r"^Box\.width is missing$"):
+        codec.decode(Box, {"name": "small"})
+    with pytest.raises(InductorBenchError, match=r"^Box\.unit should be str but is 1$"):
+        codec.decode(Box, {"name": "small", "width": 3, "unit": 1})
+
+
+def test_two_fields_with_the_same_key_are_refused() -> None:
+    @dataclass(frozen=True)
+    class Twice:
+        width: int
+        size: Inline[Size]
+
+    with pytest.raises(TypeError, match="two fields have the same key"):
+        codec.encode(Twice(1, Size(2)))
+
+
+def test_a_record_with_every_field_is_written_again_byte_for_byte(tmp_path: Path) -> None:
+    """The file has a distinct value for each key of format 1, in the order in which they are written."""
+    file = DATA / "record_of_format_1.json"
+    folder = RunFolder(tmp_path)
+    folder.save(codec.decode(Run, json.loads(file.read_text())))
+    assert folder.record.read_text() == file.read_text()
+
+
+@pytest.mark.parametrize("name", RECORDED)
+def test_a_recorded_record_is_written_again_with_the_same_keys_and_values(name: str) -> None:
+    data = json.loads(gzip.decompress((DATA / "h200_torch2.11" / name).read_bytes()))
+    for module in data["modules"]:  # the keys that are younger than the recordings
+        module.setdefault("wall_load", None)
+        module.setdefault("profile_load", None)
+    written, recorded = (
+        json.dumps(json.loads(json.dumps(record), parse_int=float))  # the recordings have whole numbers as clocks
+        for record in (codec.encode(codec.decode(Run, data)), data)
+    )
+    assert written == recorded

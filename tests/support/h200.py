@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from inductor_bench.records.code.source import ModuleSource
-from inductor_bench.records.run import CategoryTotal, Kernel, ModuleRecord, Run
+from inductor_bench.records.kernel import Kernel
+from inductor_bench.records.run import CategoryTotal, ModuleRecord, Run
 from inductor_bench.records.traced.activity import Activity
 from inductor_bench.records.traced.trace import Iteration, Trace
 from inductor_bench.source.module.reader import read_module

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from inductor_bench.analysis.statistics import summarize
-from inductor_bench.records.tuning import MeasuredKernel
+from inductor_bench.records.tuning import CallWork, MeasuredKernel
 
 OWN = {"first": 0, "second": 3}
 
@@ -14,4 +14,4 @@ OWN = {"first": 0, "second": 3}
 def measured(file: Path, work: Any) -> MeasuredKernel:
     timing = summarize([1e-4] * 9)
     config = {"value": OWN[file.stem]}
-    return MeasuredKernel("kernel", "", str(file), "pointwise", "cpu", config, timing, timing, "", moved_bytes=1000)
+    return MeasuredKernel("kernel", "", str(file), "pointwise", "cpu", config, timing, timing, "", work=CallWork(1000))

@@ -10,20 +10,21 @@ from __future__ import annotations
 import hashlib
 from dataclasses import replace
 
+from inline import change, make
+
 from inductor_bench.records.category import Category as C
 from inductor_bench.records.code.source import SourceLine
+from inductor_bench.records.kernel import Kernel, ShapeGroup
 from inductor_bench.records.run import (
     Capture,
     CategoryTotal,
     Environment,
     Failure,
     IdleTime,
-    Kernel,
     ModuleRecord,
     Peaks,
     Request,
     Run,
-    ShapeGroup,
 )
 
 H200 = Peaks(
@@ -238,27 +239,27 @@ def kernel(name: str, category: C, calls: float, time_s: float, **fields: object
         "share": 0.0,
         "wall_share": None,
     }
-    return Kernel(name=name, category=category, calls=calls, time_s=time_s, **{**values, **fields})  # type: ignore[arg-type]
+    return make(Kernel, name=name, category=category, calls=calls, time_s=time_s, **{**values, **fields})
 
 
 def roofed(one: Kernel, peaks: Peaks | None) -> Kernel:
     """Adds rates and the share of the roof to a kernel by simple rules."""
-    bandwidth = one.moved_bytes / one.time_s if one.moved_bytes else None
-    flop_rate = one.flops / one.time_s if one.flops else None
-    one = replace(one, bandwidth=bandwidth, flop_rate=flop_rate)
+    bandwidth = one.work.moved_bytes / one.time_s if one.work.moved_bytes else None
+    flop_rate = one.work.flops / one.time_s if one.work.flops else None
+    one = change(one, bandwidth=bandwidth, flop_rate=flop_rate)
     if peaks is None:
         return one
     if one.time_s / one.calls < 5e-6:
-        return replace(one, bound="latency")
-    if bandwidth and one.moved_bytes and one.moved_bytes / one.calls < (peaks.cache_bytes or 0):
-        return replace(one, bound="cache")
+        return change(one, bound="latency")
+    if bandwidth and one.work.moved_bytes and one.work.moved_bytes / one.calls < (peaks.cache_bytes or 0):
+        return change(one, bound="cache")
     roof = (bandwidth or 0.0) / peaks.memory_bandwidth
     bound = "memory"
-    if flop_rate and one.dtype in peaks.matmul_flops:
-        roof, bound = flop_rate / peaks.matmul_flops[one.dtype], "compute"
+    if flop_rate and one.work.dtype in peaks.matmul_flops:
+        roof, bound = flop_rate / peaks.matmul_flops[one.work.dtype], "compute"
     if not roof:
         return one
-    return replace(one, bound=bound, peak_share=roof, gain_limit_s=one.time_s * (1 - roof))
+    return change(one, bound=bound, peak_share=roof, gain_limit_s=one.time_s * (1 - roof))
 
 
 def module(
@@ -295,7 +296,7 @@ def module(
         "trace": f"traces/{slug}.trace.json.gz",
         "log": f"logs/{slug}.txt",
     }
-    return ModuleRecord(label=label, **{**values, **fields})  # type: ignore[arg-type]
+    return make(ModuleRecord, label=label, **{**values, **fields})
 
 
 def categories(kernels: list[Kernel], total: float, wall: float | None) -> tuple[CategoryTotal, ...]:
@@ -508,7 +509,7 @@ def without_peaks() -> Run:
     """Builds the mixnet run without measured peaks."""
     full = mixnet()
     bare = [
-        replace(m, kernels=tuple(replace(k, peak_share=None, bound="unknown", gain_limit_s=None) for k in m.kernels))
+        replace(m, kernels=tuple(change(k, peak_share=None, bound="unknown", gain_limit_s=None) for k in m.kernels))
         for m in full.modules
     ]
     return replace(full, peaks=None, modules=tuple(bare))

@@ -22,6 +22,7 @@ from inductor_bench.records.table import Answer
 from inductor_bench.report.query.answer import MOST_ROWS, answer_json, answer_lines
 from inductor_bench.store.batch import BatchFolder
 from inductor_bench.store.folder import RunFolder
+from inductor_bench.store.formats import codec
 from inductor_bench.workflows.query import open_tables
 
 TABLES = ("models", "graphs", "categories", "kernels", "families", "retunes")
@@ -96,8 +97,8 @@ def test_a_row_is_what_the_record_says(ask: Ask) -> None:
         kernel = recorded[row["model"], row["kernel_id"]]
         assert row["category"] == kernel.category.value and row["time_s"] == kernel.time_s
         for field in ("name", "family_id", "calls", "peak_share", "bound", "gain_limit_s", "operator", "moved_bytes"):
-            assert row[field] == getattr(kernel, field), field
-        assert (row["dtype"], row["registers"], row["speedup"]) == (kernel.dtype, kernel.registers, None)
+            assert row[field] == codec.encode(kernel)[field], field
+        assert (row["dtype"], row["registers"], row["speedup"]) == (kernel.work.dtype, kernel.compiled.registers, None)
         assert row["share"] == pytest.approx(kernel.time_s / suite)
 
 

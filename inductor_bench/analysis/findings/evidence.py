@@ -10,7 +10,8 @@ from ... import units
 from ...devices.protocol import Device
 from ...devices.table import device_of
 from ...records.category import Category
-from ...records.run import Kernel, ModuleRecord, Run
+from ...records.kernel import Kernel
+from ...records.run import ModuleRecord, Run
 from ..times import weight_s, whole_time_s
 from .bottleneck import WAITS_FOR_HOST, bottleneck
 from .finding import ADVICE, Finding, KernelPlace
@@ -110,7 +111,7 @@ def time_of(rows: Iterable[Row]) -> float:
 
 def gain_of(rows: Iterable[Row]) -> float:
     """Sums the gain limits of the kernels: seconds of one iteration of each graph."""
-    return sum(row.kernel.gain_limit_s or 0.0 for row in rows)
+    return sum(row.kernel.roof.gain_limit_s or 0.0 for row in rows)
 
 
 def in_program(rows: Iterable[Row], seconds: Callable[[Kernel], float]) -> float:

@@ -51,7 +51,7 @@ def _savings(run: Run, whole: float) -> str:
     peaks. The text is empty where no saving reaches :data:`LEAST`.
     """
     peaks = sum(
-        (kernel.gain_limit_s or 0.0) * (module.program_calls or 1)
+        (kernel.roof.gain_limit_s or 0.0) * (module.program_calls or 1)
         for module in run.modules
         if bottleneck(module) not in WAITS_FOR_HOST
         for kernel in module.kernels

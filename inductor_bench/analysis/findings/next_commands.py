@@ -9,8 +9,9 @@ from pathlib import Path
 
 from ...devices.nvidia.architectures import architecture_of
 from ...records.failure import ELSEWHERE
+from ...records.kernel import Kernel
 from ...records.model_sources import COMPILED_HERE
-from ...records.run import Failure, Kernel, Run
+from ...records.run import Failure, Run
 from .command_again import command_again
 from .headline import headline
 from .table import findings
@@ -62,7 +63,7 @@ def _inspection_commands(run: Run, place: str, sort: str) -> Iterator[NextComman
         yield NextCommand("inductor-bench doctor", why)
     elif lead is not None and lead.kind == "launch-bound" and sort != "calls":
         yield NextCommand(f"inductor-bench report {place} --sort calls", "the kernels that are launched most often")
-    elif sort != "gain" and any(kernel.gain_limit_s for module in run.modules for kernel in module.kernels):
+    elif sort != "gain" and any(kernel.roof.gain_limit_s for module in run.modules for kernel in module.kernels):
         yield NextCommand(f"inductor-bench report {place} --sort gain", "the kernels that could win most")
     else:
         yield NextCommand(f"inductor-bench report {place} --sort {sort} --top 30", "more of the kernels")
@@ -97,7 +98,7 @@ def _target_commands(run: Run, kernels: Sequence[Kernel], place: str) -> Iterato
 
 
 def _potential(kernel: Kernel) -> tuple[float, float]:
-    return kernel.gain_limit_s or 0.0, kernel.time_s
+    return kernel.roof.gain_limit_s or 0.0, kernel.time_s
 
 
 def _repair_commands(run: Run) -> Iterator[NextCommand]:

@@ -85,7 +85,7 @@ def kernel_table(kernels: Sequence[MeasuredKernel], width: int) -> Iterator[Line
             names.middle(names.clean(kernel.name), titles[0].width),
             *(units.seconds(kernel.cold.median_s), _spread(kernel.cold)),
             *(units.seconds(kernel.warm.median_s), _spread(kernel.warm)),
-            *(units.size(kernel.moved_bytes), units.rate(kernel.bandwidth), of_peak(kernel)),
+            *(units.size(kernel.work.moved_bytes), units.rate(kernel.roof.bandwidth), of_peak(kernel)),
         ]
         yield [Word(row(titles, cells, 1))]
         yield from wrapped(" · ".join(_facts(kernel)), width, "    ", "dim")
@@ -106,12 +106,13 @@ def kernel_table(kernels: Sequence[MeasuredKernel], width: int) -> Iterator[Line
 
 def of_peak(kernel: MeasuredKernel) -> str:
     """Returns ``45% DRAM``, ``latency``, or a dash where no roof is known."""
-    if kernel.bound == "latency":
+    roof = kernel.roof
+    if roof.bound == "latency":
         return "latency"
-    if kernel.bound not in _ROOFS:
+    if roof.bound not in _ROOFS:
         return units.MISSING
-    share = f"{units.whole_percent(kernel.peak_share)} " if kernel.peak_share is not None else ""
-    return share + _ROOFS[kernel.bound]
+    share = f"{units.whole_percent(roof.peak_share)} " if roof.peak_share is not None else ""
+    return share + _ROOFS[roof.bound]
 
 
 def _spread(timing: Timing) -> str:
@@ -125,21 +126,22 @@ def _facts(kernel: MeasuredKernel) -> Iterator[str]:
     yield Category(kernel.category).title
     if kernel.config:
         yield config_words(kernel.config)
-    if kernel.flop_rate:
-        yield units.flop_rate(kernel.flop_rate)
-    if kernel.registers is not None:
-        spills = f", {kernel.spills} spills" if kernel.spills else ""
-        yield f"{kernel.registers} registers{spills}"
-    if kernel.shared_memory_bytes:
-        yield f"{units.size(kernel.shared_memory_bytes)} shared"
-    if kernel.occupancy is not None:
-        yield f"{units.whole_percent(kernel.occupancy)} occupancy"
-    if kernel.clock_mhz is not None:
-        yield f"{kernel.clock_mhz:,.0f} MHz"
+    if kernel.roof.flop_rate:
+        yield units.flop_rate(kernel.roof.flop_rate)
+    resources = kernel.resources
+    if resources.registers is not None:
+        spills = f", {resources.spills} spills" if resources.spills else ""
+        yield f"{resources.registers} registers{spills}"
+    if resources.shared_memory_bytes:
+        yield f"{units.size(resources.shared_memory_bytes)} shared"
+    if resources.occupancy is not None:
+        yield f"{units.whole_percent(resources.occupancy)} occupancy"
+    if kernel.clock.clock_mhz is not None:
+        yield f"{kernel.clock.clock_mhz:,.0f} MHz"
     if kernel.edited:
         yield "edited since it was written"
-    if kernel.in_model_s:
-        yield f"{units.seconds(kernel.in_model_s)} in the model{' before that' if kernel.edited else ''}"
+    if kernel.original.in_model_s:
+        yield f"{units.seconds(kernel.original.in_model_s)} in the model{' before that' if kernel.edited else ''}"
     if kernel.with_zeros:
         zeros = " and ".join(f"{units.seconds(timing.median_s)} {state}" for state, timing in kernel.with_zeros.items())
         yield f"{zeros} with zeros for indices"

@@ -18,7 +18,8 @@ def counter_words(kernel: MeasuredKernel) -> Iterator[str]:
     if counters is None:
         return
     if counters.dram_bytes is not None:
-        estimate = f" ({counters.dram_bytes / kernel.moved_bytes:.2f} of the estimate)" if kernel.moved_bytes else ""
+        moved = kernel.work.moved_bytes
+        estimate = f" ({counters.dram_bytes / moved:.2f} of the estimate)" if moved else ""
         yield f"{units.size(counters.dram_bytes)} DRAM{estimate}"
     if counters.dram_share is not None:
         yield f"{units.whole_percent(counters.dram_share)} of DRAM throughput"

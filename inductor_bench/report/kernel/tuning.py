@@ -37,7 +37,7 @@ def tuning_lines(kernel: MeasuredKernel, tuning: Tuning, width: int, most: int =
 
 def summary_line(kernels: Sequence[MeasuredKernel], took_s: float) -> Iterator[Line]:
     """Renders the total of several kernels' tuning, per iteration where the calls are known; nothing for one kernel."""
-    retuned = [(kernel.calls, kernel.tuning) for kernel in kernels if kernel.tuning and kernel.tuning.verdict]
+    retuned = [(kernel.original.calls, kernel.tuning) for kernel in kernels if kernel.tuning and kernel.tuning.verdict]
     if len(retuned) < 2:
         return
     known = all(calls for calls, _ in retuned)
@@ -130,7 +130,7 @@ def _with_measured_facts(candidate: TriedCandidate, kernel: MeasuredKernel) -> T
     """Fills in the facts of the default candidate from the measured kernel, because it is not compiled again."""
     if candidate.status != "default":
         return candidate
-    return replace(candidate, registers=kernel.registers, spills=kernel.spills)
+    return replace(candidate, registers=kernel.resources.registers, spills=kernel.resources.spills)
 
 
 def _with_reason(what: str, candidate: TriedCandidate, room: int) -> str:

@@ -117,7 +117,7 @@ def kernel_lines(run: Run, entries: tuple[Entry, ...], width: int, sort: str) ->
     for line in kernel_caption(run, entries):
         yield from wrapped(line, width, "", "dim")
     gap = gap_of(width)
-    roofs = any(entry.kernel.bound != "unknown" for entry in entries)
+    roofs = any(entry.kernel.roof.bound != "unknown" for entry in entries)
     last = [Column("of peak", 11), Column("gain limit", 10)] if roofs else [Column("rate", 12)]
     known = retunes_of_kernels(run)
     last += [Column("retune", 6)] if known else []
@@ -136,7 +136,7 @@ def kernel_lines(run: Run, entries: tuple[Entry, ...], width: int, sort: str) ->
             "time": units.seconds(kernel.time_s),
             "share": units.percent(entry.share),
             "of peak": of_peak(entry),
-            "gain limit": units.seconds(kernel.gain_limit_s),
+            "gain limit": units.seconds(kernel.roof.gain_limit_s),
             "rate": rate(kernel),
             "retune": retune_word(retune_of(entry, known)),
         }

@@ -6,8 +6,9 @@ import csv
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+from ...records.kernel import Kernel
 from ...records.retune import RetuneRow
-from ...records.run import Kernel, ModuleRecord, Run
+from ...records.run import ModuleRecord, Run
 from ...store.files import own_folder, write_text
 from ..text.ranking import idle_name, module_time_s, rank
 
@@ -43,28 +44,28 @@ _KERNELS: Mapping[str, Callable[[Kernel], object]] = {
     "time_s": lambda kernel: kernel.time_s,
     "share": lambda kernel: kernel.share,
     "wall_share": lambda kernel: kernel.wall_share,
-    "moved_bytes": lambda kernel: kernel.moved_bytes,
-    "bandwidth_bytes_per_s": lambda kernel: kernel.bandwidth,
-    "flops": lambda kernel: kernel.flops,
-    "flop_rate_per_s": lambda kernel: kernel.flop_rate,
-    "dtype": lambda kernel: kernel.dtype,
-    "peak_share": lambda kernel: kernel.peak_share,
-    "bound": lambda kernel: kernel.bound,
-    "gain_limit_s": lambda kernel: kernel.gain_limit_s,
+    "moved_bytes": lambda kernel: kernel.work.moved_bytes,
+    "bandwidth_bytes_per_s": lambda kernel: kernel.roof.bandwidth,
+    "flops": lambda kernel: kernel.work.flops,
+    "flop_rate_per_s": lambda kernel: kernel.roof.flop_rate,
+    "dtype": lambda kernel: kernel.work.dtype,
+    "peak_share": lambda kernel: kernel.roof.peak_share,
+    "bound": lambda kernel: kernel.roof.bound,
+    "gain_limit_s": lambda kernel: kernel.roof.gain_limit_s,
     "unjudged": lambda kernel: kernel.unjudged,
     "operator": lambda kernel: kernel.operator,
-    "aten_ops": lambda kernel: "; ".join(kernel.aten_ops),
-    "source_nodes": lambda kernel: "; ".join(kernel.source_nodes),
+    "aten_ops": lambda kernel: "; ".join(kernel.origin.aten_ops),
+    "source_nodes": lambda kernel: "; ".join(kernel.origin.source_nodes),
     "source_lines": lambda kernel: "; ".join(
-        f"{line.file}:{line.line} {line.function}" for line in kernel.source_lines
+        f"{line.file}:{line.line} {line.function}" for line in kernel.origin.source_lines
     ),
-    "registers": lambda kernel: kernel.registers,
-    "spills": lambda kernel: kernel.spills,
-    "shared_memory_bytes": lambda kernel: kernel.shared_memory_bytes,
-    "occupancy": lambda kernel: kernel.occupancy,
-    "grid": lambda kernel: _sizes(kernel.grid),
-    "block": lambda kernel: _sizes(kernel.block),
-    "config": lambda kernel: " ".join(f"{key}={value}" for key, value in kernel.config.items()),
+    "registers": lambda kernel: kernel.compiled.registers,
+    "spills": lambda kernel: kernel.compiled.spills,
+    "shared_memory_bytes": lambda kernel: kernel.compiled.shared_memory_bytes,
+    "occupancy": lambda kernel: kernel.launch.occupancy,
+    "grid": lambda kernel: _sizes(kernel.launch.grid),
+    "block": lambda kernel: _sizes(kernel.launch.block),
+    "config": lambda kernel: " ".join(f"{key}={value}" for key, value in kernel.compiled.config.items()),
     "file": lambda kernel: kernel.file,
     "line": lambda kernel: kernel.line,
     "kernel_hash": lambda kernel: kernel.kernel_hash,

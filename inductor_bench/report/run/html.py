@@ -15,7 +15,8 @@ from ...analysis.findings.table import findings
 from ...analysis.retunes import retunes_of
 from ...analysis.times import calls_differ
 from ...devices.table import common_device
-from ...records.run import Kernel, ModuleRecord, Peaks, Run, ShapeGroup
+from ...records.kernel import Kernel, ShapeGroup
+from ...records.run import ModuleRecord, Peaks, Run
 from ..text import names, palette
 from ..text.ranking import Entry, idle_name, module_time_s, rank, wall_known, whole_time_s
 from ..text.run_phrases import bar_parts, failure_text, heading, kernel_caption, machine, of_peak, sentence, whole_words
@@ -158,10 +159,10 @@ def _kernel(entry: Entry, short: str, files: Mapping[str, str]) -> KernelView:
             (units.count(kernel.calls), kernel.calls),
             (units.seconds(kernel.time_s), kernel.time_s),
             (units.percent(entry.share), entry.share),
-            (units.rate(kernel.bandwidth), kernel.bandwidth),
-            (units.flop_rate(kernel.flop_rate), kernel.flop_rate),
-            (of_peak(entry), kernel.peak_share),
-            (units.seconds(kernel.gain_limit_s), kernel.gain_limit_s),
+            (units.rate(kernel.roof.bandwidth), kernel.roof.bandwidth),
+            (units.flop_rate(kernel.roof.flop_rate), kernel.roof.flop_rate),
+            (of_peak(entry), kernel.roof.peak_share),
+            (units.seconds(kernel.roof.gain_limit_s), kernel.roof.gain_limit_s),
         ],
         source=names.source(kernel, files),
         operation=names.operation(kernel),
@@ -177,20 +178,22 @@ def _details(kernel: Kernel) -> list[tuple[str, str]]:
         ("name", kernel.name),
         ("kernel id", kernel.kernel_id),
         ("file", place),
-        ("config", ", ".join(f"{key}={value}" for key, value in kernel.config.items())),
+        ("config", ", ".join(f"{key}={value}" for key, value in kernel.compiled.config.items())),
         ("launch", _launch(kernel)),
-        ("bytes", f"{units.size(kernel.moved_bytes)} per iteration" if kernel.moved_bytes else ""),
+        ("bytes", f"{units.size(kernel.work.moved_bytes)} per iteration" if kernel.work.moved_bytes else ""),
         (
             "operations",
-            f"{units.flops(kernel.flops)} per iteration, {kernel.dtype or 'unknown dtype'}" if kernel.flops else "",
+            f"{units.flops(kernel.work.flops)} per iteration, {kernel.work.dtype or 'unknown dtype'}"
+            if kernel.work.flops
+            else "",
         ),
         (
             "source lines",
-            "\n".join(f"{line.file}:{line.line} {line.function}: {line.code}" for line in kernel.source_lines),
+            "\n".join(f"{line.file}:{line.line} {line.function}: {line.code}" for line in kernel.origin.source_lines),
         ),
         ("no roof", kernel.unjudged),
-        ("operators", ", ".join(kernel.aten_ops) or kernel.operator or ""),
-        ("graph nodes", ", ".join(kernel.source_nodes)),
+        ("operators", ", ".join(kernel.origin.aten_ops) or kernel.operator or ""),
+        ("graph nodes", ", ".join(kernel.origin.source_nodes)),
         ("shapes", "\n".join(shapes) + (f"\nand {more} more" if more else "")),
     ]
 
@@ -205,19 +208,19 @@ def _lines(text: str) -> str:
 
 
 def _launch(kernel: Kernel) -> str:
-    parts = []
-    if kernel.grid:
-        parts.append(f"grid {'x'.join(map(str, kernel.grid))}")
-    if kernel.block:
-        parts.append(f"block {'x'.join(map(str, kernel.block))}")
-    if kernel.registers is not None:
-        parts.append(f"{kernel.registers} registers")
-    if kernel.spills is not None:
-        parts.append(f"{kernel.spills} spilled")
-    if kernel.shared_memory_bytes is not None:
-        parts.append(f"{units.size(kernel.shared_memory_bytes)} shared memory")
-    if kernel.occupancy is not None:
-        parts.append(f"occupancy {units.whole_percent(kernel.occupancy)}")
+    launch, compiled, parts = kernel.launch, kernel.compiled, []
+    if launch.grid:
+        parts.append(f"grid {'x'.join(map(str, launch.grid))}")
+    if launch.block:
+        parts.append(f"block {'x'.join(map(str, launch.block))}")
+    if compiled.registers is not None:
+        parts.append(f"{compiled.registers} registers")
+    if compiled.spills is not None:
+        parts.append(f"{compiled.spills} spilled")
+    if compiled.shared_memory_bytes is not None:
+        parts.append(f"{units.size(compiled.shared_memory_bytes)} shared memory")
+    if launch.occupancy is not None:
+        parts.append(f"occupancy {units.whole_percent(launch.occupancy)}")
     return ", ".join(parts)
 
 

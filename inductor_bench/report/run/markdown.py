@@ -132,7 +132,7 @@ def _kernels(run: Run, entries: Sequence[Entry], sort: str) -> Iterator[str]:
                 units.seconds(entry.kernel.time_s),
                 units.percent(entry.share),
                 of_peak(entry),
-                units.seconds(entry.kernel.gain_limit_s),
+                units.seconds(entry.kernel.roof.gain_limit_s),
                 names.place(entry.kernel, files)
                 if entry.kernel.category in LIBRARY
                 else names.source(entry.kernel, files),

@@ -177,11 +177,11 @@ def _draw_categories(run: Run) -> Figure | None:
 
 
 def _draw_bandwidth(run: Run) -> Figure | None:
-    entries = [entry for entry in rank(run) if entry.kernel.bandwidth][:MOST_KERNELS]
+    entries = [entry for entry in rank(run) if entry.kernel.roof.bandwidth][:MOST_KERNELS]
     if not entries:
         return None
     peak = run.peaks.memory_bandwidth if run.peaks else None
-    fastest = max([peak or 0.0, *(entry.kernel.bandwidth or 0.0 for entry in entries)])
+    fastest = max([peak or 0.0, *(entry.kernel.roof.bandwidth or 0.0 for entry in entries)])
     scale, unit = (1e12, "TB/s") if fastest >= 1e12 else (1e9, "GB/s")
     title = f"Achieved{' against peak' if peak else ''} bandwidth"
     several = len(run.modules) > 1
@@ -189,10 +189,10 @@ def _draw_bandwidth(run: Run) -> Figure | None:
     bottom = 0.6 + 0.2 * len(notes)
     figure, axes = _figure(run, 1.15 + bottom + 0.29 * len(entries), title, 3.3, 3.12 if several else 2.3, bottom, 1.1)
     rows = range(len(entries))
-    bars = axes.barh(rows, [(entry.kernel.bandwidth or 0.0) / scale for entry in entries], height=0.62)
+    bars = axes.barh(rows, [(entry.kernel.roof.bandwidth or 0.0) / scale for entry in entries], height=0.62)
     for bar, entry in zip(bars, entries, strict=True):
         bar.set_facecolor(palette.COLOURS[entry.kernel.category])
-        if entry.kernel.bound == "cache":
+        if entry.kernel.roof.bound == "cache":
             bar.set(hatch="////", edgecolor="white", linewidth=0)
     axes.set_ylim(len(entries) - 0.4, -0.6)
     axes.set_xlim(0, fastest / scale * 1.04)
@@ -217,7 +217,7 @@ def _bandwidth_notes(entries: list[Entry]) -> list[str]:
     known = ", of those whose bytes are known" if entries[-1].number > len(entries) else ""
     notes = [f"The kernels that take most time{known}; numbers as in the kernel table."]
     cache = common_device(entry.module.device for entry in entries).words.whole_cache
-    if any(entry.kernel.bound == "cache" for entry in entries):
+    if any(entry.kernel.roof.bound == "cache" for entry in entries):
         notes[0] += f" Hatched: fits in {cache}, so DRAM is not its limit."
     library = any(entry.kernel.category in LIBRARY for entry in entries)
     bytes_of_calls = ", of library kernels those of their part of the ATen call" if library else ""
@@ -229,14 +229,14 @@ def _bandwidth_notes(entries: list[Entry]) -> list[str]:
 
 
 def _draw_headroom(run: Run) -> Figure | None:
-    entries = [e for e in rank(run) if e.kernel.peak_share is not None and e.share and e.share >= 1e-4]
+    entries = [e for e in rank(run) if e.kernel.roof.peak_share is not None and e.share and e.share >= 1e-4]
     if not entries:
         return None
     figure, axes = _figure(run, 6.1, "What a better kernel could win at most", 0.85, 3.05, 1.0, 1.1)
     shares = [entry.share or 0.0 for entry in entries]
     axes.set_xscale("log")
     axes.set_xlim(min(shares) / 1.6, max(min(1.0, max(shares) * 3), max(shares) * 1.2))
-    axes.set_ylim(-0.06, max(1.06, max(entry.kernel.peak_share or 0.0 for entry in entries) + 0.06))
+    axes.set_ylim(-0.06, max(1.06, max(entry.kernel.roof.peak_share or 0.0 for entry in entries) + 0.06))
     axes.xaxis.set_major_formatter(lambda value, _: f"{value * 100:g}%")
     axes.xaxis.set_minor_formatter(lambda value, _: "")
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:.0%}")

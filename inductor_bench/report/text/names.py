@@ -7,7 +7,8 @@ import unicodedata
 from collections.abc import Iterable, Mapping
 
 from ...records.code.source import SourceLine
-from ...records.run import Kernel, Run, ShapeGroup
+from ...records.kernel import Kernel, ShapeGroup
+from ...records.run import Run
 
 ELLIPSIS = "…"
 MOST_CHARACTERS = 4096
@@ -176,7 +177,7 @@ def _add_number(name: str, width: int, numbers: dict[str, int]) -> str:
 
 def file_names(run: Run) -> dict[str, str]:
     """Returns the name of each source file by path, with enough folders to make it unique within the run."""
-    files = {line.file for module in run.modules for kernel in module.kernels for line in kernel.source_lines}
+    files = {line.file for module in run.modules for kernel in module.kernels for line in kernel.origin.source_lines}
     parts = {
         file: [clean(part) for part in _SEPARATOR.split(file) if part][-MOST_FOLDERS:] or [clean(file)]
         for file in files
@@ -196,7 +197,7 @@ def file_names(run: Run) -> dict[str, str]:
 
 def main_line(kernel: Kernel) -> SourceLine | None:
     """Returns the best line of a kernel's origin: the user's code is preferred to a library's, and that to torch's."""
-    return min(kernel.source_lines, key=_distance, default=None)
+    return min(kernel.origin.source_lines, key=_distance, default=None)
 
 
 def _distance(line: SourceLine) -> int:
@@ -214,7 +215,7 @@ def place(kernel: Kernel, files: Mapping[str, str]) -> str:
     if line is None:
         return ""
     function = clean(line.function)
-    more = len(kernel.source_lines) - 1
+    more = len(kernel.origin.source_lines) - 1
     return " ".join(
         part
         for part in (
@@ -237,7 +238,7 @@ def operation(kernel: Kernel) -> str:
     """Returns the computation of a kernel: the ATen call with its largest shapes, or the fused operators."""
     if kernel.operator:
         return f"{clean(kernel.operator)} {shapes(kernel.shapes)}".strip()
-    return ", ".join(clean(op) for op in kernel.aten_ops)
+    return ", ".join(clean(op) for op in kernel.origin.aten_ops)
 
 
 def shapes(groups: tuple[ShapeGroup, ...]) -> str:

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from ...analysis.times import module_time_s, weight_s, whole_time_s
 from ...devices.table import device_of
 from ...errors import UsageError
-from ...records.run import Kernel, ModuleRecord, Run
+from ...records.kernel import Kernel
+from ...records.run import ModuleRecord, Run
 
 __all__ = ["SORTS", "Entry", "idle_name", "main_modules", "module_time_s", "rank", "wall_known", "whole_time_s"]
 
@@ -52,7 +53,7 @@ def rank(run: Run, sort: str = "time") -> tuple[Entry, ...]:
 
 def _key(kernel: Kernel, sort: str) -> tuple[float, float]:
     if sort == "gain":
-        return (-1.0 if kernel.gain_limit_s is None else kernel.gain_limit_s, kernel.time_s)
+        return (-1.0 if kernel.roof.gain_limit_s is None else kernel.roof.gain_limit_s, kernel.time_s)
     return (kernel.calls, kernel.time_s) if sort == "calls" else (kernel.time_s, kernel.calls)
 
 

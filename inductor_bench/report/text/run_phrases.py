@@ -11,7 +11,8 @@ from ...analysis.findings.rules.method import methods
 from ...analysis.roofline import matrix_roof
 from ...devices.protocol import Device
 from ...devices.table import common_device, device_of
-from ...records.run import Failure, Kernel, ModuleRecord, Run
+from ...records.kernel import Kernel
+from ...records.run import Failure, ModuleRecord, Run
 from . import names, palette
 from .ranking import Entry, idle_name, module_time_s, wall_known, whole_time_s
 
@@ -113,12 +114,12 @@ def kernel_caption(run: Run, entries: Iterable[Entry]) -> list[str]:
     if run.peaks is None:
         return lines
     lines[0] += " · gain limit: upper bound, at that peak"
-    bounds = {entry.kernel.bound for entry in shown}
+    bounds = {entry.kernel.roof.bound for entry in shown}
     roofs = _roofs(run, shown)
     notes = [f"of peak: of {', '.join(roofs)}"] if roofs else []
     if "latency" in bounds and run.peaks.launch_floor_s is not None:
         notes.append(f"latency: nearest limit is an empty kernel's {units.seconds(run.peaks.launch_floor_s)}")
-    if any(entry.kernel.category in LIBRARY and entry.kernel.peak_share is not None for entry in shown):
+    if any(entry.kernel.category in LIBRARY and entry.kernel.roof.peak_share is not None for entry in shown):
         notes.append("library kernels: of their part of the ATen call")
     return [*lines, " · ".join(notes)] if notes else lines
 
@@ -128,7 +129,8 @@ def _roofs(run: Run, entries: Sequence[Entry]) -> list[str]:
     peaks = run.peaks
     if peaks is None:
         return []
-    bounds = {(bound := entry.kernel.bound, bound_name(bound, device_of(entry.module.device))) for entry in entries}
+    judged = ((entry.kernel.roof.bound, device_of(entry.module.device)) for entry in entries)
+    bounds = {(bound, bound_name(bound, device)) for bound, device in judged}
     roofs = []
     for bound, name in sorted(bounds, key=lambda item: (_BOUNDS.get(item[0], len(_BOUNDS)), item)):
         if bound == "memory":
@@ -146,10 +148,10 @@ def _matrix_roofs(run: Run, entries: Sequence[Entry]) -> str:
     peaks = run.peaks
     rates: dict[str, float] = {}
     for entry in entries:
-        roof = matrix_roof(entry.kernel.dtype, peaks, tf32=entry.module.tf32) if peaks else None
-        if entry.kernel.bound == "compute" and roof is not None:
-            tf32 = entry.module.tf32 and entry.kernel.dtype == "float32"
-            rates["tf32" if tf32 else entry.kernel.dtype or ""] = roof
+        roof = matrix_roof(entry.kernel.work.dtype, peaks, tf32=entry.module.tf32) if peaks else None
+        if entry.kernel.roof.bound == "compute" and roof is not None:
+            tf32 = entry.module.tf32 and entry.kernel.work.dtype == "float32"
+            rates["tf32" if tf32 else entry.kernel.work.dtype or ""] = roof
     if not rates:
         return "compute"
     return "compute " + ", ".join(f"{units.flop_rate(roof)} ({dtype})" for dtype, roof in list(rates.items())[:2])
@@ -162,15 +164,16 @@ def bound_name(bound: str, device: Device) -> str:
 
 def of_peak(entry: Entry) -> str:
     """Returns ``18% DRAM``, ``12% compute``, ``<1% L2``, ``latency``, ``L2`` (the share is unknown), or a dash."""
-    name = bound_name(entry.kernel.bound, device_of(entry.module.device))
-    if entry.kernel.peak_share is None:
+    name = bound_name(entry.kernel.roof.bound, device_of(entry.module.device))
+    if entry.kernel.roof.peak_share is None:
         return name
-    return f"{units.whole_percent(entry.kernel.peak_share)} {name}"
+    return f"{units.whole_percent(entry.kernel.roof.peak_share)} {name}"
 
 
 def rate(kernel: Kernel) -> str:
     """Returns the achieved rate of a kernel: ``812 GB/s``, else ``18.6 TFLOP/s``, or a dash."""
-    return units.rate(kernel.bandwidth) if kernel.bandwidth is not None else units.flop_rate(kernel.flop_rate)
+    roof = kernel.roof
+    return units.rate(roof.bandwidth) if roof.bandwidth is not None else units.flop_rate(roof.flop_rate)
 
 
 def rows_of(finding: Finding, entries: Iterable[Entry]) -> str:

@@ -6,17 +6,18 @@ All validation of untrusted records happens here: types, ranges of numbers, and 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import MISSING, fields, is_dataclass
 from enum import Enum
 from functools import cache
 from itertools import repeat
+from operator import attrgetter
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from ...errors import InductorBenchError
-from ...records.forms import Form
+from ...records.forms import INLINE, Form
 
 T = TypeVar("T")
 
@@ -48,32 +49,52 @@ def encode(value: Any) -> Any:
     if isinstance(value, Path):
         return str(value)
     if is_dataclass(value) and not isinstance(value, type):
-        return {name: encode(getattr(value, name)) for name in _names(type(value))}
+        return {key.name: encode(key.value_in(value)) for key in _keys(type(value))}
     raise TypeError(f"no JSON form for {type(value).__name__}")
 
 
 def encode_sparse(value: Any) -> Any:
     """As :func:`encode`, without the fields of dataclasses that are at their defaults; :func:`decode` reads it back."""
     if is_dataclass(value) and not isinstance(value, type):
-        held = ((name, getattr(value, name), default) for name, default in _defaults(type(value)))
-        return {name: encode_sparse(item) for name, item, default in held if default is MISSING or item != default}
+        held = ((key, key.value_in(value)) for key in _keys(type(value)))
+        return {key.name: encode_sparse(item) for key, item in held if key.default is MISSING or item != key.default}
     if isinstance(value, dict):
         return {str(key): encode_sparse(item) for key, item in value.items()}
     return [encode_sparse(item) for item in value] if isinstance(value, list | tuple) else encode(value)
 
 
-@cache
-def _defaults(kind: Any) -> tuple[tuple[str, Any], ...]:
-    """Each field with its default, ``MISSING`` where it has none."""
-    return tuple(
-        (item.name, item.default if item.default_factory is MISSING else item.default_factory())
-        for item in fields(kind)
-    )
+class _Key(NamedTuple):
+    """A key of the JSON object of a dataclass. ``default`` is ``MISSING`` where it has none."""
+
+    name: str
+    value_in: Callable[[Any], Any]
+    default: Any
 
 
 @cache
-def _names(kind: Any) -> tuple[str, ...]:
-    return tuple(item.name for item in fields(kind))
+def _keys(kind: Any) -> tuple[_Key, ...]:
+    """The keys of a dataclass in order, with those of inline dataclasses in their place."""
+    found = [_Key(path.rpartition(".")[2], attrgetter(path), default) for path, default in _paths(kind)]
+    if len({key.name for key in found}) < len(found):
+        raise TypeError(f"{kind.__name__}: two fields have the same key")
+    return tuple(found)
+
+
+def _paths(kind: Any) -> Iterator[tuple[str, Any]]:
+    """The attributes that become keys, as dotted paths, with their defaults."""
+    hints = get_type_hints(kind, include_extras=True)
+    for item in fields(kind):
+        inner = _inline(hints[item.name])
+        if inner is not None:
+            yield from ((f"{item.name}.{path}", default) for path, default in _paths(inner))
+        else:
+            yield item.name, item.default if item.default_factory is MISSING else item.default_factory()
+
+
+def _inline(hint: Any) -> Any:
+    """The dataclass of an ``Inline`` field; ``None`` for other fields."""
+    kind, *marks = get_args(hint) if get_origin(hint) is Annotated else (hint,)
+    return kind if INLINE in marks else None
 
 
 def decode(kind: type[T], data: Any) -> T:
@@ -248,7 +269,7 @@ def _dict(decode_value: Decoder) -> Decoder:
 
 
 def _dataclass(kind: Any) -> Decoder:
-    wanted: list[tuple[str, Decoder, bool]] = []
+    wanted: list[tuple[str, Decoder, bool, bool]] = []
 
     def decode_dataclass(data: Any) -> Any:
         if not isinstance(data, dict):
@@ -257,9 +278,13 @@ def _dataclass(kind: Any) -> Decoder:
             hints = get_type_hints(kind, include_extras=True)
             for item in fields(kind):
                 needed = item.default is MISSING and item.default_factory is MISSING
-                wanted.append((item.name, _decoder(hints[item.name]), needed))
+                inner = _inline(hints[item.name])
+                wanted.append((item.name, _decoder(inner or hints[item.name]), needed, inner is not None))
         values = {}
-        for name, decode_value, needed in wanted:
+        for name, decode_value, needed, inline in wanted:
+            if inline:
+                values[name] = decode_value(data)
+                continue
             try:
                 if name in data:
                     values[name] = decode_value(data[name])

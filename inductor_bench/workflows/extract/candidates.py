@@ -12,7 +12,7 @@ from ...records.category import Category
 from ...records.code.details import Reference
 from ...records.code.launch import Launch
 from ...records.code.source import CallSite, KernelDefinition
-from ...records.run import Kernel
+from ...records.kernel import Kernel
 from ...source.module.identity import launch_key, operator_id
 from ...source.standalone.header import StandaloneHeader
 from ...source.standalone.recorded import RecordedCall
@@ -104,8 +104,8 @@ def _kernel_candidate(
     compiled = module.compiled.get(kernel.name)
     if compiled:
         recorded["config"] = compiled.config
-    elif measured is not None and measured.config:
-        recorded["config"] = measured.config
+    elif measured is not None and measured.compiled.config:
+        recorded["config"] = measured.compiled.config
     return _with_values(module, Candidate(header, module.launches[index], kernel, recorded))
 
 
@@ -178,4 +178,5 @@ def _header(
 
 
 def _per_call(kernel: Kernel) -> int | None:
-    return round(kernel.moved_bytes / kernel.calls) if kernel.moved_bytes is not None and kernel.calls else None
+    moved = kernel.work.moved_bytes
+    return round(moved / kernel.calls) if moved is not None and kernel.calls else None

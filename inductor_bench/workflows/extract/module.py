@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from ...records.code.details import CompiledKernel, Reference
 from ...records.code.launch import Launch
 from ...records.code.source import CallSite, ModuleSource, SourceLine
-from ...records.run import Environment, Kernel
+from ...records.kernel import Kernel
+from ...records.run import Environment
 from ...trace.alignment import align_calls
 from ..modules.values import ModuleValues
 

@@ -34,12 +34,14 @@ def _judge_device(kernel: MeasuredKernel) -> Iterator[str]:
         yield "torch.profiler sees no kernels here, so the gap between two launches, up to 0.5 µs, is in every time"
     if kernel.shared_device:
         yield f"{kernel.shared_device}: its times are mixed with these, so measure again when it is over"
-    if kernel.throttled:
-        at = f" to {kernel.clock_mhz:,.0f} MHz" if kernel.clock_mhz else ""
-        yield f"the GPU's clock was held back{at} by its {' and '.join(kernel.throttled)}: cool, it may take less time"
-    if kernel.clock_change is not None and abs(kernel.clock_change) > CLOCK_SPREAD:
-        way = "rose" if kernel.clock_change > 0 else "sank"
-        yield f"the GPU's clock {way} by {abs(kernel.clock_change):.0%} from the cold to the warm times: measure again"
+    clock = kernel.clock
+    if clock.throttled:
+        at = f" to {clock.clock_mhz:,.0f} MHz" if clock.clock_mhz else ""
+        yield f"the GPU's clock was held back{at} by its {' and '.join(clock.throttled)}: cool, it may take less time"
+    change = clock.clock_change
+    if change is not None and abs(change) > CLOCK_SPREAD:
+        way = "rose" if change > 0 else "sank"
+        yield f"the GPU's clock {way} by {abs(change):.0%} from the cold to the warm times: measure again"
 
 
 def _judge_times(kernel: MeasuredKernel) -> Iterator[str]:

@@ -113,9 +113,9 @@ def _with_compiled(row: TriedCandidate, kernel: MeasuredKernel) -> TriedCandidat
     """The row of the kernel's own configuration, with the registers, spills and shared memory of its measurement."""
     return replace(
         row,
-        registers=kernel.registers,
-        spills=kernel.spills,
-        shared_memory_bytes=kernel.shared_memory_bytes,
+        registers=kernel.resources.registers,
+        spills=kernel.resources.spills,
+        shared_memory_bytes=kernel.resources.shared_memory_bytes,
     )
 
 

@@ -7,7 +7,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from ...analysis.roofline import Work, judge_kernel
+from ...analysis.roofline import TimedWork, judge_kernel
 from ...analysis.statistics import summarize
 from ...autotune.compile_pool import LOAD_S
 from ...autotune.variants.find import find_variants
@@ -16,7 +16,7 @@ from ...errors import InductorBenchError
 from ...messages.kernels import Load
 from ...messages.times import Describe, Measure, Measured, Verified, Verify
 from ...records.run import Environment, Peaks
-from ...records.tuning import MeasuredKernel
+from ...records.tuning import CallWork, MeasuredKernel, MeasuredRoof, ModelCalls, Resources, TimingClock
 from ...source.standalone.recognition import require_standalone
 from ...store.peaks import load_peaks, peaks_key
 from ..modules.survey import take_survey
@@ -57,25 +57,22 @@ def measure_file(file: Path, session: KernelSession) -> MeasuredKernel:
         cold=summarize(times.cold),
         warm=summarize(times.warm),
         method=times.method,
-        moved_bytes=recorded.moved_bytes or described.moved_bytes,
-        flops=described.flops,
-        dtype=described.dtype,
-        calls=calls,
-        in_model_s=in_model / calls if in_model and calls else None,
+        work=CallWork(recorded.moved_bytes or described.moved_bytes, described.flops, described.dtype),
+        original=ModelCalls(calls, in_model / calls if in_model and calls else None),
         edited=session.is_edited(file),
-        registers=described.registers,
-        spills=described.spills,
-        shared_memory_bytes=described.shared_memory_bytes,
-        occupancy=device_of(device).theoretical_occupancy(
-            session.environment,
-            *(config.get("num_warps"), described.registers, described.shared_memory_bytes),
+        resources=Resources(
+            registers=described.registers,
+            spills=described.spills,
+            shared_memory_bytes=described.shared_memory_bytes,
+            occupancy=device_of(device).theoretical_occupancy(
+                session.environment,
+                *(config.get("num_warps"), described.registers, described.shared_memory_bytes),
+            ),
         ),
         checked=verified.passed,
         check_message=verified.message,
         with_zeros={state: summarize(samples) for state, samples in times.with_zeros.items()},
-        clock_mhz=times.clock_mhz,
-        clock_change=times.clock_change,
-        throttled=times.throttled,
+        clock=TimingClock(times.clock_mhz, times.clock_change, times.throttled),
         shared_device=others,
     )
     return judge_times(
@@ -105,15 +102,16 @@ def judge_times(kernel: MeasuredKernel, peaks: Peaks | None) -> MeasuredKernel:
         peaks: the measured peaks of its device; ``None`` where they are unknown.
     """
     cold, warm = (
-        judge_kernel(Work(timing.median_s, 1, kernel.moved_bytes, kernel.flops, kernel.dtype), peaks)
-        for timing in (kernel.cold, kernel.warm)
+        judge_kernel(TimedWork(timing.median_s, 1, kernel.work), peaks) for timing in (kernel.cold, kernel.warm)
     )
     return replace(
         kernel,
-        bandwidth=cold.bandwidth,
-        flop_rate=cold.flop_rate,
-        bound=cold.bound,
-        peak_share=warm.peak_share if cold.bound == "cache" else cold.peak_share,
+        roof=MeasuredRoof(
+            bandwidth=cold.bandwidth,
+            flop_rate=cold.flop_rate,
+            bound=cold.bound,
+            peak_share=warm.peak_share if cold.bound == "cache" else cold.peak_share,
+        ),
         advice=tuple(advise(kernel)),
     )
 

@@ -15,7 +15,8 @@ from ...devices.table import device_of
 from ...errors import InductorBenchError
 from ...records.code.launch import Launch
 from ...records.code.source import ModuleSource
-from ...records.run import Environment, IdleTime, Kernel, ModuleRecord
+from ...records.kernel import Kernel
+from ...records.run import Environment, IdleTime, ModuleRecord
 from ...records.traced.activity import Activity
 from ...records.traced.operators import OperatorCall, OperatorCost
 from ...records.traced.trace import DeviceEvent, Gaps, Iteration, Trace

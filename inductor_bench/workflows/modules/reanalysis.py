@@ -7,7 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from ...errors import InductorBenchError
-from ...records.run import Failure, Kernel, ModuleRecord, Run
+from ...records.kernel import Kernel
+from ...records.run import Failure, ModuleRecord, Run
 from ...source.capture.labels import ModuleLabel
 from ...source.module.reader import read_module
 from ...store.evidence import checked, load_code, load_costs, load_details, load_module
@@ -68,10 +69,10 @@ KNOWN: Mapping[str, Callable[[ModuleRecord], int]] = {
     "peak memory": lambda module: module.peak_memory_bytes is not None,
     "the time as one CUDA graph": lambda module: module.graph_time_s is not None,
     "kernels": lambda module: len(module.kernels),
-    "source lines": _count(lambda kernel: kernel.source_lines),
-    "FLOPs": _count(lambda kernel: kernel.flops),
-    "moved bytes": _count(lambda kernel: kernel.moved_bytes),
-    "registers": _count(lambda kernel: kernel.registers),
+    "source lines": _count(lambda kernel: kernel.origin.source_lines),
+    "FLOPs": _count(lambda kernel: kernel.work.flops),
+    "moved bytes": _count(lambda kernel: kernel.work.moved_bytes),
+    "registers": _count(lambda kernel: kernel.compiled.registers),
 }
 """What a row is worse without: a count of each."""
 

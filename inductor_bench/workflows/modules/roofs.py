@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ...analysis.roofline import Judgement, Work, judge_groups
+from ...analysis.roofline import TimedWork, judge_groups
 from ...devices.table import device_of
 from ...records.category import Category
-from ...records.run import Kernel, ModuleRecord, Peaks, Run
+from ...records.kernel import Kernel, Work
+from ...records.run import ModuleRecord, Peaks, Run
 
 UNJUDGED = frozenset({Category.COLLECTIVE, Category.MEMSET})
 """Links have roofs of their own, which are not measured; what a memset writes need not reach the memory at all."""
@@ -31,30 +32,22 @@ def _judge_module(module: ModuleRecord, peaks: Peaks | None) -> ModuleRecord:
 
 def _categories_in_tf32(module: ModuleRecord) -> frozenset[Category]:
     """The categories whose float32 products may use TF32, by torch's switches or by a kernel that did."""
-    proven = (kernel.category for kernel in module.kernels if kernel.dtype == "tf32")
+    proven = (kernel.category for kernel in module.kernels if kernel.work.dtype == "tf32")
     return frozenset(Category if module.tf32 and device_of(module.device).has_tf32 else proven)
 
 
 def _judge_kernel(kernel: Kernel, peaks: Peaks | None, in_tf32: frozenset[Category]) -> Kernel:
-    if kernel.flops and kernel.dtype == "float32" and kernel.category in in_tf32:
-        kernel = replace(kernel, dtype="tf32")
+    if kernel.work.flops and kernel.work.dtype == "float32" and kernel.category in in_tf32:
+        kernel = replace(kernel, work=replace(kernel.work, dtype="tf32"))
     unjudged = kernel.category in UNJUDGED or kernel.name.startswith(TRANSFER) or kernel.unjudged
-    found: Judgement = judge_groups(_works(kernel), None if unjudged else peaks)
-    return replace(
-        kernel,
-        bandwidth=found.bandwidth,
-        flop_rate=found.flop_rate,
-        peak_share=found.peak_share,
-        bound=found.bound,
-        gain_limit_s=found.gain_limit_s,
-    )
+    return replace(kernel, roof=judge_groups(_works(kernel), None if unjudged else peaks))
 
 
-def _works(kernel: Kernel) -> Sequence[Work]:
+def _works(kernel: Kernel) -> Sequence[TimedWork]:
     if not kernel.shapes:
-        return [Work(kernel.time_s, kernel.calls, kernel.moved_bytes, kernel.flops, kernel.dtype)]
+        return [TimedWork(kernel.time_s, kernel.calls, kernel.work)]
     return [
         # A kernel is judged as its part of an operator call; kernels of one part share its bytes and FLOPs.
-        Work(group.time_s, group.operator_calls, group.moved_bytes, group.flops, kernel.dtype)
+        TimedWork(group.time_s, group.operator_calls, Work(group.moved_bytes, group.flops, kernel.work.dtype))
         for group in kernel.shapes
     ]

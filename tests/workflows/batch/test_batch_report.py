@@ -90,7 +90,7 @@ def test_a_digest_is_what_the_record_says(results: BatchResults) -> None:
     (module,) = RUNS["one"].modules
     assert (graph.label, graph.wall_time_s, graph.busy_share) == ("inference", module.wall_time_s, module.busy_share)
     assert [kernel.name for kernel in graph.kernels] == [kernel.name for kernel in module.kernels]
-    assert [kernel.gain_limit_s for kernel in graph.kernels] == [kernel.gain_limit_s for kernel in module.kernels]
+    assert [kernel.gain_limit_s for kernel in graph.kernels] == [kernel.roof.gain_limit_s for kernel in module.kernels]
     assert results.models[0].machine == "NVIDIA H200 · torch 2.11.0 · triton 3.6.0"
     assert [bool(model.problem) for model in results.models] == [False] * 5 + [True]
     problem = results.models[5].problem
@@ -113,7 +113,7 @@ def test_kernels_are_put_together_by_id_and_by_family(results: BatchResults) -> 
     assert norms.ids == 4 and norms.launches == 18 and norms.time_s == pytest.approx(9e-3)
     assert norms.share == pytest.approx(9e-3 / suite_time_s(results)) and norms.model == "waits"
     known = [k for run in RUNS.values() for k in run.modules[0].kernels if k.name.startswith("triton")]
-    mean = sum((k.peak_share or 0) * k.time_s for k in known) / sum(k.time_s for k in known)
+    mean = sum((k.roof.peak_share or 0) * k.time_s for k in known) / sum(k.time_s for k in known)
     assert norms.peak_share == pytest.approx(mean)
     assert family_name(norms) == "triton_per_fused_native_layer_norm" and family_name(families["mm"]) == "aten.mm"
 
@@ -121,10 +121,11 @@ def test_kernels_are_put_together_by_id_and_by_family(results: BatchResults) -> 
 def test_a_model_that_waits_for_its_host_has_nothing_to_win(results: BatchResults) -> None:
     one, _, waits = (summarize_model(model) for model in results.models[:3])
     tunable = [k for k in RUNS["one"].modules[0].kernels if k.category is C.PERSISTENT_REDUCTION]
-    assert one.gain_limit_s == pytest.approx(sum(k.gain_limit_s or 0 for k in tunable)) and waits.gain_limit_s is None
+    assert one.gain_limit_s == pytest.approx(sum(k.roof.gain_limit_s or 0 for k in tunable))
+    assert waits.gain_limit_s is None
     norms = {group.key: group for group in group_kernels(results, by_family)}["norms"]
     counted = [k for name in ("one", "two") for k in RUNS[name].modules[0].kernels if k.name.startswith("triton")]
-    assert norms.gain_limit_s == pytest.approx(sum(k.gain_limit_s or 0 for k in counted))
+    assert norms.gain_limit_s == pytest.approx(sum(k.roof.gain_limit_s or 0 for k in counted))
 
 
 def test_the_parts_of_a_model_are_its_whole(results: BatchResults) -> None:

@@ -16,8 +16,9 @@ from retune_fakes import Engine, make_run, retuned
 from inductor_bench.analysis.retunes import retunes_of
 from inductor_bench.cli import main as entry
 from inductor_bench.errors import InductorBenchError, UsageError
+from inductor_bench.records.kernel import ShapeGroup
 from inductor_bench.records.retune import EDITED, INTERRUPTED, UNREACHED
-from inductor_bench.records.run import Failure, Run, ShapeGroup
+from inductor_bench.records.run import Failure, Run
 from inductor_bench.records.tuning import MeasuredKernel
 from inductor_bench.report.run.console import run_lines
 from inductor_bench.report.run.folder import write_report

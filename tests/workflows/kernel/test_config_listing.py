@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from fake_device import SIX, TIMES, Device, Line, Silent, times_of, tune
+from inline import change
 from measured_kernels import measured
 
 from inductor_bench.autotune.compile_pool import CompilePool
@@ -75,7 +76,7 @@ def text_of(lines: Any, width: int) -> list[str]:
 
 
 def with_tuning(tuning: Tuning, name: str = "first") -> MeasuredKernel:
-    return replace(measured(Path(f"{name}.py"), None), name=name, tuning=tuning, registers=32, spills=0)
+    return change(measured(Path(f"{name}.py"), None), name=name, tuning=tuning, registers=32, spills=0)
 
 
 def many(statuses: dict[str, int]) -> Tuning:
@@ -119,7 +120,7 @@ def test_the_retune_of_several_kernels_is_summed_up_in_one_line() -> None:
     text = text_of(measured_lines(kernels, [], Environment(), 100, retune_s=12.3), 100)
     summary = text.index("2 kernels retuned in 12.3 s: 1 faster, 1 as they were")
     assert text[summary + 1] == "  one call of each: 0.200 ms → 0.160 ms cold, 1.25x"
-    often = [replace(kernels[0], calls=1), replace(kernels[1], calls=8)]
+    often = [change(kernels[0], calls=1), change(kernels[1], calls=8)]
     text = text_of(measured_lines(often, [], Environment(), 100), 100)
     assert "  their calls in an iteration: 0.900 ms → 0.860 ms cold, 1.05x" in text
     assert not any("retuned in" in line for line in text_of(measured_lines(kernels[:1], [], Environment(), 100), 100))

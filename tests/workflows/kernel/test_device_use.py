@@ -18,7 +18,7 @@ from inductor_bench.messages.kernels import Load
 from inductor_bench.messages.machine import FindDeviceUse
 from inductor_bench.messages.times import Measure
 from inductor_bench.records.device_use import DeviceUse, OtherProcess
-from inductor_bench.records.tuning import MeasuredKernel
+from inductor_bench.records.tuning import MeasuredKernel, TimingClock
 from inductor_bench.worker.device import nvml
 from inductor_bench.worker.device.nvml import Driver, GpuProcess
 from inductor_bench.worker.device.use import IDLE, Clock, ClockSummary, ClockWatch, describe_clocks, find_use
@@ -98,7 +98,7 @@ def test_times_are_taken_again_where_the_clock_was_held_back(
     bench, answers = Bench(KernelOptions(()), tmp_path, None), iter(clocks)
     bench.clock_of = lambda: next(answers)
     kernel = measure_file(files[1], bench)
-    assert kernel.clock_mhz == kept and bench.asked.count(Measure) == 2 and not list(answers)
+    assert kernel.clock.clock_mhz == kept and bench.asked.count(Measure) == 2 and not list(answers)
 
 
 def test_roofs_are_not_measured_on_a_gpu_in_use(
@@ -109,7 +109,7 @@ def test_roofs_are_not_measured_on_a_gpu_in_use(
     bench = Bench(KernelOptions((), force=True), tmp_path, TAKEN)
     del bench.peaks["cuda"]
     (kernel,) = _measure_all(files[1:2], bench, lambda found: None).kernels
-    assert kernel.peak_share is None and bench.peaks["cuda"] is None
+    assert kernel.roof.peak_share is None and bench.peaks["cuda"] is None
 
 
 @pytest.mark.parametrize("use", [FREE, None])
@@ -118,17 +118,17 @@ def test_a_gpu_that_is_free_or_unknown_is_measured(tmp_path: Path, files: list[P
     outcome = _measure_all(files, bench, lambda found: None)
     assert len(outcome.kernels) == 3 and bench.asked.count(FindDeviceUse) == 1
     on_gpu = outcome.kernels[1]
-    assert (on_gpu.clock_mhz, on_gpu.clock_change, on_gpu.throttled) == (1980.0, -0.08, ("power cap",))
-    assert on_gpu.occupancy == 0.5 and on_gpu.shared_device == ""
+    assert on_gpu.clock == TimingClock(1980.0, -0.08, ("power cap",))
+    assert on_gpu.resources.occupancy == 0.5 and on_gpu.shared_device == ""
     held, moved = on_gpu.advice
     assert "held back to 1,980 MHz by its power cap" in held and "clock sank by 8%" in moved
-    assert outcome.kernels[0].clock_mhz is None
+    assert outcome.kernels[0].clock.clock_mhz is None
 
 
 def test_a_steady_clock_is_no_trouble() -> None:
     times = summarize([1e-5 + number * 1e-9 for number in (3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5)])
-    kernel = MeasuredKernel("k", "0" * 16, "k.py", "pointwise", "a GPU", {}, times, times, "graphs", clock_mhz=1980.0)
-    assert advise(replace(kernel, clock_change=0.03)) == []
+    kernel = MeasuredKernel("k", "0" * 16, "k.py", "pointwise", "a GPU", {}, times, times, "graphs")
+    assert advise(replace(kernel, clock=TimingClock(1980.0, 0.03))) == []
 
 
 # What the driver is asked

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from inline import make
 
 from inductor_bench.analysis.statistics import summarize
 from inductor_bench.devices.nvidia.counters import metrics_for, read_counters
@@ -108,7 +109,7 @@ def test_only_hopper_is_asked_for_what_only_hopper_has() -> None:
 
 def kernel(file: Path, **facts: Any) -> MeasuredKernel:
     times = summarize([1e-5 + number * 1e-9 for number in (3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5)])
-    return MeasuredKernel("copy", "0" * 16, str(file), "pointwise", "a GPU", {}, times, times, "graphs", **facts)
+    return make(MeasuredKernel, "copy", "0" * 16, str(file), "pointwise", "a GPU", {}, times, times, "graphs", **facts)
 
 
 @pytest.fixture

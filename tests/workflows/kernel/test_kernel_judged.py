@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from device_bench import Bench
+from inline import change, make
 
 from inductor_bench.analysis.statistics import summarize
 from inductor_bench.records.category import Category
@@ -20,7 +21,8 @@ from inductor_bench.workflows.kernel.session import KernelOptions
 from inductor_bench.workflows.kernel.timing import judge_times, measure_file
 
 PEAKS = Peaks("cpu", memory_bandwidth=1e10, matmul_flops={"float32": 1e11, "tf32": 4e11}, cache_bytes=10**6)
-KERNEL = MeasuredKernel(
+KERNEL = make(
+    MeasuredKernel,
     name="k",
     kernel_id="0" * 16,
     file="k.py",
@@ -36,23 +38,23 @@ KERNEL = MeasuredKernel(
 
 def test_what_fits_into_the_cache_is_held_against_it_by_its_warm_time() -> None:
     found = judge_times(KERNEL, replace(PEAKS, cache_bandwidth=9e10))
-    assert (found.bound, found.bandwidth) == ("cache", pytest.approx(9e9))
-    assert found.peak_share == pytest.approx(9e5 / 2e-5 / 9e10)
-    assert judge_times(KERNEL, PEAKS).peak_share is None
+    assert (found.roof.bound, found.roof.bandwidth) == ("cache", pytest.approx(9e9))
+    assert found.roof.peak_share == pytest.approx(9e5 / 2e-5 / 9e10)
+    assert judge_times(KERNEL, PEAKS).roof.peak_share is None
 
 
 def test_all_else_is_judged_by_its_cold_time() -> None:
-    found = judge_times(replace(KERNEL, moved_bytes=2_000_000, cold=summarize([4e-4] * 9)), PEAKS)
-    assert (found.bound, found.peak_share) == ("memory", pytest.approx(0.5))
-    product = replace(KERNEL, moved_bytes=None, flops=2e6)
+    found = judge_times(change(KERNEL, moved_bytes=2_000_000, cold=summarize([4e-4] * 9)), PEAKS)
+    assert (found.roof.bound, found.roof.peak_share) == ("memory", pytest.approx(0.5))
+    product = change(KERNEL, moved_bytes=None, flops=2e6)
     for dtype, share in (("float32", 0.2), ("tf32", 0.05)):
-        found = judge_times(replace(product, dtype=dtype), PEAKS)
-        assert (found.bound, found.peak_share) == ("compute", pytest.approx(share))
+        found = judge_times(change(product, dtype=dtype), PEAKS)
+        assert (found.roof.bound, found.roof.peak_share) == ("compute", pytest.approx(share))
 
 
 def test_figures_and_advice_follow_the_times() -> None:
     slower = judge_times(replace(judge_times(KERNEL, PEAKS), cold=summarize([2e-4] * 5)), PEAKS)
-    assert slower.bandwidth == pytest.approx(4.5e9)
+    assert slower.roof.bandwidth == pytest.approx(4.5e9)
     assert any("rests on 5 samples" in advice for advice in slower.advice)
     assert judge_times(KERNEL, PEAKS).advice == ()
 
@@ -81,6 +83,6 @@ def test_the_time_in_the_model_is_said_to_be_of_the_kernel_as_it_was() -> None:
         lines = measured_lines([kernel], [], Environment(), 200)
         return "\n".join("".join(word.text for word in line) for line in lines)
 
-    in_model = replace(KERNEL, calls=1, in_model_s=6.12e-5)
+    in_model = change(KERNEL, calls=1, in_model_s=6.12e-5)
     assert "· 61.2 µs in the model\n" in facts(in_model)
     assert "· edited since it was written · 61.2 µs in the model before that\n" in facts(replace(in_model, edited=True))

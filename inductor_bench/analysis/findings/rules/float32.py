@@ -40,12 +40,12 @@ def _why_float32(slow: Rows, rows: Rows, run: Run) -> str:
     """Returns the cause of the float32 arithmetic, where the record holds it, and a change that avoids it."""
     tf32 = "torch.set_float32_matmul_precision('high') allows TF32"
     products = (*PRODUCTS, Category.TEMPLATE)
-    used = {run.request.amp, *(row.kernel.dtype for row in rows if row.kernel.category in products)}
+    used = {run.request.amp, *(row.kernel.work.dtype for row in rows if row.kernel.category in products)}
     half = [dtype for dtype in _HALF if dtype in used]
     if not half:
         return f": {tf32}, autocast half precision"
     beside = f", beside others in {join_words(half, 2)}"
-    attention = [row for row in slow if any(_SDPA in line.code for line in row.kernel.source_lines)]
+    attention = [row for row in slow if any(_SDPA in line.code for line in row.kernel.origin.source_lines)]
     if time_of(attention) < NEARLY_ALL * time_of(slow):
         return f"{beside}: {tf32}"
     return (

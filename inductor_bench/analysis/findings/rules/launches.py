@@ -37,9 +37,9 @@ def short_kernels(evidence: RunEvidence) -> Iterator[Finding]:
 def spills(evidence: RunEvidence) -> Iterator[Finding]:
     """Reports kernels that spill registers to memory."""
     rows, whole = evidence.rows, evidence.whole
-    spilling = [row for row in rows if row.kernel.spills]
+    spilling = [row for row in rows if row.kernel.compiled.spills]
     if spilling:
-        most = max(row.kernel.spills or 0 for row in spilling)
+        most = max(row.kernel.compiled.spills or 0 for row in spilling)
         text = (
             f"{plural(len(spilling), 'kernel')} {'spills' if len(spilling) == 1 else 'spill'} registers to memory "
             f"(up to {most} a thread): {whole.format(time_of(spilling))}"

@@ -44,19 +44,19 @@ def library_below_limit(evidence: RunEvidence) -> Iterator[Finding]:
             for row in rows
             if row.kernel.category is category
             and not is_layout_copy(row.kernel)
-            and row.kernel.peak_share is not None
-            and row.kernel.peak_share < FAR_FROM_ROOF / 2
-            and whole.part(row.kernel.gain_limit_s or 0.0) >= LEAST_GAIN
+            and row.kernel.roof.peak_share is not None
+            and row.kernel.roof.peak_share < FAR_FROM_ROOF / 2
+            and whole.part(row.kernel.roof.gain_limit_s or 0.0) >= LEAST_GAIN
         ]
         replaceable = all(row.device.suggests_tuning for row in low)
         if whole.part(time_of(low)) < (2 * LEAST_SHARE if replaceable else SHARE_UNTUNED):
             continue
-        highest = units.whole_percent(max(row.kernel.peak_share or 0.0 for row in low))
+        highest = units.whole_percent(max(row.kernel.roof.peak_share or 0.0 for row in low))
         at = f"at {highest} of its roof" if len(low) == 1 else f"at {highest} or less of their roof"
         text = f"library {noun} take {whole.format(time_of(low))} in {plural(len(low), 'kernel')} {at}"
         if advice and replaceable:
             text += f"; Inductor does not tune them: try {advice}"
-        gain = in_program(low, lambda kernel: kernel.gain_limit_s or 0.0)
+        gain = in_program(low, lambda kernel: kernel.roof.gain_limit_s or 0.0)
         yield finding_of("library-below-limit", text, low, gain_s=gain)
 
 

@@ -1,0 +1,125 @@
+"""The kernels of a module, as the record of a run holds them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from .category import Category
+from .code.details import CompiledKernel
+from .code.source import SourceLine
+from .forms import Inline, Place
+
+
+@dataclass(frozen=True)
+class ShapeGroup:
+    """The launches of one library kernel by operator calls with the same arguments; figures are per iteration.
+
+    ``operator_calls`` is the number of operator calls that these launches represent. Where several kernels do the work
+    of one call, each represents its share of their time, and has that share of the FLOPs and bytes. It is 0 for kernels
+    that only rearrange or collect the data of others.
+    """
+
+    shapes: str
+    calls: float
+    time_s: float
+    operator_calls: float = 0.0
+    flops: float | None = None
+    moved_bytes: float | None = None
+
+
+@dataclass(frozen=True)
+class Work:
+    """The least work of a kernel. ``flops`` counts its matrix products, and ``dtype`` is their element type.
+
+    ``dtype`` is ``tf32`` for float32 data whose products may use TF32.
+    """
+
+    moved_bytes: float | None = None
+    flops: float | None = None
+    dtype: str | None = None
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """The comparison of a kernel with its roof.
+
+    Attributes:
+        bandwidth: bytes/s over the kernel's own time.
+        flop_rate: FLOP/s over the kernel's own time.
+        peak_share: the share (0 to 1) of the roof that ``bound`` names; ``None`` for ``latency`` and ``unknown``, and
+            for a rate above the roof, which then does not apply to this kernel.
+        bound: the roof that limits the kernel: ``memory``, ``compute``, ``cache`` (its data fits into the cache, so
+            that no share of the memory's peak is given), ``latency`` (too short for a roof) or ``unknown``.
+        gain_limit_s: seconds per iteration that would be saved at the roof, at least 0; ``None`` for an unknown roof.
+    """
+
+    bandwidth: float | None = None
+    flop_rate: float | None = None
+    peak_share: float | None = None
+    bound: str = "unknown"
+    gain_limit_s: float | None = None
+
+
+@dataclass(frozen=True)
+class LaunchShape:
+    """The size of a kernel's launches; ``grid`` and ``block`` are empty where they differ between calls.
+
+    ``occupancy`` is the profiler's estimate, 0 to 1, as a mean over the kernel's time.
+    """
+
+    occupancy: float | None = None
+    grid: tuple[int, ...] = ()
+    block: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Origin:
+    """The graph nodes, the operators and the lines of the program from which a kernel originates."""
+
+    source_nodes: tuple[str, ...] = ()
+    aten_ops: tuple[str, ...] = ()
+    source_lines: tuple[SourceLine, ...] = ()
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A kernel of one module. Figures are per iteration, for all calls together.
+
+    Attributes:
+        time_s: the mean over the module's steady iterations.
+        samples_s: the total of every iteration, in order.
+        share: the share of the module's device time, on a CPU of its kernels' time.
+        wall_share: the share of the module's wall time, or of its busy time where that is longer.
+        work: the bytes and FLOPs.
+        roof: the rates, and the comparison with the roof.
+        file: the standalone file.
+        line: the line of its definition in the module's ``file``.
+        compiled: the result of compiling it; ``None`` where a figure differs between calls.
+        launch: the size of its launches.
+        operator: the library operator that launches it.
+        shapes: the launches of a library kernel by the arguments of their operator calls.
+        origin: the program's operators and lines.
+        unjudged: the reason, due to the kernel itself, why no roof applies.
+        family_id: the same for kernels of one structure with other sizes (see ``source.module.identity``).
+    """
+
+    name: str
+    kernel_id: str
+    category: Category
+    calls: float
+    time_s: float
+    samples_s: tuple[float, ...]
+    share: float
+    wall_share: float | None
+    work: Inline[Work] = Work()
+    roof: Inline[Judgement] = Judgement()
+    file: Place | None = None
+    line: int | None = None
+    kernel_hash: str | None = None
+    compiled: Inline[CompiledKernel] = field(default_factory=CompiledKernel)
+    launch: Inline[LaunchShape] = LaunchShape()
+    operator: str | None = None
+    shapes: tuple[ShapeGroup, ...] = ()
+    origin: Inline[Origin] = Origin()
+    unjudged: str = ""
+    family_id: str = ""
