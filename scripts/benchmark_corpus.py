@@ -31,7 +31,7 @@ OWN = "@"
 
 def make_batch(path: Path, models: int, kernels: int) -> None:
     """Writes a batch folder of ``models`` records with ``kernels`` kernels each."""
-    from inductor_bench.records.batch import DONE, Batch, BatchModel, ModelRequest
+    from inductor_bench.records.batches.batch import DONE, Batch, BatchModel, ModelRequest
     from inductor_bench.store.batch import BatchFolder
     from inductor_bench.store.formats import codec
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from ..devices.table import device_of
-from ..records.batch_results import BatchResults, GraphResult, KernelResult, ModelResult
+from ..records.batches.results import BatchResults, GraphResult, KernelResult, ModelResult
 from ..records.category import Category
 from .findings.bottleneck import LAUNCH_BOUND
 from .findings.evidence import UNTUNABLE

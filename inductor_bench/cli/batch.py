@@ -11,7 +11,7 @@ import click
 
 from ..devices.table import DEVICES
 from ..errors import EXIT_FAILURE, EXIT_OK, UsageError
-from ..records.batch import FAILED, MEASURED, PARTIAL, RUNNING, WAITING, Batch, ModelRequest
+from ..records.batches.batch import FAILED, MEASURED, PARTIAL, RUNNING, WAITING, Batch, ModelRequest
 from ..records.model_sources import LIBRARIES, list_help_lines
 from ..report.batch.formats import FORMATS
 from ..workflows.options import AMP, MODES
@@ -160,7 +160,7 @@ def _make_options(values: dict[str, Any], plots: bool) -> BatchOptions:
 
 
 def _line(request: ModelRequest, hidden: Redaction) -> str:
-    from ..records.batch import BatchModel
+    from ..records.batches.batch import BatchModel
     from ..workflows.batch.attempt import breakdown_words
 
     return f"{request.name:<40}  {' '.join([*breakdown_words(BatchModel(request)), *hidden.words(request.arguments)])}"

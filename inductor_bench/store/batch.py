@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import InductorBenchError
-from ..records.batch import Batch
+from ..records.batches.batch import Batch
 from .files import leftovers_of, read_json, write_json
 from .folder import RunFolder
 from .formats import codec

@@ -15,8 +15,8 @@ from typing import Any
 
 from ..devices.table import common_device
 from ..errors import InductorBenchError
-from ..records.batch import DONE, MEASURED, PARTIAL, RUNNING, WAITING, Batch, BatchModel
-from ..records.batch_results import DAMAGED, NEWER, BatchResults, GraphResult, KernelResult, ModelResult
+from ..records.batches.batch import DONE, MEASURED, PARTIAL, RUNNING, WAITING, Batch, BatchModel
+from ..records.batches.results import DAMAGED, NEWER, BatchResults, GraphResult, KernelResult, ModelResult
 from ..records.category import Category
 from ..records.failure import Failure
 from ..records.retune import RetuneRow, by_kernel, why_untuned

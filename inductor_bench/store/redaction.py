@@ -18,7 +18,7 @@ from itertools import pairwise, takewhile
 from urllib.parse import quote
 
 from ..errors import UsageError
-from ..records.batch import Batch
+from ..records.batches.batch import Batch
 from ..records.failure import Failure
 from ..records.run import Run
 

@@ -10,7 +10,7 @@ from ..devices.nvidia.visible import visible_gpus
 from ..errors import UsageError
 from ..launch.cores import jobs_at_once
 from ..launch.jobs import is_host
-from ..records.batch import ModelRequest
+from ..records.batches.batch import ModelRequest
 
 
 def find_devices(asked: Sequence[str], requests: Sequence[ModelRequest]) -> tuple[str, ...]:

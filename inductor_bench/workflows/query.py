@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import InductorBenchError
-from ..records.batch import DONE, PARTIAL, Batch, BatchModel, ModelRequest
-from ..records.batch_results import BatchResults
+from ..records.batches.batch import DONE, PARTIAL, Batch, BatchModel, ModelRequest
+from ..records.batches.results import BatchResults
 from ..records.table import Answer, Table
 from ..report.batch.view import BatchView
 from ..store.batch import BATCH

@@ -13,7 +13,7 @@ from typing import Any
 import retune_fakes
 import run_builder
 
-from inductor_bench.records.batch import Batch, BatchModel, ModelRequest
+from inductor_bench.records.batches.batch import Batch, BatchModel, ModelRequest
 from inductor_bench.records.code.details import Details
 from inductor_bench.records.code.launch import Launch, Values
 from inductor_bench.records.retune import Retune

@@ -9,7 +9,7 @@ import pytest
 from conftest import ROOT
 
 from inductor_bench.launch import jobs
-from inductor_bench.records.batch import Batch, BatchModel
+from inductor_bench.records.batches.batch import Batch, BatchModel
 from inductor_bench.workflows import devices as batch_devices
 from inductor_bench.workflows.batch.run import BatchOptions, run_batch
 from inductor_bench.workflows.progress import Silent

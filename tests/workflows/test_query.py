@@ -15,7 +15,7 @@ import run_builder
 
 from inductor_bench import units
 from inductor_bench.cli import main as entry
-from inductor_bench.records.batch import Batch, BatchModel, ModelRequest
+from inductor_bench.records.batches.batch import Batch, BatchModel, ModelRequest
 from inductor_bench.records.category import Category as C
 from inductor_bench.records.run import Failure, Run
 from inductor_bench.records.table import Answer

@@ -12,8 +12,8 @@ from ...analysis.findings.phrases import plural
 from ...devices.cpu import CPU
 from ...devices.nvidia.device import NVIDIA
 from ...devices.table import common_device
-from ...records.batch import DONE, FAILED, MEASURED, PARTIAL, RUNNING, SKIPPED, WAITING
-from ...records.batch_results import DAMAGED, NEWER, BatchResults
+from ...records.batches.batch import DONE, FAILED, MEASURED, PARTIAL, RUNNING, SKIPPED, WAITING
+from ...records.batches.results import DAMAGED, NEWER, BatchResults
 from ...records.category import Category
 from ...records.run import Failure
 from ..run.retunes import caution_words, speedup_words

@@ -8,7 +8,7 @@ from operator import attrgetter
 from typing import Any, NamedTuple
 
 from ...analysis.batch_aggregation import KernelGroup, ModelSummary, waits_for_host
-from ...records.batch_results import GraphResult
+from ...records.batches.results import GraphResult
 from ...records.table import NUMBER, TEXT, WHOLE, YES_NO, Column, Table
 from .phrases import problem_of
 

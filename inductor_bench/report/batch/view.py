@@ -14,7 +14,7 @@ from ...analysis.batch_aggregation import (
     suite_time_s,
     summarize_model,
 )
-from ...records.batch_results import BatchResults
+from ...records.batches.results import BatchResults
 from ...records.table import Table
 from .tables import batch_tables
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from ...errors import EXIT_FAILURE, EXIT_OK, InductorBenchError
 from ...launch.jobs import Ended, Job, is_host
 from ...launch.process import ProcessResult
-from ...records.batch import DONE, FAILED, MEASURED, PARTIAL, SKIPPED, WAITING, BatchModel, ModelRequest
+from ...records.batches.batch import DONE, FAILED, MEASURED, PARTIAL, SKIPPED, WAITING, BatchModel, ModelRequest
 from ...records.model_sources import LIBRARIES
 from ...records.run import Failure, ModuleRecord, Run
 from ...store.batch import BatchFolder

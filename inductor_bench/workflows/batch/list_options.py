@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from ...errors import UsageError
-from ...records.batch import ModelRequest
+from ...records.batches.batch import ModelRequest
 from ...records.model_sources import BY_KIND, LIBRARIES, ModelSource, bare_library
 
 YAML = (".yaml", ".yml")

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from ...errors import InductorBenchError, UsageError
-from ...records.batch import ModelRequest
+from ...records.batches.batch import ModelRequest
 from ...records.model_sources import LIBRARIES, bare_library
 from ...store.batch import BATCH
 from ..modules.targets import find

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...devices.table import DEVICES
 from ...errors import InductorBenchError, UsageError
-from ...records.batch import ModelRequest
+from ...records.batches.batch import ModelRequest
 from ...records.model_sources import bare_library
 from ..options import AMP, DRAWN, MODES, RECORDED
 from .list_options import Complaints, fits_target, merge

@@ -19,8 +19,8 @@ from ...launch.jobs import Executor, is_host
 from ...launch.local import LocalExecutor
 from ...launch.marks import end_marked, tool_mark
 from ...launch.ray.executor import RayExecutor
-from ...records.batch import FAILED, FINISHED, MEASURED, SKIPPED, WAITING, Batch, BatchModel, ModelRequest
-from ...records.batch_results import ModelResult
+from ...records.batches.batch import FAILED, FINISHED, MEASURED, SKIPPED, WAITING, Batch, BatchModel, ModelRequest
+from ...records.batches.results import ModelResult
 from ...store.batch import FORMAT, BatchFolder
 from ...store.digest import read_digest
 from ...store.files import own_folder, refuse_link

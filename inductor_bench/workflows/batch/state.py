@@ -11,7 +11,7 @@ from statistics import fmean
 from ... import units
 from ...analysis.times import whole_time_s
 from ...launch.jobs import Began, Ended, Event, Executor, Lost, is_host
-from ...records.batch import DONE, FAILED, FINISHED, MEASURED, PARTIAL, RUNNING, WAITING, Batch, BatchModel
+from ...records.batches.batch import DONE, FAILED, FINISHED, MEASURED, PARTIAL, RUNNING, WAITING, Batch, BatchModel
 from ...records.run import Failure, Run
 from ...store.batch import BatchFolder
 from ...store.redaction import Redaction

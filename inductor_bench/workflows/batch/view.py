@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ...errors import InductorBenchError
-from ...records.batch import RUNNING, WAITING
+from ...records.batches.batch import RUNNING, WAITING
 from ...report.batch.folder import write_batch
 from ...report.batch.view import BatchView
 from ...store.batch import BatchFolder

@@ -10,7 +10,7 @@ import pytest
 from conftest import ROOT
 
 from inductor_bench.errors import UsageError
-from inductor_bench.records.batch import BatchModel, ModelRequest
+from inductor_bench.records.batches.batch import BatchModel, ModelRequest
 from inductor_bench.workflows.batch.attempt import breakdown_words
 from inductor_bench.workflows.batch.list_options import merge
 from inductor_bench.workflows.batch.list_text import read_list, select

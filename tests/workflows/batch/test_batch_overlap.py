@@ -20,7 +20,7 @@ from inductor_bench.launch import jobs
 from inductor_bench.launch.cores import COMPILE_THREADS, OMP_THREADS, compile_threads, jobs_at_once
 from inductor_bench.launch.jobs import Began, Job
 from inductor_bench.launch.local import LocalExecutor
-from inductor_bench.records.batch import BatchModel
+from inductor_bench.records.batches.batch import BatchModel
 from inductor_bench.store.device_turn import TURN, WAITING, DeviceTurn
 from inductor_bench.store.folder import RunFolder
 from inductor_bench.worker.device.sharing import SharedDevice

@@ -18,7 +18,7 @@ from inductor_bench.launch.jobs import Began, Event, Job, Lost
 from inductor_bench.launch.ray import executor
 from inductor_bench.launch.ray.messages import Order
 from inductor_bench.launch.ray.node import NodeJob, make_scratch, read_pieces, read_program, remove_scratch, write_piece
-from inductor_bench.records.batch import BatchModel
+from inductor_bench.records.batches.batch import BatchModel
 from inductor_bench.store.batch import BatchFolder
 from inductor_bench.workflows.batch import run as batch
 from inductor_bench.workflows.batch.run import BatchOptions, run_batch

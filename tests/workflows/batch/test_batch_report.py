@@ -24,8 +24,8 @@ from inductor_bench.analysis.batch_aggregation import (
     summarize_model,
 )
 from inductor_bench.cli import main as entry
-from inductor_bench.records.batch import Batch, BatchModel, ModelRequest
-from inductor_bench.records.batch_results import BatchResults
+from inductor_bench.records.batches.batch import Batch, BatchModel, ModelRequest
+from inductor_bench.records.batches.results import BatchResults
 from inductor_bench.records.category import Category as C
 from inductor_bench.records.retune import Retune
 from inductor_bench.records.run import Failure, Run

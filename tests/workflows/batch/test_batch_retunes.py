@@ -16,7 +16,7 @@ from inductor_bench.cli import main as entry
 from inductor_bench.launch import jobs
 from inductor_bench.launch.ray.messages import Order
 from inductor_bench.launch.ray.node import NodeJob, read_pieces, write_piece
-from inductor_bench.records.batch import Batch, BatchModel, ModelRequest
+from inductor_bench.records.batches.batch import Batch, BatchModel, ModelRequest
 from inductor_bench.report.batch.console import batch_lines
 from inductor_bench.report.batch.markdown import batch_markdown
 from inductor_bench.report.batch.view import BatchView

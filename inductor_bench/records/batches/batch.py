@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from .forms import FileName, Place
-from .run import Failure
+from ..forms import FileName, Place
+from ..run import Failure
 
 WAITING, RUNNING, DONE, PARTIAL, FAILED, SKIPPED = "waiting", "running", "done", "partial", "failed", "skipped"
 MEASURED = "measured"

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from ..category import Category
+from ..failure import Failure
+from ..retune import RetuneRow
 from .batch import Batch, BatchModel
-from .category import Category
-from .failure import Failure
-from .retune import RetuneRow
 
 DAMAGED, NEWER = "damaged", "newer"
 """Problems of a record: it cannot be read, or a newer version of the tool wrote it."""
