@@ -32,8 +32,8 @@ def graph_lines(run: Run, width: int) -> Iterator[Line]:
     """Renders a line for each selected graph, a line for the others, and the methods of profiling."""
     shown = main_modules(run, MOST_GRAPHS)
     gap = gap_of(width)
-    label = min(24 if width >= WIDE else 21, max(5, *(names.cells(names.clean(module.label)) for module in shown)))
-    labels = names.unique((module.label for module in shown), label, names.label)
+    labels = names.unique((module.label for module in shown), 24 if width >= WIDE else 21, names.label)
+    label = max(5, *map(names.cells, labels.values()))
     runs = [Column("runs", 4)] if calls_differ(run) else []
     calls = common_device(module.device for module in shown).words.calls
     columns = [
