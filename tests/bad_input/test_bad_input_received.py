@@ -62,14 +62,14 @@ def record_values_of(run: Path, file: str) -> None:
         launch["storages"][0]["values"] = {"kind": "recorded", "file": file}
         details["recorded"] = [launch]
 
-    change(run / "traces" / "inference.details.json", edit)
+    change(run / "traces" / "step-graph.details.json", edit)
 
 
 @pytest.mark.parametrize("how", ["absolute", "above", "link"])
 def test_extract_never_moves_or_copies_what_is_not_of_the_run(
     how: str, run: Path, victim: Path, tmp_path: Path
 ) -> None:
-    scratch = run / ".work" / "values" / "inference"
+    scratch = run / ".work" / "values" / "step-graph"
     scratch.mkdir(parents=True)
     if how == "link":
         (scratch / "v.safetensors").symlink_to(victim)
@@ -114,7 +114,7 @@ def test_a_report_is_not_written_through_a_link(name: str, run: Path, tmp_path: 
         (run / name).rmdir()
     (run / name).symlink_to(victim)
     said = tool("report", run, cwd=tmp_path)
-    assert said.code == 1 and "symbolic link" in said.stderr and "inference" in said.stdout
+    assert said.code == 1 and "symbolic link" in said.stderr and "step" in said.stdout
     assert [path.name for path in victim.iterdir()] == ["kernels.csv"] and written(victim) == SECRET
 
 
@@ -156,7 +156,7 @@ def without(name: str) -> Callable[[Path], None]:
 
 
 def detail(name: str, value: object) -> Callable[[Path], None]:
-    return lambda run: change(run / "traces" / "inference.details.json", lambda details: details.update({name: value}))
+    return lambda run: change(run / "traces" / "step-graph.details.json", lambda details: details.update({name: value}))
 
 
 @pytest.mark.parametrize(
@@ -167,13 +167,13 @@ def detail(name: str, value: object) -> Callable[[Path], None]:
         (detail("wall_samples_s", []), "wall times"),
         (detail("launches", {}), "launches should be a list"),
         (detail("compiled", {"k": {"config": {"XBLOCK": 8}, "registers": "many"}}), "compiled.k.registers should be"),
-        (without("traces/inference.details.json"), "wall times, peak memory"),
+        (without("traces/step-graph.details.json"), "wall times, peak memory"),
         (without("traces/operator_costs.json"), "FLOPs"),
-        (without("modules/inference.provenance.json"), "source lines"),
-        (without("modules/inference.py"), "inference.py is gone"),
-        (without("traces/inference.trace.json.gz"), "inference.trace.json.gz is gone"),
+        (without("modules/step-graph.provenance.json"), "source lines"),
+        (without("modules/step-graph.py"), "step-graph.py is gone"),
+        (without("traces/step-graph.trace.json.gz"), "step-graph.trace.json.gz is gone"),
         (lambda run: (run / "traces" / "operator_costs.json").write_text('[{"call": {}}]'), "operator_costs.json"),
-        (lambda run: (run / "modules" / "inference.provenance.json").write_text('{"a": 3}'), "provenance.json"),
+        (lambda run: (run / "modules" / "step-graph.provenance.json").write_text('{"a": 3}'), "provenance.json"),
     ],
 )
 def test_a_good_record_is_not_replaced_by_a_worse_one(damage: Callable[[Path], None], said: str, run: Path) -> None:

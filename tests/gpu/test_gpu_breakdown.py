@@ -61,7 +61,7 @@ def test_times_agree_with_the_harness_within_one_percent(run: Run, gpu_run: Path
 
 def test_integer_inputs_are_profiled_with_their_real_values(run: Run) -> None:
     methods = {module.label: module.method for module in run.modules}
-    assert methods["forward"] == methods["backward"] == "live"
+    assert methods["Block.forward · forward"] == methods["Block.forward · backward"] == "live"
     assert "-p" in methods.values()
     assert all(module.method_reason for module in run.modules if module.method == "live")
 

@@ -130,3 +130,28 @@ def test_a_generated_name_keeps_its_kind_and_its_number() -> None:
 def test_the_most_expensive_shape_is_named() -> None:
     groups = (ShapeGroup("2x2", 9, 1e-6), ShapeGroup("4x4", 1, 5e-6))
     assert names.shapes(groups) == "[4x4] +1 shape" and names.shapes(groups[:1]) == "[2x2]" and names.shapes(()) == ""
+
+
+def test_labels_of_graphs_keep_the_rank_and_the_role() -> None:
+    assert names.label("forward", 21) == "forward"
+    assert names.label("Block.forward · forward", 24) == "Block.forward · forward"
+    assert names.label("MixNet.forward · backward", 21) == "MixNet · backward"
+    assert names.label("TransformerBlock.forward · backward", 21) == "Trans…lock · backward"
+    assert names.label("rank 0 Block.forward · backward", 21) == "rank 0 B…k · backward"
+    assert names.label("Block.forward from line 24 · forward", 24) == "Block f…ine 24 · forward"
+    assert names.label("Block.forward_features", 16) == "Block.fo…eatures"
+    for width in range(1, 40):
+        for label in (
+            "Block.forward · backward-2 (dynamic) (recompile)",
+            "rank 0 核函数核函数 · forward",
+            "a\x1b[1m · b",
+        ):
+            assert names.cells(names.label(label, width)) <= width
+
+
+def test_shortened_labels_of_graphs_stay_distinct() -> None:
+    labels = [
+        f"Transformer{part}coderBlock.forward · {role}" for part in ("En", "De") for role in ("forward", "backward")
+    ]
+    shorts = names.unique(labels, 21, names.label)
+    assert len(set(shorts.values())) == 4 and all(names.cells(short) <= 21 for short in shorts.values())

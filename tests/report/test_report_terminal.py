@@ -191,6 +191,18 @@ def test_a_dynamic_label_is_not_cut() -> None:
         assert "\ninference-6 (dynamic) " in shown(build.run("x", [module], peaks=build.H200), width)
 
 
+def test_a_long_label_keeps_its_role_in_both_tables() -> None:
+    label = "TransformerEncoderBlock.forward · "
+    modules = [
+        replace(module, label=label + role, slug=role)
+        for module, role in zip(build.mixnet().modules, ("forward", "backward"), strict=True)
+    ]
+    for width in (80, 100):
+        text = shown(build.run("x", modules, peaks=build.H200), width)
+        for role in ("forward", "backward"):
+            assert sum(f"lock · {role} " in f"{line} " for line in text.splitlines()) == 2
+
+
 def test_small_graphs_are_folded_by_what_they_took_of_the_program() -> None:
     kernels = list(build.mixnet().modules[0].kernels[:2])
     runs = [1, 1000, 1, 1, 1, 1, 1, 1]

@@ -20,9 +20,15 @@ def labels(codes: list[tuple[str, CapturedCode | None]]) -> list[str]:
     return [one.label for one in found]
 
 
-def code(role: str, number: int, compile_id: int = 0, rank: int | None = None) -> tuple[str, CapturedCode]:
+def code(
+    role: str, number: int, compile_id: int = 0, rank: int | None = None, name: str = ""
+) -> tuple[str, CapturedCode]:
     text = f"# AOT ID: ['{number}_{role}']\n"
-    return text, CapturedCode(f"/tmp/{role}{number}.py", text, number, compile_id, 0, rank)
+    return text, CapturedCode(f"/tmp/{role}{number}.py", text, number, compile_id, 0, rank, compiled_name=name)
+
+
+def slugs(*names: str, role: str = "inference") -> list[str]:
+    return [one.slug for one in label_modules([code(role, i, name=name) for i, name in enumerate(names)])]
 
 
 def test_training_and_inference() -> None:
@@ -38,7 +44,7 @@ def test_backward_has_the_number_of_its_forward() -> None:
 
 def test_dynamic_sizes_are_told() -> None:
     (one,) = read_structured_trace(GPU / "samples" / "dynamic" / "structured").codes
-    assert label_modules([(one.text, one)])[0].label == "inference (dynamic)"
+    assert label_modules([(one.text, one)])[0].label == "<lambda> (dynamic)"
     assert label_modules([(one.text, None)])[0].slug == "inference-dynamic"
 
 
@@ -46,14 +52,14 @@ def test_recompiles_are_told_of_their_own_frame_only() -> None:
     codes = read_structured_trace(CPU / "samples" / "brk" / "structured").codes
     found = labels([(one.text, one) for one in codes])
     assert found[:6] == [
-        "inference",
-        "inference-2",
-        "inference-3",
-        "inference-4",
-        "inference-5",
-        "inference-6 (recompile)",
+        "g",
+        "g from line 4",
+        "f from line 8",
+        "f from line 9",
+        "f from line 10",
+        "f-2 from line 10 (recompile)",
     ]
-    assert found[6:] == ["inference-7", "inference-8 (recompile)", "inference-9 (recompile)"]
+    assert found[6:] == ["h", "h-2 (recompile)", "h-3 (recompile)"]
     # The first compilation of a frame may have given no graph at all.
     assert labels([code("inference", 4, compile_id=2)]) == ["inference"]
 
@@ -73,9 +79,52 @@ def test_processes_without_ranks_that_count_from_zero_again() -> None:
 def test_unmarked_modules_are_graphs_unless_the_trace_knows() -> None:
     (one,) = read_structured_trace(CPU / "samples" / "cppw" / "structured").codes
     assert labels([(one.text, None), (one.text, None)]) == ["graph", "graph-2"]
-    assert labels([(one.text, one)]) == ["inference"]
-    assert labels([(one.text, replace(one, role="backward"))]) == ["backward"]
+    assert labels([(one.text, one)]) == ["<lambda>"]
+    unnamed = replace(one, compiled_name="")
+    assert labels([(one.text, unnamed)]) == ["inference"]
+    assert labels([(one.text, replace(unnamed, role="backward"))]) == ["backward"]
 
 
 def test_text_that_is_no_module_still_gets_a_label() -> None:
     assert labels([("print('hello')", None)]) == ["graph"]
+
+
+def test_graphs_are_named_after_what_was_compiled() -> None:
+    both = [code("forward", 0, name="Block.forward"), code("backward", 0, name="Block.forward")]
+    step = code("inference", 1, name="Adam.step")
+    assert labels([*both, step]) == ["Block.forward · forward", "Block.forward · backward", "Adam.step"]
+    assert labels([step]) == ["Adam.step"]
+    assert labels([*both, code("inference", 1, name="Block.forward")])[2] == "Block.forward"
+
+
+def test_the_name_that_all_training_graphs_share_is_left_out() -> None:
+    both = [code("forward", 0, name="Net.forward"), code("backward", 0, name="Net.forward")]
+    more = [code("forward", 0, 1, name="Net.forward"), code("backward", 0, 1, name="Net.forward")]
+    assert labels(both) == ["forward", "backward"]
+    assert labels([*both, *more]) == ["forward", "backward", "forward-2 (recompile)", "backward-2 (recompile)"]
+    rest = code("forward", 1, name="Net.forward from line 12")
+    assert labels([*both, rest])[1:] == ["Net.forward · backward", "Net.forward from line 12 · forward"]
+
+
+def test_numbers_tell_graphs_of_one_name_apart() -> None:
+    codes = [
+        code(role, n, name=name) for role in ("forward", "backward") for n, name in enumerate(("A.f", "B.f", "A.f"))
+    ]
+    assert labels(codes) == [
+        "A.f · forward",
+        "B.f · forward",
+        "A.f · forward-2",
+        "A.f · backward",
+        "B.f · backward",
+        "A.f · backward-2",
+    ]
+    # A function may be called as a role is.
+    assert labels([code("inference", 0, name="inference"), code("inference", 1)]) == ["inference", "inference-2"]
+
+
+def test_slugs_are_short_and_unique_and_hide_no_module_of_python() -> None:
+    assert slugs("random", "step_2", "step", "step") == ["random-graph", "step-2", "step-graph", "step-2-2"]
+    assert slugs("Adam.step", "<lambda>", "\u0448\u0430\u0433") == ["adam-step", "lambda-graph", "graph-graph"]
+    long = slugs(*(f"{'Very' * 20}{letter}Block.forward" for letter in "AB"), "g", role="forward")
+    assert len(set(long)) == 3 and all(len(slug) <= 62 for slug in long)
+    assert long[0].startswith("veryvery") and long[0].endswith("block-forward-forward")

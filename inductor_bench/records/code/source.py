@@ -135,7 +135,8 @@ class CapturedCode:
     """One compiled module as the structured trace describes it.
 
     ``role`` is as in :class:`ModuleSource`, but comes from the compilations of the frame, so that modules without a
-    mark of their own have one too. ``stack_traces`` are the program's lines by provenance handle.
+    mark of their own have one too. ``stack_traces`` are the program's lines by provenance handle. ``compiled_name`` is
+    the function that the program compiled, such as ``Block.forward``; empty where it is unknown.
     """
 
     path: str
@@ -146,3 +147,4 @@ class CapturedCode:
     rank: int | None
     stack_traces: dict[str, tuple[SourceLine, ...]] = field(default_factory=dict)
     role: str = "unknown"
+    compiled_name: str = ""

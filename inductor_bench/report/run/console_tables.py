@@ -32,7 +32,8 @@ def graph_lines(run: Run, width: int) -> Iterator[Line]:
     """Renders a line for each selected graph, a line for the others, and the methods of profiling."""
     shown = main_modules(run, MOST_GRAPHS)
     gap = gap_of(width)
-    label = min(24 if width >= WIDE else 21, max(5, *(names.cells(names.clean(module.label)) for module in shown)))
+    labels = names.unique((module.label for module in shown), 24 if width >= WIDE else 21, names.label)
+    label = max(5, *map(names.cells, labels.values()))
     runs = [Column("runs", 4)] if calls_differ(run) else []
     calls = common_device(module.device for module in shown).words.calls
     columns = [
@@ -48,7 +49,7 @@ def graph_lines(run: Run, width: int) -> Iterator[Line]:
     yield [*header(columns, gap), Word(" " * gap + names.end(what, width - left), "dim")]
     for module in shown:
         cells = [
-            names.middle(names.clean(module.label), label),
+            labels[module.label],
             *([units.count(module.program_calls)] if runs else []),
             units.seconds(module.wall_time_s),
             units.percent(module.busy_share),
@@ -70,9 +71,8 @@ def category_lines(run: Run, width: int) -> Iterator[Line]:
     fit = max(1, (width - first) // (group + 2))
     slugs = {module.slug for module in main_modules(run, fit)}
     shown = [module for module in measured if module.slug in slugs][:fit]
-    titles = "".join(
-        "  " + names.pad(names.end(names.clean(module.label), group), group, right=True) for module in shown
-    )
+    labels = names.unique((module.label for module in shown), group, names.label)
+    titles = "".join("  " + names.pad(labels[module.label], group, right=True) for module in shown)
     of = "of wall" if all(module.wall_time_s for module in shown) else "of busy"
     yield [Word(names.pad("category", first), "dim"), Word(titles, "dim")]
     yield [Word(" " * first + f"  {'time':>9} {of:>7} {'calls':>6}" * len(shown), "dim")]

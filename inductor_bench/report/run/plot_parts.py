@@ -73,15 +73,23 @@ def _label_below(axes: Axes, row: int, outside: list[Segment]) -> None:
         axes.plot([centre, middle], [row + 0.29, row + 0.38], color=palette.MUTED, linewidth=0.7, clip_on=False)
 
 
-def figure_columns(axes: Axes, entries: list[Entry], *, several: bool) -> None:
-    """Writes columns of figures to the right of the bars, at fixed distances in inches from the axes."""
+def label_inches(labels: list[str]) -> float:
+    """Returns the width in inches of a column with the labels of graphs, with the gap before it."""
+    return max(0.82, 0.1 + 0.066 * max(map(names.cells, labels))) if labels else 0.0
+
+
+def figure_columns(axes: Axes, entries: list[Entry], labels: list[str]) -> None:
+    """Writes columns of figures to the right of the bars, at fixed distances in inches from the axes.
+
+    ``labels`` are those of the entries' graphs; empty for a run with a single graph.
+    """
     columns = [
         (0.78, "achieved", [units.rate(e.kernel.roof.bandwidth) for e in entries]),
         (1.72, "of peak", [of_peak(e) for e in entries]),
         (2.2, "time", [units.percent(e.share) for e in entries]),
     ]
-    if several:
-        columns.append((3.02, "graph", [names.middle(names.clean(e.module.label), 12) for e in entries]))
+    if labels:
+        columns.append((2.2 + label_inches(labels), "graph", labels))
     width = axes.get_position().width * axes.get_figure().get_figwidth()
     style: dict[str, Any] = {"transform": axes.get_yaxis_transform(), "fontsize": 8.5, "ha": "right"}
     for inches, header, cells in columns:

@@ -24,7 +24,7 @@ from ..text import names, palette
 from ..text.ranking import Entry, main_modules, rank, wall_known
 from ..text.run_phrases import folded, heading, machine, whole_words
 from .geometry import segments
-from .plot_parts import figure_columns, gain_lines, mark_point, name_points, name_segments
+from .plot_parts import figure_columns, gain_lines, label_inches, mark_point, name_points, name_segments
 
 PLOTS = ("categories", "bandwidth", "headroom")
 DPI = 160
@@ -149,9 +149,8 @@ def _draw_categories(run: Run) -> Figure | None:
                 linewidth=0.8,
                 hatch=hatch,
             )
-    labels = [
-        f"{names.middle(names.clean(m.label), 22)}\n{units.seconds(m.wall_time_s or m.busy_time_s)}" for m in modules
-    ]
+    shorts = names.unique((module.label for module in modules), 22, names.label)
+    labels = [f"{shorts[m.label]}\n{units.seconds(m.wall_time_s or m.busy_time_s)}" for m in modules]
     axes.set_yticks(range(len(modules)), labels)
     axes.tick_params(axis="y", length=0)
     axes.set_ylim(len(modules) - 0.35, -0.5)
@@ -184,10 +183,12 @@ def _draw_bandwidth(run: Run) -> Figure | None:
     fastest = max([peak or 0.0, *(entry.kernel.roof.bandwidth or 0.0 for entry in entries)])
     scale, unit = (1e12, "TB/s") if fastest >= 1e12 else (1e9, "GB/s")
     title = f"Achieved{' against peak' if peak else ''} bandwidth"
-    several = len(run.modules) > 1
+    graphs = names.unique((module.label for module in run.modules), 20, names.label) if len(run.modules) > 1 else {}
     notes = _bandwidth_notes(entries)
     bottom = 0.6 + 0.2 * len(notes)
-    figure, axes = _figure(run, 1.15 + bottom + 0.29 * len(entries), title, 3.3, 3.12 if several else 2.3, bottom, 1.1)
+    labels = [graphs[entry.module.label] for entry in entries] if graphs else []
+    right = 2.3 + label_inches(labels)
+    figure, axes = _figure(run, 1.15 + bottom + 0.29 * len(entries), title, 3.3, right, bottom, 1.1)
     rows = range(len(entries))
     bars = axes.barh(rows, [(entry.kernel.roof.bandwidth or 0.0) / scale for entry in entries], height=0.62)
     for bar, entry in zip(bars, entries, strict=True):
@@ -206,7 +207,7 @@ def _draw_bandwidth(run: Run) -> Figure | None:
         axes.axvline(peak / scale, color=palette.PEAK, linewidth=1.4)
         label = f"{name} peak, measured: {units.rate(peak)}"
         axes.text(peak / scale, -0.72, label, color=palette.PEAK, fontsize=8.5, ha="right", va="bottom")
-    figure_columns(axes, entries, several=several)
+    figure_columns(axes, entries, labels)
     _legend(figure, entries)
     for line, text in enumerate(reversed(notes)):
         figure.text(0.02, (0.14 + 0.2 * line) / figure.get_figheight(), text, fontsize=8.5, color=palette.MUTED)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from ...records.code.source import SourceLine
 from ...records.kernel import Kernel, ShapeGroup
@@ -24,6 +24,9 @@ _XMMA_TAIL = re.compile(
     r"(?:_+\dx_cu(?:dnn|blas))?$"
 )
 _GENERATED = re.compile(r"((?:triton_[a-z]{3}|cpp|triton)_(?:fused_+)?)(.+)")
+_GRAPH = re.compile(r"((?:rank \d+ )?)(.*?)((?: · .*)?)")
+_FORWARD_METHOD = re.compile(r"\.forward\b")
+_NARROWEST_FUNCTION = 3
 _TORCH = re.compile(r"(?:^|/)torch/|(?:^|/)triton/")
 
 
@@ -119,6 +122,21 @@ def short(name: str, width: int) -> str:
     return f"{kind}{ELLIPSIS}{tail}"
 
 
+def label(text: str, width: int) -> str:
+    """Shortens a graph's label to at most ``width`` columns.
+
+    The method ``forward`` goes first, because nearly every module has one. Then the name of the function is cut in the
+    middle, because the rank before it and the role behind it tell graphs of one function apart. The end goes last.
+    """
+    text = clean(text)
+    if cells(text) <= width:
+        return text
+    match = _GRAPH.fullmatch(_FORWARD_METHOD.sub("", text, count=1))
+    rank, function, role = match.groups() if match else ("", text, "")
+    room = max(_NARROWEST_FUNCTION, width - cells(rank + role))
+    return end(rank + middle(function, room) + role, width)
+
+
 def _functor(text: str) -> str:
     """Returns the first word in the name of an elementwise kernel that names its computation."""
     for word in _WORD.findall(text):
@@ -140,12 +158,13 @@ def _outside_brackets(text: str) -> str:
     return "".join(kept)
 
 
-def unique(names: Iterable[str], width: int) -> dict[str, str]:
-    """Makes unique short forms of kernel names.
+def unique(names: Iterable[str], width: int, shorten: Callable[[str, int], str] = short) -> dict[str, str]:
+    """Makes unique short forms of the names of kernels, or of other names.
 
     Args:
         names: full names; repeated names count once.
         width: largest number of characters of a short form, at least 8.
+        shorten: makes a short form of a name with at most a given number of columns.
 
     Returns:
         The short form by full name.
@@ -154,20 +173,20 @@ def unique(names: Iterable[str], width: int) -> dict[str, str]:
     taken: set[str] = set()
     numbers: dict[str, int] = {}
     for name in dict.fromkeys(names):
-        candidates = (short(name, width), middle(plain(name), width))
+        candidates = (shorten(name, width), middle(plain(name), width))
         chosen = next((text for text in candidates if text and text not in taken), None)
         while chosen is None or chosen in taken:
-            chosen = _add_number(name, width, numbers)
+            chosen = _add_number(name, width, numbers, shorten)
         taken.add(chosen)
         shorts[name] = chosen
     return shorts
 
 
-def _add_number(name: str, width: int, numbers: dict[str, int]) -> str:
+def _add_number(name: str, width: int, numbers: dict[str, int], shorten: Callable[[str, int], str]) -> str:
     """Appends the next free number to a short name; ``numbers`` holds the next number by short name."""
     digits = 1
     while True:
-        stem = short(name, width - digits - len(" ~"))
+        stem = shorten(name, width - digits - len(" ~"))
         number = numbers.get(stem, max(2, 10 ** (digits - 1)))
         if number < 10**digits:
             numbers[stem] = number + 1

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 from ...records.code.source import CapturedCode
 from ..module.header import read_header
 
 _UNSAFE = re.compile(r"[^a-z0-9]+")
+_TRAINING = ("forward", "backward")
+_LONGEST_SLUG = 60
 
 
 @dataclass(frozen=True)
@@ -25,6 +27,7 @@ class ModuleLabel:
 class _Mark:
     """The parts of a label."""
 
+    name: str  # the compiled function; empty where it is unknown, or where it is the same for all
     role: str
     dynamic: bool
     rank: int | None
@@ -32,32 +35,51 @@ class _Mark:
     frame: Hashable  # includes the role, because an inference graph is no recompilation of a training graph
     frame_compile_id: int | None
 
+    def words(self, number: int) -> str:
+        """The name with the role of a training graph, or the role alone, with a number from 2 on."""
+        suffix = f"-{number}" if number > 1 else ""
+        if not self.name:
+            return self.role + suffix
+        if self.role in _TRAINING:
+            return f"{self.name} · {self.role}{suffix}"
+        function, space, place = self.name.partition(" ")
+        return f"{function}{suffix}{space}{place}"
+
+    @property
+    def family(self) -> Hashable:
+        """The same for the graphs that are told apart by their numbers."""
+        return (self.rank, self.name, "training") if self.role in _TRAINING else (self.rank, self.words(1))
+
 
 def label_modules(modules: Sequence[tuple[str, CapturedCode | None]]) -> tuple[ModuleLabel, ...]:
     """The labels of modules.
 
-    A label is ``forward``, ``backward``, ``inference`` or ``graph`` (a module without a mark), numbered from the second
-    one on, so that ``backward-2`` is the backward of ``forward-2``. It ends in ``(dynamic)`` where sizes are symbols,
-    and in ``(recompile)`` where the frame was compiled before in that role. It begins with the rank where there are
-    several ranks.
+    A label is the name of the compiled function, such as ``step`` or ``Block.forward``, and in training also the role:
+    ``Block.forward · backward``. It is the role alone (``forward``, ``backward``, ``inference``, or ``graph`` for a
+    module without a mark) where the name is unknown, and where all modules are forwards and backwards of one function.
+
+    Labels are numbered from the second one on, so that ``backward-2`` is the backward of ``forward-2``. A label ends in
+    ``(dynamic)`` where sizes are symbols, and in ``(recompile)`` where the frame was compiled before in that role. It
+    begins with the rank where there are several ranks.
 
     Args:
         modules: text and entry in the structured trace of each module, in the order of compilation.
     """
-    marks = [_mark(text, code) for text, code in modules]
+    marks = _without_common_name([_mark(text, code) for text, code in modules])
     several_ranks = len({mark.rank for mark in marks}) > 1
     first = _first_compilations(marks)
     labels = []
     for mark, number in zip(marks, _numbers(marks), strict=True):
-        words = f"{mark.role}-{number}" if number > 1 else mark.role
+        words = mark.words(number)
         if mark.dynamic:
             words += " (dynamic)"
         if mark.frame_compile_id and mark.frame_compile_id > first.get(mark.frame, mark.frame_compile_id):
             words += " (recompile)"
         if several_ranks:
             words = f"rank {mark.rank} {words}" if mark.rank is not None else f"main {words}"
-        labels.append(ModuleLabel(words, _UNSAFE.sub("-", words.lower()).strip("-")))
-    return tuple(labels)
+        labels.append(words)
+    slugs = _slugs([(label, bool(mark.name)) for label, mark in zip(labels, marks, strict=True)])
+    return tuple(map(ModuleLabel, labels, slugs))
 
 
 def _mark(text: str, code: CapturedCode | None) -> _Mark:
@@ -69,7 +91,13 @@ def _mark(text: str, code: CapturedCode | None) -> _Mark:
     if pair is None and frame_id is not None:
         pair = ("frame", frame_id, compile_id)
     frame = (rank, frame_id, role) if frame_id is not None else None
-    return _Mark("graph" if role == "unknown" else role, header.dynamic, rank, pair, frame, compile_id)
+    name = code.compiled_name if code else ""
+    return _Mark(name, "graph" if role == "unknown" else role, header.dynamic, rank, pair, frame, compile_id)
+
+
+def _without_common_name(marks: list[_Mark]) -> list[_Mark]:
+    training_of_one = len({mark.name for mark in marks}) == 1 and all(mark.role in _TRAINING for mark in marks)
+    return [replace(mark, name="") for mark in marks] if training_of_one else marks
 
 
 def _first_compilations(marks: Sequence[_Mark]) -> dict[Hashable, int]:
@@ -88,9 +116,31 @@ def _numbers(marks: Sequence[_Mark]) -> list[int]:
     families: dict[Hashable, dict[Hashable, int]] = {}
     for place in sorted(range(len(marks)), key=lambda place: marks[place].role == "backward"):
         mark = marks[place]
-        family = (mark.rank, "training" if mark.role in ("forward", "backward") else mark.role)
-        occurrence = (mark.rank, mark.role, mark.pair)
-        known = families.setdefault(family, {})
+        occurrence = (mark.family, mark.role, mark.pair)
+        known = families.setdefault(mark.family, {})
         numbers[place] = known.setdefault((mark.pair, seen[occurrence]), len(known) + 1)
         seen[occurrence] += 1
     return numbers
+
+
+def _slugs(labels: Sequence[tuple[str, bool]]) -> Iterator[str]:
+    # Different labels may have equal slugs, such as those of ``step_2`` and of the second ``step``.
+    taken: set[str] = set()
+    uses: Counter[str] = Counter()
+    for label, named in labels:
+        base = slug = _slug(label, named)
+        while slug in taken:
+            uses[base] += 1
+            slug = f"{base}-{uses[base] + 1}"
+        taken.add(slug)
+        yield slug
+
+
+def _slug(label: str, named: bool) -> str:
+    slug = _UNSAFE.sub("-", label.lower()).strip("-") or "graph"
+    if named and "-" not in slug:
+        slug += "-graph"  # A file ``random.py`` would be imported in place of Python's own module.
+    if len(slug) > _LONGEST_SLUG:
+        half = _LONGEST_SLUG // 2
+        slug = f"{slug[: half - 1].strip('-')}-{slug[-half:].strip('-')}"
+    return slug

@@ -5,6 +5,7 @@ It reads line by line, because the trace of a large model has hundreds of megaby
 
 from __future__ import annotations
 
+import functools
 import gzip
 import hashlib
 import json
@@ -19,6 +20,7 @@ from typing import Any
 from ...errors import InductorBenchError
 from ...records.code.source import CapturedCode
 from ..module.header import read_header
+from .frames import CompiledFrame, compiled_name, read_functions
 from .stack import read_graph_break, read_source_lines
 
 _FILES = "dedicated_log_torch_trace_*.log*"
@@ -26,9 +28,11 @@ _HEADER = re.compile(r"^[A-Z]\d{4} \d\d:\d\d:\d\d\.\d+ (?:(\d{1,18}) )?.*?\] (\{
 _RANK = re.compile(r"_rank_(\d+)_")
 _HANDLES = re.compile(r"\[Provenance debug handles\] (\S+:\d+)")
 _STACKS = "inductor_provenance_tracking_kernel_stack_traces"
+_GUARDS = "dynamo_cpp_guards_str"
 _WANTED = (
     "inductor_output_code",
     _STACKS,
+    _GUARDS,
     "dynamo_graph_break_reason",
     "recompile_reasons",
     "torch_version",
@@ -90,12 +94,13 @@ class _Process:
 
     rank: int | None
     codes: list[CapturedCode] = field(default_factory=list)
+    frames: list[CompiledFrame | None] = field(default_factory=list)  # one for each of ``codes``
     graph_breaks: list[str] = field(default_factory=list)
     recompiles: list[str] = field(default_factory=list)
     torch_version: str | None = None
     writers: list[tuple[str, int | None]] = field(default_factory=list)
     _strings: dict[int, str] = field(default_factory=dict)
-    _frames: dict[Any, str] = field(default_factory=dict)
+    _frames: dict[Any, CompiledFrame] = field(default_factory=dict)
     _pending_roles: dict[tuple[Any, Any], list[str]] = field(default_factory=dict)
 
     def take(self, entry: _Entry) -> None:
@@ -121,6 +126,8 @@ class _Process:
                     self._strings[number] = text
         elif "dynamo_start" in head:
             self._take_frame(entry)
+        elif _GUARDS in head and (frame := self._frames.get(entry.frame[0])):
+            frame.take_guards(entry.payload)
 
     def _take_code(self, entry: _Entry) -> None:
         about, (frame_id, frame_compile_id) = entry.head["inductor_output_code"], entry.frame
@@ -138,6 +145,7 @@ class _Process:
             role=expected if said == "unknown" else said,
         )
         self.codes.append(code)
+        self.frames.append(self._frames.get(frame_id))
         self.writers.append((code.path, entry.head["pid"]))
 
     def _take_stacks(self, entry: _Entry) -> None:
@@ -163,14 +171,14 @@ class _Process:
         match entry.head["dynamo_start"].get("stack"):
             case [*_, {"filename": int(number), **frame}]:
                 file = self._strings.get(number, "?")
-                self._frames[entry.frame[0]] = f"{file}:{frame.get('line')} {frame.get('name')}"
+                self._frames[entry.frame[0]] = CompiledFrame(file, frame.get("line"), str(frame.get("name")))
 
     def _recompile(self, entry: _Entry) -> str:
         reasons = _json(entry.payload)
         text = reasons[0] if isinstance(reasons, list) and reasons else entry.payload
         reason = re.sub(r"\s{2,}", "  ", str(text).strip().partition("\n")[0])
-        place = self._frames.get(entry.frame[0])
-        return f"{place}: {reason}" if place else reason
+        frame = self._frames.get(entry.frame[0])
+        return f"{frame.file}:{frame.line} {frame.name}: {reason}" if frame else reason
 
 
 def read_structured_trace(folder: Path) -> StructuredTrace:
@@ -182,7 +190,12 @@ def read_structured_trace(folder: Path) -> StructuredTrace:
         InductorBenchError: the folder is missing, holds no trace, or cannot be read.
     """
     processes = [_read_process(file) for file in _trace_files(folder)]
-    codes = [code for process in processes for code in process.codes]
+    functions_of = functools.cache(read_functions)
+    codes = [
+        replace(code, compiled_name=compiled_name(frame, functions_of)) if frame else code
+        for process in processes
+        for code, frame in zip(process.codes, process.frames, strict=True)
+    ]
     keys = {(code.path, code.text, code.frame_id, code.frame_compile_id, code.rank): code for code in codes}
     versions = [process.torch_version for process in processes if process.torch_version]
     return StructuredTrace(

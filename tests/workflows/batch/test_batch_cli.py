@@ -112,7 +112,7 @@ def test_a_batch_killed_and_continued(tmp_path: Path, torchvision_shim: str) -> 
 
 def assert_is_the_timm_model(record: dict[str, Any]) -> None:
     (module,) = record["modules"]
-    assert module["label"] == "inference" and record["title"] == "test_vit · inference · batch 1"
+    assert module["label"] == "VisionTransformer.forward" and record["title"] == "test_vit · inference · batch 1"
     library = [kernel for kernel in module["kernels"] if kernel["category"] in ("extern_conv", "extern_gemm")]
     assert {kernel["category"] for kernel in library} == {"extern_conv", "extern_gemm"}
     assert all(kernel["operator"] and kernel["flops"] and kernel["shapes"] for kernel in library)

@@ -16,18 +16,21 @@ from inductor_bench.workflows.modules.environment import capture_environment
 
 pytestmark = pytest.mark.slow
 
+AFTER_BREAK = "Model.forward from line 22"
+"""The rest of ``forward`` in ``train_breaks.py``, from its graph break on."""
+
 
 def test_every_graph_of_a_training_program_is_found_and_named() -> None:
     done = runs.training()
     assert done.code == 0 and done.record["failures"] == []
     labels = {module["label"] for module in done.record["modules"]}
     assert labels == {
-        "inference",
-        "forward",
-        "backward",
-        "inference-2 (dynamic) (recompile)",
-        "forward-2 (dynamic) (recompile)",
-        "backward-2 (dynamic) (recompile)",
+        "Model.forward",
+        f"{AFTER_BREAK} · forward",
+        f"{AFTER_BREAK} · backward",
+        "Model.forward-2 (dynamic) (recompile)",
+        f"{AFTER_BREAK} · forward-2 (dynamic) (recompile)",
+        f"{AFTER_BREAK} · backward-2 (dynamic) (recompile)",
     }
     assert all(module["dynamic"] == ("dynamic" in module["label"]) for module in done.record["modules"])
     assert [module["program_calls"] for module in done.record["modules"]] == [2] * 6
@@ -47,9 +50,9 @@ def test_graph_breaks_and_recompilations_are_told_with_their_place() -> None:
 
 def test_integer_inputs_are_profiled_live_and_floats_from_the_file() -> None:
     done = runs.training()
-    embedding = done.module("inference")
+    embedding = done.module("Model.forward")
     assert embedding["method"] == "live" and "int64[4, 5]" in embedding["method_reason"]
-    assert done.module("forward")["method"] == "-p"
+    assert done.module(f"{AFTER_BREAK} · forward")["method"] == "-p"
     assert {module["method"] for module in runs.factory().record["modules"]} == {"-p"}
 
 
@@ -103,7 +106,7 @@ def test_a_program_that_profiles_itself_is_left_its_profile() -> None:
 
 def test_every_process_is_captured_and_warm_caches_hide_nothing() -> None:
     done = runs.processes()
-    assert [module["label"] for module in done.record["modules"]] == ["inference", "inference-2"]
+    assert [module["label"] for module in done.record["modules"]] == ["<lambda>", "<lambda>-2"]
     kernels = [kernel for module in done.record["modules"] for kernel in module["kernels"]]
     assert len({kernel["kernel_id"] for kernel in kernels}) == 2
     assert {kernel["category"] for kernel in kernels} == {"cpp"}

@@ -91,7 +91,7 @@ def test_a_structured_trace_whose_modules_are_gone(tmp_path: Path) -> None:
     done = runs.breakdown(tmp_path / "run", trace)
     assert done.code == 0, done.printed
     (row,) = done.record["modules"]
-    assert row["label"] == "inference" and row["kernels"][0]["category"] == "cpp"
+    assert row["label"] == "<lambda>" and row["kernels"][0]["category"] == "cpp"
 
 
 @pytest.mark.slow

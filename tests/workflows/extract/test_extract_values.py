@@ -210,7 +210,7 @@ def test_a_run_is_extracted_with_its_values_or_without(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_module_is_run_again_to_record_what_the_chosen_kernels_read(tmp_path: Path) -> None:
-    module = breakdown_runs.with_values().folder / "modules" / "inference.py"
+    module = breakdown_runs.with_values().folder / "modules" / "step-graph.py"
     words = (module, "--kernel", "cpp_fused*", "--values", "recorded", "--values-limit", "100kB")
     done = extract(*words, folder=tmp_path / "out")
     assert done.code == 0, done.printed
@@ -242,7 +242,7 @@ def test_what_cannot_be_recorded_is_refused_with_what_to_type(tmp_path: Path) ->
 
 @pytest.mark.slow
 def test_a_module_that_is_measured_keeps_what_its_own_inputs_gave(tmp_path: Path) -> None:
-    module = breakdown_runs.with_values().folder / "modules" / "inference.py"
+    module = breakdown_runs.with_values().folder / "modules" / "step-graph.py"
     done = breakdown_runs.breakdown(tmp_path / "run", module, "--values", "recorded", "--values-limit", "100kB")
     assert done.code == 0, done.printed
     named = rows_of(tmp_path / "run" / "kernels")
