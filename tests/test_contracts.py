@@ -61,6 +61,8 @@ INNER: dict[str, set[str]] = {
     "source/static": {"module"},
     "source/standalone": {"module"},
     "trace/reading": set(),
+    "trace/program": {"reading"},
+    "analysis/ledger": set(),
     "autotune/variants": set(),
     "worker/upstream": set(),
     "worker/launches": {"upstream"},

@@ -11,6 +11,15 @@ GRAPH, EAGER, OPTIMIZER, COLLECTIVE, COPY, IDLE = "graph", "eager", "optimizer",
 KINDS = (GRAPH, EAGER, OPTIMIZER, COLLECTIVE, COPY, IDLE)
 """The kinds of parts, in the order in which tables list equal ones."""
 
+SYNCHRONISING, ALLOCATING, LAUNCHING, DATA_LOADING, GUARDS, PYTHON, QUEUED = (
+    *("synchronising", "allocating", "launching", "data loading", "guards", "Python", "between kernels"),
+)
+IDLE_LABELS = (SYNCHRONISING, ALLOCATING, LAUNCHING, DATA_LOADING, GUARDS, PYTHON, QUEUED)
+"""What the host did while the device was idle. ``between kernels``: the next work was launched, and had not begun."""
+
+GRAPH_INPUTS = "inputs of a CUDA graph"
+"""The label of the copies of inputs before the replay of a CUDA graph."""
+
 MARKS, OPTIMIZER_STEPS, PATTERN = "marks", "optimizer", "pattern"
 """What delimits the steps: the program's own marks, its optimizer steps, or the repeating pattern of compiled calls."""
 
