@@ -121,7 +121,7 @@ HOST_LANE = "host"
 
 @dataclass(frozen=True)
 class Interval:
-    """A stretch of a lane. Its seconds count from the step's begin; ``kind`` and ``label`` are those of a :class:`Part`.
+    """A stretch of a lane. Seconds count from the step's begin; ``kind`` and ``label`` are those of a :class:`Part`.
 
     On the host lane, ``kind`` names what the host works for, and is ``idle`` where no operator and no graph runs;
     ``label`` then says what the host does.
