@@ -1,4 +1,4 @@
-"""The record of a whole program: its step, and the ledger that accounts for the step's wall time."""
+"""The record of a whole program: its step, the ledger that accounts for the step's wall time, and its timeline."""
 
 from __future__ import annotations
 
@@ -122,3 +122,42 @@ class Program:
     stopped: bool = False
     ranks: tuple[RankSteps, ...] = field(default_factory=tuple)
     notes: tuple[str, ...] = ()
+
+
+HOST_LANE = "host"
+"""The lane of the thread that crosses the steps' boundaries. Every other lane belongs to a device's stream."""
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A stretch of a lane. Seconds count from the step's begin; ``kind`` and ``label`` are those of a :class:`Part`.
+
+    On the host lane, ``kind`` names what the host works for, and is ``idle`` where no operator and no graph runs;
+    ``label`` then says what the host does.
+    """
+
+    lane: str
+    start_s: float
+    end_s: float
+    kind: str
+    label: str
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """One profiled step of the slowest process, for a picture: ``RUN/traces/step.timeline.json``.
+
+    Attributes:
+        time_s: the time of this step; the profiler slows the host.
+        intervals: at most :data:`MOST_INTERVALS`, by lane and start. Neighbours of one kind and label, too short to be
+            seen, are merged.
+        rank: the rank of the process; ``None`` in a program of one process.
+    """
+
+    time_s: float
+    intervals: tuple[Interval, ...] = ()
+    rank: int | None = None
+
+
+MOST_INTERVALS = 5000
+"""The most intervals of a timeline."""

@@ -9,6 +9,7 @@ from .code.details import MachineLoad
 from .code.source import SourceLine
 from .failure import Failure as Failure
 from .forms import Place, Slug
+from .program import Program
 from .retune import Retune
 
 
@@ -128,6 +129,8 @@ class Kernel:
         shapes: the launches of a library kernel by the arguments of their operator calls.
         unjudged: the reason, due to the kernel itself, why no roof applies.
         family_id: the same for kernels of one structure with other sizes (see ``source.module.identity``).
+        step_calls, step_time_s, step_share: the calls, the time and the share of the wall time in one step of the
+            program, replays included; ``None`` without a program.
     """
 
     name: str
@@ -163,6 +166,9 @@ class Kernel:
     source_lines: tuple[SourceLine, ...] = ()
     unjudged: str = ""
     family_id: str = ""
+    step_calls: float | None = None
+    step_time_s: float | None = None
+    step_share: float | None = None
 
 
 @dataclass(frozen=True)
@@ -280,7 +286,10 @@ class Capture:
 
 @dataclass(frozen=True)
 class Run:
-    """A whole run. ``format`` is the schema number; ``retunes`` are those of its most expensive kernels."""
+    """A whole run. ``format`` is the schema number; ``retunes`` are those of its most expensive kernels.
+
+    ``program`` is the program's step; ``None`` for a target that is no program, and where no step was found.
+    """
 
     format: int
     tool_version: str
@@ -296,3 +305,4 @@ class Run:
     modules: tuple[ModuleRecord, ...] = ()
     failures: tuple[Failure, ...] = ()
     retunes: tuple[Retune, ...] = ()
+    program: Program | None = None
