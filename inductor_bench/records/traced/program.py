@@ -74,6 +74,7 @@ class Work:
         replayed: whether a CUDA graph's replay launched it.
         op: the index of the outermost eager operator, or -1.
         event: the index of the device event; -1 on a CPU.
+        lane: where it ran, for a picture.
         activity: the call site and kernel, where they are known.
     """
 
@@ -88,6 +89,7 @@ class Work:
     replayed: bool = False
     op: int = -1
     event: int = -1
+    lane: str = ""
     activity: Activity | None = None
 
     @property

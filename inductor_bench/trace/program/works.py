@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from ...records.program import COLLECTIVE, EAGER, GRAPH, OPTIMIZER
+from ...records.program import COLLECTIVE, EAGER, GRAPH, HOST_LANE, OPTIMIZER
 from ...records.traced.activity import Activity
 from ...records.traced.program import GraphCall, ProgramTrace, StepWindow, Work
 from .hosts import DATA_LOADING_RANGE, HostTimeline
@@ -25,6 +25,7 @@ class ProgramWorks:
         window: the steps that count.
         calls: all calls of compiled graphs, also those outside the window.
         works: all works, also those outside the window, by start.
+        host_works: the graphs and operators of the thread that crosses the boundaries; on a CPU the same as ``works``.
         activities: the activities of each known graph within the window.
         timeline: what the host did.
         tops: for each host operator the outermost operator around it, or -1.
@@ -34,6 +35,7 @@ class ProgramWorks:
     window: StepWindow
     calls: tuple[GraphCall, ...]
     works: tuple[Work, ...]
+    host_works: tuple[Work, ...]
     activities: Mapping[int, tuple[Activity, ...]]
     timeline: HostTimeline
     tops: Sequence[int]
@@ -56,8 +58,9 @@ def find_works(
         return None
     calls = find_graph_calls(program, markers)
     units = Owners(program, calls)
+    host_works = tuple(_host_works(program, calls, units, window.thread))
     if on_host:
-        works = tuple(_host_works(program, calls, units, window.thread))
+        works = host_works
         activities = {
             number: host_activities(
                 program, [call for call in calls if window.launched(call.start_s)], units, number, one
@@ -72,6 +75,7 @@ def find_works(
         window=window,
         calls=calls,
         works=works,
+        host_works=host_works,
         activities=activities,
         timeline=HostTimeline(program, window.thread, units.tops),
         tops=units.tops,
@@ -85,6 +89,7 @@ def _device_works(
     owners = units.all()
     tied = tie_events(program, calls, owners, units, graphs)
     works = []
+    first = min((event.device for event in program.trace.device_events), default=0)
     for index, (event, owner) in enumerate(zip(program.trace.device_events, owners, strict=True)):
         launch = program.runtime[owner.launch] if owner.launch >= 0 else None
         works.append(
@@ -100,6 +105,9 @@ def _device_works(
                 replayed=owner.replayed,
                 op=owner.op,
                 event=index,
+                lane=f"stream {event.stream}"
+                if event.device == first
+                else f"device {event.device} stream {event.stream}",
                 activity=tied.get(index),
             )
         )
@@ -120,7 +128,7 @@ def _host_works(program: ProgramTrace, calls: Sequence[GraphCall], units: Owners
         if op.thread != thread or not (number >= 0 or alone):
             continue
         end = op.start_s + op.duration_s
-        work = Work(EAGER, unit_name(op.name), op.start_s, end, op.start_s, end, op=index)
+        work = Work(EAGER, unit_name(op.name), op.start_s, end, op.start_s, end, op=index, lane=HOST_LANE)
         if number >= 0:
             yield replace(work, kind=GRAPH, label="", graph=calls[number].graph, call=number, op=-1)
         elif op.name.startswith(("c10d::", "_c10d_functional::")):
