@@ -15,6 +15,7 @@ from ...devices.table import common_device
 from ...errors import InductorBenchError
 from ...launch.marks import end_marked, tool_mark
 from ...launch.worker import WorkerPool, default_python
+from ...messages.steps import ObservedSteps
 from ...records.model_sources import COMPILED_HERE, PROGRAMS
 from ...records.run import Capture, Environment, Failure, Run
 from ...report.run.folder import write_report
@@ -37,8 +38,9 @@ from ..modules.analysis import (
     trace_environment,
 )
 from ..modules.environment import capture_environment
-from ..modules.profiling import DEFAULT_REPEAT, Profiling
+from ..modules.profiling import DEFAULT_REPEAT, ProfiledModule, Profiling
 from ..modules.program import CapturedProgram, FoundModule, capture_program
+from ..modules.program_ledger import enter_program
 from ..modules.reanalysis import reanalyse_run
 from ..modules.roofs import with_roofs
 from ..modules.survey import take_survey
@@ -139,6 +141,7 @@ class _Breakdown:
         self._request = request_of(target, options)  # unredacted, because the program needs the secrets
         self._redaction = redaction
         options = replace(options, arguments=redaction.words(options.arguments))
+        self._profiled: list[ProfiledModule] = []
         own_folder(folder.work)
         self.run = Run(
             format=FORMAT,
@@ -203,7 +206,7 @@ class _Breakdown:
         attributed = []
         for module, label in zip(captured.modules, labels, strict=True):
             attributed += self._measure_module(profiling, module, label)
-        self._conclude(pool, attributed)
+        self._conclude(pool, attributed, captured.steps)
 
     def _capture(self, environment: Mapping[str, str]) -> CapturedProgram:
         if self._listed is None:
@@ -234,6 +237,7 @@ class _Breakdown:
         """Profiles one module, and saves its row without costs and peaks."""
         try:
             profiled = profiling.profile(module, label)
+            self._profiled.append(profiled)
             if profiled.failure is not None:
                 self._fail(profiled.failure)
             attributed = attribute_module(profiled)
@@ -246,8 +250,8 @@ class _Breakdown:
         self.save()
         return [attributed] if attributed else []
 
-    def _conclude(self, pool: WorkerPool, attributed: list[AttributedModule]) -> None:
-        """Adds the facts from a worker with torch: the environment, the costs of library calls, and the peaks."""
+    def _conclude(self, pool: WorkerPool, attributed: list[AttributedModule], steps: Sequence[ObservedSteps]) -> None:
+        """Adds the program's step, and the facts from a worker with torch: environment, costs of calls, and peaks."""
         calls = list(dict.fromkeys(call for module in attributed for call in module.operator_calls))
         elsewhere = self._options.trace is not None
         if elsewhere and not attributed:
@@ -265,7 +269,11 @@ class _Breakdown:
         save_costs(self._folder, costs)
         described = {module.profiled.label.label: describe_module(module, self._folder, costs) for module in attributed}
         modules = tuple(described.get(module.label, module) for module in self.run.modules)
-        self.run = with_roofs(replace(self.run, modules=modules, environment=environment), found.peaks)
+        run = replace(self.run, modules=modules, environment=environment)
+        run, failure = enter_program(run, steps, self._profiled, attributed, self._folder)
+        self.run = with_roofs(run, found.peaks)
+        if failure is not None:
+            self._fail(failure)
         self.save()
         self._write_kernels(attributed)
 

@@ -14,6 +14,7 @@ from ...launch.interpreter import SAFE_PATH, module_words
 from ...launch.process import ProcessResult, run_process
 from ...launch.worker import expose_package, join_paths
 from ...messages.capture import Observation, Refusal, RunProgram
+from ...messages.steps import ObservedSteps
 from ...records.code.source import CapturedCode
 from ...records.run import Capture, Failure, Request
 from ...source.capture.log import printed_module_paths
@@ -33,6 +34,9 @@ UNCAUGHT = 1
 
 ERROR_LINES = 200
 """Lines at the end of a log that are searched for the exception that ended a program."""
+
+STEPS = ".steps.json"
+"""Ends the name of the file in which a process describes its steps."""
 
 SITE = Path(__file__).resolve().parent.parent.parent / "worker" / "capture" / "site"
 
@@ -87,11 +91,12 @@ class FoundModule:
 
 @dataclass(frozen=True)
 class CapturedProgram:
-    """The modules that a program compiled."""
+    """The modules that a program compiled, and the steps that its processes observed."""
 
     modules: tuple[FoundModule, ...]
     capture: Capture
     failures: tuple[Failure, ...] = ()
+    steps: tuple[ObservedSteps, ...] = ()
 
 
 def capture_program(
@@ -152,7 +157,8 @@ def capture_program(
         recompiles=structured.recompiles,
     )
     failures += _program_failures(request, ended, refusal, compiled=bool(modules))
-    return CapturedProgram(modules, capture, failures)
+    steps, damaged = read_steps(work / "observed")
+    return CapturedProgram(modules, capture, failures + damaged, steps)
 
 
 def _program_command(request: Request, work: Path, python: str, refusal: Path) -> list[str]:
@@ -188,11 +194,24 @@ def _read_trace(folder: Path) -> tuple[StructuredTrace, tuple[Failure, ...]]:
 def _read_observations(folder: Path) -> dict[str, list[Observation]]:
     found: dict[str, list[Observation]] = {}
     for file in sorted(folder.glob("*.json"), key=_observation_order):
-        if file.name.endswith(".trace.json"):
+        if file.name.endswith((".trace.json", STEPS)):
             continue
         seen = codec.decode(Observation, read_json(file))
         found.setdefault(os.path.realpath(seen.path), []).append(seen)
     return found
+
+
+def read_steps(folder: Path) -> tuple[tuple[ObservedSteps, ...], tuple[Failure, ...]]:
+    """The steps that the processes of a program observed, and a failure for each damaged file."""
+    found, failures = [], []
+    for file in sorted(folder.glob(f"*{STEPS}"), key=_observation_order):
+        try:
+            found.append(codec.decode(ObservedSteps, read_json(file)))
+        except InductorBenchError as error:
+            failures.append(
+                Failure("capture", "invalid", f"the steps of a process are lost: {error.message}", error.hint)
+            )
+    return tuple(found), tuple(failures)
 
 
 def _observation_order(file: Path) -> tuple[int, ...]:

@@ -8,27 +8,24 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ...analysis.ledger.kernels import KernelKey, StepUse, kernel_key, step_kernels
-from ...analysis.ledger.parts import GraphName, Ledger, Place, Steps, account
+from ...analysis.ledger.parts import GraphName, Ledger, Steps, account
 from ...analysis.ledger.timeline import lanes_of
 from ...devices.table import device_of
 from ...errors import InductorBenchError
-from ...messages.steps import BOUNDARY, GRAPH_CALL, ObservedSteps
-from ...records.code.source import SourceLine
+from ...messages.steps import ObservedSteps
 from ...records.program import GRAPH, Program, RankSteps, Timeline
-from ...records.run import ModuleRecord
+from ...records.run import Failure, ModuleRecord, Run
 from ...records.traced.activity import Activity
-from ...records.traced.program import ProgramTrace, Work
+from ...records.traced.program import Work
 from ...source.capture.user_lines import UserFiles
 from ...store.folder import RunFolder
-from ...trace.program.lines import find_user_calls
-from ...trace.program.reader import Markers, read_program_trace
-from ...trace.program.storing import EventNote, store_program_trace
+from ...store.timeline import write_timeline
+from ...trace.program.reader import read_program_trace
 from ...trace.program.ties import KnownGraph
 from ...trace.program.works import ProgramWorks, find_works
 from .analysis import AttributedModule
 from .profiling import ProfiledModule
-
-MARKERS = Markers(BOUNDARY, GRAPH_CALL)
+from .program_trace import MARKERS, find_places, store_steps
 
 NOT_CLOSED = 1.01
 """Ratio of profiled busy time to the unprofiled step above which a note says that the parts were scaled."""
@@ -39,17 +36,16 @@ TIED_ENOUGH = 0.995
 
 @dataclass(frozen=True)
 class DescribedProgram:
-    """The record of a program's step, and its kernels' use in it by module and kernel.
-
-    ``timeline`` is one profiled step of the slowest process; ``None`` without a profile.
-    """
+    """The record of a program's step, and its kernels' use in it by module and kernel."""
 
     program: Program
     kernels: Mapping[tuple[str, KernelKey], StepUse]
-    timeline: Timeline | None = None
 
-    def with_uses(self, module: ModuleRecord) -> ModuleRecord:
-        """The module's row with the calls and times of its kernels in the program's step."""
+    def enter(self, run: Run) -> Run:
+        """The run with the program's step, and its kernels with their use in it."""
+        return replace(run, program=self.program, modules=tuple(map(self._with_uses, run.modules)))
+
+    def _with_uses(self, module: ModuleRecord) -> ModuleRecord:
         if not self.program.parts:
             return module
         whole, kernels = self.program.step_time_s, []
@@ -69,6 +65,24 @@ class _Rank:
     timeline: Timeline | None = None
 
 
+def enter_program(
+    run: Run,
+    observations: Sequence[ObservedSteps],
+    profiled: Sequence[ProfiledModule],
+    attributed: Sequence[AttributedModule],
+    folder: RunFolder,
+) -> tuple[Run, Failure | None]:
+    """The run with the program's step, where its processes observed one; and what went wrong."""
+    if not observations:
+        return run, None
+    roots = (Path(run.request.target).resolve().parent, Path.cwd()) if run.request else (Path.cwd(),)
+    try:
+        described = describe_program(observations, profiled, attributed, folder, roots)
+    except InductorBenchError as error:
+        return run, Failure("program", "invalid", error.message, error.hint)
+    return described.enter(run) if described else run, None
+
+
 def describe_program(
     observations: Sequence[ObservedSteps],
     profiled: Sequence[ProfiledModule],
@@ -82,11 +96,11 @@ def describe_program(
         observations: what the processes observed.
         profiled: the program's modules, also those whose profile failed.
         attributed: the profiled modules with their activities.
-        folder: the RUN, which gets the traces of the steps.
+        folder: the RUN, which gets the traces of the steps and a timeline.
         roots: the folders to which the files of Python stacks are relative.
 
     Raises:
-        InductorBenchError: a trace cannot be stored.
+        InductorBenchError: the timeline cannot be stored.
     """
     known = _Graphs(profiled, attributed)
     files = UserFiles(roots)
@@ -111,7 +125,9 @@ def describe_program(
         ranks=tuple(one.steps for one in ranks),
         notes=tuple(dict.fromkeys(note for one in ranks for note in (*one.observed.notes, *one.notes))),
     )
-    return DescribedProgram(program, kernels, slowest.timeline)
+    if slowest.timeline is not None:
+        write_timeline(folder, slowest.timeline)
+    return DescribedProgram(program, kernels)
 
 
 def _has_steps(observed: ObservedSteps) -> bool:
@@ -163,7 +179,7 @@ def _with_ledger(
     found = find_works(trace, MARKERS, graphs, on_host=on_host)
     if found is None:
         return _Rank(steps, observed, ("the profile holds no whole step",))
-    places, notes = _places(trace, found, observed, files), []
+    places, notes = find_places(trace, found, observed, files), []
     if not steps.step_time_s:
         profiled = (found.window.bounds[-1] - found.window.bounds[0]) / found.window.steps
         steps = replace(steps, step_time_s=profiled, step_times_s=(profiled,) * found.window.steps)
@@ -190,7 +206,7 @@ def _with_ledger(
         profiled_steps=found.window.steps,
         tied_share=tied,
         parts=ledger.parts,
-        trace=_store(trace, found, observed, modules, places, folder),
+        trace=store_steps(trace, found, observed, modules, places, folder),
     )
     by_slug = {modules[number].label.slug: activities for number, activities in _by_module(found, modules)}
     uses = step_kernels(by_slug, found.window.steps)
@@ -233,50 +249,3 @@ def tied_share(found: ProgramWorks) -> float | None:
 def is_tied(work: Work) -> bool:
     """Whether the call or the kernel of a graph's device event is known."""
     return work.activity is not None and (work.activity.call is not None or work.activity.kernel is not None)
-
-
-def _places(trace: ProgramTrace, found: ProgramWorks, observed: ObservedSteps, files: UserFiles) -> dict[int, Place]:
-    """The user's line and module of each outermost operator; empty where no trace of lines can be read."""
-    if not observed.lines_trace:
-        return {}
-    try:
-        lines = read_program_trace(Path(observed.lines_trace), MARKERS, frames=True)
-    except InductorBenchError:
-        return {}
-    calls = find_user_calls(trace, found.tops, lines, MARKERS)
-    return {op: Place(call.module, files.find(call)) for op, call in calls.items()}
-
-
-def _store(
-    trace: ProgramTrace,
-    found: ProgramWorks,
-    observed: ObservedSteps,
-    modules: Mapping[int, ProfiledModule],
-    places: Mapping[int, Place],
-    folder: RunFolder,
-) -> str:
-    name = "step" if observed.rank in (None, 0) else f"step-rank-{observed.rank}"
-    target = folder.traces / f"{name}.trace.json.gz"
-    folder.traces.mkdir(exist_ok=True)
-    notes = {work.event: _note(work, modules, places) for work in found.works if work.event >= 0}
-    store_program_trace(Path(observed.trace), target, trace, found.window, notes)
-    return folder.relative(target)
-
-
-def _note(work: Work, modules: Mapping[int, ProfiledModule], places: Mapping[int, Place]) -> EventNote:
-    module = modules.get(work.graph) if work.graph is not None else None
-    activity = work.activity
-    place = places.get(work.op)
-    line = place.source if place else None
-    if module is not None and activity is not None and activity.call is not None and module.module.code is not None:
-        line = next(iter(module.module.code.stack_traces.get(activity.call.handle or "", ())), None)
-    return EventNote(
-        part=work.kind if module is None else f"{work.kind} {module.label.label}",
-        kernel=activity.kernel.name if activity is not None and activity.kernel is not None else "",
-        operator=(activity.operator or "") if activity is not None else work.label,
-        source=_words(line),
-    )
-
-
-def _words(line: SourceLine | None) -> str:
-    return f"{line.file}:{line.line} in {line.function}" if line else ""
