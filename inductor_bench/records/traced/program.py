@@ -136,15 +136,13 @@ class UserCall(NamedTuple):
         module: the class of the innermost ``nn.Module`` around the call; empty where there is none.
         file: the file of the innermost function outside of torch, relative to a folder of ``sys.path``; may be empty.
         line: the line on which that function begins; of a function that was running when the profile began, the line
-            of the call.
+            on which it was then.
         function: its name.
-        called: the name of what that function called; empty where it called the operator itself.
-        running: whether the function was running when the profile began.
+        called: the names of the functions that it called, outermost first, and of the operator.
     """
 
     module: str = ""
     file: str = ""
     line: int = 0
     function: str = ""
-    called: str = ""
-    running: bool = False
+    called: tuple[str, ...] = ()

@@ -88,12 +88,12 @@ def _backward_calls(
 def _sites(lines: ProgramTrace, operators: Sequence[int], thread: str) -> list[UserCall]:
     """The user's call of each operator. Operators and frames are sorted by start."""
     frames = iter([one for one in lines.frames if one.thread == thread])
-    began = min((one.start_s for one in lines.frames), default=0.0)
     upcoming = next(frames, None)
     stack: list[Range] = []
     sites = []
     for index in operators:
-        start = lines.trace.host_ops[index].start_s
+        op = lines.trace.host_ops[index]
+        start = op.start_s
         while upcoming is not None and upcoming.start_s <= start:
             while stack and stack[-1].end_s <= upcoming.start_s:
                 stack.pop()
@@ -101,40 +101,28 @@ def _sites(lines: ProgramTrace, operators: Sequence[int], thread: str) -> list[U
             upcoming = next(frames, None)
         while stack and stack[-1].end_s < start:
             stack.pop()
-        sites.append(_site([one for one in stack if one.end_s >= start], began))
+        sites.append(_site([one for one in stack if one.end_s >= start], op.name))
     return sites
 
 
-def _site(stack: Sequence[Range], began_s: float) -> UserCall:
+def _site(stack: Sequence[Range], operator: str) -> UserCall:
     module = next((found.group(1) for one in reversed(stack) if (found := _MODULE.fullmatch(one.name))), "")
     for place in range(len(stack) - 1, -1, -1):
         frame = _FRAME.fullmatch(stack[place].name)
         if frame and is_users(frame["file"]):
-            running = _was_running(stack[: place + 1], began_s)
-            called = _called(one.name for one in stack[place + 1 :])
-            return UserCall(module, frame["file"], int(frame["line"]), frame["function"], called, running)
+            called = dict.fromkeys([*_called(stack[place + 1 : place + 4]), operator.partition("::")[2]])
+            return UserCall(module, frame["file"], int(frame["line"]), frame["function"], tuple(called))
     return UserCall(module)
 
 
-_STACK_S = 50e-6
-"""The profiler writes the frames that were running when it began within microseconds of each other."""
-
-
-def _was_running(stack: Sequence[Range], began_s: float) -> bool:
-    return stack[-1].start_s - began_s < _STACK_S
-
-
-def _called(names: Iterable[str]) -> str:
-    """The bare name of the first function in a stack; of a module its call."""
-    for name in names:
-        frame, builtin, module = _FRAME.fullmatch(name), _BUILTIN.match(name), _MODULE.fullmatch(name)
-        if module:
-            return f"{module.group(1)}.__call__"
+def _called(stack: Iterable[Range]) -> Iterator[str]:
+    """The bare names of the functions in a stack."""
+    for one in stack:
+        frame, builtin = _FRAME.fullmatch(one.name), _BUILTIN.match(one.name)
         if builtin:
-            return builtin.group(1)
-        if frame:
-            return frame["function"]
-    return ""
+            yield builtin.group(1)
+        elif frame:
+            yield frame["function"]
 
 
 def is_users(file: str) -> bool:

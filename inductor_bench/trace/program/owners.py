@@ -110,7 +110,7 @@ class Owners:
 
 def unit_name(name: str) -> str:
     """The name of an outermost operator; of a node of the backward its function's."""
-    return name.removeprefix(NODE)
+    return name.removeprefix(NODE).rpartition("::")[2] if name.startswith(NODE) else name
 
 
 def _units(program: ProgramTrace, calls: Sequence[GraphCall]) -> tuple[list[int], list[int]]:
