@@ -32,12 +32,20 @@ class _Span(NamedTuple):
 
 
 class HostTimeline:
-    """What the thread of the steps did; while it recorded nothing, what the threads of the backward did."""
+    """What the thread of the steps did; while it recorded nothing, what the threads of the backward did.
 
-    def __init__(self, program: ProgramTrace, thread: str, tops: Sequence[int]) -> None:
+    Args:
+        program: the trace.
+        thread: the thread that crosses the boundaries.
+        tops: for each host operator the outermost operator around it.
+        boundary: the name of the boundaries' ranges, which are no activity.
+
+    """
+
+    def __init__(self, program: ProgramTrace, thread: str, tops: Sequence[int], boundary: str) -> None:
         backward = {op.thread for op in program.trace.host_ops if op.name.startswith(NODE)} - {thread}
-        self._main = _Thread(program, thread, tops)
-        self._others = [_Thread(program, other, tops) for other in sorted(backward)]
+        self._main = _Thread(program, thread, tops, boundary)
+        self._others = [_Thread(program, other, tops, boundary) for other in sorted(backward)]
 
     def between(self, start_s: float, end_s: float) -> Iterator[HostActivity]:
         """The host's activities in a stretch of time, in order and without holes."""
@@ -59,8 +67,8 @@ def _first_active(threads: Sequence[_Thread], start_s: float, end_s: float) -> I
 class _Thread:
     """The activities of one thread, disjoint and in order; times without one are Python."""
 
-    def __init__(self, program: ProgramTrace, thread: str, tops: Sequence[int]) -> None:
-        self._activities = list(_flatten(_spans(program, thread, tops)))
+    def __init__(self, program: ProgramTrace, thread: str, tops: Sequence[int], boundary: str) -> None:
+        self._activities = list(_flatten(_spans(program, thread, tops, boundary)))
         self._ends = [one.end_s for one in self._activities]
 
     def between(self, start_s: float, end_s: float) -> Iterator[HostActivity]:
@@ -78,10 +86,10 @@ class _Thread:
             yield HostActivity(now, end_s, PYTHON)
 
 
-def _spans(program: ProgramTrace, thread: str, tops: Sequence[int]) -> list[_Span]:
+def _spans(program: ProgramTrace, thread: str, tops: Sequence[int], boundary: str) -> list[_Span]:
     spans = []
     for index, op in enumerate(program.trace.host_ops):
-        if op.thread == thread and op.duration_s > 0:
+        if op.thread == thread and not op.name.startswith(boundary):
             label, lasting = _operator_label(op.name)
             spans.append(_Span(op.start_s, op.start_s + op.duration_s, label, tops[index], lasting))
     for one in program.annotations:

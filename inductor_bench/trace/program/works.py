@@ -77,7 +77,7 @@ def find_works(
         works=works,
         host_works=host_works,
         activities=activities,
-        timeline=HostTimeline(program, window.thread, units.tops),
+        timeline=HostTimeline(program, window.thread, units.tops, markers.boundary),
         tops=units.tops,
         optimizer_calls=_count_optimizers(units, window),
     )
