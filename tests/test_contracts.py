@@ -34,6 +34,7 @@ ROOMS: dict[str, set[str]] = {
     "errors": set(),
     "units": set(),
     "version": set(),
+    "step_marks": set(),
     "records": LEAVES,
     "devices": {"records"} | LEAVES,
     "store": {"records", "devices"} | LEAVES,
@@ -42,14 +43,14 @@ ROOMS: dict[str, set[str]] = {
     "analysis": {"records", "devices"} | LEAVES,
     "messages": {"records", "devices", "store"} | LEAVES,
     "autotune": {"records", "devices", "messages", "source", "analysis", "launch", "store"} | LEAVES,
-    "worker": {"records", "devices", "messages", "store", "source"} | LEAVES,
+    "worker": {"records", "devices", "messages", "store", "source", "step_marks"} | LEAVES,
     "launch": {"records", "devices", "messages", "store"} | LEAVES,
     "report": {"records", "devices", "analysis", "store"} | LEAVES,
     "workflows": {"records", "devices", "messages", "store", "source", "trace", "analysis", "autotune", "launch"}
     | LEAVES,
     "cli": {"records", "devices", "store", "report", "workflows", "analysis", "launch"} | LEAVES,
     "__main__": {"cli"},
-    "": {"workflows", "records", "version"},
+    "": {"workflows", "records", "version", "step_marks"},
 }
 """Each room and the rooms that it may import. The empty name is the package's own ``__init__``."""
 
