@@ -124,32 +124,9 @@ def capture_program(
         InductorBenchError: the program cannot be started.
     """
     work = folder.work
-    observed = {
-        "INDUCTOR_BENCH_CAPTURE": str((work / "observed").resolve()),
-        "INDUCTOR_BENCH_LIVE": "1" if request.live else "0",
-        "INDUCTOR_BENCH_REPEAT": str(repeat),
-        "INDUCTOR_BENCH_VALUES_LIMIT": str(values_limit_bytes or ""),
-        "INDUCTOR_BENCH_SKIP_STEPS": _text(request.skip),
-        "INDUCTOR_BENCH_TIMED_STEPS": _text(request.steps),
-        "PYTHONPATH": join_paths(str(SITE), join_paths(expose_package(work), environment.get("PYTHONPATH"))),
-    }
     refusal = work / "refusal.json"
-    command = _program_command(request, work, python, refusal)
-    of_users = request.kind in ("script", "command", "factory")
-    program = {**environment, **observed, **({} if of_users else SAFE_PATH)}
-    if request.kind in ("script", "command"):
-        program.pop(TURN, None)  # its starter holds the turn for the whole program, and for commands of this tool in it
-    shown = Redaction.find([request.arguments], environment).words(request.arguments)
-    progress.stage(f"running {shlex.join(shown if request.kind == COMMAND else [request.target, *shown])}")
-    watch = StepWatch(work / "observed", request.stop, lambda: progress.note(MEASURED))
-    ended = run_process(
-        command,
-        environment=program,
-        log=folder.logs / "program.log",
-        timeout_s=request.timeout_s,
-        on_line=progress.output,
-        is_finished=watch.is_finished,
-    )
+    observed = _observed_environment(request, work, environment, repeat, values_limit_bytes)
+    ended = _run(request, _program_command(request, work, python, refusal), observed, folder, progress)
     structured, failures = _read_trace(work / "torch_trace")
     printed = printed_module_paths(read_text(ended.log))
     seen = read_observations(work / "observed")
@@ -172,8 +149,40 @@ def capture_program(
     return CapturedProgram(modules, capture, failures, read_steps(work / "observed"), ended.stopped)
 
 
-def _text(number: int | None) -> str:
-    return "" if number is None else str(number)
+def _observed_environment(
+    request: Request, work: Path, environment: Mapping[str, str], repeat: int, values_limit_bytes: int | None
+) -> dict[str, str]:
+    """The environment of the program, in which its Python processes observe themselves."""
+    observed = {
+        "INDUCTOR_BENCH_CAPTURE": str((work / "observed").resolve()),
+        "INDUCTOR_BENCH_LIVE": "1" if request.live else "0",
+        "INDUCTOR_BENCH_REPEAT": str(repeat),
+        "INDUCTOR_BENCH_VALUES_LIMIT": str(values_limit_bytes or ""),
+        "INDUCTOR_BENCH_SKIP_STEPS": "" if request.skip is None else str(request.skip),
+        "INDUCTOR_BENCH_TIMED_STEPS": str(request.steps or ""),
+        "PYTHONPATH": join_paths(str(SITE), join_paths(expose_package(work), environment.get("PYTHONPATH"))),
+    }
+    of_users = request.kind in ("script", COMMAND, "factory")
+    return {**environment, **observed, **({} if of_users else SAFE_PATH)}
+
+
+def _run(
+    request: Request, command: list[str], environment: dict[str, str], folder: RunFolder, progress: Progress
+) -> ProcessResult:
+    if request.kind in ("script", COMMAND):
+        # its starter holds the turn for the whole program, and for commands of this tool in it
+        environment.pop(TURN, None)
+    shown = Redaction.find([request.arguments], environment).words(request.arguments)
+    progress.stage(f"running {shlex.join(shown if request.kind == COMMAND else [request.target, *shown])}")
+    watch = StepWatch(folder.work / "observed", request.stop, lambda: progress.note(MEASURED))
+    return run_process(
+        command,
+        environment=environment,
+        log=folder.logs / "program.log",
+        timeout_s=request.timeout_s,
+        on_line=progress.output,
+        is_finished=watch.is_finished,
+    )
 
 
 def _program_command(request: Request, work: Path, python: str, refusal: Path) -> list[str]:
