@@ -11,6 +11,15 @@ GRAPH, EAGER, OPTIMIZER, COLLECTIVE, COPY, IDLE = "graph", "eager", "optimizer",
 KINDS = (GRAPH, EAGER, OPTIMIZER, COLLECTIVE, COPY, IDLE)
 """The kinds of parts, in the order in which tables list equal ones."""
 
+SYNCHRONISING, ALLOCATING, LAUNCHING, DATA_LOADING, GUARDS, PYTHON, QUEUED = (
+    *("synchronising", "allocating", "launching", "data loading", "guards", "Python", "between kernels"),
+)
+IDLE_LABELS = (SYNCHRONISING, ALLOCATING, LAUNCHING, DATA_LOADING, GUARDS, PYTHON, QUEUED)
+"""What the host did while the device was idle. ``between kernels``: the next work was launched, and had not begun."""
+
+GRAPH_INPUTS = "inputs of a CUDA graph"
+"""The label of the copies of inputs before the replay of a CUDA graph."""
+
 MARKS, OPTIMIZER_STEPS, PATTERN = "marks", "optimizer", "pattern"
 """What delimits the steps: the program's own marks, its optimizer steps, or the repeating pattern of compiled calls."""
 
@@ -36,6 +45,8 @@ class Part:
         graph: the slug of the compiled graph; ``None`` for another kind, and for a graph that no file describes.
         module: the ``nn.Module`` that called the operator; empty where it is unknown.
         source: the user's line; ``None`` where it is unknown.
+        refusal: of a compiled graph, Inductor's reason for not using CUDA graphs although they were asked for.
+        moved_bytes: of copies, the bytes that one step copies; ``None`` where they are unknown.
     """
 
     kind: str
@@ -49,6 +60,8 @@ class Part:
     graph: Slug | None = None
     module: str = ""
     source: SourceLine | None = None
+    refusal: str = ""
+    moved_bytes: float | None = None
 
     @property
     def hidden_s(self) -> float:

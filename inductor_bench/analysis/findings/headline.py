@@ -35,11 +35,11 @@ def headline(run: Run) -> Finding | None:
         return None
     if (busy := disturbed(run)) is not None:
         return busy
-    whole = sum(weight_s(module) for module in measured)
+    whole = sum(weight_s(run, module) for module in measured)
     evidence = RunEvidence(run)
     for finding in (*launch_bound(evidence), *host_bound(evidence)):
         concerned = [module for module in measured if module.slug in finding.modules]
-        if 2 * sum(weight_s(module) for module in concerned) >= whole:
+        if 2 * sum(weight_s(run, module) for module in concerned) >= whole:
             return finding
     return Finding("parts", f"{_parts(measured, run)}. {_savings(run, whole)}".rstrip(". "))
 

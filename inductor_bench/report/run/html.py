@@ -150,7 +150,7 @@ def _module(module: ModuleRecord) -> dict[str, Any]:
 
 
 def _kernel(entry: Entry, short: str, files: Mapping[str, str]) -> dict[str, Any]:
-    kernel = entry.kernel
+    kernel, cost = entry.kernel, entry.cost
     return {
         "number": entry.number,
         "short": short,
@@ -158,13 +158,13 @@ def _kernel(entry: Entry, short: str, files: Mapping[str, str]) -> dict[str, Any
         "graph": entry.module.label,
         "category": kernel.category.title,
         "cells": [
-            (units.count(kernel.calls), kernel.calls),
-            (units.seconds(kernel.time_s), kernel.time_s),
+            (units.count(cost.calls), cost.calls),
+            (units.seconds(cost.time_s), cost.time_s),
             (units.percent(entry.share), entry.share),
             (units.rate(kernel.bandwidth), kernel.bandwidth),
             (units.flop_rate(kernel.flop_rate), kernel.flop_rate),
             (of_peak(entry), kernel.peak_share),
-            (units.seconds(kernel.gain_limit_s), kernel.gain_limit_s),
+            (units.seconds(cost.gain_limit_s), cost.gain_limit_s),
         ],
         "source": names.source(kernel, files),
         "operation": names.operation(kernel),

@@ -128,11 +128,11 @@ def _kernels(run: Run, entries: Sequence[Entry], sort: str) -> Iterator[str]:
                 str(entry.number),
                 shorts[entry.kernel.name],
                 entry.module.label,
-                units.count(entry.kernel.calls),
-                units.seconds(entry.kernel.time_s),
+                units.count(entry.cost.calls),
+                units.seconds(entry.cost.time_s),
                 units.percent(entry.share),
                 of_peak(entry),
-                units.seconds(entry.kernel.gain_limit_s),
+                units.seconds(entry.cost.gain_limit_s),
                 names.place(entry.kernel, files)
                 if entry.kernel.category in LIBRARY
                 else names.source(entry.kernel, files),
