@@ -71,6 +71,24 @@ def graph_use(run: Run, module: ModuleRecord) -> GraphUse:
     )
 
 
+def step_factors(run: Run, label: str, kernel_id: str) -> tuple[float, float]:
+    """What turns a kernel's calls and time of one iteration into those of the step; ``(1, 1)`` where there is none.
+
+    Args:
+        run: the record.
+        label: the label of the kernel's graph.
+        kernel_id: the kernel. A library call that is no kernel of its own is repeated with its graph.
+    """
+    module = next((module for module in run.modules if module.label == label), None)
+    if step_of(run) is None or module is None:
+        return 1.0, 1.0
+    for kernel in module.kernels:
+        if kernel.kernel_id == kernel_id and kernel.calls and kernel.time_s:
+            return (kernel.step_calls or 0.0) / kernel.calls, (kernel.step_time_s or 0.0) / kernel.time_s
+    calls = graph_use(run, module).calls
+    return calls, calls
+
+
 def parts_of(run: Run, *kinds: str) -> list[Part]:
     """The parts of these kinds, the longest first; none where there is no step."""
     program = step_of(run)

@@ -18,7 +18,7 @@ from ...analysis.times import calls_differ
 from ...devices.table import common_device
 from ...records.run import Kernel, ModuleRecord, Peaks, Run, ShapeGroup
 from ..text import names, palette
-from ..text.ranking import Entry, idle_name, module_time_s, rank, wall_known, whole_time_s
+from ..text.ranking import Entry, idle_name, module_time_s, rank, wall_known
 from ..text.run_phrases import bar_parts, failure_text, heading, kernel_caption, machine, of_peak, sentence, whole_words
 from .retunes import PROJECTION, TITLES, caution_words, retune_cells, saving_words
 
@@ -82,7 +82,7 @@ def _retunes(run: Run) -> dict[str, Any] | None:
     if summary is None:
         return None
     return {
-        "title": saving_words(summary, whole_time_s(run)),
+        "title": saving_words(summary, run),
         "captions": [line for line in (PROJECTION, caution_words(summary)) if line],
         "columns": TITLES,
         "rows": [(names.short(found.name, NAME_WIDTH), retune_cells(found), found.problem) for found in summary.rows],

@@ -14,7 +14,7 @@ from ...analysis.retunes import retunes_of
 from ...devices.table import common_device
 from ...records.run import ModuleRecord, Run
 from ..text import names
-from ..text.ranking import Entry, idle_name, module_time_s, rank, wall_known, whole_time_s
+from ..text.ranking import Entry, idle_name, module_time_s, rank, wall_known
 from ..text.run_phrases import (
     bar_parts,
     failure_text,
@@ -147,7 +147,7 @@ def _retunes(run: Run) -> Iterator[str]:
     summary = retunes_of(run)
     if summary is None:
         return
-    yield f"## {escaped(saving_words(summary, whole_time_s(run)))}"
+    yield f"## {escaped(saving_words(summary, run))}"
     yield ""
     yield "  \n".join(f"{escaped(line)}." for line in (PROJECTION, caution_words(summary)) if line)
     yield ""
