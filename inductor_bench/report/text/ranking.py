@@ -72,7 +72,9 @@ def main_modules(run: Run, most: int) -> tuple[ModuleRecord, ...]:
         return run.modules
     heaviest = sorted(run.modules, key=lambda module: weight_s(run, module), reverse=True)[:most]
     whole = sum(weight_s(run, module) for module in run.modules)
-    chosen = [module for place, module in enumerate(heaviest) if place < 2 or weight_s(run, module) >= LEAST_WEIGHT * whole]
+    chosen = [
+        module for place, module in enumerate(heaviest) if place < 2 or weight_s(run, module) >= LEAST_WEIGHT * whole
+    ]
     if len(chosen) + 1 >= len(run.modules) <= most:
         return run.modules
     slugs = {module.slug for module in chosen}

@@ -100,7 +100,9 @@ def has_retunes_left(known: Iterable[RetuneRow], folder: RunFolder, options: Ret
 
 def _left(run: Run, known: Iterable[RetuneRow], folder: RunFolder, options: RetuneOptions) -> list[Retune]:
     problems = {row.kernel_id: row.problem for row in known if row.method == options.method}
-    return [retune for retune in _most_expensive(run, folder, options) if _is_left(retune, problems.get(retune.kernel_id))]
+    return [
+        retune for retune in _most_expensive(run, folder, options) if _is_left(retune, problems.get(retune.kernel_id))
+    ]
 
 
 def _is_left(retune: Retune, problem: str | None) -> bool:

@@ -94,7 +94,7 @@ def rests_on(finding: Finding, graphs: Sequence[ModuleRecord]) -> bool:
 
     On a GPU the kernels' own times count, so the gain of faster kernels does too.
     """
-    if finding.level != ADVICE or not finding.gain_s:
+    if finding.level != ADVICE or not finding.gain_s or not finding.modules:
         return False
     unreliable = {graph.slug for graph in graphs if not finding.kernels or device_of(graph.device).runs_on_host}
     return set(finding.modules) <= unreliable

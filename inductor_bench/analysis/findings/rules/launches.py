@@ -21,9 +21,7 @@ def short_kernels(evidence: RunEvidence) -> Iterator[Finding]:
     """Reports a large number of launches shorter than :data:`SHORT_S`."""
     rows, whole = evidence.critical_rows, evidence.whole
     short = [
-        row
-        for row in rows
-        if not row.device.runs_on_host and 0 < row.cost.time_s < SHORT_S * max(row.cost.calls, 1)
+        row for row in rows if not row.device.runs_on_host and 0 < row.cost.time_s < SHORT_S * max(row.cost.calls, 1)
     ]
     calls, every = sum(row.cost.calls for row in short), sum(row.cost.calls for row in rows)
     if calls >= 20 and whole.part(time_of(short)) >= SHORT_TIME:
