@@ -45,6 +45,8 @@ class Part:
         graph: the slug of the compiled graph; ``None`` for another kind, and for a graph that no file describes.
         module: the ``nn.Module`` that called the operator; empty where it is unknown.
         source: the user's line; ``None`` where it is unknown.
+        refusal: of a compiled graph, Inductor's reason for not using CUDA graphs although they were asked for.
+        moved_bytes: of copies, the bytes that one step copies; ``None`` where they are unknown.
     """
 
     kind: str
@@ -58,6 +60,8 @@ class Part:
     graph: Slug | None = None
     module: str = ""
     source: SourceLine | None = None
+    refusal: str = ""
+    moved_bytes: float | None = None
 
     @property
     def hidden_s(self) -> float:

@@ -132,11 +132,11 @@ def kernel_lines(run: Run, entries: tuple[Entry, ...], width: int, sort: str) ->
         cells = {
             "#": str(entry.number),
             "kernel": shorts[kernel.name],
-            "calls": units.count(kernel.calls),
-            "time": units.seconds(kernel.time_s),
+            "calls": units.count(entry.cost.calls),
+            "time": units.seconds(entry.cost.time_s),
             "share": units.percent(entry.share),
             "of peak": of_peak(entry),
-            "gain limit": units.seconds(kernel.gain_limit_s),
+            "gain limit": units.seconds(entry.cost.gain_limit_s),
             "rate": rate(kernel),
             "retune": retune_word(retune_of(entry, known)),
         }

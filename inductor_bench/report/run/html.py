@@ -18,7 +18,7 @@ from ...analysis.times import calls_differ
 from ...devices.table import common_device
 from ...records.run import Kernel, ModuleRecord, Peaks, Run, ShapeGroup
 from ..text import names, palette
-from ..text.ranking import Entry, idle_name, module_time_s, rank, wall_known, whole_time_s
+from ..text.ranking import Entry, idle_name, module_time_s, rank, wall_known
 from ..text.run_phrases import bar_parts, failure_text, heading, kernel_caption, machine, of_peak, sentence, whole_words
 from .retunes import PROJECTION, TITLES, caution_words, retune_cells, saving_words
 
@@ -82,7 +82,7 @@ def _retunes(run: Run) -> dict[str, Any] | None:
     if summary is None:
         return None
     return {
-        "title": saving_words(summary, whole_time_s(run)),
+        "title": saving_words(summary, run),
         "captions": [line for line in (PROJECTION, caution_words(summary)) if line],
         "columns": TITLES,
         "rows": [(names.short(found.name, NAME_WIDTH), retune_cells(found), found.problem) for found in summary.rows],
@@ -150,7 +150,7 @@ def _module(module: ModuleRecord) -> dict[str, Any]:
 
 
 def _kernel(entry: Entry, short: str, files: Mapping[str, str]) -> dict[str, Any]:
-    kernel = entry.kernel
+    kernel, cost = entry.kernel, entry.cost
     return {
         "number": entry.number,
         "short": short,
@@ -158,13 +158,13 @@ def _kernel(entry: Entry, short: str, files: Mapping[str, str]) -> dict[str, Any
         "graph": entry.module.label,
         "category": kernel.category.title,
         "cells": [
-            (units.count(kernel.calls), kernel.calls),
-            (units.seconds(kernel.time_s), kernel.time_s),
+            (units.count(cost.calls), cost.calls),
+            (units.seconds(cost.time_s), cost.time_s),
             (units.percent(entry.share), entry.share),
             (units.rate(kernel.bandwidth), kernel.bandwidth),
             (units.flop_rate(kernel.flop_rate), kernel.flop_rate),
             (of_peak(entry), kernel.peak_share),
-            (units.seconds(kernel.gain_limit_s), kernel.gain_limit_s),
+            (units.seconds(cost.gain_limit_s), cost.gain_limit_s),
         ],
         "source": names.source(kernel, files),
         "operation": names.operation(kernel),

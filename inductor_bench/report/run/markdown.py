@@ -14,7 +14,7 @@ from ...analysis.retunes import retunes_of
 from ...devices.table import common_device
 from ...records.run import ModuleRecord, Run
 from ..text import names
-from ..text.ranking import Entry, idle_name, module_time_s, rank, wall_known, whole_time_s
+from ..text.ranking import Entry, idle_name, module_time_s, rank, wall_known
 from ..text.run_phrases import (
     bar_parts,
     failure_text,
@@ -128,11 +128,11 @@ def _kernels(run: Run, entries: Sequence[Entry], sort: str) -> Iterator[str]:
                 str(entry.number),
                 shorts[entry.kernel.name],
                 entry.module.label,
-                units.count(entry.kernel.calls),
-                units.seconds(entry.kernel.time_s),
+                units.count(entry.cost.calls),
+                units.seconds(entry.cost.time_s),
                 units.percent(entry.share),
                 of_peak(entry),
-                units.seconds(entry.kernel.gain_limit_s),
+                units.seconds(entry.cost.gain_limit_s),
                 names.place(entry.kernel, files)
                 if entry.kernel.category in LIBRARY
                 else names.source(entry.kernel, files),
@@ -147,7 +147,7 @@ def _retunes(run: Run) -> Iterator[str]:
     summary = retunes_of(run)
     if summary is None:
         return
-    yield f"## {escaped(saving_words(summary, whole_time_s(run)))}"
+    yield f"## {escaped(saving_words(summary, run))}"
     yield ""
     yield "  \n".join(f"{escaped(line)}." for line in (PROJECTION, caution_words(summary)) if line)
     yield ""
