@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from ...records.category import Category
-from ...records.run import Kernel
+from ...records.program import Part
+from ...records.run import Kernel, ModuleRecord
 from ...records.traced.activity import Activity
 from ..classification import classify
 
@@ -50,3 +51,27 @@ def kernel_key(kernel: Kernel) -> KernelKey:
     """The key of a kernel's row."""
     own = kernel.line is not None
     return kernel.category, kernel.name, kernel.kernel_id if own else kernel.operator or ""
+
+
+def module_uses(
+    module: ModuleRecord, parts: Sequence[Part], uses: Mapping[tuple[str, KernelKey], StepUse], *, estimate: bool
+) -> list[StepUse]:
+    """The use of each of a module's kernels in one step.
+
+    Args:
+        module: the module's row.
+        parts: the ledger of the step.
+        uses: the uses that the trace shows.
+        estimate: whether kernels are missing in the trace because it does not record them. They get their own time
+            times the module's calls, but together at most the rest of the module's time in the step.
+    """
+    found = [uses.get((module.slug, kernel_key(kernel))) for kernel in module.kernels]
+    mine = [part for part in parts if part.graph == module.slug]
+    calls = sum(part.calls for part in mine)
+    rest_s = sum(part.time_s for part in mine) - sum(use.time_s for use in found if use is not None)
+    missing_s = calls * sum(kernel.time_s for kernel, use in zip(module.kernels, found, strict=True) if use is None)
+    scale = min(1.0, max(0.0, rest_s) / missing_s) if missing_s and estimate else 0.0
+    return [
+        use or StepUse(calls * kernel.calls if estimate else 0.0, calls * kernel.time_s * scale)
+        for kernel, use in zip(module.kernels, found, strict=True)
+    ]

@@ -32,10 +32,11 @@ class Timeline(Protocol):
 
 
 class GraphName(NamedTuple):
-    """The name of a compiled graph. ``slug`` is ``None`` where no file describes it."""
+    """The name of a compiled graph. ``slug`` is ``None`` where no file describes it; ``refusal`` as in ``Part``."""
 
     label: str
     slug: str | None
+    refusal: str = ""
 
 
 class Place(NamedTuple):
@@ -84,6 +85,7 @@ class _Key(NamedTuple):
     label: str
     graph: str | None = None
     place: Place = Place()
+    refusal: str = ""
 
 
 @dataclass
@@ -93,6 +95,7 @@ class _Sums:
     time_s: float = 0.0
     device_time_s: float = 0.0
     launches: int = 0
+    moved_bytes: int | None = 0
     operators: set[int] = field(default_factory=set)
     graph_calls: set[int] = field(default_factory=set)
     replays: set[int] = field(default_factory=set)
@@ -126,6 +129,8 @@ def _working_parts(steps: Steps, given: Sequence[float]) -> Iterator[Part]:
         if counted:
             one.device_time_s += work.duration_s
             one.launches += 1
+            known = one.moved_bytes is not None and work.moved_bytes is not None
+            one.moved_bytes = (one.moved_bytes or 0) + (work.moved_bytes or 0) if known else None
             one.operators.add(work.op if work.op >= 0 else -1 - one.launches)
             if work.replayed:
                 one.replays.add(work.call)
@@ -146,6 +151,8 @@ def _working_parts(steps: Steps, given: Sequence[float]) -> Iterator[Part]:
             graph=key.graph,
             module=key.place.module,
             source=key.place.source,
+            refusal=key.refusal,
+            moved_bytes=one.moved_bytes / count if key.kind == COPY and one.moved_bytes is not None else None,
         )
 
 
@@ -158,7 +165,7 @@ def _key(work: Work, steps: Steps) -> _Key:
 
 def _graph_key(graph: int, steps: Steps) -> _Key:
     name = steps.names.get(graph, GraphName(f"graph {graph}", None))
-    return _Key(GRAPH, name.label, name.slug)
+    return _Key(GRAPH, name.label, name.slug, refusal=name.refusal)
 
 
 def _calls(key: _Key, one: _Sums, steps: Steps) -> int:

@@ -75,6 +75,7 @@ class Work:
         op: the index of the outermost eager operator, or -1.
         event: the index of the device event; -1 on a CPU.
         lane: where it ran, for a picture.
+        moved_bytes: the size of a copy; ``None`` where it is unknown.
         activity: the call site and kernel, where they are known.
     """
 
@@ -90,6 +91,7 @@ class Work:
     op: int = -1
     event: int = -1
     lane: str = ""
+    moved_bytes: int | None = None
     activity: Activity | None = None
 
     @property

@@ -108,6 +108,7 @@ def _device_works(
                 lane=f"stream {event.stream}"
                 if event.device == first
                 else f"device {event.device} stream {event.stream}",
+                moved_bytes=event.moved_bytes,
                 activity=tied.get(index),
             )
         )

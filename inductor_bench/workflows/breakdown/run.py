@@ -30,6 +30,7 @@ from ...store.redaction import Redaction
 from ...version import __version__
 from ..extract.from_run import RunInMaking
 from ..extract.into_run import extract_run
+from ..ledger.program import enter_program
 from ..modules.analysis import (
     AttributedModule,
     attribute_module,
@@ -41,7 +42,6 @@ from ..modules.command import COMMAND, interpreter_of
 from ..modules.environment import capture_environment
 from ..modules.profiling import DEFAULT_REPEAT, ProfiledModule, Profiling
 from ..modules.program import CapturedProgram, FoundModule, capture_program
-from ..modules.program_ledger import enter_program
 from ..modules.reanalysis import reanalyse_run
 from ..modules.roofs import with_roofs
 from ..modules.survey import take_survey
@@ -275,11 +275,10 @@ class _Breakdown:
         save_costs(self._folder, costs)
         described = {module.profiled.label.label: describe_module(module, self._folder, costs) for module in attributed}
         modules = tuple(described.get(module.label, module) for module in self.run.modules)
-        run = replace(self.run, modules=modules, environment=environment)
-        run, failure = enter_program(run, steps, self._profiled, attributed, self._folder)
+        self.run = replace(self.run, modules=modules, environment=environment)
+        run, failures = enter_program(self.run, steps, self._profiled, attributed, self._folder)
         self.run = with_roofs(run, found.peaks)
-        if failure is not None:
-            self._fail(failure)
+        self._fail(*failures)
         self.save()
         self._write_kernels(attributed)
 
@@ -291,8 +290,7 @@ class _Breakdown:
         except InductorBenchError as error:
             self._fail(Failure("extract", "invalid", error.message, error.hint))
             return
-        for failure in extracted.failures:
-            self._fail(failure)
+        self._fail(*extracted.failures)
         self.run = extracted.named_in(self.run)
 
     def _retune(self) -> None:
@@ -305,7 +303,7 @@ class _Breakdown:
         self.run = run
         self.save()
 
-    def _fail(self, failure: Failure) -> None:
-        failure = self._redaction.failure(failure)
-        self._progress.note(f"{failure.subject or failure.stage}: {failure.message}")
-        self.run = replace(self.run, failures=(*self.run.failures, failure))
+    def _fail(self, *failures: Failure) -> None:
+        for failure in map(self._redaction.failure, failures):
+            self._progress.note(f"{failure.subject or failure.stage}: {failure.message}")
+            self.run = replace(self.run, failures=(*self.run.failures, failure))

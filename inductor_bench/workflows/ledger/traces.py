@@ -16,7 +16,7 @@ from ...trace.program.lines import find_user_calls
 from ...trace.program.reader import Markers, read_program_trace
 from ...trace.program.storing import EventNote, store_program_trace
 from ...trace.program.works import ProgramWorks
-from .profiling import ProfiledModule
+from ..modules.profiling import ProfiledModule
 
 MARKERS = Markers(BOUNDARY, GRAPH_CALL)
 

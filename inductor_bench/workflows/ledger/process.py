@@ -1,31 +1,29 @@
-"""Makes the record of a program's step from what its processes observed and from its modules' own profiles."""
+"""Makes the ledger of one process's step from its trace and from the modules that it called."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from ...analysis.ledger.kernels import KernelKey, StepUse, kernel_key, step_kernels
+from ...analysis.ledger.kernels import KernelKey, StepUse, step_kernels
 from ...analysis.ledger.parts import GraphName, Ledger, Steps, account
 from ...analysis.ledger.timeline import lanes_of
 from ...devices.table import device_of
 from ...errors import InductorBenchError
 from ...messages.steps import ObservedSteps
-from ...records.program import GRAPH, Program, RankSteps, Timeline
-from ...records.run import Failure, ModuleRecord, Run
+from ...records.program import GRAPH, RankSteps, Timeline
 from ...records.traced.activity import Activity
 from ...records.traced.program import Work
 from ...source.capture.user_lines import UserFiles
 from ...store.folder import RunFolder
-from ...store.timeline import write_timeline
 from ...trace.program.reader import read_program_trace
 from ...trace.program.ties import KnownGraph
 from ...trace.program.works import ProgramWorks, find_works
-from .analysis import AttributedModule
-from .profiling import ProfiledModule
-from .program_trace import MARKERS, find_places, store_steps
+from ..modules.analysis import AttributedModule
+from ..modules.profiling import ProfiledModule
+from .traces import MARKERS, find_places, store_steps
 
 NOT_CLOSED = 1.01
 """Ratio of profiled busy time to the unprofiled step above which a note says that the parts were scaled."""
@@ -35,106 +33,25 @@ TIED_ENOUGH = 0.995
 
 
 @dataclass(frozen=True)
-class DescribedProgram:
-    """The record of a program's step, and its kernels' use in it by module and kernel."""
+class DescribedProcess:
+    """The step of one process.
 
-    program: Program
-    kernels: Mapping[tuple[str, KernelKey], StepUse]
+    Attributes:
+        steps: its record.
+        observed: what the process observed.
+        notes: what limits the figures, in words.
+        kernels: the use of kernels in the step, by the module's slug and the kernel.
+        timeline: one profiled step; ``None`` without a profile.
+    """
 
-    def enter(self, run: Run) -> Run:
-        """The run with the program's step, and its kernels with their use in it."""
-        return replace(run, program=self.program, modules=tuple(map(self._with_uses, run.modules)))
-
-    def _with_uses(self, module: ModuleRecord) -> ModuleRecord:
-        if not self.program.parts:
-            return module
-        whole, kernels = self.program.step_time_s, []
-        for kernel in module.kernels:
-            use = self.kernels.get((module.slug, kernel_key(kernel)), StepUse(0.0, 0.0))
-            share = use.time_s / whole
-            kernels.append(replace(kernel, step_calls=use.calls, step_time_s=use.time_s, step_share=share))
-        return replace(module, kernels=tuple(kernels))
-
-
-@dataclass(frozen=True)
-class _Rank:
     steps: RankSteps
     observed: ObservedSteps
     notes: tuple[str, ...] = ()
-    kernels: Mapping[tuple[str, KernelKey], StepUse] | None = None
+    kernels: Mapping[tuple[str, KernelKey], StepUse] = field(default_factory=dict)
     timeline: Timeline | None = None
 
 
-def enter_program(
-    run: Run,
-    observations: Sequence[ObservedSteps],
-    profiled: Sequence[ProfiledModule],
-    attributed: Sequence[AttributedModule],
-    folder: RunFolder,
-) -> tuple[Run, Failure | None]:
-    """The run with the program's step, where its processes observed one; and what went wrong."""
-    if not observations:
-        return run, None
-    roots = (Path(run.request.target).resolve().parent, Path.cwd()) if run.request else (Path.cwd(),)
-    try:
-        described = describe_program(observations, profiled, attributed, folder, roots)
-    except InductorBenchError as error:
-        return run, Failure("program", "invalid", error.message, error.hint)
-    return described.enter(run) if described else run, None
-
-
-def describe_program(
-    observations: Sequence[ObservedSteps],
-    profiled: Sequence[ProfiledModule],
-    attributed: Sequence[AttributedModule],
-    folder: RunFolder,
-    roots: Sequence[Path] = (),
-) -> DescribedProgram | None:
-    """The program's step; ``None`` where no process timed a step.
-
-    Args:
-        observations: what the processes observed.
-        profiled: the program's modules, also those whose profile failed.
-        attributed: the profiled modules with their activities.
-        folder: the RUN, which gets the traces of the steps and a timeline.
-        roots: the folders to which the files of Python stacks are relative.
-
-    Raises:
-        InductorBenchError: the timeline cannot be stored.
-    """
-    known = _Graphs(profiled, attributed)
-    files = UserFiles(roots)
-    ranks = [_describe_rank(one, known, folder, files) for one in observations if _has_steps(one)]
-    if not ranks:
-        return None
-    ranks.sort(key=lambda one: (one.steps.rank is None, one.steps.rank or 0, one.steps.pid))
-    slowest = max(ranks, key=lambda one: (bool(one.steps.parts), one.steps.step_time_s))
-    kernels: dict[tuple[str, KernelKey], StepUse] = {}
-    for one in [*(one for one in ranks if one is not slowest), slowest]:
-        kernels.update(one.kernels or {})
-    steps, observed = slowest.steps, slowest.observed
-    program = Program(
-        step_time_s=steps.step_time_s,
-        step_times_s=steps.step_times_s,
-        step_source=observed.source,
-        busy_time_s=steps.busy_time_s,
-        parts=steps.parts,
-        first_step_time_s=observed.first_step_time_s,
-        settled_after=observed.settled_after,
-        steps=observed.steps,
-        ranks=tuple(one.steps for one in ranks),
-        notes=tuple(dict.fromkeys(note for one in ranks for note in (*one.observed.notes, *one.notes))),
-    )
-    if slowest.timeline is not None:
-        write_timeline(folder, slowest.timeline)
-    return DescribedProgram(program, kernels)
-
-
-def _has_steps(observed: ObservedSteps) -> bool:
-    return bool(observed.step_times_s) or bool(observed.trace and observed.profiled_steps)
-
-
-class _Graphs:
+class Graphs:
     """The compiled graphs of the program by the path of their modules."""
 
     def __init__(self, profiled: Sequence[ProfiledModule], attributed: Sequence[AttributedModule]) -> None:
@@ -157,34 +74,38 @@ class _Graphs:
         return tuple(one for one in attributed.activities if one.iteration == attributed.steady[0])
 
 
-def _describe_rank(observed: ObservedSteps, known: _Graphs, folder: RunFolder, files: UserFiles) -> _Rank:
+def describe_process(observed: ObservedSteps, known: Graphs, folder: RunFolder, files: UserFiles) -> DescribedProcess:
+    """The step of a process, with a ledger where its profile can be read."""
     times = observed.step_times_s
     step_s = observed.window_s / len(times) if times and observed.window_s else sum(times) / len(times) if times else 0
     steps = RankSteps(observed.rank, observed.pid, observed.device, times, step_s)
     if not observed.trace:
-        return _Rank(steps, observed)
+        return DescribedProcess(steps, observed)
     try:
         return _with_ledger(steps, observed, known, folder, files)
     except InductorBenchError as error:
-        return _Rank(steps, observed, (f"the profile of the steps cannot be used: {error.message}",))
+        return DescribedProcess(steps, observed, (f"the profile of the steps cannot be used: {error.message}",))
 
 
 def _with_ledger(
-    steps: RankSteps, observed: ObservedSteps, known: _Graphs, folder: RunFolder, files: UserFiles
-) -> _Rank:
+    steps: RankSteps, observed: ObservedSteps, known: Graphs, folder: RunFolder, files: UserFiles
+) -> DescribedProcess:
     on_host = device_of(observed.device).runs_on_host
     trace = read_program_trace(Path(observed.trace), MARKERS)
     modules = known.find(observed)
     graphs = {number: KnownGraph(one.source, known.launches(one)) for number, one in modules.items()}
     found = find_works(trace, MARKERS, graphs, on_host=on_host)
     if found is None:
-        return _Rank(steps, observed, ("the profile holds no whole step",))
+        return DescribedProcess(steps, observed, ("the profile holds no whole step",))
     places, notes = find_places(trace, found, observed, files), []
     if not steps.step_time_s:
         profiled = (found.window.bounds[-1] - found.window.bounds[0]) / found.window.steps
         steps = replace(steps, step_time_s=profiled, step_times_s=(profiled,) * found.window.steps)
         notes.append("no step was timed without the profiler: its own steps are shown, which are slower")
-    names = {number: GraphName(one.label.label, one.label.slug) for number, one in modules.items()}
+    names = {
+        number: GraphName(one.label.label, one.label.slug, observed.graphs[number].cuda_graph_refusal)
+        for number, one in modules.items()
+    }
     described = Steps(
         step_time_s=steps.step_time_s,
         window=found.window,
@@ -210,7 +131,7 @@ def _with_ledger(
     )
     by_slug = {modules[number].label.slug: activities for number, activities in _by_module(found, modules)}
     uses = step_kernels(by_slug, found.window.steps)
-    return _Rank(steps, observed, tuple(notes), uses, lanes_of(described, found.host_works, observed.rank))
+    return DescribedProcess(steps, observed, tuple(notes), uses, lanes_of(described, found.host_works, observed.rank))
 
 
 def _by_module(
