@@ -63,15 +63,11 @@ def module_uses(
         parts: the ledger of the step.
         uses: the uses that the trace shows.
         estimate: whether kernels are missing in the trace because it does not record them. They get their own time
-            times the module's calls, but together at most the rest of the module's time in the step.
+            times the module's calls.
     """
     found = [uses.get((module.slug, kernel_key(kernel))) for kernel in module.kernels]
-    mine = [part for part in parts if part.graph == module.slug]
-    calls = sum(part.calls for part in mine)
-    rest_s = sum(part.time_s for part in mine) - sum(use.time_s for use in found if use is not None)
-    missing_s = calls * sum(kernel.time_s for kernel, use in zip(module.kernels, found, strict=True) if use is None)
-    scale = min(1.0, max(0.0, rest_s) / missing_s) if missing_s and estimate else 0.0
+    calls = sum(part.calls for part in parts if part.graph == module.slug) if estimate else 0.0
     return [
-        use or StepUse(calls * kernel.calls if estimate else 0.0, calls * kernel.time_s * scale)
+        use or StepUse(calls * kernel.calls, calls * kernel.time_s)
         for kernel, use in zip(module.kernels, found, strict=True)
     ]
