@@ -47,7 +47,8 @@ def _reanalyse_module(folder: RunFolder, old: ModuleRecord, costs: Costs) -> Mod
     if attributed is None:
         return old
     found = describe_module(attributed, folder, costs)
-    kernels = tuple(_with_kept_facts(kernel, old) for kernel in found.kernels)
+    files = {kernel.kernel_id: kernel.file for kernel in old.kernels}  # the standalone files, where they were written
+    kernels = tuple(replace(kernel, file=files.get(kernel.kernel_id, kernel.file)) for kernel in found.kernels)
     new = checked(replace(found, program_calls=old.program_calls, kernels=kernels))
     lost = [name for name, known in KNOWN.items() if known(new) < known(old)]
     if lost:
@@ -56,19 +57,6 @@ def _reanalyse_module(folder: RunFolder, old: ModuleRecord, costs: Costs) -> Mod
             f"the row is kept as it was; put back what is missing in {folder.traces} and {folder.modules}",
         )
     return new
-
-
-def _with_kept_facts(kernel: Kernel, old: ModuleRecord) -> Kernel:
-    """The kernel with the facts that its module's trace does not hold: its standalone file, and its use in a step."""
-    same = [one for one in old.kernels if one.kernel_id == kernel.kernel_id]
-    known = next((one for one in same if one.name == kernel.name), same[-1] if same else kernel)
-    return replace(
-        kernel,
-        file=known.file,
-        step_calls=known.step_calls,
-        step_time_s=known.step_time_s,
-        step_share=known.step_share,
-    )
 
 
 def _count(get: Callable[[Kernel], object]) -> Callable[[ModuleRecord], int]:
@@ -83,7 +71,6 @@ KNOWN: Mapping[str, Callable[[ModuleRecord], int]] = {
     "source lines": _count(lambda kernel: kernel.source_lines),
     "FLOPs": _count(lambda kernel: kernel.flops),
     "moved bytes": _count(lambda kernel: kernel.moved_bytes),
-    "the use in a step": _count(lambda kernel: kernel.step_time_s),
     "registers": _count(lambda kernel: kernel.registers),
 }
 """What a row is worse without: a count of each."""
