@@ -44,9 +44,10 @@ def cuda_graphs_unused(evidence: RunEvidence) -> Iterator[Finding]:
         return
     faster.sort(key=lambda module: -_gain_s(evidence, module))
     times = [f"{units.seconds(m.graph_time_s)} instead of {units.seconds(m.wall_time_s)} ({m.label})" for m in faster]
+    are = "is" if len(faster) == 1 else "are"
     text = (
-        f"the host sets the pace and no CUDA graph is replayed: as one CUDA graph a call takes, by itself, "
-        f"{join_words(times, MOST_NAMED)}: try mode='reduce-overhead', at most {share_words(run, gain)} less"
+        f"the host sets the pace, and {labels(faster)} {are} launched kernel by kernel: as one CUDA graph a call "
+        f"takes, by itself, {join_words(times, MOST_NAMED)}: try mode='reduce-overhead', at most {share_words(run, gain)} less"
     )
     yield Finding("cuda-graphs-unused", text, slugs(faster), gain_s=gain)
 

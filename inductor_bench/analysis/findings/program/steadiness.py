@@ -27,7 +27,7 @@ def first_step(evidence: RunEvidence) -> Iterator[Finding]:
     if program is None or not program.first_step_time_s or program.first_step_time_s < COLD * program.step_time_s:
         return
     times = program.first_step_time_s / program.step_time_s
-    after = f"; steps are settled after {plural(program.settled_after, 'step')}" if program.settled_after else ""
+    after = f"; the timed window begins after {plural(program.settled_after, 'step')}" if program.settled_after else ""
     text = (
         f"the first step took {units.seconds(program.first_step_time_s)}, as long as {units.count(round(times))} "
         f"settled steps: it compiles{after}"
