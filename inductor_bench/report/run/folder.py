@@ -135,5 +135,7 @@ def _write_page(path: Path, text: str) -> list[Path]:
 def _remove(path: Path) -> None:
     try:
         path.unlink(missing_ok=True)
+    except NotADirectoryError:
+        return  # a file is in the place of the folder, so the plot is not there
     except OSError as error:
         raise InductorBenchError(f"cannot remove {path}: {error.strerror or error}") from error

@@ -19,8 +19,18 @@ from ...analysis.times import calls_differ
 from ...devices.table import common_device
 from ...records.run import Kernel, ModuleRecord, Peaks, Run, ShapeGroup
 from ..text import names, palette
-from ..text.ranking import Entry, idle_name, module_time_s, rank, wall_known
-from ..text.run_phrases import bar_parts, failure_text, heading, kernel_caption, machine, of_peak, sentence, whole_words
+from ..text.ranking import Entry, idle_name, module_time_s, rank
+from ..text.run_phrases import (
+    bar_parts,
+    failure_text,
+    heading,
+    kernel_caption,
+    machine,
+    of_peak,
+    sentence,
+    where_words,
+    whole_words,
+)
 from .retunes import PROJECTION, TITLES, caution_words, retune_cells, saving_words
 from .step.rows import graph_cells, graph_table, ledger_rows, ledger_table, rank_table
 
@@ -61,7 +71,7 @@ def _view(run: Run, plots: Mapping[str, bytes]) -> dict[str, Any]:
         "heading": heading(run),
         "machine": machine(run),
         "lead": sentence(lead.text, run) if lead is not None else "",
-        "where": _where(run),
+        "where": where_words(run),
         "of": "of step" if step_of(run) else "of wall",
         "step": _step(run),
         "modules": [_module(run, module) for module in run.modules],
@@ -81,12 +91,6 @@ def _view(run: Run, plots: Mapping[str, bytes]) -> dict[str, Any]:
         "calls": common_device(module.device for module in run.modules).words.calls,
         "facts": _facts(run),
     }
-
-
-def _where(run: Run) -> str:
-    if step_of(run) is not None:
-        return "where its time in the step goes"
-    return "where the wall time goes" if wall_known(run) else "where the device time goes"
 
 
 def _step(run: Run) -> dict[str, Any] | None:

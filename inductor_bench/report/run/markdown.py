@@ -15,7 +15,7 @@ from ...analysis.step import category_totals, step_of
 from ...devices.table import common_device
 from ...records.run import ModuleRecord, Run
 from ..text import names
-from ..text.ranking import Entry, idle_name, module_time_s, rank, wall_known
+from ..text.ranking import Entry, idle_name, module_time_s, rank
 from ..text.run_phrases import (
     bar_parts,
     failure_text,
@@ -25,6 +25,7 @@ from ..text.run_phrases import (
     of_peak,
     rows_of,
     sentence,
+    where_words,
     whole_words,
 )
 from .retunes import PROJECTION, TITLES, caution_words, retune_cells, saving_words
@@ -78,7 +79,7 @@ def _finding(finding: Finding, entries: Sequence[Entry], run: Run) -> str:
 
 
 def _graphs(run: Run) -> Iterator[str]:
-    where = "where the wall time goes" if wall_known(run) else "where the device time goes"
+    where = where_words(run)
     calls = common_device(module.device for module in run.modules).words.calls
     yield from table(
         ("graph", "wall", "busy", calls, "peak memory", where, "profiled"),

@@ -167,9 +167,9 @@ def _draw_categories(run: Run) -> Figure | None:
     if not modules:
         return None
     in_step = step_of(run) is not None
-    what = "time in the step" if in_step else "wall time" if wall_known(run) else "device time"
+    what = "wall time" if wall_known(run) else "device time"
     rest = folded(run, modules)
-    title = f"Where the {what} of each graph goes"
+    title = "Where each graph's time in the step goes" if in_step else f"Where the {what} of each graph goes"
     figure, axes = _figure(
         run, 1.05 + 0.92 * len(modules) + 0.2 * bool(rest), title, 1.75, 0.35, 0.42 + 0.2 * bool(rest), 0.62
     )

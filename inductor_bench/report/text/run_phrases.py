@@ -109,6 +109,13 @@ def folded(run: Run, shown: Sequence[ModuleRecord]) -> str:
     return f"{more}, {units.seconds(time_s)} in all: {labels}"
 
 
+def where_words(run: Run) -> str:
+    """Returns the title of the bars of :func:`bar_parts`."""
+    if step_of(run) is not None:
+        return "where its time in the step goes"
+    return "where the wall time goes" if wall_known(run) else "where the device time goes"
+
+
 def whole_words(run: Run) -> str:
     """Returns the time that shares of the whole refer to: ``62.3 ms wall, each graph once``."""
     if step_of(run) is not None:

@@ -6,13 +6,12 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from .... import units
-from ....analysis.step import step_of
 from ....records.program import COLLECTIVE, COPY, EAGER, GRAPH, HOST_LANE, IDLE, OPTIMIZER, Interval, Timeline
 from ....records.run import Run
 from ...text import names, palette
 from ..geometry import Segment
 from ..plot_parts import Axes, name_segments
-from .rows import colours, ledger_rows
+from .rows import bar_rows, graph_colours
 
 HEIGHT = 0.62
 """Height of a bar; the distance of two rows is 1."""
@@ -30,7 +29,7 @@ _KIND_NAMES = {
 def draw_ledger(axes: Axes, run: Run) -> None:
     """Draws the parts of the step as one bar, with their names inside or below."""
     bar, start = [], 0.0
-    for row in ledger_rows(run):
+    for row in bar_rows(run):
         bar.append(Segment(names.end(row.label, 24), start, row.share, row.colour, row.time_s))
         start += row.share
     for segment in bar:
@@ -66,7 +65,7 @@ def draw_timeline(axes: Axes, run: Run, timeline: Timeline) -> list[tuple[str, s
         The entries of a legend: ``(name, colour)``.
     """
     lanes = lanes_of(timeline)
-    colour_of = _graph_colours(run)
+    colour_of = graph_colours(run)
     scale, unit = (1.0, "s") if timeline.time_s >= 1 else (1e3, "ms") if timeline.time_s >= 1e-3 else (1e6, "µs")
     axes.set_xlim(0, timeline.time_s * scale)
     axes.set_ylim(len(lanes) - 0.5, -0.5)
@@ -81,13 +80,6 @@ def draw_timeline(axes: Axes, run: Run, timeline: Timeline) -> list[tuple[str, s
     axes.grid(axis="x", color="#e5e7eb", linewidth=0.8)
     axes.set_xlabel(f"{unit} in one profiled step of {units.seconds(timeline.time_s)}; the profiler slows the host")
     return _legend(timeline.intervals, colour_of)
-
-
-def _graph_colours(run: Run) -> dict[str, str]:
-    """The colour of each compiled graph by its label, as in the ledger."""
-    program = step_of(run)
-    parts = sorted(program.parts, key=lambda part: -part.time_s) if program else []
-    return {part.label: colour for part, colour in zip(parts, colours(parts), strict=True) if part.kind == GRAPH}
 
 
 def _colour(one: Interval, colour_of: dict[str, str]) -> str:

@@ -9,13 +9,14 @@ from typing import NamedTuple
 from .... import units
 from ....analysis.findings.program.ranks import rank_name
 from ....analysis.findings.program.words import place_words
-from ....analysis.step import graph_use, step_of
-from ....records.program import COLLECTIVE, COPY, GRAPH, IDLE, Part, RankSteps
+from ....analysis.step import graph_use, parts_of, step_of
+from ....records.program import COLLECTIVE, COPY, EAGER, GRAPH, IDLE, Part, RankSteps
 from ....records.run import ModuleRecord, Run
 from ...text import names, palette
 
 MOST_PARTS = 12
 MOST_RANKS = 16
+MOST_IN_BAR = 10
 FILLS = "█▓▒░"
 """The characters of the bar's segments, in turn. They tell neighbours apart where there is no colour."""
 
@@ -31,6 +32,32 @@ class LedgerRow(NamedTuple):
     where: str
     colour: str
     fill: str
+
+
+def bar_rows(run: Run, most: int = MOST_IN_BAR) -> list[LedgerRow]:
+    """The step in few pieces for a picture: eager operators and copies are one piece each, and idle time comes last."""
+    program = step_of(run)
+    groups: dict[tuple[str, str], list[Part]] = {}
+    for part in program.parts if program else ():
+        merged = {EAGER: "eager", COPY: "copies"}.get(part.kind)
+        groups.setdefault((part.kind, merged or part_label(part)), []).append(part)
+    rows = []
+    for (kind, label), parts in groups.items():
+        time_s, share = sum(part.time_s for part in parts), sum(part.share for part in parts)
+        rows.append(LedgerRow(label, kind, None, time_s, share, "", "", ""))
+    rows.sort(key=lambda row: (row.kind == IDLE, -row.time_s))
+    shown = rows if len(rows) <= most else sorted(rows, key=lambda row: -row.time_s)[:most]
+    colour_of = graph_colours(run)
+    named = [row._replace(colour=colour_of.get(row.label) or palette.PARTS[row.kind]) for row in rows if row in shown]
+    rest = 1 - sum(row.share for row in named)
+    others = LedgerRow("others", "", None, rest * (program.step_time_s if program else 0), rest, "", palette.MUTED, "")
+    return [*named, others] if len(named) < len(rows) else named
+
+
+def graph_colours(run: Run) -> dict[str, str]:
+    """The colour of each compiled graph by its label."""
+    parts = parts_of(run, GRAPH)
+    return {part_label(part): colour for part, colour in zip(parts, colours(parts), strict=True)}
 
 
 @dataclass(frozen=True)
