@@ -14,7 +14,7 @@ from ..records.program import EAGER, GRAPH, IDLE, Part, Program
 from ..records.run import CategoryTotal, Kernel, ModuleRecord, Run
 
 HOST_SETS_PACE = 0.1
-"""Idle share of the step from which the host determines the step's time."""
+"""Idle share of the step above which the host determines the step's time."""
 
 FAR_OFF = 0.25
 """Difference of a call's time by itself and in the program, as a share of the latter, from which it is reported."""
@@ -143,7 +143,7 @@ def runs_on_host(run: Run) -> bool:
 
 def host_sets_pace(run: Run) -> bool:
     """Whether the device waits for the host so often that faster kernels do not shorten the step."""
-    return step_of(run) is not None and not runs_on_host(run) and idle_share(run) >= HOST_SETS_PACE
+    return step_of(run) is not None and not runs_on_host(run) and idle_share(run) > HOST_SETS_PACE
 
 
 def alone_ratio(run: Run, kernel: Kernel) -> float | None:
