@@ -9,11 +9,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ..devices.table import device_of
+from ..records.category import Category
 from ..records.program import EAGER, GRAPH, IDLE, Part, Program
-from ..records.run import Kernel, ModuleRecord, Run
+from ..records.run import CategoryTotal, Kernel, ModuleRecord, Run
 
 HOST_SETS_PACE = 0.1
-"""Idle share of the step from which the host determines the step's time."""
+"""Idle share of the step above which the host determines the step's time."""
 
 FAR_OFF = 0.25
 """Difference of a call's time by itself and in the program, as a share of the latter, from which it is reported."""
@@ -61,6 +62,24 @@ def cost_of(run: Run, module: ModuleRecord, kernel: Kernel) -> Cost:
     if kernel.gain_limit_s is None or not kernel.time_s:
         return Cost(calls, time_s)
     return Cost(calls, time_s, kernel.gain_limit_s * time_s / kernel.time_s)
+
+
+def category_totals(run: Run, module: ModuleRecord) -> tuple[CategoryTotal, ...]:
+    """The graph's categories. In the step, ``share`` refers to the graph's kernels, ``wall_share`` to the step."""
+    program = step_of(run)
+    if program is None:
+        return module.categories
+    groups: dict[Category, list[Cost]] = {}
+    for kernel in module.kernels:
+        cost = cost_of(run, module, kernel)
+        if cost.time_s:
+            groups.setdefault(kernel.category, []).append(cost)
+    whole = sum(cost.time_s for costs in groups.values() for cost in costs)
+    totals = []
+    for category, costs in groups.items():
+        time_s, calls = sum(cost.time_s for cost in costs), sum(cost.calls for cost in costs)
+        totals.append(CategoryTotal(category, time_s, time_s / whole, time_s / program.step_time_s, calls, len(costs)))
+    return tuple(sorted(totals, key=lambda total: -total.time_s))
 
 
 def graph_use(run: Run, module: ModuleRecord) -> GraphUse:
@@ -124,7 +143,7 @@ def runs_on_host(run: Run) -> bool:
 
 def host_sets_pace(run: Run) -> bool:
     """Whether the device waits for the host so often that faster kernels do not shorten the step."""
-    return step_of(run) is not None and not runs_on_host(run) and idle_share(run) >= HOST_SETS_PACE
+    return step_of(run) is not None and not runs_on_host(run) and idle_share(run) > HOST_SETS_PACE
 
 
 def alone_ratio(run: Run, kernel: Kernel) -> float | None:

@@ -24,7 +24,7 @@ class Rule(NamedTuple):
     find: Callable[[RunEvidence], Iterator[Finding]]
 
 
-RULES = (
+STEP_RULES = (
     Rule(("host-pace",), host.host_work),
     Rule(("synchronisations",), host.synchronisations),
     Rule(("data-loading",), host.data_loading),
@@ -40,6 +40,11 @@ RULES = (
     Rule(("few-steps", "untied", "step-note"), steadiness.certainty),
     Rule(("alone-less", "alone-more"), alone.off_by_themselves),
     Rule(("first-step",), steadiness.first_step),
+    Rule(("cuda-graphs-in-use",), cuda_graphs.cuda_graphs_in_use),
+)
+"""Rules about the program's step; they apply where it was profiled."""
+
+RULES = (
     Rule(("launch-bound",), waiting.launch_bound),
     Rule(("host-bound",), waiting.host_bound),
     Rule(("cuda-graph",), waiting.cuda_graph),
@@ -69,10 +74,9 @@ RULES = (
     Rule(("profiler-overhead",), certainty.profiler_overhead),
     Rule(("method",), method.profiling_methods),
     Rule(("note",), method.graph_notes),
-    Rule(("cuda-graphs-in-use",), cuda_graphs.cuda_graphs_in_use),
     Rule(("fine",), method.checks_without_problem),
 )
-"""Findings of the same level and gain are listed in the order of these rows."""
+"""Findings of the same level and gain are listed in the order of these rows, those about the step first."""
 
 _LEVELS = (ADVICE, CAUTION, NOTE, FINE)
 
@@ -84,7 +88,8 @@ def findings(run: Run) -> tuple[Finding, ...]:
     about kernels is a note while the host sets the pace of the program's step.
     """
     evidence, disturbed = RunEvidence(run), busy_machine.disturbed_graphs(run)
-    every = (finding for rule in RULES for finding in rule.find(evidence))
+    rules = (*STEP_RULES, *RULES) if evidence.in_step else RULES
+    every = (finding for rule in rules for finding in rule.find(evidence))
     found = [finding for finding in every if not busy_machine.rests_on(finding, disturbed)]
     if host_sets_pace(run):
         found = [replace(one, level=NOTE) if one.kernels and one.level == ADVICE else one for one in found]

@@ -14,15 +14,29 @@ from ...analysis.findings.finding import Finding
 from ...analysis.findings.headline import headline
 from ...analysis.findings.table import findings
 from ...analysis.retunes import retunes_of
+from ...analysis.step import category_totals, step_of
 from ...analysis.times import calls_differ
 from ...devices.table import common_device
 from ...records.run import Kernel, ModuleRecord, Peaks, Run, ShapeGroup
 from ..text import names, palette
-from ..text.ranking import Entry, idle_name, module_time_s, rank, wall_known
-from ..text.run_phrases import bar_parts, failure_text, heading, kernel_caption, machine, of_peak, sentence, whole_words
+from ..text.ranking import Entry, idle_name, module_time_s, rank
+from ..text.run_phrases import (
+    bar_parts,
+    failure_text,
+    heading,
+    kernel_caption,
+    machine,
+    of_peak,
+    sentence,
+    where_words,
+    whole_words,
+)
 from .retunes import PROJECTION, TITLES, caution_words, retune_cells, saving_words
+from .step.rows import graph_cells, graph_table, ledger_rows, ledger_table, rank_table
 
 _PLOT_TITLES = {
+    "step": "Where the step goes",
+    "timeline": "A timeline of one step",
     "categories": "Time of each graph by category",
     "bandwidth": "Achieved against peak bandwidth of the kernels that take most time",
     "headroom": "Each kernel's share of the time against its share of the peak that bounds it",
@@ -57,8 +71,10 @@ def _view(run: Run, plots: Mapping[str, bytes]) -> dict[str, Any]:
         "heading": heading(run),
         "machine": machine(run),
         "lead": sentence(lead.text, run) if lead is not None else "",
-        "where": "where the wall time goes" if wall_known(run) else "where the device time goes",
-        "modules": [_module(module) for module in run.modules],
+        "where": where_words(run),
+        "of": "of step" if step_of(run) else "of wall",
+        "step": _step(run),
+        "modules": [_module(run, module) for module in run.modules],
         "whole": whole_words(run),
         "findings": [finding for finding in found if finding["level"] != "note"],
         "notes": [finding for finding in found if finding["level"] == "note"],
@@ -74,6 +90,20 @@ def _view(run: Run, plots: Mapping[str, bytes]) -> dict[str, Any]:
         "several": len(run.modules) > 1,
         "calls": common_device(module.device for module in run.modules).words.calls,
         "facts": _facts(run),
+    }
+
+
+def _step(run: Run) -> dict[str, Any] | None:
+    """The ledger and the ranks; ``None`` where no step was profiled."""
+    if step_of(run) is None:
+        return None
+    rows = ledger_rows(run, most=10**6)
+    return {
+        "bar": [(f"{100 * row.share:.3f}", row.colour, f"{row.label} {units.percent(row.share)}") for row in rows],
+        "ledger": ledger_table(run),
+        "colours": [row.colour for row in rows],
+        "ranks": rank_table(run),
+        "graph_header": graph_table(run).header[1:5],
     }
 
 
@@ -100,8 +130,10 @@ def _finding(finding: Finding, entries: Sequence[Entry], run: Run) -> dict[str, 
     }
 
 
-def _module(module: ModuleRecord) -> dict[str, Any]:
-    whole = module_time_s(module)
+def _module(run: Run, module: ModuleRecord) -> dict[str, Any]:
+    in_step = step_of(run) is not None
+    totals = category_totals(run, module)
+    whole = sum(total.time_s for total in totals) if in_step else module_time_s(module)
     parts = [
         {
             "title": total.name.title,
@@ -113,9 +145,9 @@ def _module(module: ModuleRecord) -> dict[str, Any]:
             "width": f"{100 * min(1.0, total.time_s / whole):.3f}" if whole else "0",
             "colour": palette.COLOURS[total.name],
         }
-        for total in module.categories
+        for total in totals
     ]
-    if module.idle is not None and module.wall_time_s:
+    if module.idle is not None and module.wall_time_s and not in_step:
         share = module.idle.time_s / whole
         parts.append(
             {
@@ -132,9 +164,10 @@ def _module(module: ModuleRecord) -> dict[str, Any]:
     how = {"-p": "own harness, fresh process", "live": "live, in the program", "trace": "a trace recorded elsewhere"}
     return {
         "label": module.label,
+        "step": graph_cells(run, module)[1:5] if in_step else (),
         "runs": units.count(module.program_calls),
         "parts_text": ", ".join(
-            f"{title} {units.whole_percent(part)}" for title, part, _ in bar_parts(module) if part >= 0.005
+            f"{title} {units.whole_percent(part)}" for title, part, _ in bar_parts(run, module) if part >= 0.005
         ),
         "wall": units.seconds(module.wall_time_s),
         "graph": units.seconds(module.graph_time_s),

@@ -43,10 +43,12 @@ def cuda_graphs_unused(evidence: RunEvidence) -> Iterator[Finding]:
     if gain < LEAST_SHARE * evidence.whole.time_s:
         return
     faster.sort(key=lambda module: -_gain_s(evidence, module))
+    less = share_words(run, gain)
     times = [f"{units.seconds(m.graph_time_s)} instead of {units.seconds(m.wall_time_s)} ({m.label})" for m in faster]
+    are = "is" if len(faster) == 1 else "are"
     text = (
-        f"the host sets the pace and no CUDA graph is replayed: as one CUDA graph a call takes, by itself, "
-        f"{join_words(times, MOST_NAMED)}: try mode='reduce-overhead', at most {share_words(run, gain)} less"
+        f"the host sets the pace, and {labels(faster)} {are} launched kernel by kernel: as one CUDA graph a call "
+        f"takes, by itself, {join_words(times, MOST_NAMED)}: try mode='reduce-overhead', at most {less} less"
     )
     yield Finding("cuda-graphs-unused", text, slugs(faster), gain_s=gain)
 

@@ -29,7 +29,8 @@ def synchronisations(evidence: RunEvidence) -> Iterator[Finding]:
     time_s = sum(part.time_s for part in parts)
     if runs_on_host(run) or time_s < LEAST_SHARE * evidence.whole.time_s:
         return
-    known = [f"{line_words(part.source)} {share_words(run, part.time_s)}" for part in parts if part.source]
+    lines = [(line_words(part.source), share_words(run, part.time_s)) for part in parts if part.source]
+    known = [line if len(parts) == 1 else f"{line} {took}" for line, took in lines]
     where = f" at {join_words(known, MOST_LINES)}" if known else ""
     text = (
         f"the device is idle for {share_words(run, time_s)} of a step around synchronisations{where}: read results "

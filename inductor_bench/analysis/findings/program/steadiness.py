@@ -27,7 +27,7 @@ def first_step(evidence: RunEvidence) -> Iterator[Finding]:
     if program is None or not program.first_step_time_s or program.first_step_time_s < COLD * program.step_time_s:
         return
     times = program.first_step_time_s / program.step_time_s
-    after = f"; steps are settled after {plural(program.settled_after, 'step')}" if program.settled_after else ""
+    after = f"; the timed window begins after {plural(program.settled_after, 'step')}" if program.settled_after else ""
     text = (
         f"the first step took {units.seconds(program.first_step_time_s)}, as long as {units.count(round(times))} "
         f"settled steps: it compiles{after}"
@@ -74,10 +74,12 @@ def _groups(times: Sequence[float]) -> list[list[float]]:
 
 
 def _drift(times: Sequence[float]) -> float:
-    """The change from the first to the last third as a share of the mean; 0 where the middle third is not between."""
+    """The change from the first to the last third as a share of the mean; 0 where the thirds overlap."""
     third = len(times) // 3
-    first, middle, last = (statistics.median(some) for some in (times[:third], times[third:-third], times[-third:]))
-    return (last - first) / statistics.mean(times) if min(first, last) < middle < max(first, last) else 0.0
+    first, last = sorted(times[:third]), sorted(times[-third:])
+    if third < 2 or not (first[-1] < last[0] or last[-1] < first[0]):
+        return 0.0
+    return (statistics.mean(last) - statistics.mean(first)) / statistics.mean(times)
 
 
 def certainty(evidence: RunEvidence) -> Iterator[Finding]:

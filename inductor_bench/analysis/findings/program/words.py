@@ -50,9 +50,10 @@ def work_words(run: Run) -> str:
     named["copies"] = part_time_s(run, COPY)
     shown = sorted(named.items(), key=lambda item: -item[1])
     shown = [(label, seconds) for label, seconds in shown if seconds >= LEAST * whole > 0]
-    words = [f"{label} {units.whole_percent(seconds / whole)}" for label, seconds in shown[:MOST_PARTS]]
-    rest = sum(seconds for _, seconds in shown[MOST_PARTS:])
-    return ", ".join([*words, f"{len(shown) - MOST_PARTS} more {units.whole_percent(rest / whole)}"] if rest else words)
+    most = MOST_PARTS if len(shown) > MOST_PARTS + 1 else len(shown)
+    words = [f"{label} {units.whole_percent(seconds / whole)}" for label, seconds in shown[:most]]
+    rest = sum(seconds for _, seconds in shown[most:])
+    return ", ".join([*words, f"{len(shown) - most} more {units.whole_percent(rest / whole)}"] if rest else words)
 
 
 def idle_words(run: Run) -> str:

@@ -79,22 +79,23 @@ def of_step(run: Run) -> Run:
 
 def _block(label: str, scale: float, **fields: object) -> ModuleRecord:
     rows = [
-        ("sm90_xmma_gemm_bf16bf16_tn", C.EXTERN_GEMM, 4, 0.42e-3, {"flops": 3.1e11, "dtype": "bfloat16"}),
+        ("sm90_xmma_gemm_bf16bf16_tn", C.EXTERN_GEMM, 4, 0.42e-3, {"flops": 3.1e11 * scale, "dtype": "bfloat16"}),
         ("flash_fwd_kernel", C.EXTERN_ATTENTION, 1, 0.11e-3, {}),
-        ("triton_red_fused_native_layer_norm_0", C.REDUCTION, 2, 0.05e-3, {"moved_bytes": 1.1e8}),
-        ("triton_poi_fused_gelu_1", C.POINTWISE, 1, 0.04e-3, {"moved_bytes": 1.6e8}),
-        ("triton_poi_fused_add_2", C.POINTWISE, 2, 0.01e-3, {"moved_bytes": 3e7}),
+        ("triton_red_fused_native_layer_norm_0", C.REDUCTION, 2, 0.05e-3, {"moved_bytes": 1.1e8 * scale}),
+        ("triton_poi_fused_gelu_1", C.POINTWISE, 1, 0.04e-3, {"moved_bytes": 1.6e8 * scale}),
+        ("triton_poi_fused_add_2", C.POINTWISE, 2, 0.01e-3, {"moved_bytes": 3e7 * scale}),
     ]
     kernels = [build.kernel(name, c, n, t * scale, **more) for name, c, n, t, more in rows]  # type: ignore[arg-type]
-    return build.module(label, kernels, 0.72e-3 * scale, build.H200, **fields)
+    slug = label.lower().replace(".", "-")
+    return build.module(label, kernels, 0.72e-3 * scale, build.H200, slug=slug, **fields)
 
 
 def transformer() -> Run:
     """Builds blocks compiled one by one with an eager embedding, loss and AdamW: busy for 95% of a 30 ms step."""
     forward, backward = _block("Block.forward", 1.0), _block("Block.backward", 2.0)
     parts = [
-        Part(GRAPH, "Block.backward", 12, 13.4e-3, 0, 13.4e-3, 0, 240, "Block.backward"),
-        Part(GRAPH, "Block.forward", 12, 6.7e-3, 0, 6.7e-3, 0, 120, "Block.forward"),
+        Part(GRAPH, "Block.backward", 12, 13.4e-3, 0, 13.4e-3, 0, 240, "block-backward"),
+        Part(GRAPH, "Block.forward", 12, 6.7e-3, 0, 6.7e-3, 0, 120, "block-forward"),
         Part(OPTIMIZER, "AdamW", 1, 5.1e-3, 0, 5.1e-3, 0, 221),
         Part(EAGER, "aten::cross_entropy_loss", 1, 1.9e-3, 0, 1.9e-3, 0, 4, source=line(41)),
         Part(EAGER, "aten::embedding", 1, 0.6e-3, 0, 0.6e-3, 0, 2, module="Embedding", source=line(23)),
