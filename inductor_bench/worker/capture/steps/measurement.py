@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from inductor_bench.messages.steps import DONE, FAILED, GRAPH_CALL, PROFILING, TIMING, WAITING, ObservedSteps
+from inductor_bench.records.program import PATTERN
 from inductor_bench.store.formats import codec
 
 from ...upstream.inductor import profiler_range
@@ -21,7 +22,7 @@ from .clock import Clock, Moment, has_passed, times_of, wait_for
 from .graphs import Graphs
 from .plan import agreement_of
 from .recording import Recording, mark_boundary, why_no_stacks
-from .schedule import Action, Limits, Schedule
+from .schedule import WINDOW_STEPS, Action, Limits, Schedule
 
 WRITTEN_EARLY = 8
 """Number of boundaries before the window at which the file is written, for a program that ends without notice."""
@@ -53,6 +54,7 @@ class Measurement:
         self._limits = limits
         self._schedule = Schedule(limits, agreement_of(os.environ, folder))
         self._moments: list[Moment] = []
+        self._settling: list[Moment] = []
         self._window: list[Moment] = []
         self._recording: Recording | None = None
         self._stacks: Recording | None = None
@@ -61,6 +63,7 @@ class Measurement:
         self._boundaries_seen = 0
         self._last_noisy = 0
         self._marked = 0
+        self._was_busy = False
 
     @property
     def is_complete(self) -> bool:
@@ -80,7 +83,7 @@ class Measurement:
         """Forgets the boundaries: events of another kind are the boundaries from now on."""
         self._drop_recording()
         self._schedule.restart()
-        self._moments, self._window = [], []
+        self._moments, self._settling, self._window = [], [], []
         self._boundaries_seen = 0
 
     def graph_call(self, number: int) -> AbstractContextManager[Any]:
@@ -109,31 +112,35 @@ class Measurement:
         self.found = replace(self.found, steps=number, source=boundaries.source)
         for action in actions:
             self._do(action, number)
+        self._boundaries_seen += 1
+        if self._boundaries_seen == 1:
+            self._note_first_step(arrived_s, cycle_s)
         if Action.OPEN in actions:
+            self._settling = self._moments
             self._moments = [self._clock.read(number, time.perf_counter())]
         elif self._schedule.state == WAITING:
-            self._note_early(arrived_s, cycle_s)
+            self._was_busy = busy
+            del self._moments[: -WINDOW_STEPS[1] - 1]
+            if self._boundaries_seen <= WRITTEN_EARLY:
+                self.write()
         if self._window and has_passed(self._window):
             self._read_window()
         if self._schedule.state not in (WAITING, TIMING):
-            self._moments = []
+            self._moments, self._was_busy = [], busy
         moment.left_s = time.perf_counter()
 
-    def _note_early(self, arrived_s: float, cycle_s: float | None) -> None:
-        self._boundaries_seen += 1
-        if self._boundaries_seen == 1:
-            end_s = arrived_s if self.found.steps else cycle_s
-            time_s = end_s - self._begin_s - self.excluded_s if end_s else None
-            self.found = replace(self.found, first_step_time_s=time_s)
-        if self._boundaries_seen <= WRITTEN_EARLY:
-            self.write()
+    def _note_first_step(self, arrived_s: float, cycle_s: float | None) -> None:
+        """Notes the time from the first compilation to the end of the first step."""
+        end_s = cycle_s if self.found.source == PATTERN else arrived_s
+        if end_s is not None:
+            self.found = replace(self.found, first_step_time_s=end_s - self._begin_s - self.excluded_s)
 
     def _do(self, action: Action, number: int) -> None:
         if action is Action.OPEN:
             self.found = replace(self.found, settled_after=number)
             self.write(TIMING)
         elif action is Action.VOID:
-            self._moments = self._moments[-1:]
+            self._moments, self._settling = self._moments[-1:], []
         elif action is Action.CLOSE:
             self._window, self._moments = self._moments, []
             self.write(PROFILING)
@@ -206,6 +213,21 @@ class Measurement:
             self.found, step_times_s=times.steps_s, host_step_times_s=times.host_steps_s, window_s=times.window_s
         )
 
+    def _read_unfinished(self) -> bool:
+        """Takes the steps since the last compilation for the window. Returns whether there are any."""
+        parts = [part for part in (self._settling, self._moments) if len(part) > 1 and wait_for(part)]
+        if not parts:
+            return False
+        times = [times_of(part) for part in parts]
+        self.found = replace(
+            self.found,
+            settled_after=parts[0][0].number,
+            step_times_s=tuple(step for part in times for step in part.steps_s),
+            host_step_times_s=tuple(step for part in times for step in part.host_steps_s),
+            window_s=sum(part.window_s for part in times),
+        )
+        return True
+
     def _abandon_profile(self, error: BaseException) -> None:
         """Keeps the times, where the profiler fails. A failure after the first trace costs only the second one."""
         self._recording = self._stacks = None
@@ -240,7 +262,7 @@ class Measurement:
         self.found = replace(self.found, error=_words(error))
         self.write(FAILED)
 
-    def finish(self, boundaries: Boundaries, *, busy: bool) -> None:
+    def finish(self, boundaries: Boundaries) -> None:
         """Ends the observation with the program. What was timed after the last compilation is kept."""
         if not self._graphs.records and not boundaries.source:
             return  # a helper process, which has no steps
@@ -257,10 +279,9 @@ class Measurement:
         if self._stacks is not None:
             state = DONE
             self._note(notes.NO_STACKS.format(reason="the program ended in it"))
-        if state in (WAITING, TIMING) and wait_for(self._moments) and len(self._moments) > 1:
-            self.found = replace(self.found, settled_after=self._moments[0].number)
-            self._window, state = self._moments, TIMING
-        for note in notes.ending(state, self.found.steps, self._last_noisy, busy=busy):
+        if state in (WAITING, TIMING):
+            state = TIMING if self._read_unfinished() else state
+        for note in notes.ending(state, self.found.steps, self._last_noisy, busy=self._was_busy):
             self._note(note)
         self._complete(state)
 

@@ -219,7 +219,7 @@ class StepObserver:
         if self.is_done:
             return
         try:
-            self._measurement.finish(self._boundaries, busy=bool(self._foreign))
+            self._measurement.finish(self._boundaries)
         except RECOVERABLE as error:
             self._fail(error)
         self._detach()
