@@ -157,6 +157,16 @@ def test_copies_before_a_replay_are_its_inputs(tmp_path: Path) -> None:
     assert found["idle", "between kernels"] > 1  # the gap within the replay is not the host's
 
 
+def test_a_cuda_graph_of_the_program_itself_is_one_part(tmp_path: Path) -> None:
+    built = stepped()
+    for start in (1, 101, 141):
+        correlation = built.runtime("cudaGraphLaunch", start, 5)
+        built.device("first", start + 10, 10, correlation)
+        built.device("second", start + 20, 10, correlation)
+    part = part_of(ledger_of(built, tmp_path), "replay of a CUDA graph")
+    assert (part.kind, part.calls, part.launches, part.time_s) == ("eager", 2, 4, pytest.approx(40e-6))
+
+
 @pytest.mark.parametrize(
     ("name", "category", "label"),
     [

@@ -96,7 +96,7 @@ class _Sums:
     device_time_s: float = 0.0
     launches: int = 0
     moved_bytes: int | None = 0
-    operators: set[int] = field(default_factory=set)
+    operators: set[int] = field(default_factory=set)  # without an operator: the launch, as a negative number
     graph_calls: set[int] = field(default_factory=set)
     replays: set[int] = field(default_factory=set)
 
@@ -131,7 +131,7 @@ def _working_parts(steps: Steps, given: Sequence[float]) -> Iterator[Part]:
             one.launches += 1
             known = one.moved_bytes is not None and work.moved_bytes is not None
             one.moved_bytes = (one.moved_bytes or 0) + (work.moved_bytes or 0) if known else None
-            one.operators.add(work.op if work.op >= 0 else -1 - one.launches)
+            one.operators.add(work.op if work.op >= 0 else -2 - round(work.launch_start_s * 1e9))
             if work.replayed:
                 one.replays.add(work.call)
     for number, call in enumerate(steps.calls):

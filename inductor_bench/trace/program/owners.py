@@ -15,6 +15,9 @@ from .lookup import RangesByThread
 NODE = "autograd::engine::evaluate_function: "
 """The name of a node of the backward, before the name of its function."""
 
+OWN_CUDA_GRAPH = "replay of a CUDA graph"
+"""The label of a CUDA graph that the program itself recorded and replays outside of compiled graphs."""
+
 _OPTIMIZER = re.compile(r"Optimizer\.(?:step|zero_grad)#(.+)\.\w+")
 _NCCL = re.compile(r"(?:nccl|rccl)(?:Dev)?Kernel_?(?:Generic_)?([A-Za-z]+)")
 _DIRECTIONS = (("HtoD", "host to device"), ("DtoH", "device to host"), ("DtoD", "device to device"))
@@ -98,7 +101,7 @@ class Owners:
         optimizer = self._optimizer(by, top)
         if optimizer:
             return Owner(OPTIMIZER, optimizer, -1, replayed, top, launch)
-        label = unit_name(ops[top].name) if top >= 0 else event.name
+        label = unit_name(ops[top].name) if top >= 0 else OWN_CUDA_GRAPH if replayed else event.name
         return Owner(EAGER, label, -1, replayed, top, launch)
 
     def _optimizer(self, by: Range | None, top: int) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ...records.code.source import ModuleSource
+from ...records.program import COPY
 from ...records.traced.activity import Activity
 from ...records.traced.program import GraphCall, ProgramTrace
 from ...records.traced.trace import DeviceEvent, Iteration, Trace
@@ -40,7 +41,7 @@ def tie_events(
     launched: dict[int, list[int]] = defaultdict(list)
     replayed: dict[int, list[int]] = defaultdict(list)
     for index, owner in enumerate(owners):
-        if owner.call >= 0 and owner.kind != "copy":
+        if owner.call >= 0 and owner.kind != COPY:
             (replayed if owner.replayed else launched)[owner.call].append(index)
     tops = _tops_by_call(units)
     found: dict[int, Activity] = {}

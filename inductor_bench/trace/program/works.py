@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from ...records.program import COLLECTIVE, EAGER, GRAPH, HOST_LANE, OPTIMIZER
 from ...records.traced.activity import Activity
 from ...records.traced.program import GraphCall, ProgramTrace, StepWindow, Work
+from ..reading.rows import collector_paused
 from .hosts import DATA_LOADING_RANGE, HostTimeline
 from .lookup import RangesByThread
 from .owners import Owners, unit_name
@@ -53,6 +54,13 @@ def find_works(
         graphs: what is known of the compiled graphs, by their numbers.
         on_host: whether the device is the host itself.
     """
+    with collector_paused():
+        return _find_works(program, markers, graphs, on_host)
+
+
+def _find_works(
+    program: ProgramTrace, markers: Markers, graphs: Mapping[int, KnownGraph], on_host: bool
+) -> ProgramWorks | None:
     window = find_window(program, markers)
     if window is None:
         return None

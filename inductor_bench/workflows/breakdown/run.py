@@ -15,7 +15,6 @@ from ...devices.table import common_device
 from ...errors import InductorBenchError
 from ...launch.marks import end_marked, tool_mark
 from ...launch.worker import WorkerPool, default_python
-from ...messages.steps import ObservedSteps
 from ...records.model_sources import COMPILED_HERE, PROGRAMS
 from ...records.run import Capture, Environment, Failure, Run
 from ...report.run.folder import write_report
@@ -212,7 +211,7 @@ class _Breakdown:
         attributed = []
         for module, label in zip(captured.modules, labels, strict=True):
             attributed += self._measure_module(profiling, module, label)
-        self._conclude(pool, attributed, captured.steps)
+        self._conclude(pool, attributed, captured)
 
     def _capture(self, environment: Mapping[str, str]) -> CapturedProgram:
         if self._listed is None:
@@ -256,7 +255,7 @@ class _Breakdown:
         self.save()
         return [attributed] if attributed else []
 
-    def _conclude(self, pool: WorkerPool, attributed: list[AttributedModule], steps: Sequence[ObservedSteps]) -> None:
+    def _conclude(self, pool: WorkerPool, attributed: list[AttributedModule], captured: CapturedProgram) -> None:
         """Adds the program's step, and the facts from a worker with torch: environment, costs of calls, and peaks."""
         calls = list(dict.fromkeys(call for module in attributed for call in module.operator_calls))
         elsewhere = self._options.trace is not None
@@ -276,7 +275,7 @@ class _Breakdown:
         described = {module.profiled.label.label: describe_module(module, self._folder, costs) for module in attributed}
         modules = tuple(described.get(module.label, module) for module in self.run.modules)
         self.run = replace(self.run, modules=modules, environment=environment)
-        run, failures = enter_program(self.run, steps, self._profiled, attributed, self._folder)
+        run, failures = enter_program(self.run, captured, self._profiled, attributed, self._folder)
         self.run = with_roofs(run, found.peaks)
         self._fail(*failures)
         self.save()

@@ -90,7 +90,7 @@ def describe_process(observed: ObservedSteps, known: Graphs, folder: RunFolder, 
 def _with_ledger(
     steps: RankSteps, observed: ObservedSteps, known: Graphs, folder: RunFolder, files: UserFiles
 ) -> DescribedProcess:
-    on_host = device_of(observed.device).runs_on_host
+    on_host = device_of(observed.device or "cpu").runs_on_host
     trace = read_program_trace(Path(observed.trace), MARKERS)
     modules = known.find(observed)
     graphs = {number: KnownGraph(one.source, known.launches(one)) for number, one in modules.items()}
@@ -120,6 +120,8 @@ def _with_ledger(
     ledger = account(described)
     tied = None if on_host else tied_share(found)
     notes += _doubts(ledger, steps.step_time_s, tied)
+    if found.window.steps == 1 and not on_host:
+        notes.append("one profiled step only: work that was launched before it began may be missing from it")
     steps = replace(
         steps,
         busy_time_s=ledger.busy_time_s,

@@ -17,6 +17,7 @@ from ...store.folder import RunFolder
 from ...store.timeline import write_timeline
 from ..modules.analysis import AttributedModule
 from ..modules.profiling import ProfiledModule
+from ..modules.program import CapturedProgram
 from .process import Graphs, describe_process
 
 ESTIMATED = (
@@ -32,14 +33,15 @@ class DescribedProgram:
     program: Program
     kernels: Mapping[tuple[str, KernelKey], StepUse]
 
-    def enter(self, run: Run) -> Run:
-        """The run with the program's step, and its kernels with their use in it."""
-        if not self.program.parts:
-            return replace(run, program=self.program)
+    def enter(self, run: Run, *, stopped: bool) -> Run:
+        """The run with the program's step, and its kernels with their use in it; ``stopped`` as in ``Program``."""
+        program = replace(self.program, stopped=stopped)
+        if not program.parts:
+            return replace(run, program=program)
         modules = tuple(map(self._with_uses, run.modules))
         on_host = any(device_of(module.device).runs_on_host and module.kernels for module in modules)
-        notes = (*self.program.notes, ESTIMATED) if on_host else self.program.notes
-        return replace(run, program=replace(self.program, notes=notes), modules=modules)
+        notes = (*program.notes, ESTIMATED) if on_host else program.notes
+        return replace(run, program=replace(program, notes=notes), modules=modules)
 
     def _with_uses(self, module: ModuleRecord) -> ModuleRecord:
         estimate = device_of(module.device).runs_on_host
@@ -54,20 +56,21 @@ class DescribedProgram:
 
 def enter_program(
     run: Run,
-    observations: Sequence[ObservedSteps],
+    captured: CapturedProgram,
     profiled: Sequence[ProfiledModule],
     attributed: Sequence[AttributedModule],
     folder: RunFolder,
 ) -> tuple[Run, tuple[Failure, ...]]:
     """The run with the program's step, where its processes observed one; and what went wrong."""
-    if not observations:
-        return run, ()
-    roots = (Path.cwd(), Path(run.request.target).resolve().parent)
+    scripts = [word for word in (run.request.target, *run.request.arguments) if word.endswith(".py")]
+    roots = [Path.cwd(), *(Path(script).resolve().parent for script in scripts)]
     try:
-        described = describe_program(observations, profiled, attributed, folder, roots)
+        described = describe_program(captured.steps, profiled, attributed, folder, roots)
     except InductorBenchError as error:
         return run, (Failure("program", "invalid", error.message, error.hint),)
-    return described.enter(run) if described else run, ()
+    if described is None:
+        return run, ()
+    return described.enter(run, stopped=captured.stopped), ()
 
 
 def describe_program(
