@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from ..records.retune import FASTER, RetuneRow, best_of_each
 from ..records.run import Run
 from .findings.bottleneck import WAITS_FOR_HOST, bottleneck
+from .step import host_sets_pace, step_of
 
 
 @dataclass(frozen=True)
@@ -59,5 +60,8 @@ def summarize_retunes(rows: Iterable[RetuneRow], waiting: Collection[str] = ()) 
 
 def retunes_of(run: Run) -> RetuneSummary | None:
     """Summarizes the retunes of a run; ``None`` where the run has none."""
-    waiting = {module.label for module in run.modules if bottleneck(module) in WAITS_FOR_HOST}
+    if step_of(run) is not None:
+        waiting = {module.label for module in run.modules if host_sets_pace(run)}
+    else:
+        waiting = {module.label for module in run.modules if bottleneck(module) in WAITS_FOR_HOST}
     return summarize_retunes((retune.row for retune in run.retunes), waiting)

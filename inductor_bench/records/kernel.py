@@ -123,3 +123,6 @@ class Kernel:
     origin: Inline[Origin] = Origin()
     unjudged: str = ""
     family_id: str = ""
+    step_calls: float | None = None
+    step_time_s: float | None = None
+    step_share: float | None = None

@@ -1,4 +1,4 @@
-"""The record of a whole program: its step, and the ledger that accounts for the step's wall time."""
+"""The record of a whole program: its step, the ledger that accounts for the step's wall time, and its timeline."""
 
 from __future__ import annotations
 
@@ -10,6 +10,15 @@ from .forms import Place, Slug
 GRAPH, EAGER, OPTIMIZER, COLLECTIVE, COPY, IDLE = "graph", "eager", "optimizer", "collective", "copy", "idle"
 KINDS = (GRAPH, EAGER, OPTIMIZER, COLLECTIVE, COPY, IDLE)
 """The kinds of parts, in the order in which tables list equal ones."""
+
+SYNCHRONISING, ALLOCATING, LAUNCHING, DATA_LOADING, GUARDS, PYTHON, QUEUED = (
+    *("synchronising", "allocating", "launching", "data loading", "guards", "Python", "between kernels"),
+)
+IDLE_LABELS = (SYNCHRONISING, ALLOCATING, LAUNCHING, DATA_LOADING, GUARDS, PYTHON, QUEUED)
+"""What the host did while the device was idle. ``between kernels``: the next work was launched, and had not begun."""
+
+GRAPH_INPUTS = "inputs of a CUDA graph"
+"""The label of the copies of inputs before the replay of a CUDA graph."""
 
 MARKS, OPTIMIZER_STEPS, PATTERN = "marks", "optimizer", "pattern"
 """What delimits the steps: the program's own marks, its optimizer steps, or the repeating pattern of compiled calls."""
@@ -36,6 +45,8 @@ class Part:
         graph: the slug of the compiled graph; ``None`` for another kind, and for a graph that no file describes.
         module: the ``nn.Module`` that called the operator; empty where it is unknown.
         source: the user's line; ``None`` where it is unknown.
+        refusal: of a compiled graph, Inductor's reason for not using CUDA graphs although they were asked for.
+        moved_bytes: of copies, the bytes that one step copies; ``None`` where they are unknown.
     """
 
     kind: str
@@ -49,6 +60,8 @@ class Part:
     graph: Slug | None = None
     module: str = ""
     source: SourceLine | None = None
+    refusal: str = ""
+    moved_bytes: float | None = None
 
     @property
     def hidden_s(self) -> float:
@@ -113,3 +126,42 @@ class Program:
     stopped: bool = False
     ranks: tuple[RankSteps, ...] = field(default_factory=tuple)
     notes: tuple[str, ...] = ()
+
+
+HOST_LANE = "host"
+"""The lane of the thread that crosses the steps' boundaries. Every other lane belongs to a device's stream."""
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A stretch of a lane. Seconds count from the step's begin; ``kind`` and ``label`` are those of a :class:`Part`.
+
+    On the host lane, ``kind`` names what the host works for, and is ``idle`` where no operator and no graph runs;
+    ``label`` then says what the host does.
+    """
+
+    lane: str
+    start_s: float
+    end_s: float
+    kind: str
+    label: str
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """One profiled step of the slowest process, for a picture: ``RUN/traces/step.timeline.json``.
+
+    Attributes:
+        time_s: the time of this step; the profiler slows the host.
+        intervals: at most :data:`MOST_INTERVALS`, by lane and start. Neighbours of one kind and label, too short to be
+            seen, are merged.
+        rank: the rank of the process; ``None`` in a program of one process.
+    """
+
+    time_s: float
+    intervals: tuple[Interval, ...] = ()
+    rank: int | None = None
+
+
+MOST_INTERVALS = 5000
+"""The most intervals of a timeline."""

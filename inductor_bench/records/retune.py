@@ -33,7 +33,8 @@ class Retune:
     Attributes:
         name, kernel_id, category: of the kernel.
         graphs: the labels of the graphs that launch it.
-        calls, time_s: its calls and seconds in one iteration of these graphs together.
+        calls, time_s: its calls and seconds in one step of the program, else in one iteration of these graphs
+            together.
         file: its standalone file.
         method: the way of choosing candidates.
         kernel: the measurement of the file with all candidates. It has no ``tuning`` where the budget was spent before.

@@ -9,6 +9,7 @@ from .code.details import MachineLoad
 from .failure import Failure as Failure
 from .forms import Place, Slug
 from .kernel import Kernel
+from .program import Program
 from .retune import Retune
 
 
@@ -17,7 +18,7 @@ class Request:
     """The request of a run; see ``workflows.options.BreakdownOptions``."""
 
     target: str
-    kind: str  # "script", "factory", "timm", …, "module", "log", "structured-trace", "run", "trace"
+    kind: str  # "script", "command", "factory", "timm", …, "module", "log", "structured-trace", "run", "trace"
     arguments: tuple[str, ...] = ()
     training: bool | None = None
     batch_size: int | None = None
@@ -30,6 +31,9 @@ class Request:
     timeout_s: float | None = None
     python: str | None = None
     repeat: int | None = None
+    steps: int | None = None
+    skip: int | None = None
+    stop: bool = False
 
 
 @dataclass(frozen=True)
@@ -202,7 +206,10 @@ class Capture:
 
 @dataclass(frozen=True)
 class Run:
-    """A whole run. ``format`` is the schema number; ``retunes`` are those of its most expensive kernels."""
+    """A whole run. ``format`` is the schema number; ``retunes`` are those of its most expensive kernels.
+
+    ``program`` is the program's step; ``None`` for a target that is no program, and where no step was found.
+    """
 
     format: int
     tool_version: str
@@ -218,3 +225,4 @@ class Run:
     modules: tuple[ModuleRecord, ...] = ()
     failures: tuple[Failure, ...] = ()
     retunes: tuple[Retune, ...] = ()
+    program: Program | None = None

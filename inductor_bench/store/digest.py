@@ -19,12 +19,14 @@ from ..records.batches.batch import DONE, MEASURED, PARTIAL, RUNNING, WAITING, B
 from ..records.batches.results import DAMAGED, NEWER, BatchResults, GraphResult, KernelResult, ModelResult
 from ..records.category import Category
 from ..records.failure import Failure
+from ..records.program import Program
 from ..records.retune import RetuneRow, by_kernel, why_untuned
 from ..records.run import Environment
 from .batch import BatchFolder
 from .files import read_json
 from .formats import schema
 from .formats.codec import LARGEST, SMALLEST
+from .step_digest import graph_in_step, kernels_in_step, outside_of_graphs, step_in
 
 _READERS = 4
 FEW = 16
@@ -92,7 +94,11 @@ def read_digest(model: BatchModel, record: Path) -> ModelResult:
         data = schema.upgrade(data, str(record))
         retunes = tuple(_retune(retune) for retune in data.get("retunes", ()))
         tuned = by_kernel(row for row in retunes if row.verdict)
-        graphs = tuple(_graph(module, tuned) for module in data["modules"])
+        program = step_in(data)
+        graphs = tuple(_graph(module, tuned, program) for module in data["modules"])
+        if program is not None:
+            slugs = [str(module["slug"]) for module in data["modules"]]
+            graphs += tuple(outside_of_graphs(graphs, slugs, program))
         return ModelResult(model, graphs, _machine(data["environment"], graphs), retunes=retunes)
     except _DAMAGED as error:
         raise InductorBenchError(f"{record} is damaged: {type(error).__name__}: {error}") from error
@@ -120,13 +126,17 @@ def _retune(data: dict[str, Any]) -> RetuneRow:
     )
 
 
-def _graph(data: dict[str, Any], tuned: Mapping[str, RetuneRow]) -> GraphResult:
+def _graph(data: dict[str, Any], tuned: Mapping[str, RetuneRow], program: Program | None) -> GraphResult:
     wall, busy, idle = _number(data["wall_time_s"]), _number(data["busy_time_s"]), data["idle"]
-    kernels = tuple(_kernel(kernel) for kernel in data["kernels"])
+    rows = data["kernels"]
+    kernels = tuple(_kernel(kernel) for kernel in rows)
+    if program is not None:
+        kernels = kernels_in_step(kernels, rows)
+        rows = [row for row in rows if row["step_time_s"]]
     if tuned:
-        files = (kernel["file"] for kernel in data["kernels"])
+        files = (kernel["file"] for kernel in rows)
         kernels = tuple(_tuned(kernel, file, tuned) for kernel, file in zip(kernels, files, strict=True))
-    return GraphResult(
+    graph = GraphResult(
         str(data["label"]),
         str(data["device"]),
         max(wall or 0.0, busy or 0.0) or sum(kernel.time_s for kernel in kernels),
@@ -137,6 +147,7 @@ def _graph(data: dict[str, Any], tuned: Mapping[str, RetuneRow]) -> GraphResult:
         tuple((Category(total["name"]), _finite(total["time_s"])) for total in data["categories"]),
         kernels,
     )
+    return graph_in_step(graph, str(data["slug"]), program) if program is not None else graph
 
 
 def _kernel(data: dict[str, Any]) -> KernelResult:

@@ -106,7 +106,7 @@ OWN_FILES = {
     "": ("report.html",),
     "modules": ("*.py", "*.provenance.json"),
     "kernels": (),  # the files that the index lists, without edited ones
-    "traces": ("*.trace.json.gz", "*.details.json", "operator_costs.json"),
+    "traces": ("*.trace.json.gz", "*.details.json", "*.timeline.json", "operator_costs.json"),
     "logs": ("*.log", "*.p.txt"),
     "tables": ("*.csv",),
     "plots": ("*.png",),

@@ -11,7 +11,7 @@ import json
 import os
 import re
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import IntEnum
@@ -32,6 +32,9 @@ _WHOLE_END = re.compile(rb"\}\s*\]\s*(,[^\[\]{}]*)?\}\s*$")
 _LINKS = ("External id", "correlation", "device", "stream")
 _FLOW_PHASES = ("s", "t", "f")
 _SAFETY = 0.97  # share of the size limit that an estimate aims for
+
+
+Amend = Callable[[int, int, bytes], bytes]
 
 
 class _Detail(IntEnum):
@@ -62,11 +65,53 @@ def store_trace(source: Path, target: Path, limit_bytes: int = LIMIT_BYTES, iter
         InductorBenchError: the source is no trace, the target cannot be written, or the trace's header alone takes more
             than ``limit_bytes``.
     """
+    with _replacing(target) as partial:
+        return _store(source, partial, limit_bytes, iterations)
+
+
+def store_amended_trace(
+    source: Path,
+    target: Path,
+    trace: Trace,
+    origin: int,
+    starts: Sequence[float],
+    amend: Amend,
+    limit_bytes: int = LIMIT_BYTES,
+) -> None:
+    """Stores a trace like :func:`store_trace`, with the text of each device event as ``amend`` returns it.
+
+    Args:
+        source: a Chrome trace of torch.profiler.
+        target: the file to write; it appears whole or not at all.
+        trace: the contents of ``source``.
+        origin: the time of its second 0 on the file's clock, in nanoseconds.
+        starts: the starts of its steps in seconds; the last ones are dropped first.
+        amend: gets an event's start in nanoseconds, its correlation and its text.
+        limit_bytes: maximum size of ``target``.
+
+    Raises:
+        InductorBenchError: the source is no trace, or the target cannot be written.
+    """
+    with _replacing(target) as partial:
+
+        def write(end: int | None, detail: _Detail = _Detail.EVERYTHING) -> int:
+            return _write(source, partial, _Selection(trace, origin, end, detail), limit_bytes, amend)
+
+        if write(None) > limit_bytes:
+            _store_part(write, trace, origin, [origin + round(start * 1e9) for start in starts], limit_bytes)
+
+
+@contextmanager
+def _replacing(target: Path) -> Iterator[Path]:
+    """Yields a file that takes the target's place at the end.
+
+    Raises:
+        InductorBenchError: it cannot be written.
+    """
     partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
     try:
-        truncated = _store(source, partial, limit_bytes, iterations)
+        yield partial
         os.replace(partial, target)
-        return truncated
     except OSError as error:
         reason = error.strerror or str(error)
         raise InductorBenchError(
@@ -199,7 +244,7 @@ def _moment(launch: float | None, start: float) -> float:
     return start if launch is None else launch
 
 
-def _write(source: Path, partial: Path, selection: _Selection, limit: int) -> int:
+def _write(source: Path, partial: Path, selection: _Selection, limit: int, amend: Amend | None = None) -> int:
     """Writes the selected events and returns their size in bytes; stops at twice ``limit`` and returns that size."""
     reader = EventReader(source, _kind_of)
     bare = selection.detail >= _Detail.NO_ARGUMENTS
@@ -211,7 +256,11 @@ def _write(source: Path, partial: Path, selection: _Selection, limit: int) -> in
             if not between:
                 file.write(reader.header + b'"traceEvents": [\n  ')
             text = b"{" + body + b"}"
-            file.write(between + (_without_arguments(text) if bare and shape.digest.phase != "M" else text))
+            kind = shape.digest
+            text = _without_arguments(text) if bare and kind.phase != "M" else text
+            if amend is not None and kind.category in DEVICE_KINDS and kind.ts >= 0 and kind.correlation >= 0:
+                text = amend(nanoseconds(numbers[kind.ts]), int(numbers[kind.correlation]), text)
+            file.write(between + text)
             between = b",\n  "
             if raw.tell() > 2 * limit:
                 break

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -15,9 +15,21 @@ from inductor_bench.records.category import Category
 from inductor_bench.records.code.source import SourceLine
 from inductor_bench.records.forms import Inline
 from inductor_bench.records.kernel import Kernel, ShapeGroup
+from inductor_bench.records.program import (
+    GRAPH,
+    HOST_LANE,
+    IDLE,
+    PATTERN,
+    Interval,
+    Part,
+    Program,
+    RankSteps,
+    Timeline,
+)
 from inductor_bench.records.run import Environment, Failure, ModuleRecord, Peaks, Request, Run
 from inductor_bench.store.folder import RunFolder
 from inductor_bench.store.formats import codec, schema
+from inductor_bench.store.timeline import read_timeline, write_timeline
 
 DATA = Path(__file__).parents[1] / "data"
 RECORDED = ("albert_bf16/record.json.gz", "batch_two/mobilenetv2_100.json.gz", "batch_two/repvgg_a2.json.gz")
@@ -104,6 +116,25 @@ def test_formats_that_cannot_be_read_are_told_apart(number: int | None, message:
         schema.upgrade({"format": number}, "record.json")
 
 
+def test_a_record_of_format_1_has_no_program() -> None:
+    data = codec.encode(RUN)
+    for name in ("step_calls", "step_time_s", "step_share"):
+        del data["modules"][0]["kernels"][0][name]
+    del data["program"]
+    upgraded = schema.upgrade({**data, "format": 1}, "record.json")
+    assert codec.decode(Run, upgraded) == RUN
+
+
+def test_a_program_survives_json() -> None:
+    part = Part(GRAPH, "forward", 12.0, 8e-3, 0.8, 9e-3, 12.0, 120.0, "forward", source=SourceLine("m.py", 3, "f", ""))
+    idle = Part(IDLE, "Python", 0.0, 2e-3, 0.2)
+    rank = RankSteps(0, 7, "cuda", (0.01, 0.01), 0.01, 8e-3, parts=(part, idle), trace="traces/step.json.gz")
+    program = Program(0.01, (0.01, 0.01), PATTERN, 8e-3, (part, idle), ranks=(rank,), notes=("one process",))
+    kernel = replace(KERNEL, step_calls=24.0, step_time_s=1.8e-5, step_share=1.8e-3)
+    run = replace(RUN, program=program, modules=(replace(RUN.modules[0], kernels=(kernel,)),))
+    assert codec.decode(Run, json.loads(json.dumps(codec.encode(run)))) == run
+
+
 def test_an_unwritable_record_is_one_clear_line(tmp_path) -> None:
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(InductorBenchError, match="cannot write"):
@@ -167,3 +198,11 @@ def test_a_recorded_record_is_written_again_with_the_same_keys_and_values(name: 
         for record in (codec.encode(codec.decode(Run, data)), data)
     )
     assert written == recorded
+
+
+def test_a_timeline_survives_its_file(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path)
+    assert read_timeline(folder) is None
+    timeline = Timeline(0.01, (Interval(HOST_LANE, 0.0, 1e-3, IDLE, "Python"),), rank=1)
+    write_timeline(folder, timeline)
+    assert read_timeline(folder) == timeline

@@ -26,6 +26,7 @@ from inductor_bench.records.run import (
     Request,
     Run,
 )
+from inductor_bench.store.formats.schema import FORMAT
 
 H200 = Peaks(
     device="NVIDIA H200",
@@ -310,7 +311,7 @@ def categories(kernels: list[Kernel], total: float, wall: float | None) -> tuple
 
 def run(title: str, modules: list[ModuleRecord], **fields: object) -> Run:
     values: dict[str, object] = {
-        "format": 1,
+        "format": FORMAT,
         "tool_version": "0.1.0",
         "run_id": "0123456789abcdef",
         "created": "2025-01-01T00:00:00Z",

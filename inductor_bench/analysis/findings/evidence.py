@@ -12,6 +12,7 @@ from ...devices.table import device_of
 from ...records.category import Category
 from ...records.kernel import Kernel
 from ...records.run import ModuleRecord, Run
+from ..step import Cost, cost_of, step_of
 from ..times import weight_s, whole_time_s
 from .bottleneck import WAITS_FOR_HOST, bottleneck
 from .finding import ADVICE, Finding, KernelPlace
@@ -36,10 +37,11 @@ _LAYOUT_COPIES = ("direct_copy_kernel", "tensorTransform", "nchwToNhwc", "nhwcTo
 
 @dataclass(frozen=True)
 class Row:
-    """A kernel and its graph."""
+    """A kernel, its graph, and its cost in the step or in one iteration of its graph."""
 
     module: ModuleRecord
     kernel: Kernel
+    cost: Cost
 
     @property
     def device(self) -> Device:
@@ -75,27 +77,41 @@ class RunEvidence:
     run: Run
 
     @cached_property
+    def in_step(self) -> bool:
+        """Whether costs are those of the program's step. A graph's run by itself then says nothing about waiting."""
+        return step_of(self.run) is not None
+
+    @cached_property
     def whole(self) -> Whole:
         return Whole(whole_time_s(self.run))
 
     @cached_property
     def rows(self) -> Rows:
-        """All kernels, the most expensive first."""
-        rows = [Row(module, kernel) for module in self.run.modules for kernel in module.kernels]
-        return sorted(rows, key=lambda row: -row.kernel.time_s)
+        """All kernels, the most expensive first; of a program's step those that it runs."""
+        rows = [
+            Row(module, kernel, cost_of(self.run, module, kernel))
+            for module in self.run.modules
+            for kernel in module.kernels
+        ]
+        if self.in_step:
+            rows = [row for row in rows if row.cost.time_s]
+        return sorted(rows, key=lambda row: -row.cost.time_s)
 
     @cached_property
     def critical_rows(self) -> Rows:
         """The kernels whose time determines the time of the run, the most expensive first.
 
-        They belong to graphs in which the device does not wait for the host.
+        They belong to graphs in which the device does not wait for the host. Of a program's step they are all kernels;
+        ``table`` says which advice holds while the host sets the pace.
         """
-        return [row for row in self.rows if bottleneck(row.module) not in WAITS_FOR_HOST]
+        return self.rows if self.in_step else [row for row in self.rows if bottleneck(row.module) not in WAITS_FOR_HOST]
 
     @cached_property
     def _by_bottleneck(self) -> dict[str, list[ModuleRecord]]:
         groups: dict[str, list[ModuleRecord]] = {}
-        for module in sorted(self.run.modules, key=weight_s, reverse=True):
+        if self.in_step:
+            return groups
+        for module in sorted(self.run.modules, key=lambda module: weight_s(self.run, module), reverse=True):
             groups.setdefault(bottleneck(module), []).append(module)
         return groups
 
@@ -105,23 +121,23 @@ class RunEvidence:
 
 
 def time_of(rows: Iterable[Row]) -> float:
-    """Sums the device times of the kernels: seconds of one iteration of each graph."""
-    return sum(row.kernel.time_s for row in rows)
+    """Sums the device times of the kernels: seconds of the step, or of one iteration of each graph."""
+    return sum(row.cost.time_s for row in rows)
 
 
 def gain_of(rows: Iterable[Row]) -> float:
-    """Sums the gain limits of the kernels: seconds of one iteration of each graph."""
-    return sum(row.kernel.roof.gain_limit_s or 0.0 for row in rows)
+    """Sums the gain limits of the kernels: seconds of the step, or of one iteration of each graph."""
+    return sum(row.cost.gain_limit_s or 0.0 for row in rows)
 
 
-def in_program(rows: Iterable[Row], seconds: Callable[[Kernel], float]) -> float:
-    """Sums a time over the kernels for the whole captured program.
+def in_program(rows: Iterable[Row], seconds: Callable[[Row], float]) -> float:
+    """Sums a time over the kernels for one step, or for the whole captured program where there is no step.
 
     Args:
         rows: the kernels.
-        seconds: returns the time of a kernel in one iteration; it is multiplied by the calls of the kernel's graph.
+        seconds: returns the time of a row; it is multiplied by the number of times that the program pays it.
     """
-    return sum(seconds(row.kernel) * (row.module.program_calls or 1) for row in rows)
+    return sum(seconds(row) * row.cost.repeats for row in rows)
 
 
 def is_layout_copy(kernel: Kernel) -> bool:

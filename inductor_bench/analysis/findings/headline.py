@@ -13,6 +13,7 @@ from .bottleneck import WAITS_FOR_HOST, bottleneck
 from .evidence import LIBRARY, UNTUNABLE, RunEvidence
 from .finding import Finding
 from .phrases import plural
+from .program.headline import step_headline
 from .rules.busy_machine import disturbed
 from .rules.waiting import cuda_graph, host_bound, launch_bound
 
@@ -26,20 +27,23 @@ def headline(run: Run) -> Finding | None:
     """Selects or makes the most important finding about a run.
 
     Returns:
-        The finding about a busy machine if it disturbed most of the program; otherwise the launch-bound or host-bound
-        finding if it concerns most of the program's time; otherwise the parts of the time with possible savings.
+        The parts of the program's step where it was profiled. Otherwise, from the graphs: the finding about a busy
+        machine if it disturbed most of the program; else the launch-bound or host-bound
+        finding if it concerns most of the program's time; else the parts of the time with possible savings.
         ``None`` where nothing was measured.
     """
+    if (step := step_headline(run)) is not None:
+        return step
     measured = [module for module in run.modules if module_time_s(module)]
     if not measured:
         return None
     if (busy := disturbed(run)) is not None:
         return busy
-    whole = sum(weight_s(module) for module in measured)
+    whole = sum(weight_s(run, module) for module in measured)
     evidence = RunEvidence(run)
     for finding in (*launch_bound(evidence), *host_bound(evidence)):
         concerned = [module for module in measured if module.slug in finding.modules]
-        if 2 * sum(weight_s(module) for module in concerned) >= whole:
+        if 2 * sum(weight_s(run, module) for module in concerned) >= whole:
             return finding
     return Finding("parts", f"{_parts(measured, run)}. {_savings(run, whole)}".rstrip(". "))
 

@@ -12,6 +12,7 @@ from ...records.failure import ELSEWHERE
 from ...records.kernel import Kernel
 from ...records.model_sources import COMPILED_HERE
 from ...records.run import Failure, Run
+from ..step import Cost, cost_of, host_sets_pace
 from .command_again import command_again
 from .headline import headline
 from .table import findings
@@ -61,7 +62,7 @@ def _inspection_commands(run: Run, place: str, sort: str) -> Iterator[NextComman
     if run.peaks is None and any(module.method != "trace" for module in run.modules):
         why = "measures the device's peaks; the next breakdown then tells percent of peak and gain limits"
         yield NextCommand("inductor-bench doctor", why)
-    elif lead is not None and lead.kind == "launch-bound" and sort != "calls":
+    elif ((lead is not None and lead.kind == "launch-bound") or host_sets_pace(run)) and sort != "calls":
         yield NextCommand(f"inductor-bench report {place} --sort calls", "the kernels that are launched most often")
     elif sort != "gain" and any(kernel.roof.gain_limit_s for module in run.modules for kernel in module.kernels):
         yield NextCommand(f"inductor-bench report {place} --sort gain", "the kernels that could win most")
@@ -76,29 +77,34 @@ def _inspection_commands(run: Run, place: str, sort: str) -> Iterator[NextComman
 
 
 def _kernel_commands(run: Run, place: str) -> Iterator[NextCommand]:
-    every = [kernel for module in run.modules for kernel in module.kernels]
-    written = [kernel for kernel in every if (kernel.file or "").startswith("kernels/")]
+    written = [
+        (kernel, cost_of(run, module, kernel))
+        for module in run.modules
+        for kernel in module.kernels
+        if (kernel.file or "").startswith("kernels/")
+    ]
     if any(failure.kind == ELSEWHERE for failure in run.failures):
-        yield from _target_commands(run, [kernel for kernel in written if kernel.name.startswith("triton_")], place)
+        yield from _target_commands(run, [pair for pair in written if pair[0].name.startswith("triton_")], place)
         return
     if written:
-        best = max(written, key=_potential)
+        best, _ = max(written, key=_potential)
         yield NextCommand(f"python {place}/{best.file}", "times that kernel by itself; --check compares its outputs")
     if written and not run.retunes:
         why = "retunes the kernels that take most time; nothing else is measured again"
         yield NextCommand(f"inductor-bench breakdown {place} --autotune --top 20", why)
 
 
-def _target_commands(run: Run, kernels: Sequence[Kernel], place: str) -> Iterator[NextCommand]:
+def _target_commands(run: Run, kernels: Sequence[tuple[Kernel, Cost]], place: str) -> Iterator[NextCommand]:
     """Suggests commands for a GPU's kernels on a machine without a GPU."""
     target = architecture_of(run.environment)
     if kernels and target is not None:
-        command = f"inductor-bench kernel {place}/{max(kernels, key=_potential).file} --target {target.name} --autotune"
+        best, _ = max(kernels, key=_potential)
+        command = f"inductor-bench kernel {place}/{best.file} --target {target.name} --autotune"
         yield NextCommand(command, "compiles what a retune would try, which needs no GPU")
 
 
-def _potential(kernel: Kernel) -> tuple[float, float]:
-    return kernel.roof.gain_limit_s or 0.0, kernel.time_s
+def _potential(pair: tuple[Kernel, Cost]) -> tuple[float, float]:
+    return pair[1].gain_limit_s or 0.0, pair[1].time_s
 
 
 def _repair_commands(run: Run) -> Iterator[NextCommand]:

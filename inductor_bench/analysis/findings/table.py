@@ -6,11 +6,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import NamedTuple
 
 from ...records.run import Run
+from ..step import host_sets_pace
 from .evidence import RunEvidence
 from .finding import ADVICE, CAUTION, FINE, NOTE, Finding
+from .program import alone, cuda_graphs, eager, host, ranks, steadiness
 from .rules import busy_machine, certainty, compilation, copies, float32, headroom, launches, library, method, waiting
 
 
@@ -20,6 +23,26 @@ class Rule(NamedTuple):
     kinds: tuple[str, ...]
     find: Callable[[RunEvidence], Iterator[Finding]]
 
+
+STEP_RULES = (
+    Rule(("host-pace",), host.host_work),
+    Rule(("synchronisations",), host.synchronisations),
+    Rule(("data-loading",), host.data_loading),
+    Rule(("allocations",), host.allocations),
+    Rule(("cuda-graphs-unused",), cuda_graphs.cuda_graphs_unused),
+    Rule(("cuda-graphs-refused",), cuda_graphs.cuda_graphs_refused),
+    Rule(("replay-inputs",), cuda_graphs.replay_inputs),
+    Rule(("eager-optimizer",), eager.eager_optimizer),
+    Rule(("eager-operators",), eager.eager_operators),
+    Rule(("collectives",), ranks.collectives),
+    Rule(("uneven-ranks",), ranks.uneven_ranks),
+    Rule(("unsteady-steps",), steadiness.unsteady_steps),
+    Rule(("few-steps", "untied", "step-note"), steadiness.certainty),
+    Rule(("alone-less", "alone-more"), alone.off_by_themselves),
+    Rule(("first-step",), steadiness.first_step),
+    Rule(("cuda-graphs-in-use",), cuda_graphs.cuda_graphs_in_use),
+)
+"""Rules about the program's step; they apply where it was profiled."""
 
 RULES = (
     Rule(("launch-bound",), waiting.launch_bound),
@@ -53,7 +76,7 @@ RULES = (
     Rule(("note",), method.graph_notes),
     Rule(("fine",), method.checks_without_problem),
 )
-"""Findings of the same level and gain are listed in the order of these rows."""
+"""Findings of the same level and gain are listed in the order of these rows, those about the step first."""
 
 _LEVELS = (ADVICE, CAUTION, NOTE, FINE)
 
@@ -61,9 +84,13 @@ _LEVELS = (ADVICE, CAUTION, NOTE, FINE)
 def findings(run: Run) -> tuple[Finding, ...]:
     """Returns all findings of a run: advice by the largest possible gain, then cautions, notes, and passed checks.
 
-    Advice is left out where its gain was computed from figures that do not count, because the machine was busy.
+    Advice is left out where its gain was computed from figures that do not count, because the machine was busy. Advice
+    about kernels is a note while the host sets the pace of the program's step.
     """
     evidence, disturbed = RunEvidence(run), busy_machine.disturbed_graphs(run)
-    every = (finding for rule in RULES for finding in rule.find(evidence))
+    rules = (*STEP_RULES, *RULES) if evidence.in_step else RULES
+    every = (finding for rule in rules for finding in rule.find(evidence))
     found = [finding for finding in every if not busy_machine.rests_on(finding, disturbed)]
+    if host_sets_pace(run):
+        found = [replace(one, level=NOTE) if one.kernels and one.level == ADVICE else one for one in found]
     return tuple(sorted(found, key=lambda finding: (_LEVELS.index(finding.level), -finding.gain_s)))

@@ -17,7 +17,8 @@ DAMAGED, NEWER = "damaged", "newer"
 class KernelResult(NamedTuple):
     """A kernel of one graph; see ``records.kernel.Kernel`` for the fields.
 
-    The last five fields are the results of its retune. A library kernel has those of its most expensive call, without a
+    Costs are those of the program's step where it was profiled; ``step_calls`` to ``step_share`` then repeat them. The
+    five fields before are the results of its retune. A library kernel has those of its most expensive call, without a
     saving, because that call runs other kernels too.
     """
 
@@ -42,11 +43,17 @@ class KernelResult(NamedTuple):
     speedup: float | None = None
     verdict: str = ""
     saving_s: float | None = None
+    step_calls: float | None = None
+    step_time_s: float | None = None
+    step_share: float | None = None
 
 
 @dataclass(frozen=True)
 class GraphResult:
-    """A graph of a model; figures are per iteration. ``time_s`` is the longer of its wall time and its busy time."""
+    """A graph of a model, or the rest of the program's step. Figures are per step where one was profiled.
+
+    Otherwise they are per iteration, and ``time_s`` is the longer of its wall time and its busy time.
+    """
 
     label: str
     device: str

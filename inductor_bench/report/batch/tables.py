@@ -126,6 +126,13 @@ _KERNELS: Mapping[str, Field] = {
     "verdict": Field(TEXT, "retuned: faster, or why it stays as it is"),
     "saving_s": Field(NUMBER, "retuned: of one iteration, a projection"),
 }
+_STEP: Mapping[str, Field] = {
+    "step_calls": Field(NUMBER, "in one step of the program; where this is set, calls and all times are of a step"),
+    "step_time_s": Field(NUMBER, "device time of one step, replays of CUDA graphs included"),
+    "step_share": Field(NUMBER, "of the step's wall time"),
+}
+"""Columns of ``kernels`` beside :data:`_KERNELS`, where a program's step was profiled."""
+
 _FAMILIES: Mapping[str, Field] = {
     "family_id": Field(TEXT, "as in kernels", attrgetter("key")),
     "name": Field(TEXT, "of its dearest kernel"),
@@ -177,6 +184,8 @@ def batch_tables(
     parts = [(model, graph, part) for model, graph, _ in graphs for part in _parts(graph)]
     kernels = [(model, graph, kernel) for model, graph, _ in graphs for kernel in graph.kernels]
     retunes = [(row.name, retune) for row in summaries for retune in row.model.retunes]
+    in_step = any(kernel.step_time_s is not None for _, _, kernel in kernels)
+    fields = {**_KERNELS, **_STEP} if in_step else _KERNELS
     of_suite = partial(_of_suite, suite_s=suite_s)
     return (
         Table("models", "for each model that was asked for", _columns(MODELS, summaries)),
@@ -186,9 +195,7 @@ def batch_tables(
             "for each category of a graph, and its idle time",
             _item_columns(_CATEGORIES, parts, of_suite, _of_graph),
         ),
-        Table(
-            "kernels", "for each kernel of a graph of a model", _item_columns(_KERNELS, kernels, of_suite, _of_graph)
-        ),
+        Table("kernels", "for each kernel of a graph of a model", _item_columns(fields, kernels, of_suite, _of_graph)),
         Table("families", "for kernels of one structure, all models together", _columns(_FAMILIES, families)),
         Table(
             "retunes",

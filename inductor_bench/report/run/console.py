@@ -12,6 +12,7 @@ from ...analysis.findings.finding import Finding
 from ...analysis.findings.headline import headline
 from ...analysis.findings.next_commands import next_commands
 from ...analysis.findings.table import findings
+from ...analysis.step import step_of
 from ...records.run import Failure, Run
 from ..text import names
 from ..text.layout import Line, Word, bullet, command_lines, labelled, wrapped
@@ -20,6 +21,7 @@ from ..text.run_phrases import failure_text, heading, machine, rows_of, sentence
 from .console_tables import category_lines, graph_lines, kernel_lines
 from .folder import RUN_FILES
 from .retunes import retune_lines
+from .step.console import ledger_lines, rank_lines, step_graph_lines
 
 MOST_FINDINGS = 6
 MOST_FAILURES = 8
@@ -44,8 +46,10 @@ def run_lines(run: Run, folder: Path | None, width: int, sort: str = "time", top
     if lead is not None:
         yield from wrapped(sentence(lead.text, run), width, "", "title")
         yield []
+    yield from ledger_lines(run, width)
+    yield from rank_lines(run, width)
     if run.modules:
-        yield from graph_lines(run, width)
+        yield from step_graph_lines(run, width) if step_of(run) else graph_lines(run, width)
         yield from category_lines(run, width)
         yield from kernel_lines(run, entries, width, sort)
     yield from retune_lines(run, width, top)
@@ -117,7 +121,7 @@ def _findings(run: Run, lead: Finding | None, entries: tuple[Entry, ...], width:
     shown = [*shown, *cautions[: room - len(shown)], *fine]
     if not shown:
         return
-    several = len(run.modules) > 1
+    several = len(run.modules) > 1 or step_of(run) is not None
     yield [Word("Findings", "title"), Word(f"   shares are of {whole_words(run)}" if several else "", "dim")]
     for finding in shown:
         rows = rows_of(finding, entries)

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from ... import units
 from ...analysis.findings.evidence import LIBRARY
+from ...analysis.step import alone_ratio, category_totals, is_far_off, step_of
 from ...analysis.times import calls_differ
 from ...devices.table import common_device
 from ...records.category import Category
@@ -13,12 +14,12 @@ from ...records.run import ModuleRecord, Run
 from ..text import names
 from ..text.layout import WIDE, Column, Line, Word, bars, fit_columns, gap_of, header, row, titled_row, wrapped
 from ..text.ranking import Entry, idle_name, main_modules, module_time_s, wall_known
-from ..text.run_phrases import bar_parts, folded, kernel_caption, method_notes, of_peak, rate
+from ..text.run_phrases import alone, bar_parts, folded, kernel_caption, method_notes, of_peak, rate
 from .retunes import retune_of, retune_word, retunes_of_kernels
 
 MOST_GRAPHS = 12
 NARROWEST_NAME = 16
-SPARE = ("calls", "of peak", "rate")
+SPARE = ("calls", "of peak", "rate", "alone")
 """Columns of the kernel table that are left out on a narrow terminal, the least important first."""
 
 _TITLES = {  # by order: for several kernels, for one kernel
@@ -56,7 +57,7 @@ def graph_lines(run: Run, width: int) -> Iterator[Line]:
             units.count(module.launches),
             units.size(module.peak_memory_bytes),
         ]
-        yield [Word(row(columns, cells, gap) + " " * gap), *bars(bar_parts(module), width - left)]
+        yield [Word(row(columns, cells, gap) + " " * gap), *bars(bar_parts(run, module), width - left)]
     for note in (folded(run, shown), *method_notes(run)):
         yield from wrapped(note, width, "", "dim")
     yield []
@@ -64,21 +65,26 @@ def graph_lines(run: Run, width: int) -> Iterator[Line]:
 
 def category_lines(run: Run, width: int) -> Iterator[Line]:
     """Renders the categories of the selected graphs, three columns per graph and as many graphs per table as fit."""
-    measured = [module for module in run.modules if module.categories]
+    measured = [module for module in run.modules if category_totals(run, module)]
     if not measured:
         return
     first, group = 21, 24
     fit = max(1, (width - first) // (group + 2))
     slugs = {module.slug for module in main_modules(run, fit)}
     shown = [module for module in measured if module.slug in slugs][:fit]
-    labels = names.unique((module.label for module in shown), group, names.label)
-    titles = "".join("  " + names.pad(labels[module.label], group, right=True) for module in shown)
-    of = "of wall" if all(module.wall_time_s for module in shown) else "of busy"
+    titles = "".join(
+        "  " + names.pad(names.end(names.clean(module.label), group), group, right=True) for module in shown
+    )
+    in_step = step_of(run) is not None
+    of = "of step" if in_step else "of wall" if all(module.wall_time_s for module in shown) else "of busy"
     yield [Word(names.pad("category", first), "dim"), Word(titles, "dim")]
     yield [Word(" " * first + f"  {'time':>9} {of:>7} {'calls':>6}" * len(shown), "dim")]
-    for category in _by_time(shown):
-        yield [Word(names.pad(category.title, first)), *(Word(_category_cell(module, category)) for module in shown)]
-    if any(module.idle is not None and module.wall_time_s for module in shown):
+    for category in _by_time(run, shown):
+        yield [
+            Word(names.pad(category.title, first)),
+            *(Word(_category_cell(run, module, category)) for module in shown),
+        ]
+    if not in_step and any(module.idle is not None and module.wall_time_s for module in shown):
         title = idle_name(shown[0]) if len({idle_name(m) for m in shown}) == 1 else "idle or host"
         yield [Word(names.pad(title, first)), *(Word(_idle_cell(module)) for module in shown)]
     if len(shown) < len(measured):
@@ -86,16 +92,16 @@ def category_lines(run: Run, width: int) -> Iterator[Line]:
     yield []
 
 
-def _by_time(modules: Sequence[ModuleRecord]) -> list[Category]:
+def _by_time(run: Run, modules: Sequence[ModuleRecord]) -> list[Category]:
     times: dict[Category, float] = {}
     for module in modules:
-        for total in module.categories:
+        for total in category_totals(run, module):
             times[total.name] = times.get(total.name, 0.0) + total.time_s
     return sorted(times, key=lambda category: -times[category])
 
 
-def _category_cell(module: ModuleRecord, category: Category) -> str:
-    total = next((total for total in module.categories if total.name is category), None)
+def _category_cell(run: Run, module: ModuleRecord, category: Category) -> str:
+    total = next((total for total in category_totals(run, module) if total.name is category), None)
     if total is None:
         return f"  {units.MISSING:>9} {'':>7} {'':>6}"
     share = total.share if total.wall_share is None else total.wall_share
@@ -119,6 +125,8 @@ def kernel_lines(run: Run, entries: tuple[Entry, ...], width: int, sort: str) ->
     gap = gap_of(width)
     roofs = any(entry.kernel.roof.bound != "unknown" for entry in entries)
     last = [Column("of peak", 11), Column("gain limit", 10)] if roofs else [Column("rate", 12)]
+    if any(is_far_off(alone_ratio(run, entry.kernel)) for entry in entries):
+        last.append(Column("alone", 6))
     known = retunes_of_kernels(run)
     last += [Column("retune", 6)] if known else []
     fixed = [Column("calls", 6), Column("time", 8), Column("share", 6), *last]
@@ -132,12 +140,13 @@ def kernel_lines(run: Run, entries: tuple[Entry, ...], width: int, sort: str) ->
         cells = {
             "#": str(entry.number),
             "kernel": shorts[kernel.name],
-            "calls": units.count(kernel.calls),
-            "time": units.seconds(kernel.time_s),
+            "calls": units.count(entry.cost.calls),
+            "time": units.seconds(entry.cost.time_s),
             "share": units.percent(entry.share),
             "of peak": of_peak(entry),
-            "gain limit": units.seconds(kernel.roof.gain_limit_s),
+            "gain limit": units.seconds(entry.cost.gain_limit_s),
             "rate": rate(kernel),
+            "alone": alone(run, entry),
             "retune": retune_word(retune_of(entry, known)),
         }
         yield [Word(titled_row(columns, cells, gap))]

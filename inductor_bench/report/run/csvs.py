@@ -6,6 +6,7 @@ import csv
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+from ...analysis.step import graph_use, step_of
 from ...records.kernel import Kernel
 from ...records.retune import RetuneRow
 from ...records.run import ModuleRecord, Run
@@ -70,6 +71,22 @@ _KERNELS: Mapping[str, Callable[[Kernel], object]] = {
     "line": lambda kernel: kernel.line,
     "kernel_hash": lambda kernel: kernel.kernel_hash,
 }
+_STEP_GRAPHS = ("step_calls", "step_time_s", "step_share", "step_replays", "step_launches")
+"""Columns of ``modules.csv`` in a run with a program's step: the graph's calls, seconds, and share of the step."""
+
+_STEP_KERNELS: Mapping[str, Callable[[Kernel], object]] = {
+    "step_calls": lambda kernel: kernel.step_calls,
+    "step_time_s": lambda kernel: kernel.step_time_s,
+    "step_share": lambda kernel: kernel.step_share,
+}
+"""Columns of ``kernels.csv`` in a run with a program's step."""
+
+_PARTS = (
+    *("rank", "pid", "kind", "label", "calls", "time_s", "share", "device_time_s", "replays", "launches", "graph"),
+    *("module", "source", "moved_bytes", "refusal"),
+)
+"""Columns of ``step.csv``: the parts of each rank's step."""
+
 _LINE_END = "\r\n"
 _FORMULA = ("=", "@", "+", "-", "\t", "\r")
 _CATEGORIES = ("graph", "slug", "category", "time_s", "share", "wall_share", "calls", "kernels")
@@ -89,17 +106,20 @@ _SHAPES = (
 
 
 def write_tables(run: Run, folder: Path) -> list[Path]:
-    """Writes ``tables/{modules,categories,kernels,shapes}.csv`` and, if the run has retunes, ``retunes.csv``.
+    """Writes ``tables/{modules,categories,kernels,shapes}.csv``; of a program's step and of retunes a table each.
 
     Raises:
         InductorBenchError: a file cannot be written (full disk, no permission, a link in the place of the folder).
     """
+    step = _STEP_GRAPHS if step_of(run) else ()
     tables = {
-        "modules": table_text(tuple(_MODULES), ([get(module) for get in _MODULES.values()] for module in run.modules)),
+        "modules": table_text((*_MODULES, *step), (_module_row(run, module) for module in run.modules)),
         "categories": table_text(_CATEGORIES, _category_rows(run)),
         "kernels": csv_text(run),
         "shapes": table_text(_SHAPES, _shape_rows(run)),
     }
+    if step:
+        tables["step"] = table_text(_PARTS, _part_rows(run))
     if run.retunes:
         tables["retunes"] = table_text(RetuneRow._fields, _retune_rows(run))
     paths = []
@@ -116,11 +136,29 @@ def csv_text(run: Run, sort: str = "time") -> str:
     Raises:
         UsageError: ``sort`` is unknown.
     """
+    columns = {**_KERNELS, **_STEP_KERNELS} if step_of(run) else _KERNELS
     rows = (
-        (entry.module.label, entry.module.slug, *(get(entry.kernel) for get in _KERNELS.values()))
+        (entry.module.label, entry.module.slug, *(get(entry.kernel) for get in columns.values()))
         for entry in rank(run, sort)
     )
-    return table_text(("graph", "slug", *_KERNELS), rows)
+    return table_text(("graph", "slug", *columns), rows)
+
+
+def _module_row(run: Run, module: ModuleRecord) -> Sequence[object]:
+    use = graph_use(run, module)
+    step = (use.calls, use.time_s, use.share, use.replays, use.launches) if step_of(run) else ()
+    return (*(get(module) for get in _MODULES.values()), *step)
+
+
+def _part_rows(run: Run) -> Iterator[Sequence[object]]:
+    for rank_steps in run.program.ranks if run.program else ():
+        for part in rank_steps.parts:
+            source = f"{part.source.file}:{part.source.line} {part.source.function}" if part.source else ""
+            yield (
+                *(rank_steps.rank, rank_steps.pid, part.kind, part.label, part.calls, part.time_s, part.share),
+                *(part.device_time_s, part.replays, part.launches, part.graph, part.module, source),
+                *(part.moved_bytes, part.refusal),
+            )
 
 
 def table_text(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:

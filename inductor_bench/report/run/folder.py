@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -11,7 +12,8 @@ from typing import NamedTuple
 from ...errors import InductorBenchError
 from ...records.run import Run
 from ...store.files import own_folder, write_bytes, write_text
-from ...store.folder import RECORD
+from ...store.folder import RECORD, RunFolder
+from ...store.timeline import read_timeline
 from .csvs import write_tables
 
 REPORT = "report.html"
@@ -22,10 +24,11 @@ Step = Callable[[], list[Path]]
 
 @dataclass(frozen=True)
 class Drawing:
-    """A run and its plots as the contents of PNG files by name. ``plots`` says whether to draw them."""
+    """A run in its folder and its plots as the contents of PNG files by name. ``plots`` says whether to draw them."""
 
     run: Run
     plots: bool
+    folder: Path
 
     @cached_property
     def pictures(self) -> dict[str, bytes]:
@@ -33,7 +36,10 @@ class Drawing:
             return {}
         from .plots import draw_plots  # loads matplotlib
 
-        return draw_plots(self.run)
+        timeline = None
+        with contextlib.suppress(InductorBenchError):  # a damaged timeline costs its own plot only
+            timeline = read_timeline(RunFolder(self.folder))
+        return draw_plots(self.run, timeline)
 
 
 def _tables(drawing: Drawing, folder: Path) -> Iterator[Step]:
@@ -96,7 +102,7 @@ def write_report(run: Run, folder: Path, *, plots: bool = True) -> list[Path]:
     Raises:
         InductorBenchError: some files could not be written. It names them, and is raised after all steps have run.
     """
-    drawing = Drawing(run, plots)
+    drawing = Drawing(run, plots, folder)
     written: list[Path] = []
     problems: list[InductorBenchError] = []
     for files in RUN_FILES:
@@ -129,5 +135,7 @@ def _write_page(path: Path, text: str) -> list[Path]:
 def _remove(path: Path) -> None:
     try:
         path.unlink(missing_ok=True)
+    except NotADirectoryError:
+        return  # a file is in the place of the folder, so the plot is not there
     except OSError as error:
         raise InductorBenchError(f"cannot remove {path}: {error.strerror or error}") from error

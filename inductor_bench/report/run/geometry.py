@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from ...records.run import ModuleRecord
+from ...analysis.step import category_totals
+from ...records.run import ModuleRecord, Run
 from ..text import palette
 from ..text.ranking import idle_name, module_time_s
 
@@ -88,6 +89,17 @@ def segments(module: ModuleRecord) -> list[Segment]:
     parts.sort(reverse=True)
     if module.wall_time_s and module.idle is not None:
         parts.append((module.idle.time_s, idle_name(module), palette.IDLE))
+    return _bar(parts, whole)
+
+
+def step_segments(run: Run, module: ModuleRecord) -> list[Segment]:
+    """Returns the bar of one graph in the program's step: its categories, the largest first."""
+    totals = category_totals(run, module)
+    whole = sum(total.time_s for total in totals)
+    return _bar([(total.time_s, total.name.title, palette.COLOURS[total.name]) for total in totals], whole)
+
+
+def _bar(parts: Iterable[tuple[float, str, str]], whole: float) -> list[Segment]:
     bar, start = [], 0.0
     for seconds, title, colour in parts:
         share = seconds / whole if whole else 0.0

@@ -13,17 +13,31 @@ from ...analysis.findings.finding import Finding
 from ...analysis.findings.headline import headline
 from ...analysis.findings.table import findings
 from ...analysis.retunes import retunes_of
+from ...analysis.step import category_totals, step_of
 from ...analysis.times import calls_differ
 from ...devices.table import common_device
 from ...records.kernel import Kernel, ShapeGroup
 from ...records.run import ModuleRecord, Peaks, Run
 from ..text import names, palette
-from ..text.ranking import Entry, idle_name, module_time_s, rank, wall_known, whole_time_s
-from ..text.run_phrases import bar_parts, failure_text, heading, kernel_caption, machine, of_peak, sentence, whole_words
-from .html_views import FindingView, GraphView, KernelView, PageView, PartView, RetunesView
+from ..text.ranking import Entry, idle_name, module_time_s, rank
+from ..text.run_phrases import (
+    bar_parts,
+    failure_text,
+    heading,
+    kernel_caption,
+    machine,
+    of_peak,
+    sentence,
+    where_words,
+    whole_words,
+)
+from .html_views import FindingView, GraphView, KernelView, PageView, PartView, RetunesView, StepView
 from .retunes import PROJECTION, TITLES, caution_words, retune_cells, saving_words
+from .step.rows import graph_cells, graph_table, ledger_rows, ledger_table, rank_table
 
 _PLOT_TITLES = {
+    "step": "Where the step goes",
+    "timeline": "A timeline of one step",
     "categories": "Time of each graph by category",
     "bandwidth": "Achieved against peak bandwidth of the kernels that take most time",
     "headroom": "Each kernel's share of the time against its share of the peak that bounds it",
@@ -57,8 +71,10 @@ def _page(run: Run, plots: Mapping[str, bytes]) -> PageView:
         heading=heading(run),
         machine=machine(run),
         lead=sentence(lead.text, run) if lead is not None else "",
-        where="where the wall time goes" if wall_known(run) else "where the device time goes",
-        modules=[_graph(module) for module in run.modules],
+        where=where_words(run),
+        of="of step" if step_of(run) else "of wall",
+        step=_step(run),
+        modules=[_graph(run, module) for module in run.modules],
         whole=whole_words(run),
         findings=[finding for finding in found if finding.level != "note"],
         notes=[finding for finding in found if finding.level == "note"],
@@ -75,12 +91,26 @@ def _page(run: Run, plots: Mapping[str, bytes]) -> PageView:
     )
 
 
+def _step(run: Run) -> StepView | None:
+    """The ledger and the ranks; ``None`` where no step was profiled."""
+    if step_of(run) is None:
+        return None
+    rows = ledger_rows(run, most=10**6)
+    return StepView(
+        bar=[(f"{100 * row.share:.3f}", row.colour, f"{row.label} {units.percent(row.share)}") for row in rows],
+        ledger=ledger_table(run),
+        colours=[row.colour for row in rows],
+        ranks=rank_table(run),
+        graph_header=graph_table(run).header[1:5],
+    )
+
+
 def _retunes(run: Run) -> RetunesView | None:
     summary = retunes_of(run)
     if summary is None:
         return None
     return RetunesView(
-        title=saving_words(summary, whole_time_s(run)),
+        title=saving_words(summary, run),
         captions=[line for line in (PROJECTION, caution_words(summary)) if line],
         columns=TITLES,
         rows=[(names.short(found.name, NAME_WIDTH), retune_cells(found), found.problem) for found in summary.rows],
@@ -98,8 +128,10 @@ def _finding(finding: Finding, entries: Sequence[Entry], run: Run) -> FindingVie
     )
 
 
-def _graph(module: ModuleRecord) -> GraphView:
-    whole = module_time_s(module)
+def _graph(run: Run, module: ModuleRecord) -> GraphView:
+    in_step = step_of(run) is not None
+    totals = category_totals(run, module)
+    whole = sum(total.time_s for total in totals) if in_step else module_time_s(module)
     parts = [
         PartView(
             title=total.name.title,
@@ -111,9 +143,9 @@ def _graph(module: ModuleRecord) -> GraphView:
             width=f"{100 * min(1.0, total.time_s / whole):.3f}" if whole else "0",
             colour=palette.COLOURS[total.name],
         )
-        for total in module.categories
+        for total in totals
     ]
-    if module.idle is not None and module.wall_time_s:
+    if module.idle is not None and module.wall_time_s and not in_step:
         share = module.idle.time_s / whole
         parts.append(
             PartView(
@@ -130,9 +162,10 @@ def _graph(module: ModuleRecord) -> GraphView:
     how = {"-p": "own harness, fresh process", "live": "live, in the program", "trace": "a trace recorded elsewhere"}
     return GraphView(
         label=module.label,
+        step=graph_cells(run, module)[1:5] if in_step else (),
         runs=units.count(module.program_calls),
         parts_text=", ".join(
-            f"{title} {units.whole_percent(part)}" for title, part, _ in bar_parts(module) if part >= 0.005
+            f"{title} {units.whole_percent(part)}" for title, part, _ in bar_parts(run, module) if part >= 0.005
         ),
         wall=units.seconds(module.wall_time_s),
         graph=units.seconds(module.graph_time_s),
@@ -148,7 +181,7 @@ def _graph(module: ModuleRecord) -> GraphView:
 
 
 def _kernel(entry: Entry, short: str, files: Mapping[str, str]) -> KernelView:
-    kernel = entry.kernel
+    kernel, cost = entry.kernel, entry.cost
     return KernelView(
         number=entry.number,
         short=short,
@@ -156,13 +189,13 @@ def _kernel(entry: Entry, short: str, files: Mapping[str, str]) -> KernelView:
         graph=entry.module.label,
         category=kernel.category.title,
         cells=[
-            (units.count(kernel.calls), kernel.calls),
-            (units.seconds(kernel.time_s), kernel.time_s),
+            (units.count(cost.calls), cost.calls),
+            (units.seconds(cost.time_s), cost.time_s),
             (units.percent(entry.share), entry.share),
             (units.rate(kernel.roof.bandwidth), kernel.roof.bandwidth),
             (units.flop_rate(kernel.roof.flop_rate), kernel.roof.flop_rate),
             (of_peak(entry), kernel.roof.peak_share),
-            (units.seconds(kernel.roof.gain_limit_s), kernel.roof.gain_limit_s),
+            (units.seconds(cost.gain_limit_s), cost.gain_limit_s),
         ],
         source=names.source(kernel, files),
         operation=names.operation(kernel),

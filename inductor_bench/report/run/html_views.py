@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from .step.rows import Table
+
 Cell = tuple[str, float | None]
 """The text of a cell and the number that its column is sorted by; ``None`` is sorted last."""
 
@@ -31,10 +33,29 @@ class PartView:
 
 
 @dataclass(frozen=True)
+class StepView:
+    """The step of the program.
+
+    Attributes:
+        bar: the width in percent, the colour and the text of each part.
+        colours: the colours of the rows of the ledger.
+        ranks: ``None`` where there is one process.
+        graph_header: the titles of the cells of each graph.
+    """
+
+    bar: Sequence[tuple[str, str, str]]
+    ledger: Table
+    colours: Sequence[str]
+    ranks: Table | None
+    graph_header: Sequence[str]
+
+
+@dataclass(frozen=True)
 class GraphView:
     """One graph.
 
     Attributes:
+        step: its cells in the step of the program; empty where no step was profiled.
         runs: how often the program called it.
         parts_text: the largest parts of its bar.
         graph: its time as one CUDA graph.
@@ -44,6 +65,7 @@ class GraphView:
     """
 
     label: str
+    step: Sequence[str]
     runs: str
     parts_text: str
     wall: str
@@ -106,6 +128,8 @@ class PageView:
     Attributes:
         lead: the headline; empty where there is none.
         where: the heading of the bars.
+        of: the heading of shares of the whole.
+        step: the step of the program; ``None`` where no step was profiled.
         whole: the time that shares of kernels refer to.
         failures: text, hint and log of each failure.
         plots: title and encoded PNG of each plot.
@@ -121,6 +145,8 @@ class PageView:
     machine: str
     lead: str
     where: str
+    of: str
+    step: StepView | None
     modules: Sequence[GraphView]
     whole: str
     findings: Sequence[FindingView]

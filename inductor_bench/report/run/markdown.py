@@ -11,10 +11,11 @@ from ...analysis.findings.finding import Finding
 from ...analysis.findings.headline import headline
 from ...analysis.findings.table import findings
 from ...analysis.retunes import retunes_of
+from ...analysis.step import category_totals, step_of
 from ...devices.table import common_device
 from ...records.run import ModuleRecord, Run
 from ..text import names
-from ..text.ranking import Entry, idle_name, module_time_s, rank, wall_known, whole_time_s
+from ..text.ranking import Entry, idle_name, module_time_s, rank
 from ..text.run_phrases import (
     bar_parts,
     failure_text,
@@ -24,9 +25,11 @@ from ..text.run_phrases import (
     of_peak,
     rows_of,
     sentence,
+    where_words,
     whole_words,
 )
 from .retunes import PROJECTION, TITLES, caution_words, retune_cells, saving_words
+from .step.rows import Table, graph_table, ledger_table, rank_table
 
 _SPECIAL = re.compile(r"([\\`*_\[\]{}<>#|~$!&@])")
 NAME_WIDTH = 70
@@ -45,9 +48,12 @@ def markdown(run: Run, sort: str = "time", top: int = 10) -> str:
         blocks.append(["## Failed", "", *_failures(run)])
     if lead is not None:
         blocks.append([f"**{escaped(sentence(lead.text, run))}**"])
+    in_step = step_of(run) is not None
+    if in_step:
+        blocks += [_step_table(table) for table in (ledger_table(run), rank_table(run), graph_table(run)) if table]
     if run.modules:
-        blocks.append(list(_graphs(run)))
-        blocks += [list(_categories(module)) for module in run.modules if module.categories]
+        blocks.append(["## Graphs by themselves", "", *_graphs(run)] if in_step else list(_graphs(run)))
+        blocks += [list(_categories(run, module)) for module in run.modules if category_totals(run, module)]
         blocks.append(list(_kernels(run, entries, sort)))
     blocks.append(list(_retunes(run)))
     found = [finding for finding in findings(run) if finding != lead]
@@ -55,6 +61,10 @@ def markdown(run: Run, sort: str = "time", top: int = 10) -> str:
         shares = f"Shares are of {escaped(whole_words(run))}."
         blocks.append(["## Findings", "", shares, "", *(_finding(finding, entries, run) for finding in found)])
     return "\n\n".join("\n".join(block) for block in blocks if block) + "\n"
+
+
+def _step_table(step: Table) -> list[str]:
+    return [f"## {escaped(step.title)}", "", *table(step.header, step.alignment, step.rows)]
 
 
 def _failures(run: Run) -> Iterator[str]:
@@ -69,7 +79,7 @@ def _finding(finding: Finding, entries: Sequence[Entry], run: Run) -> str:
 
 
 def _graphs(run: Run) -> Iterator[str]:
-    where = "where the wall time goes" if wall_known(run) else "where the device time goes"
+    where = where_words(run)
     calls = common_device(module.device for module in run.modules).words.calls
     yield from table(
         ("graph", "wall", "busy", calls, "peak memory", where, "profiled"),
@@ -82,7 +92,9 @@ def _graphs(run: Run) -> Iterator[str]:
                 units.count(module.launches),
                 units.size(module.peak_memory_bytes),
                 ", ".join(
-                    f"{title} {units.whole_percent(share)}" for title, share, _ in bar_parts(module) if share >= 0.005
+                    f"{title} {units.whole_percent(share)}"
+                    for title, share, _ in bar_parts(run, module)
+                    if share >= 0.005
                 ),
                 module.method + (f": {module.method_reason}" if module.method_reason else ""),
             )
@@ -91,7 +103,7 @@ def _graphs(run: Run) -> Iterator[str]:
     )
 
 
-def _categories(module: ModuleRecord) -> Iterator[str]:
+def _categories(run: Run, module: ModuleRecord) -> Iterator[str]:
     yield f"## {escaped(module.label)}"
     yield ""
     rows: list[tuple[str, ...]] = [
@@ -103,12 +115,15 @@ def _categories(module: ModuleRecord) -> Iterator[str]:
             units.count(total.calls),
             units.count(total.kernels),
         )
-        for total in module.categories
+        for total in category_totals(run, module)
     ]
-    if module.idle is not None and module.wall_time_s:
+    in_step = step_of(run) is not None
+    if module.idle is not None and module.wall_time_s and not in_step:
         share = units.percent(module.idle.time_s / module_time_s(module))
         rows.append((idle_name(module), units.seconds(module.idle.time_s), units.MISSING, share, "", ""))
-    yield from table(("category", "time", "of kernel time", "of wall", "calls", "kernels"), "lrrrrr", rows)
+    yield from table(
+        ("category", "time", "of kernel time", "of step" if in_step else "of wall", "calls", "kernels"), "lrrrrr", rows
+    )
 
 
 def _kernels(run: Run, entries: Sequence[Entry], sort: str) -> Iterator[str]:
@@ -128,11 +143,11 @@ def _kernels(run: Run, entries: Sequence[Entry], sort: str) -> Iterator[str]:
                 str(entry.number),
                 shorts[entry.kernel.name],
                 entry.module.label,
-                units.count(entry.kernel.calls),
-                units.seconds(entry.kernel.time_s),
+                units.count(entry.cost.calls),
+                units.seconds(entry.cost.time_s),
                 units.percent(entry.share),
                 of_peak(entry),
-                units.seconds(entry.kernel.roof.gain_limit_s),
+                units.seconds(entry.cost.gain_limit_s),
                 names.place(entry.kernel, files)
                 if entry.kernel.category in LIBRARY
                 else names.source(entry.kernel, files),
@@ -147,7 +162,7 @@ def _retunes(run: Run) -> Iterator[str]:
     summary = retunes_of(run)
     if summary is None:
         return
-    yield f"## {escaped(saving_words(summary, whole_time_s(run)))}"
+    yield f"## {escaped(saving_words(summary, run))}"
     yield ""
     yield "  \n".join(f"{escaped(line)}." for line in (PROJECTION, caution_words(summary)) if line)
     yield ""

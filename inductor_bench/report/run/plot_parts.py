@@ -101,8 +101,8 @@ def figure_columns(axes: Axes, entries: list[Entry], labels: list[str]) -> None:
 
 def mark_point(axes: Axes, entry: Entry) -> Box:
     """Draws the mark of a kernel, with a size by its gain limit, and returns the box of the mark."""
-    kernel, library = entry.kernel, entry.kernel.category in LIBRARY
-    gain = (kernel.roof.gain_limit_s or 0.0) / kernel.time_s * (entry.share or 0.0)
+    kernel, cost, library = entry.kernel, entry.cost, entry.kernel.category in LIBRARY
+    gain = (cost.gain_limit_s or 0.0) / cost.time_s * (entry.share or 0.0)
     colour, size = palette.COLOURS[kernel.category], 18 + 3200 * min(gain, 0.1)
     point = (entry.share or 0.0, kernel.roof.peak_share or 0.0)
     axes.scatter(
@@ -173,8 +173,7 @@ def name_points(axes: Axes, entries: list[Entry], marks: Sequence[Box]) -> list[
     Returns:
         The boxes of the numbers.
     """
-    gaining = (entry for entry in entries if entry.kernel.roof.gain_limit_s)
-    by_gain = sorted(gaining, key=lambda entry: -(entry.kernel.roof.gain_limit_s or 0.0))
+    by_gain = sorted((e for e in entries if e.cost.gain_limit_s), key=lambda e: -(e.cost.gain_limit_s or 0.0))
     generated = [entry for entry in by_gain if entry.kernel.category not in LIBRARY][:MOST_GENERATED]
     library = [entry for entry in by_gain if entry.kernel.category in LIBRARY][:MOST_LIBRARY]
     shorts = names.unique((entry.kernel.name for entry in (*generated, *library)), 33)
@@ -187,7 +186,7 @@ def name_points(axes: Axes, entries: list[Entry], marks: Sequence[Box]) -> list[
         top -= 0.055
         for entry in group:
             kernel = entry.kernel
-            gain = f"{units.seconds(kernel.roof.gain_limit_s)} of {units.seconds(kernel.time_s)} · {of_peak(entry)}"
+            gain = f"{units.seconds(entry.cost.gain_limit_s)} of {units.seconds(entry.cost.time_s)} · {of_peak(entry)}"
             axes.text(1.03, top, str(entry.number), fontsize=8.5, fontweight="bold", **style)
             axes.text(1.085, top, shorts[kernel.name], fontsize=8, **style)
             axes.text(1.085, top - 0.038, gain, fontsize=8, color=palette.MUTED, **style)

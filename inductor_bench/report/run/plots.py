@@ -18,15 +18,18 @@ from PIL import Image  # a dependency of matplotlib
 
 from ... import units
 from ...analysis.findings.evidence import LIBRARY
+from ...analysis.step import category_totals, graph_use, step_of
 from ...devices.table import common_device
-from ...records.run import Run
+from ...records.program import Timeline
+from ...records.run import ModuleRecord, Run
 from ..text import names, palette
 from ..text.ranking import Entry, main_modules, rank, wall_known
 from ..text.run_phrases import folded, heading, machine, whole_words
-from .geometry import segments
+from .geometry import segments, step_segments
 from .plot_parts import figure_columns, gain_lines, label_inches, mark_point, name_points, name_segments
+from .step.pictures import draw_ledger, draw_timeline, lanes_of
 
-PLOTS = ("categories", "bandwidth", "headroom")
+PLOTS = ("step", "timeline", "categories", "bandwidth", "headroom")
 DPI = 160
 WIDTH = 9.0  # width of a plot in inches
 MOST_GRAPHS = 10
@@ -56,15 +59,23 @@ def drawing() -> Iterator[None]:
         yield
 
 
-def draw_plots(run: Run) -> dict[str, bytes]:
+def draw_plots(run: Run, timeline: Timeline | None = None) -> dict[str, bytes]:
     """Draws the plots of a run.
 
+    Args:
+        run: the record.
+        timeline: the timeline of the program's step, where there is one.
+
     Returns:
-        The contents of PNG files by name: ``categories`` (the time of each graph by category), ``bandwidth`` (achieved
+        The contents of PNG files by name: ``step`` (the parts of the program's step), ``timeline`` (one step on the
+        host and the device), ``categories`` (the time of each graph by category), ``bandwidth`` (achieved
         and peak bandwidth of the top kernels) and ``headroom`` (each kernel's share of the time against its share of
         the peak). A plot without data is missing.
     """
-    drawings: tuple[Callable[[Run], Figure | None], ...] = (_draw_categories, _draw_bandwidth, _draw_headroom)
+    drawings: tuple[Callable[[Run], Figure | None], ...] = (
+        *(_draw_step, lambda run: _draw_timeline(run, timeline)),
+        *(_draw_categories, _draw_bandwidth, _draw_headroom),
+    )
     pictures = {}
     with drawing():
         for name, draw in zip(PLOTS, drawings, strict=True):
@@ -106,9 +117,12 @@ def new_figure(
 
 def _legend(figure: Figure, entries: Sequence[Entry]) -> None:
     categories = list(dict.fromkeys(entry.kernel.category for entry in entries))
+    _colour_legend(figure, [(category.title, palette.COLOURS[category]) for category in categories])
+
+
+def _colour_legend(figure: Figure, entries: Sequence[tuple[str, str]]) -> None:
     handles = [
-        Line2D([], [], marker="s", linestyle="", markersize=7, color=palette.COLOURS[c], label=c.title)
-        for c in categories
+        Line2D([], [], marker="s", linestyle="", markersize=7, color=colour, label=name) for name, colour in entries
     ]
     figure.legend(
         handles=handles,
@@ -122,20 +136,44 @@ def _legend(figure: Figure, entries: Sequence[Entry]) -> None:
     )
 
 
+# --- the program's step ----------------------------------------------------------------------------------------------
+
+
+def _draw_step(run: Run) -> Figure | None:
+    program = step_of(run)
+    if program is None:
+        return None
+    title = f"Where a step of {units.seconds(program.step_time_s)} goes"
+    figure, axes = _figure(run, 2.35, title, 0.35, 0.35, 0.42, 0.66)
+    draw_ledger(axes, run)
+    return figure
+
+
+def _draw_timeline(run: Run, timeline: Timeline | None) -> Figure | None:
+    if timeline is None or not timeline.intervals:
+        return None
+    whose = f" of rank {timeline.rank}" if timeline.rank is not None else ""
+    height = 1.75 + 0.44 * len(lanes_of(timeline))
+    figure, axes = _figure(run, height, f"One step{whose}", 1.35, 0.35, 0.6, 1.1)
+    _colour_legend(figure, draw_timeline(axes, run, timeline))
+    return figure
+
+
 # --- time by category ------------------------------------------------------------------------------------------------
 
 
 def _draw_categories(run: Run) -> Figure | None:
-    modules = [module for module in main_modules(run, MOST_GRAPHS) if module.categories]
+    modules = [module for module in main_modules(run, MOST_GRAPHS) if category_totals(run, module)]
     if not modules:
         return None
+    in_step = step_of(run) is not None
     what = "wall time" if wall_known(run) else "device time"
     rest = folded(run, modules)
-    title = f"Where the {what} of each graph goes"
+    title = "Where each graph's time in the step goes" if in_step else f"Where the {what} of each graph goes"
     figure, axes = _figure(
         run, 1.05 + 0.92 * len(modules) + 0.2 * bool(rest), title, 1.75, 0.35, 0.42 + 0.2 * bool(rest), 0.62
     )
-    bars = [segments(module) for module in modules]
+    bars = [step_segments(run, module) if in_step else segments(module) for module in modules]
     for row, bar in enumerate(bars):
         for segment in bar:
             hatch = "///" if segment.colour == palette.IDLE else None
@@ -149,8 +187,7 @@ def _draw_categories(run: Run) -> Figure | None:
                 linewidth=0.8,
                 hatch=hatch,
             )
-    shorts = names.unique((module.label for module in modules), 22, names.label)
-    labels = [f"{shorts[m.label]}\n{units.seconds(m.wall_time_s or m.busy_time_s)}" for m in modules]
+    labels = [f"{names.middle(names.clean(m.label), 22)}\n{units.seconds(_graph_time_s(run, m))}" for m in modules]
     axes.set_yticks(range(len(modules)), labels)
     axes.tick_params(axis="y", length=0)
     axes.set_ylim(len(modules) - 0.35, -0.5)
@@ -170,6 +207,10 @@ def _draw_categories(run: Run) -> Figure | None:
             ha="right",
         )
     return figure
+
+
+def _graph_time_s(run: Run, module: ModuleRecord) -> float | None:
+    return graph_use(run, module).time_s if step_of(run) else module.wall_time_s or module.busy_time_s
 
 
 # --- achieved against peak bandwidth ---------------------------------------------------------------------------------

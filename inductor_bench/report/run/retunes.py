@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from ... import units
 from ...analysis.findings.phrases import plural
 from ...analysis.retunes import RetuneSummary, retunes_of
+from ...analysis.step import step_of
 from ...records.retune import FASTER, RetuneRow, by_kernel
 from ...records.run import Run
 from ..text import names
@@ -24,12 +25,13 @@ ROOMY = 80
 """Width in columns below which the table leaves out the columns of ``BY_ITSELF``."""
 
 
-def saving_words(summary: RetuneSummary, whole_s: float) -> str:
+def saving_words(summary: RetuneSummary, run: Run) -> str:
     """The summary: ``3 kernels retuned: 1 faster, 2 as they were; an iteration would save 1.75 µs (1.8%)``."""
     counts = [(summary.faster, "faster"), (summary.same, "as they were"), (summary.without, "without a result")]
     parts = ", ".join(f"{count} {words}" for count, words in counts if count)
+    whole_s, what = whole_time_s(run), "a step" if step_of(run) else "an iteration"
     share = f" ({units.percent(summary.saving_s / whole_s)})" if whole_s else ""
-    saved = f"; an iteration would save {units.seconds(summary.saving_s)}{share}" if summary.saving_s else ""
+    saved = f"; {what} would save {units.seconds(summary.saving_s)}{share}" if summary.saving_s else ""
     waits = f"; {summary.waiting} in graphs that wait for their host, where nothing is won" if summary.waiting else ""
     return f"{plural(len(summary.rows), 'kernel')} retuned: {parts}{saved}{waits}"
 
@@ -86,7 +88,7 @@ def retune_lines(run: Run, width: int, top: int) -> Iterator[Line]:
     summary = retunes_of(run)
     if summary is None:
         return
-    yield from wrapped(f"{saving_words(summary, whole_time_s(run))}", width, "", "title")
+    yield from wrapped(f"{saving_words(summary, run)}", width, "", "title")
     yield from wrapped(PROJECTION, width, "", "dim")
     tuned = [found for found in summary.rows if not found.problem]
     if tuned:

@@ -1,4 +1,4 @@
-"""The colour of each category on the console, in the plots and in the HTML page.
+"""The colour of each category and of each kind of part on the console, in the plots and in the HTML page.
 
 The hues come from the palettes of Okabe and Ito and of Paul Tol, which are distinct for colour-blind readers. The name
 of the category stands beside each use of its colour.
@@ -7,6 +7,8 @@ of the category stands beside each use of its colour.
 from __future__ import annotations
 
 from ...records.category import Category
+from ...records.program import COLLECTIVE, COPY, EAGER, GRAPH, OPTIMIZER
+from ...records.program import IDLE as IDLE_PART
 
 IDLE = "#d9d9d9"
 INK = "#1f2328"
@@ -33,6 +35,19 @@ COLOURS: dict[Category, str] = {
     Category.CPP: "#5e4fa2",
     Category.OTHER: "#555555",
 }
+
+GRAPHS = ("#0072b2", "#56b4e9", "#332288", "#5e4fa2")
+"""The colours of compiled graphs in a program's step, in turn."""
+
+PARTS: dict[str, str] = {
+    GRAPH: GRAPHS[0],
+    EAGER: "#e69f00",
+    OPTIMIZER: "#44aa99",
+    COLLECTIVE: "#661100",
+    COPY: "#7b8d3c",
+    IDLE_PART: IDLE,
+}
+"""The colour of each kind of part of a program's step."""
 
 SHORT_TITLES: dict[Category, str] = {
     Category.PERSISTENT_REDUCTION: "persistent",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ...analysis.step import Cost, cost_of
 from ...analysis.times import module_time_s, weight_s, whole_time_s
 from ...devices.table import device_of
 from ...errors import UsageError
@@ -22,12 +23,16 @@ LEAST_WEIGHT = 0.02
 
 @dataclass(frozen=True)
 class Entry:
-    """A ranked kernel with its graph. ``share`` refers to the time of all graphs (see :func:`whole_time_s`)."""
+    """A ranked kernel with its graph, and its cost in the step or in one iteration of its graph.
+
+    ``share`` refers to the step, or to the time of all graphs (see :func:`whole_time_s`).
+    """
 
     number: int
     module: ModuleRecord
     kernel: Kernel
     share: float | None
+    cost: Cost
 
 
 def rank(run: Run, sort: str = "time") -> tuple[Entry, ...]:
@@ -35,26 +40,26 @@ def rank(run: Run, sort: str = "time") -> tuple[Entry, ...]:
 
     Args:
         run: the record.
-        sort: ``time`` or ``calls`` per iteration, or ``gain``, the largest first; unknown gains come last.
+        sort: ``time`` or ``calls`` per step or per iteration, or ``gain``, the largest first; unknown gains come last.
 
     Raises:
         UsageError: ``sort`` is another word.
     """
     if sort not in SORTS:
         raise UsageError(f"cannot sort by {sort!r}", f"choose one of {', '.join(SORTS)}")
-    pairs = [(module, kernel) for module in run.modules for kernel in module.kernels]
-    pairs.sort(key=lambda pair: _key(pair[1], sort), reverse=True)
+    rows = [(module, kernel, cost_of(run, module, kernel)) for module in run.modules for kernel in module.kernels]
+    rows.sort(key=lambda row: _key(row[2], sort), reverse=True)
     whole = whole_time_s(run)
     return tuple(
-        Entry(number, module, kernel, kernel.time_s / whole if whole else None)
-        for number, (module, kernel) in enumerate(pairs, 1)
+        Entry(number, module, kernel, cost.time_s / whole if whole else None, cost)
+        for number, (module, kernel, cost) in enumerate(rows, 1)
     )
 
 
-def _key(kernel: Kernel, sort: str) -> tuple[float, float]:
+def _key(cost: Cost, sort: str) -> tuple[float, float]:
     if sort == "gain":
-        return (-1.0 if kernel.roof.gain_limit_s is None else kernel.roof.gain_limit_s, kernel.time_s)
-    return (kernel.calls, kernel.time_s) if sort == "calls" else (kernel.time_s, kernel.calls)
+        return (-1.0 if cost.gain_limit_s is None else cost.gain_limit_s, cost.time_s)
+    return (cost.calls, cost.time_s) if sort == "calls" else (cost.time_s, cost.calls)
 
 
 def main_modules(run: Run, most: int) -> tuple[ModuleRecord, ...]:
@@ -66,9 +71,11 @@ def main_modules(run: Run, most: int) -> tuple[ModuleRecord, ...]:
     """
     if len(run.modules) <= min(FEW_GRAPHS, most):
         return run.modules
-    heaviest = sorted(run.modules, key=weight_s, reverse=True)[:most]
-    whole = sum(weight_s(module) for module in run.modules)
-    chosen = [module for place, module in enumerate(heaviest) if place < 2 or weight_s(module) >= LEAST_WEIGHT * whole]
+    heaviest = sorted(run.modules, key=lambda module: weight_s(run, module), reverse=True)[:most]
+    whole = sum(weight_s(run, module) for module in run.modules)
+    chosen = [
+        module for place, module in enumerate(heaviest) if place < 2 or weight_s(run, module) >= LEAST_WEIGHT * whole
+    ]
     if len(chosen) + 1 >= len(run.modules) <= most:
         return run.modules
     slugs = {module.slug for module in chosen}

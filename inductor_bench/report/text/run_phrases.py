@@ -9,12 +9,15 @@ from ...analysis.findings.evidence import LIBRARY
 from ...analysis.findings.finding import Finding
 from ...analysis.findings.rules.method import methods
 from ...analysis.roofline import matrix_roof
+from ...analysis.step import alone_ratio, category_totals, graph_use, is_far_off, step_of
 from ...devices.protocol import Device
 from ...devices.table import common_device, device_of
 from ...records.kernel import Kernel
 from ...records.run import Failure, ModuleRecord, Run
 from . import names, palette
 from .ranking import Entry, idle_name, module_time_s, wall_known, whole_time_s
+
+ALONE = "alone: a call in the module's own run, over 25% off a call in the program"
 
 _BOUNDS = {"memory": 0, "cache": 1, "compute": 2}
 
@@ -60,11 +63,17 @@ def sentence(text: str, run: Run) -> str:
     return text if text.endswith((".", "…")) else text + "."
 
 
-def bar_parts(module: ModuleRecord) -> list[tuple[str, float, str]]:
+def bar_parts(run: Run, module: ModuleRecord) -> list[tuple[str, float, str]]:
     """Returns categories and idle time as ``(short title, share, colour)``, the largest share first.
 
-    Shares refer to wall time, or to device time where the wall time is unknown.
+    Shares refer to the graph's time in the step where there is one, to wall time, or to device time where the wall time
+    is unknown.
     """
+    if step_of(run) is not None:
+        return [
+            (palette.short_title(total.name), total.share, palette.COLOURS[total.name])
+            for total in category_totals(run, module)
+        ]
     parts = [
         (
             palette.short_title(total.name),
@@ -94,14 +103,24 @@ def folded(run: Run, shown: Sequence[ModuleRecord]) -> str:
     others = [module for module in run.modules if module.slug not in slugs]
     if not others:
         return ""
-    time_s = sum(module_time_s(module) for module in others)
+    in_step = step_of(run) is not None
+    time_s = sum(graph_use(run, module).time_s if in_step else module_time_s(module) for module in others)
     labels = ", ".join(names.clean(module.label) for module in others[:6]) + (", …" if len(others) > 6 else "")
     more = f"{len(others)} more graph{'s' * (len(others) > 1)}"
     return f"{more}, {units.seconds(time_s)} in all: {labels}"
 
 
+def where_words(run: Run) -> str:
+    """Returns the title of the bars of :func:`bar_parts`."""
+    if step_of(run) is not None:
+        return "where its time in the step goes"
+    return "where the wall time goes" if wall_known(run) else "where the device time goes"
+
+
 def whole_words(run: Run) -> str:
     """Returns the time that shares of the whole refer to: ``62.3 ms wall, each graph once``."""
+    if step_of(run) is not None:
+        return f"a step of {units.seconds(whole_time_s(run))}"
     stretched = any((module.busy_time_s or 0.0) > (module.wall_time_s or 0.0) * 1.0005 for module in run.modules)
     what = " device time" if not wall_known(run) else "" if stretched else " wall"
     return f"{units.seconds(whole_time_s(run))}{what}" + (", each graph once" if len(run.modules) > 1 else "")
@@ -110,7 +129,8 @@ def whole_words(run: Run) -> str:
 def kernel_caption(run: Run, entries: Iterable[Entry]) -> list[str]:
     """Explains the columns of the kernel table in one or two lines."""
     shown = list(entries)
-    lines = [f"time per iteration · share of {whole_words(run)}"]
+    what = "calls and time in a step" if step_of(run) else "time per iteration"
+    lines = [f"{what} · share of {whole_words(run)}"]
     if run.peaks is None:
         return lines
     lines[0] += " · gain limit: upper bound, at that peak"
@@ -121,6 +141,8 @@ def kernel_caption(run: Run, entries: Iterable[Entry]) -> list[str]:
         notes.append(f"latency: nearest limit is an empty kernel's {units.seconds(run.peaks.launch_floor_s)}")
     if any(entry.kernel.category in LIBRARY and entry.kernel.roof.peak_share is not None for entry in shown):
         notes.append("library kernels: of their part of the ATen call")
+    if any(is_far_off(alone_ratio(run, entry.kernel)) for entry in shown):
+        notes.append(ALONE)
     return [*lines, " · ".join(notes)] if notes else lines
 
 
@@ -168,6 +190,12 @@ def of_peak(entry: Entry) -> str:
     if entry.kernel.roof.peak_share is None:
         return name
     return f"{units.whole_percent(entry.kernel.roof.peak_share)} {name}"
+
+
+def alone(run: Run, entry: Entry) -> str:
+    """Returns ``0.62x`` for a kernel whose call by itself is far off a call in the program; else nothing."""
+    ratio = alone_ratio(run, entry.kernel)
+    return f"{ratio:.3g}x" if ratio is not None and is_far_off(ratio) else ""
 
 
 def rate(kernel: Kernel) -> str:

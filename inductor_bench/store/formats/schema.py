@@ -2,6 +2,7 @@
 
 History
     1   the first format.
+    2   ``program`` describes the program's step, and each kernel has its calls, time and share in it.
 """
 
 from __future__ import annotations
@@ -11,9 +12,15 @@ from typing import Any
 
 from ...errors import InductorBenchError
 
-FORMAT = 1
+FORMAT = 2
 
-UPGRADES: Mapping[int, Callable[[dict[str, Any]], dict[str, Any]]] = {}
+
+def _without_program(data: dict[str, Any]) -> dict[str, Any]:
+    """A record of format 1 as one of format 2. The new fields have defaults, which say that no step was observed."""
+    return data
+
+
+UPGRADES: Mapping[int, Callable[[dict[str, Any]], dict[str, Any]]] = {1: _without_program}
 """By format number the function that turns such a record into a record of the next number."""
 
 

@@ -9,7 +9,10 @@ Fields = dict[str, Any]
 """A decoded event."""
 
 TIMES = ("ts", "dur")
-IDS = ("id", "External id", "Record function id", "Ev Idx", "correlation", "Sequence number", "Fwd thread id", "queued")
+IDS = (
+    *("id", "External id", "Record function id", "Ev Idx", "correlation", "Sequence number", "Fwd thread id", "queued"),
+    *("Python id", "Python parent id", "Python module id"),
+)
 NUMBERS = (*TIMES, *IDS, "memory bandwidth (GB/s)")
 """The fields whose numbers differ between events of one shape. Every other part of an event belongs to its shape."""
 

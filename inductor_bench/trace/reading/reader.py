@@ -5,20 +5,12 @@ It reads CPU traces and the GPU traces of CUDA, ROCm and XPU, with events in any
 
 from __future__ import annotations
 
-import gc
-import json
-import re
-from array import array
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
-from ...records.traced.trace import DeviceEvent, HostOp, Trace, TraceDevice
+from ...records.traced.trace import Trace
 from .events import EventReader
-from .nesting import find_parents
-from .numbers import Fields, nanoseconds
-from .templates import Classifier, Template
-from .values import printable, whole_number
+from .rows import Rows, build_device_events, build_host_ops, collector_paused, read_devices
+from .templates import Classifier
 
 _SKIPPED = frozenset(
     {
@@ -28,31 +20,6 @@ _SKIPPED = frozenset(
     }
 )
 """Categories that are not decoded. Annotations, on the host and on the device, are ranges around work."""
-
-_NEVER = -1
-
-
-class _Rows:
-    """The events of one kind as columns; times in nanoseconds."""
-
-    def __init__(self) -> None:
-        self.templates: list[Template] = []
-        self.starts = array("q")
-        self.durations = array("q")
-        self.externals = array("q")
-        self.correlations = array("q")
-
-    def add(self, template: Template, numbers: list[bytes]) -> None:
-        self.templates.append(template)
-        self.starts.append(nanoseconds(numbers[template.ts]))
-        self.durations.append(max(0, nanoseconds(numbers[template.duration])) if template.duration >= 0 else 0)
-        self.externals.append(int(numbers[template.external]) if template.external >= 0 else _NEVER)
-        self.correlations.append(int(numbers[template.correlation]) if template.correlation >= 0 else _NEVER)
-
-    def in_order(self) -> list[int]:
-        """Row numbers sorted by start; of equal starts the longer event first, then the smaller external id."""
-        starts, durations, externals = self.starts, self.durations, self.externals
-        return sorted(range(len(starts)), key=lambda row: (starts[row], -durations[row], externals[row]))
 
 
 def read_trace(path: Path) -> Trace:
@@ -71,25 +38,13 @@ def read_trace(path: Path) -> Trace:
 
 def read_trace_and_origin(path: Path) -> tuple[Trace, int]:
     """The trace of ``read_trace``, and the time of its second 0 on the file's own clock, in nanoseconds."""
-    with _collector_paused():
+    with collector_paused():
         return _read(path)
-
-
-@contextmanager
-def _collector_paused() -> Iterator[None]:
-    """Pauses cyclic garbage collection: a large trace makes many objects, keeps all of them and forms no cycles."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 def _read(path: Path) -> tuple[Trace, int]:
     reader = EventReader(path, Classifier(), _SKIPPED)
-    rows = {"host": _Rows(), "device": _Rows(), "runtime": _Rows()}
+    rows = {"host": Rows(), "device": Rows(), "runtime": Rows()}
     for shape, numbers, _ in reader:
         template = shape.digest
         if template.kind != "ignored":
@@ -97,8 +52,8 @@ def _read(path: Path) -> tuple[Trace, int]:
     host, device, runtime = rows["host"], rows["device"], rows["runtime"]
     origin = min((start for kind in (host, device, runtime) for start in kind.starts), default=0)
     host_order = host.in_order()
-    host_ops = _build_host_ops(host, host_order, origin)
-    device_events = _build_device_events(device, host, host_order, runtime, origin)
+    host_ops = build_host_ops(host, host_order, origin)
+    device_events = build_device_events(device, host, host_order, runtime, origin)
     synchronizations = sorted(
         start for template, start in zip(runtime.templates, runtime.starts, strict=True) if template.synchronizes
     )
@@ -106,78 +61,7 @@ def _read(path: Path) -> tuple[Trace, int]:
         host_ops=host_ops,
         device_events=device_events,
         synchronizations=tuple((start - origin) / 1e9 for start in synchronizations),
-        devices=_read_devices(reader.header, reader.tail),
+        devices=read_devices(reader.header, reader.tail),
         truncated=reader.truncated,
     )
     return trace, origin
-
-
-def _build_host_ops(host: _Rows, order: list[int], origin: int) -> tuple[HostOp, ...]:
-    starts = array("q", (host.starts[row] for row in order))
-    ends = array("q", (host.starts[row] + host.durations[row] for row in order))
-    parents = find_parents(starts, ends, [host.templates[row].place for row in order])
-    ops = []
-    for row, parent in zip(order, parents, strict=True):
-        template = host.templates[row]
-        start, duration = (host.starts[row] - origin) / 1e9, host.durations[row] / 1e9
-        (thread,) = template.place
-        ops.append(HostOp(template.name, start, duration, thread, host.externals[row], parent, *template.details))
-    return tuple(ops)
-
-
-def _build_device_events(
-    device: _Rows, host: _Rows, host_order: list[int], runtime: _Rows, origin: int
-) -> tuple[DeviceEvent, ...]:
-    op_of = {host.externals[row]: index for index, row in enumerate(host_order)}
-    op_of.pop(_NEVER, None)
-    launches = _find_launches(set(device.correlations), runtime)
-    events = []
-    for row in device.in_order():
-        correlation = device.correlations[row]
-        launch = launches.get(correlation, -1)
-        op = op_of.get(device.externals[row], -1)
-        if op < 0 and launch >= 0:
-            op = op_of.get(runtime.externals[launch], -1)
-        template = device.templates[row]
-        kind, index, stream = template.place
-        start, duration = (device.starts[row] - origin) / 1e9, device.durations[row] / 1e9
-        launched = (runtime.starts[launch] - origin) / 1e9 if launch >= 0 else None
-        about = (template.name, kind, start, duration, index, stream, correlation, op, launched)
-        events.append(DeviceEvent(*about, *template.details))
-    return tuple(events)
-
-
-def _find_launches(wanted: set[int], runtime: _Rows) -> dict[int, int]:
-    """The row of the launch by correlation; of a runtime call and the driver call within it, the runtime call's."""
-    wanted.discard(_NEVER)
-    launches: dict[int, int] = {}
-    for row, correlation in enumerate(runtime.correlations):
-        if correlation in wanted:
-            known = launches.get(correlation)
-            if known is None or runtime.starts[row] < runtime.starts[known]:
-                launches[correlation] = row
-    return launches
-
-
-def _read_devices(*texts: bytes) -> tuple[TraceDevice, ...]:
-    for text in texts:
-        found = re.search(rb'"deviceProperties"\s*:\s*(?=\[)', text)
-        if found:
-            try:
-                listed, _ = json.JSONDecoder().raw_decode(text[found.end() :].decode("utf-8", "replace"))
-            except (ValueError, RecursionError):
-                continue
-            return tuple(_read_device(index, entry) for index, entry in enumerate(listed) if isinstance(entry, dict))
-    return ()
-
-
-def _read_device(position: int, entry: Fields) -> TraceDevice:
-    index = whole_number(entry.get("id"))
-    major, minor = whole_number(entry.get("computeMajor")), whole_number(entry.get("computeMinor"))
-    return TraceDevice(
-        index=position if index is None else index,
-        name=printable(entry.get("name", "")),
-        compute_capability="" if major is None else f"{major}.{minor or 0}",
-        multiprocessors=whole_number(entry.get("numSms")),
-        memory_bytes=whole_number(entry.get("totalGlobalMem")),
-    )

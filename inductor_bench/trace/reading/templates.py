@@ -58,20 +58,24 @@ class Classifier:
     def __init__(self) -> None:
         self._kept: dict[Any, Any] = {}
 
-    def _keep(self, value: Any) -> Any:
+    def keep(self, value: Any) -> Any:
+        """The first of equal values."""
         return self._kept.setdefault(value, value)
 
     def __call__(self, event: Fields, order: dict[str, int]) -> Template:
-        template = Template(order)
+        return self.classify(event, Template(order))
+
+    def classify(self, event: Fields, template: Template) -> Template:
+        """Fills the template of an event."""
         category = event.get("cat")
         if event.get("ph") != "X" or template.ts < 0 or not isinstance(category, str):
             return template
         arguments = event.get("args")
         arguments = arguments if isinstance(arguments, dict) else {}
-        template.name = self._keep(printable(event.get("name", "")))
+        template.name = self.keep(printable(event.get("name", "")))
         if category == HOST_CATEGORY:
             template.kind = "host"
-            template.place = (self._keep(f"{event.get('pid')}/{event.get('tid')}"),)
+            template.place = (self.keep(f"{event.get('pid')}/{event.get('tid')}"),)
             template.details = self._host_details(arguments)
         elif category in DEVICE_KINDS:
             template.kind = "device"
@@ -101,11 +105,11 @@ class Classifier:
         )
 
     def _text(self, value: object) -> str | None:
-        return self._keep(printable(value)) if isinstance(value, str) else None
+        return self.keep(printable(value)) if isinstance(value, str) else None
 
     def _triple(self, value: object) -> tuple[int, int, int] | None:
         parts = [whole_number(part) for part in value] if isinstance(value, list) else []
-        return self._keep(tuple(parts)) if len(parts) == 3 and None not in parts else None
+        return self.keep(tuple(parts)) if len(parts) == 3 and None not in parts else None
 
     def _tensor_arguments(self, arguments: Fields) -> TensorArguments | None:
         lists = [arguments.get(key) for key in ("Input Dims", "Input Strides", "Input type", "Concrete Inputs")]
@@ -113,7 +117,7 @@ class Classifier:
             return None
         dims, strides, types, concrete = (value if isinstance(value, list) else [] for value in lists)
         texts = (tuple(map(printable, value)) for value in (types, concrete))
-        return self._keep(TensorArguments(size_lists(dims), size_lists(strides), *texts))  # type: ignore[no-any-return]
+        return self.keep(TensorArguments(size_lists(dims), size_lists(strides), *texts))  # type: ignore[no-any-return]
 
 
 def _device_and_stream(event: Fields, arguments: Fields) -> tuple[int, int]:

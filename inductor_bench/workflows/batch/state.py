@@ -9,6 +9,7 @@ from dataclasses import replace
 from statistics import fmean
 
 from ... import units
+from ...analysis.step import step_of
 from ...analysis.times import whole_time_s
 from ...launch.jobs import Began, Ended, Event, Executor, Lost, is_host
 from ...records.batches.batch import DONE, FAILED, FINISHED, MEASURED, PARTIAL, RUNNING, WAITING, Batch, BatchModel
@@ -230,7 +231,8 @@ def _result(model: BatchModel, run: Run | None) -> str:
     name, took = model.request.name, f" ({_duration(model.time_s or 0.0)})"
     if model.status in (DONE, PARTIAL) and run is not None:
         lost = f", but {_reason(model.failure)}" if model.status == PARTIAL else ""
-        return f"{name}: {units.seconds(whole_time_s(run))} per iteration{lost}{took}"
+        what = "a step" if step_of(run) else "per iteration"
+        return f"{name}: {units.seconds(whole_time_s(run))} {what}{lost}{took}"
     return f"{name}: {model.status}: {_reason(model.failure)}{took}"
 
 

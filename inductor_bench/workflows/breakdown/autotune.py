@@ -6,7 +6,9 @@ import shlex
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
+from ...analysis.step import step_factors
 from ...devices.nvidia.visible import visible_gpus
 from ...devices.table import device_of
 from ...errors import InductorBenchError
@@ -25,6 +27,14 @@ from ..options import DRAWN, RECORDED, BreakdownOptions, RetuneOptions
 from ..progress import Progress
 
 STAGE = "retune"
+
+
+class _Use(NamedTuple):
+    """A kernel of one module, and its calls and seconds in the program's step or in one iteration of its graph."""
+
+    kernel: ExtractedKernel
+    calls: float
+    time_s: float
 
 
 class _ElsewhereError(InductorBenchError):
@@ -79,13 +89,20 @@ def _autotune(
 
 
 def has_retunes_left(known: Iterable[RetuneRow], folder: RunFolder, options: RetuneOptions) -> bool:
-    """Whether some of the most expensive kernels have no complete tuning by this method."""
-    return not _are_written(folder, options) or bool(_left(known, folder, options))
+    """Whether some of the most expensive kernels have no complete tuning by this method.
+
+    Raises:
+        InductorBenchError: the record cannot be read.
+    """
+    run = folder.load()
+    return not _are_written(run, folder, options) or bool(_left(run, known, folder, options))
 
 
-def _left(known: Iterable[RetuneRow], folder: RunFolder, options: RetuneOptions) -> list[Retune]:
+def _left(run: Run, known: Iterable[RetuneRow], folder: RunFolder, options: RetuneOptions) -> list[Retune]:
     problems = {row.kernel_id: row.problem for row in known if row.method == options.method}
-    return [retune for retune in _most_expensive(folder, options) if _is_left(retune, problems.get(retune.kernel_id))]
+    return [
+        retune for retune in _most_expensive(run, folder, options) if _is_left(retune, problems.get(retune.kernel_id))
+    ]
 
 
 def _is_left(retune: Retune, problem: str | None) -> bool:
@@ -93,33 +110,34 @@ def _is_left(retune: Retune, problem: str | None) -> bool:
     return problem in (None, *UNFINISHED) or (problem == EDITED and retune.failure is None)
 
 
-def _most_expensive(folder: RunFolder, options: RetuneOptions) -> list[Retune]:
-    """The kernels with the most time in all graphs, most expensive first, without duplicates.
+def _most_expensive(run: Run, folder: RunFolder, options: RetuneOptions) -> list[Retune]:
+    """The kernels with the most time in the program's step, or in one iteration of all graphs, without duplicates.
 
     Raises:
         InductorBenchError: the index of the standalone files is missing or damaged.
     """
-    groups: dict[str, list[ExtractedKernel]] = defaultdict(list)
+    groups: dict[str, list[_Use]] = defaultdict(list)
     for kernel in read_index(folder.kernels):
-        if kernel.time_s:
-            groups[kernel.kernel_id].append(kernel)
-    ranked = sorted(groups.values(), key=lambda kernels: -_time_s(kernels))
-    return [_row(kernels, folder, options.method) for kernels in ranked[: options.top]]
+        calls, time = step_factors(run, kernel.module, kernel.kernel_id)
+        if kernel.time_s and time:
+            groups[kernel.kernel_id].append(_Use(kernel, kernel.calls * calls, kernel.time_s * time))
+    ranked = sorted(groups.values(), key=lambda uses: -_time_s(uses))
+    return [_row(uses, folder, options.method) for uses in ranked[: options.top]]
 
 
-def _time_s(kernels: Sequence[ExtractedKernel]) -> float:
-    return sum(kernel.time_s or 0.0 for kernel in kernels)
+def _time_s(uses: Sequence[_Use]) -> float:
+    return sum(use.time_s for use in uses)
 
 
-def _row(kernels: Sequence[ExtractedKernel], folder: RunFolder, method: str) -> Retune:
-    first = max(kernels, key=lambda kernel: (kernel.file is not None, kernel.time_s))
+def _row(uses: Sequence[_Use], folder: RunFolder, method: str) -> Retune:
+    first = max(uses, key=lambda use: (use.kernel.file is not None, use.time_s)).kernel
     return Retune(
         first.name,
         first.kernel_id,
         first.category,
-        tuple(dict.fromkeys(kernel.module for kernel in kernels)),
-        float(sum(kernel.calls for kernel in kernels)),
-        _time_s(kernels),
+        tuple(dict.fromkeys(use.kernel.module for use in uses)),
+        float(sum(use.calls for use in uses)),
+        _time_s(uses),
         f"kernels/{first.file}" if first.file else None,
         method,
         failure=_find_refusal(first, folder),
@@ -136,9 +154,9 @@ def _find_refusal(kernel: ExtractedKernel, folder: RunFolder) -> Failure | None:
     return None
 
 
-def _are_written(folder: RunFolder, options: RetuneOptions) -> bool:
+def _are_written(run: Run, folder: RunFolder, options: RetuneOptions) -> bool:
     try:
-        return all((folder.path / row.file).is_file() for row in _most_expensive(folder, options) if row.file)
+        return all((folder.path / row.file).is_file() for row in _most_expensive(run, folder, options) if row.file)
     except InductorBenchError:
         return False
 
@@ -157,11 +175,11 @@ class _Retunes:
 
     def ask(self, options: RetuneOptions, progress: Progress) -> None:
         """Adds rows for the requested kernels that have none."""
-        if not _are_written(self._folder, options):
+        if not _are_written(self.run, self._folder, options):
             progress.stage("writing the kernels as files")
             values = RECORDED if any(row.values for row in rows_in(self._folder.kernels)) else DRAWN
             self.run = extract_run(self._folder, values).named_in(self.run)
-        asked = _left((retune.row for retune in self.run.retunes), self._folder, options)
+        asked = _left(self.run, (retune.row for retune in self.run.retunes), self._folder, options)
         files = {row.file: row for row in asked if row.file is not None and row.failure is None}
         self._waiting = {str(self._folder.path / file): row for file, row in files.items()}
         self._store(*asked)

@@ -29,6 +29,7 @@ from ...store.redaction import Redaction
 from ...version import __version__
 from ..extract.from_run import RunInMaking
 from ..extract.into_run import extract_run
+from ..ledger.program import enter_program
 from ..modules.analysis import (
     AttributedModule,
     attribute_module,
@@ -36,8 +37,9 @@ from ..modules.analysis import (
     describe_unprofiled,
     trace_environment,
 )
+from ..modules.command import COMMAND, interpreter_of
 from ..modules.environment import capture_environment
-from ..modules.profiling import DEFAULT_REPEAT, Profiling
+from ..modules.profiling import DEFAULT_REPEAT, ProfiledModule, Profiling
 from ..modules.program import CapturedProgram, FoundModule, capture_program
 from ..modules.reanalysis import reanalyse_run
 from ..modules.roofs import with_roofs
@@ -117,6 +119,11 @@ def _again(target: Target, options: BreakdownOptions, redaction: Redaction, prog
         return _report(redaction.run(run), folder, options)
 
 
+def _interpreter(target: Target, options: BreakdownOptions) -> str | None:
+    """The interpreter of a command, with whose torch its modules are profiled."""
+    return interpreter_of(options.arguments) if target.kind == COMMAND else None
+
+
 class _Breakdown:
     """The state of one breakdown in progress. ``run`` can be saved at any time."""
 
@@ -134,11 +141,12 @@ class _Breakdown:
         self._listed = listed
         self._folder = folder
         self._progress = progress
-        self._python = options.python or default_python()
+        self._python = options.python or _interpreter(target, options) or default_python()
         self._stage = "capture"
         self._request = request_of(target, options)  # unredacted, because the program needs the secrets
         self._redaction = redaction
         options = replace(options, arguments=redaction.words(options.arguments))
+        self._profiled: list[ProfiledModule] = []
         own_folder(folder.work)
         self.run = Run(
             format=FORMAT,
@@ -203,7 +211,7 @@ class _Breakdown:
         attributed = []
         for module, label in zip(captured.modules, labels, strict=True):
             attributed += self._measure_module(profiling, module, label)
-        self._conclude(pool, attributed)
+        self._conclude(pool, attributed, captured)
 
     def _capture(self, environment: Mapping[str, str]) -> CapturedProgram:
         if self._listed is None:
@@ -234,6 +242,7 @@ class _Breakdown:
         """Profiles one module, and saves its row without costs and peaks."""
         try:
             profiled = profiling.profile(module, label)
+            self._profiled.append(profiled)
             if profiled.failure is not None:
                 self._fail(profiled.failure)
             attributed = attribute_module(profiled)
@@ -246,8 +255,8 @@ class _Breakdown:
         self.save()
         return [attributed] if attributed else []
 
-    def _conclude(self, pool: WorkerPool, attributed: list[AttributedModule]) -> None:
-        """Adds the facts from a worker with torch: the environment, the costs of library calls, and the peaks."""
+    def _conclude(self, pool: WorkerPool, attributed: list[AttributedModule], captured: CapturedProgram) -> None:
+        """Adds the program's step, and the facts from a worker with torch: environment, costs of calls, and peaks."""
         calls = list(dict.fromkeys(call for module in attributed for call in module.operator_calls))
         elsewhere = self._options.trace is not None
         if elsewhere and not attributed:
@@ -265,7 +274,10 @@ class _Breakdown:
         save_costs(self._folder, costs)
         described = {module.profiled.label.label: describe_module(module, self._folder, costs) for module in attributed}
         modules = tuple(described.get(module.label, module) for module in self.run.modules)
-        self.run = with_roofs(replace(self.run, modules=modules, environment=environment), found.peaks)
+        self.run = replace(self.run, modules=modules, environment=environment)
+        run, failures = enter_program(self.run, captured, self._profiled, attributed, self._folder)
+        self.run = with_roofs(run, found.peaks)
+        self._fail(*failures)
         self.save()
         self._write_kernels(attributed)
 
@@ -277,8 +289,7 @@ class _Breakdown:
         except InductorBenchError as error:
             self._fail(Failure("extract", "invalid", error.message, error.hint))
             return
-        for failure in extracted.failures:
-            self._fail(failure)
+        self._fail(*extracted.failures)
         self.run = extracted.named_in(self.run)
 
     def _autotune(self) -> None:
@@ -291,7 +302,7 @@ class _Breakdown:
         self.run = run
         self.save()
 
-    def _fail(self, failure: Failure) -> None:
-        failure = self._redaction.failure(failure)
-        self._progress.note(f"{failure.subject or failure.stage}: {failure.message}")
-        self.run = replace(self.run, failures=(*self.run.failures, failure))
+    def _fail(self, *failures: Failure) -> None:
+        for failure in map(self._redaction.failure, failures):
+            self._progress.note(f"{failure.subject or failure.stage}: {failure.message}")
+            self.run = replace(self.run, failures=(*self.run.failures, failure))

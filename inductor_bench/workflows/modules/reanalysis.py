@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -49,7 +49,8 @@ def _reanalyse_module(folder: RunFolder, old: ModuleRecord, costs: Costs) -> Mod
         return old
     found = describe_module(attributed, folder, costs)
     files = {kernel.kernel_id: kernel.file for kernel in old.kernels}  # the standalone files, where they were written
-    kernels = tuple(replace(kernel, file=files.get(kernel.kernel_id, kernel.file)) for kernel in found.kernels)
+    named = (replace(kernel, file=files.get(kernel.kernel_id, kernel.file)) for kernel in found.kernels)
+    kernels = _with_step(named, old.kernels)
     new = checked(replace(found, program_calls=old.program_calls, kernels=kernels))
     lost = [name for name, known in KNOWN.items() if known(new) < known(old)]
     if lost:
@@ -58,6 +59,21 @@ def _reanalyse_module(folder: RunFolder, old: ModuleRecord, costs: Costs) -> Mod
             f"the row is kept as it was; put back what is missing in {folder.traces} and {folder.modules}",
         )
     return new
+
+
+def _with_step(kernels: Iterable[Kernel], old: Iterable[Kernel]) -> tuple[Kernel, ...]:
+    """The kernels with their costs in the program's step, which the trace of a module alone does not show."""
+    known = {_identity(kernel): kernel for kernel in old}
+    return tuple(
+        replace(kernel, step_calls=was.step_calls, step_time_s=was.step_time_s, step_share=was.step_share)
+        if (was := known.get(_identity(kernel)))
+        else kernel
+        for kernel in kernels
+    )
+
+
+def _identity(kernel: Kernel) -> tuple[object, ...]:
+    return kernel.category, kernel.name, kernel.kernel_id, kernel.operator
 
 
 def _count(get: Callable[[Kernel], object]) -> Callable[[ModuleRecord], int]:

@@ -34,6 +34,7 @@ from inductor_bench.report.text import names
 from inductor_bench.source.module.identity import family_id
 from inductor_bench.store import digest
 from inductor_bench.store.batch import BatchFolder
+from inductor_bench.store.formats.schema import FORMAT
 
 
 def layer_norm(number: int, time_s: float, kernel_id: str, **fields: object) -> object:
@@ -212,11 +213,11 @@ def test_a_number_that_is_none_is_damage(
 
 def test_a_record_of_a_newer_version(batch: BatchFolder, capsys: pytest.CaptureFixture[str]) -> None:
     record = batch.run("one").record
-    record.write_text(record.read_text().replace('"format": 1', '"format": 2'))
+    record.write_text(record.read_text().replace(f'"format": {FORMAT}', f'"format": {FORMAT + 1}'))
     out = " ".join(report(capsys, batch.path, "--no-plots").split())
     assert "2 of 6 models measured, 1 failed, 1 damaged, 1 of a newer format" in out
     problem, _, hint = out.partition("one: record, newer: ")[2].partition("Hint: ")
-    assert "newer than the 1 that this version reads" in problem and hint.startswith("update inductor-bench")
+    assert f"newer than the {FORMAT} that this version reads" in problem and hint.startswith("update inductor-bench")
     assert "newer" in report(capsys, batch.path, "--format", "csv", "--no-plots").splitlines()[1].split(",")
 
 

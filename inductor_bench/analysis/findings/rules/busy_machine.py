@@ -34,6 +34,7 @@ from .... import units
 from ....devices.table import device_of
 from ....records.code.details import MachineLoad
 from ....records.run import ModuleRecord, Run
+from ...step import step_of
 from ...times import weight_s
 from ..bottleneck import GAPS
 from ..command_again import command_again
@@ -51,9 +52,14 @@ LEAST_PER_CALL_S = 20e-6  # seconds of one kernel call; the profiler itself take
 
 
 def disturbed_graphs(run: Run) -> tuple[ModuleRecord, ...]:
-    """The graphs whose figures do not count; none where they take less than half of the program's time."""
+    """The graphs whose figures do not count; none where they take less than half of the program's time.
+
+    A program's step was timed in the program, so a disturbed run of a graph by itself does not matter to it.
+    """
+    if step_of(run) is not None:
+        return ()
     found = tuple(module for module in run.modules if is_wall_disturbed(module) or are_kernels_disturbed(module))
-    return found if 2 * sum(map(weight_s, found)) >= sum(map(weight_s, run.modules)) else ()
+    return found if 2 * _weight_s(run, found) >= _weight_s(run, run.modules) else ()
 
 
 def disturbed(run: Run) -> Finding | None:
@@ -68,7 +74,7 @@ def disturbed(run: Run) -> Finding | None:
     concerned = disturbed_graphs(run)
     if not concerned:
         return None
-    heaviest = max(concerned, key=weight_s)
+    heaviest = max(concerned, key=lambda module: weight_s(run, module))
     on_host = any(device_of(module.device).runs_on_host for module in concerned)
     what = "figures" if on_host else "wall times and idle times"
     whose = "these" if len(concerned) == len(run.modules) else f"{labels(concerned)}: these"
@@ -79,12 +85,16 @@ def disturbed(run: Run) -> Finding | None:
     return Finding("busy-machine", text, slugs(concerned), level=CAUTION)
 
 
+def _weight_s(run: Run, modules: Sequence[ModuleRecord]) -> float:
+    return sum(weight_s(run, module) for module in modules)
+
+
 def rests_on(finding: Finding, graphs: Sequence[ModuleRecord]) -> bool:
     """Whether the gain of an advice was computed from figures of these disturbed graphs alone.
 
     On a GPU the kernels' own times count, so the gain of faster kernels does too.
     """
-    if finding.level != ADVICE or not finding.gain_s:
+    if finding.level != ADVICE or not finding.gain_s or not finding.modules:
         return False
     unreliable = {graph.slug for graph in graphs if not finding.kernels or device_of(graph.device).runs_on_host}
     return set(finding.modules) <= unreliable

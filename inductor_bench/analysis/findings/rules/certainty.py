@@ -30,13 +30,15 @@ def no_peaks(evidence: RunEvidence) -> Iterator[Finding]:
 
 
 def noise(evidence: RunEvidence) -> Iterator[Finding]:
-    """Reports wall times that vary."""
+    """Reports wall times that vary. They matter less to a program whose step was timed in the program itself."""
     text = "wall times vary (middle half: {}): measure again on an idle machine"
-    yield from _combine(evidence.run, "noise", _noisy, text, CAUTION)
+    yield from _combine(evidence.run, "noise", _noisy, text, NOTE if evidence.in_step else CAUTION)
 
 
 def busy_over_wall(evidence: RunEvidence) -> Iterator[Finding]:
     """Reports kernels that took longer under the profiler than their graph took without it."""
+    if evidence.in_step:
+        return
     text = "kernels took longer under the profiler than their graph without it ({}): shares are of the longer time"
     yield from _combine(evidence.run, "busy-over-wall", _busy_over_wall, text, CAUTION)
 

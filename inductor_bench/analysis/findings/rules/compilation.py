@@ -9,7 +9,9 @@ import re
 from collections.abc import Iterator
 
 from ....devices.table import device_of
-from ..evidence import RunEvidence
+from ....records.program import GUARDS, PYTHON
+from ...step import idle_labels
+from ..evidence import LEAST_SHARE, RunEvidence
 from ..finding import CAUTION, NOTE, Finding
 from ..phrases import join_words, labels, plural, short_paths, slugs
 
@@ -26,8 +28,17 @@ def graph_breaks(evidence: RunEvidence) -> Iterator[Finding]:
         own = [text for text in breaks if "/site-packages/torch/" not in text.replace("\\", "/").partition(": ")[0]]
         inside = "" if own else ", in torch's own code"
         reasons = join_words([_short_reason(text) for text in own or breaks], 2)
-        text = f"{plural(len(breaks), 'graph break')}{inside}: {reasons}"
+        text = f"{plural(len(breaks), 'graph break')}{inside}: {reasons}{_cost_between_graphs(evidence)}"
         yield Finding("graph-breaks", text, level=CAUTION if own else NOTE)
+
+
+def _cost_between_graphs(evidence: RunEvidence) -> str:
+    """What Python and guards between compiled graphs cost the step; empty where it is little or unknown."""
+    times = idle_labels(evidence.run)
+    time_s = times.get(PYTHON, 0.0) + times.get(GUARDS, 0.0)
+    if time_s < LEAST_SHARE * evidence.whole.time_s or not time_s:
+        return ""
+    return f". Python and guards, between graphs and elsewhere, cost {evidence.whole.format(time_s)} of a step"
 
 
 def recompilations(evidence: RunEvidence) -> Iterator[Finding]:

@@ -21,11 +21,11 @@ def host_copies(evidence: RunEvidence) -> Iterator[Finding]:
     whole = evidence.whole
     host = [row for row in evidence.rows if _is_host_copy(row)]
     if host:
-        times = units.count(sum(row.kernel.calls for row in host))
+        times = units.count(sum(row.cost.calls for row in host))
         pageable = any("Pageable" in row.kernel.name for row in host)
         text = f"{times} copies to or from the host take {whole.format(time_of(host))}"
         text += ", from pageable memory, which makes the host wait" if pageable else ""
-        yield finding_of("host-copies", text, host, gain_s=in_program(host, lambda kernel: kernel.time_s))
+        yield finding_of("host-copies", text, host, gain_s=in_program(host, lambda row: row.cost.time_s))
 
 
 def device_copies(evidence: RunEvidence) -> Iterator[Finding]:
@@ -37,7 +37,7 @@ def device_copies(evidence: RunEvidence) -> Iterator[Finding]:
         text = f"copies within the device take {whole.format(time_of(device))}" + (
             f", made by {within}" if within else ""
         )
-        yield finding_of("copies", text, device, gain_s=in_program(device, lambda kernel: kernel.time_s))
+        yield finding_of("copies", text, device, gain_s=in_program(device, lambda row: row.cost.time_s))
 
 
 def _is_host_copy(row: Row) -> bool:

@@ -33,7 +33,7 @@ def full_float32(evidence: RunEvidence) -> Iterator[Finding]:
     if whole.part(time_of(slow)) >= 5 * LEAST_SHARE:
         text = f"matrix products in full float32, without tensor cores, take {whole.format(time_of(slow))}"
         text += _why_float32(slow, rows, run)
-        yield finding_of("full-float32", text, slow, gain_s=in_program(slow, lambda kernel: kernel.time_s))
+        yield finding_of("full-float32", text, slow, gain_s=in_program(slow, lambda row: row.cost.time_s))
 
 
 def _why_float32(slow: Rows, rows: Rows, run: Run) -> str:

@@ -39,9 +39,9 @@ def below_limit(evidence: RunEvidence) -> Iterator[Finding]:
             and row.kernel.roof.bound == bound
             and row.kernel.roof.peak_share is not None
             and row.kernel.roof.peak_share < FAR_FROM_ROOF
-            and whole.part(row.kernel.roof.gain_limit_s or 0.0) >= LEAST_GAIN
+            and whole.part(row.cost.gain_limit_s or 0.0) >= LEAST_GAIN
         ]
-        low.sort(key=lambda row: -(row.kernel.roof.gain_limit_s or 0.0))
+        low.sort(key=lambda row: -(row.cost.gain_limit_s or 0.0))
         if whole.part(gain_of(low)) < LEAST_SHARE:
             continue
         verb, they, them = ("reaches", "it", "it") if len(low) == 1 else ("reach", "they", "them")
@@ -51,7 +51,7 @@ def below_limit(evidence: RunEvidence) -> Iterator[Finding]:
         )
         if all(row.device.suggests_tuning for row in low) and run.request.mode not in TUNING_MODES:
             text += f"; mode='max-autotune-no-cudagraphs' tunes {them}"
-        gain = in_program(low, lambda kernel: kernel.roof.gain_limit_s or 0.0)
+        gain = in_program(low, lambda row: row.cost.gain_limit_s or 0.0)
         yield finding_of(f"below-{bound}-limit", text, low, gain_s=gain)
 
 
@@ -67,7 +67,7 @@ def few_blocks(evidence: RunEvidence) -> Iterator[Finding]:
         if row.kernel.category not in UNTUNABLE
         and row.kernel.launch.grid
         and math.prod(row.kernel.launch.grid) < NARROW * multiprocessors
-        and row.kernel.time_s >= SHORT_S * row.kernel.calls
+        and row.cost.time_s >= SHORT_S * row.cost.calls
     ]
     if whole.part(time_of(narrow)) < LEAST_SHARE:
         return
@@ -79,5 +79,5 @@ def few_blocks(evidence: RunEvidence) -> Iterator[Finding]:
         f"{whole.format(time_of(narrow))}"
     )
     # Upper bound of the gain: the kernel's time multiplied by the share of idle multiprocessors.
-    gain = in_program(narrow, lambda kernel: kernel.time_s * (1 - math.prod(kernel.launch.grid) / multiprocessors))
+    gain = in_program(narrow, lambda row: row.cost.time_s * (1 - math.prod(row.kernel.launch.grid) / multiprocessors))
     yield finding_of("few-blocks", text, narrow, gain_s=gain)

@@ -21,17 +21,15 @@ def short_kernels(evidence: RunEvidence) -> Iterator[Finding]:
     """Reports a large number of launches shorter than :data:`SHORT_S`."""
     rows, whole = evidence.critical_rows, evidence.whole
     short = [
-        row
-        for row in rows
-        if not row.device.runs_on_host and 0 < row.kernel.time_s < SHORT_S * max(row.kernel.calls, 1)
+        row for row in rows if not row.device.runs_on_host and 0 < row.cost.time_s < SHORT_S * max(row.cost.calls, 1)
     ]
-    calls, every = sum(row.kernel.calls for row in short), sum(row.kernel.calls for row in rows)
+    calls, every = sum(row.cost.calls for row in short), sum(row.cost.calls for row in rows)
     if calls >= 20 and whole.part(time_of(short)) >= SHORT_TIME:
         text = (
             f"{units.count(calls)} of {units.count(every)} launches last under 5 µs, {whole.format(time_of(short))} "
             "together: fewer and larger ones would help, tuning them would not"
         )
-        yield finding_of("short-kernels", text, short, gain_s=in_program(short, lambda kernel: kernel.time_s))
+        yield finding_of("short-kernels", text, short, gain_s=in_program(short, lambda row: row.cost.time_s))
 
 
 def spills(evidence: RunEvidence) -> Iterator[Finding]:
@@ -65,7 +63,7 @@ def unsteady_kernels(evidence: RunEvidence) -> Iterator[Finding]:
     def moves(row: Row) -> bool:
         samples = [row.kernel.samples_s[i] for i in row.module.steady_iterations if i < len(row.kernel.samples_s)]
         samples = samples or list(row.kernel.samples_s)
-        if len(samples) < 5 or whole.part(row.kernel.time_s) < LEAST_SHARE:
+        if len(samples) < 5 or whole.part(row.cost.time_s) < LEAST_SHARE:
             return False
         low, middle, high = statistics.quantiles(samples, n=4)
         return middle > 0 and (high - low) / middle > UNSTEADY

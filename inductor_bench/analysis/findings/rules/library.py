@@ -46,7 +46,7 @@ def library_below_limit(evidence: RunEvidence) -> Iterator[Finding]:
             and not is_layout_copy(row.kernel)
             and row.kernel.roof.peak_share is not None
             and row.kernel.roof.peak_share < FAR_FROM_ROOF / 2
-            and whole.part(row.kernel.roof.gain_limit_s or 0.0) >= LEAST_GAIN
+            and whole.part(row.cost.gain_limit_s or 0.0) >= LEAST_GAIN
         ]
         replaceable = all(row.device.suggests_tuning for row in low)
         if whole.part(time_of(low)) < (2 * LEAST_SHARE if replaceable else SHARE_UNTUNED):
@@ -56,7 +56,7 @@ def library_below_limit(evidence: RunEvidence) -> Iterator[Finding]:
         text = f"library {noun} take {whole.format(time_of(low))} in {plural(len(low), 'kernel')} {at}"
         if advice and replaceable:
             text += f"; Inductor does not tune them: try {advice}"
-        gain = in_program(low, lambda kernel: kernel.roof.gain_limit_s or 0.0)
+        gain = in_program(low, lambda row: row.cost.gain_limit_s or 0.0)
         yield finding_of("library-below-limit", text, low, gain_s=gain)
 
 
@@ -70,7 +70,7 @@ def layout_copies(evidence: RunEvidence) -> Iterator[Finding]:
             f"{operators or 'library'} calls spend {whole.format(time_of(rows))} on rearranging or converting tensors: "
             "another memory format (channels_last or contiguous) may need less of it"
         )
-        yield finding_of("layout-copies", text, rows, gain_s=in_program(rows, lambda kernel: kernel.time_s))
+        yield finding_of("layout-copies", text, rows, gain_s=in_program(rows, lambda row: row.cost.time_s))
 
 
 def hotspots(evidence: RunEvidence) -> Iterator[Finding]:
@@ -85,4 +85,4 @@ def hotspots(evidence: RunEvidence) -> Iterator[Finding]:
             kernels = plural(len(group), "library kernel")
             took = whole.format(time_of(group))
             text = f"{operator} takes {took} in {kernels}, which Inductor neither fuses nor tunes"
-            yield finding_of("hotspot", text, group, gain_s=in_program(group, lambda kernel: kernel.time_s))
+            yield finding_of("hotspot", text, group, gain_s=in_program(group, lambda row: row.cost.time_s))

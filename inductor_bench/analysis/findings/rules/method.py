@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 from ....devices.table import device_of
 from ....records.run import ModuleRecord, Run
+from ...step import host_sets_pace
 from ..bottleneck import GAPS
 from ..evidence import RunEvidence
 from ..finding import FINE, NOTE, Finding
@@ -62,6 +63,8 @@ def checks_without_problem(evidence: RunEvidence) -> Iterator[Finding]:
     fine = []
     launching = [module for module in run.modules if not device_of(module.device).runs_on_host]
     busy = all(module.busy_share is not None and module.busy_share >= GAPS for module in launching)
+    if evidence.in_step:
+        busy = not host_sets_pace(run)
     if launching and busy and not is_anything_waiting(evidence):
         fine.append("no launch gaps to speak of")
     if run.capture.structured and run.modules:

@@ -1,0 +1,57 @@
+"""Rules about the parts of the step that are not compiled."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from .... import units
+from ....records.program import EAGER, OPTIMIZER, Part
+from ...step import parts_of
+from ..evidence import RunEvidence
+from ..finding import Finding
+from ..phrases import join_words
+from .words import place_words, share_words
+
+WORTH_COMPILING = 0.05
+"""Share of the step from which an eager region is worth compiling."""
+
+MOST_OPERATORS = 3
+_LOSS = re.compile(r"loss|cross_entropy|log_softmax|Loss|LogSoftmax")
+
+
+def eager_optimizer(evidence: RunEvidence) -> Iterator[Finding]:
+    """Reports an optimizer that runs eagerly."""
+    run = evidence.run
+    parts = parts_of(run, OPTIMIZER)
+    time_s = sum(part.time_s for part in parts)
+    if time_s < WORTH_COMPILING * evidence.whole.time_s:
+        return
+    names = join_words(list(dict.fromkeys(part.label for part in parts)), 2)
+    launches = sum(part.launches for part in parts)
+    many = f" in {units.count(launches)} launches" if launches else ""
+    runs = "runs eagerly and takes" if len({part.label for part in parts}) == 1 else "run eagerly and take"
+    text = (
+        f"{names} {runs} {share_words(run, time_s)} of a step{many}: compile its step "
+        "(torch.compile(optimizer.step)), or pass fused=True if it does not yet"
+    )
+    yield Finding("eager-optimizer", text, gain_s=time_s)
+
+
+def eager_operators(evidence: RunEvidence) -> Iterator[Finding]:
+    """Reports eager operators that together take a large part of the step, with their lines."""
+    run = evidence.run
+    parts = parts_of(run, EAGER)
+    time_s = sum(part.time_s for part in parts)
+    if time_s < WORTH_COMPILING * evidence.whole.time_s:
+        return
+    words = join_words([_operator_words(part, evidence) for part in parts[:MOST_OPERATORS]])
+    loss = sum(part.time_s for part in parts if _LOSS.search(part.label))
+    what = "loss together with the model" if 2 * loss >= time_s else "function that calls them"
+    text = f"eager operators take {share_words(run, time_s)} of a step, most of all {words}: compile the {what}"
+    yield Finding("eager-operators", text, gain_s=time_s)
+
+
+def _operator_words(part: Part, evidence: RunEvidence) -> str:
+    place = place_words(part)
+    return f"{part.label} {units.percent(evidence.whole.part(part.time_s))}" + (f" ({place})" if place else "")

@@ -1,0 +1,74 @@
+"""What each kernel of a compiled module costs in one step of the program."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from ...records.category import Category
+from ...records.kernel import Kernel
+from ...records.program import Part
+from ...records.run import ModuleRecord
+from ...records.traced.activity import Activity
+from ..classification import classify
+
+KernelKey = tuple[Category, str, str]
+"""Category, name, and the kernel's id; of a library kernel its operator."""
+
+
+class StepUse(NamedTuple):
+    """The calls and seconds of a kernel in one step."""
+
+    calls: float
+    time_s: float
+
+
+def step_kernels(activities: Mapping[str, Iterable[Activity]], steps: int) -> dict[tuple[str, KernelKey], StepUse]:
+    """The use of each kernel in one step.
+
+    Args:
+        activities: the activities of all calls of each module in the profiled steps, by the module's slug.
+        steps: the number of profiled steps.
+    """
+    calls: dict[tuple[str, KernelKey], int] = defaultdict(int)
+    times: dict[tuple[str, KernelKey], float] = defaultdict(float)
+    for slug, found in activities.items():
+        for activity in found:
+            key = slug, activity_key(activity)
+            calls[key] += 1
+            times[key] += activity.duration_s
+    return {key: StepUse(calls[key] / steps, times[key] / steps) for key in calls}
+
+
+def activity_key(activity: Activity) -> KernelKey:
+    """The key of an activity's kernel; the same as that of the row which ``aggregate_kernels`` makes of it."""
+    if activity.kernel is not None and activity.kind == "kernel":
+        return classify(activity), activity.name, activity.kernel.kernel_id
+    return classify(activity), activity.name, (activity.operator or "").replace("::", ".", 1)
+
+
+def kernel_key(kernel: Kernel) -> KernelKey:
+    """The key of a kernel's row."""
+    own = kernel.line is not None
+    return kernel.category, kernel.name, kernel.kernel_id if own else kernel.operator or ""
+
+
+def module_uses(
+    module: ModuleRecord, parts: Sequence[Part], uses: Mapping[tuple[str, KernelKey], StepUse], *, estimate: bool
+) -> list[StepUse]:
+    """The use of each of a module's kernels in one step.
+
+    Args:
+        module: the module's row.
+        parts: the ledger of the step.
+        uses: the uses that the trace shows.
+        estimate: whether kernels are missing in the trace because it does not record them. They get their own time
+            times the module's calls.
+    """
+    found = [uses.get((module.slug, kernel_key(kernel))) for kernel in module.kernels]
+    calls = sum(part.calls for part in parts if part.graph == module.slug) if estimate else 0.0
+    return [
+        use or StepUse(calls * kernel.calls, calls * kernel.time_s)
+        for kernel, use in zip(module.kernels, found, strict=True)
+    ]

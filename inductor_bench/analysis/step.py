@@ -1,0 +1,167 @@
+"""What kernels and graphs cost: in one step of the program where it was observed, else in one iteration of each graph.
+
+Every table, finding and plot takes its costs from here. Pure functions of a record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ..devices.table import device_of
+from ..records.category import Category
+from ..records.kernel import Kernel
+from ..records.program import EAGER, GRAPH, IDLE, Part, Program
+from ..records.run import CategoryTotal, ModuleRecord, Run
+
+HOST_SETS_PACE = 0.1
+"""Idle share of the step above which the host determines the step's time."""
+
+FAR_OFF = 0.25
+"""Difference of a call's time by itself and in the program, as a share of the latter, from which it is reported."""
+
+
+@dataclass(frozen=True)
+class Cost:
+    """The cost of a kernel: its calls, seconds and gain limit in the step, or in one iteration of its graph.
+
+    ``repeats`` is the number of times that the program pays this cost: 1 for a step, else the calls of the graph.
+    """
+
+    calls: float
+    time_s: float
+    gain_limit_s: float | None = None
+    repeats: float = 1.0
+
+
+@dataclass(frozen=True)
+class GraphUse:
+    """The use of a compiled graph in one step. ``time_s`` is its share of the step's wall time, in seconds."""
+
+    calls: float = 0.0
+    time_s: float = 0.0
+    share: float = 0.0
+    replays: float = 0.0
+    launches: float = 0.0
+
+    @property
+    def replayed(self) -> bool:
+        """Whether CUDA graphs replay most of its calls."""
+        return self.calls > 0 and self.replays >= 0.5 * self.calls
+
+
+def step_of(run: Run) -> Program | None:
+    """The program whose step is the currency of a run; ``None`` where no step was profiled."""
+    return run.program if run.program is not None and run.program.parts else None
+
+
+def cost_of(run: Run, module: ModuleRecord, kernel: Kernel) -> Cost:
+    """The cost of a kernel in the step, or in one iteration of its graph where there is no step."""
+    if step_of(run) is None:
+        return Cost(kernel.calls, kernel.time_s, kernel.roof.gain_limit_s, module.program_calls or 1)
+    calls, time_s = kernel.step_calls or 0.0, kernel.step_time_s or 0.0
+    if kernel.roof.gain_limit_s is None or not kernel.time_s:
+        return Cost(calls, time_s)
+    return Cost(calls, time_s, kernel.roof.gain_limit_s * time_s / kernel.time_s)
+
+
+def category_totals(run: Run, module: ModuleRecord) -> tuple[CategoryTotal, ...]:
+    """The graph's categories. In the step, ``share`` refers to the graph's kernels, ``wall_share`` to the step."""
+    program = step_of(run)
+    if program is None:
+        return module.categories
+    groups: dict[Category, list[Cost]] = {}
+    for kernel in module.kernels:
+        cost = cost_of(run, module, kernel)
+        if cost.time_s:
+            groups.setdefault(kernel.category, []).append(cost)
+    whole = sum(cost.time_s for costs in groups.values() for cost in costs)
+    totals = []
+    for category, costs in groups.items():
+        time_s, calls = sum(cost.time_s for cost in costs), sum(cost.calls for cost in costs)
+        totals.append(CategoryTotal(category, time_s, time_s / whole, time_s / program.step_time_s, calls, len(costs)))
+    return tuple(sorted(totals, key=lambda total: -total.time_s))
+
+
+def graph_use(run: Run, module: ModuleRecord) -> GraphUse:
+    """The use of a graph in the step; nothing where the step does not call it, or where there is no step."""
+    parts = [part for part in parts_of(run, GRAPH) if part.graph == module.slug]
+    return GraphUse(
+        *(sum(getattr(part, name) for part in parts) for name in ("calls", "time_s", "share", "replays", "launches"))
+    )
+
+
+def step_factors(run: Run, label: str, kernel_id: str) -> tuple[float, float]:
+    """What turns a kernel's calls and time of one iteration into those of the step; ``(1, 1)`` where there is none.
+
+    Args:
+        run: the record.
+        label: the label of the kernel's graph.
+        kernel_id: the kernel. A library call that is no kernel of its own is repeated with its graph.
+    """
+    module = next((module for module in run.modules if module.label == label), None)
+    if step_of(run) is None or module is None:
+        return 1.0, 1.0
+    for kernel in module.kernels:
+        if kernel.kernel_id == kernel_id and kernel.calls and kernel.time_s:
+            return (kernel.step_calls or 0.0) / kernel.calls, (kernel.step_time_s or 0.0) / kernel.time_s
+    calls = graph_use(run, module).calls
+    return calls, calls
+
+
+def parts_of(run: Run, *kinds: str) -> list[Part]:
+    """The parts of these kinds, the longest first; none where there is no step."""
+    program = step_of(run)
+    found = [part for part in program.parts if part.kind in kinds] if program else []
+    return sorted(found, key=lambda part: -part.time_s)
+
+
+def part_time_s(run: Run, *kinds: str) -> float:
+    """The seconds of the step in parts of these kinds."""
+    return sum(part.time_s for part in parts_of(run, *kinds))
+
+
+def idle_labels(run: Run) -> dict[str, float]:
+    """What the host did while the device was idle, with seconds of the step, the longest first."""
+    times: dict[str, float] = {}
+    for part in parts_of(run, IDLE):
+        times[part.label] = times.get(part.label, 0.0) + part.time_s
+    return dict(sorted(times.items(), key=lambda item: -item[1]))
+
+
+def idle_share(run: Run) -> float:
+    """The share of the step in which the device is idle, 0 to 1."""
+    program = step_of(run)
+    return part_time_s(run, IDLE) / program.step_time_s if program and program.step_time_s else 0.0
+
+
+def runs_on_host(run: Run) -> bool:
+    """Whether the program's device is the host itself."""
+    devices = [rank.device for rank in run.program.ranks] if run.program else []
+    devices += [module.device for module in run.modules]
+    return bool(devices) and device_of(devices[0]).runs_on_host
+
+
+def host_sets_pace(run: Run) -> bool:
+    """Whether the device waits for the host so often that faster kernels do not shorten the step."""
+    return step_of(run) is not None and not runs_on_host(run) and idle_share(run) > HOST_SETS_PACE
+
+
+def alone_ratio(run: Run, kernel: Kernel) -> float | None:
+    """The time of a call by itself divided by its time in the program; ``None`` where either is unknown."""
+    if step_of(run) is None or not kernel.step_calls or not kernel.step_time_s or not kernel.calls:
+        return None
+    return kernel.time_s / kernel.calls * kernel.step_calls / kernel.step_time_s
+
+
+def is_far_off(ratio: float | None) -> bool:
+    """Whether a call by itself takes a time that says little about the program."""
+    return ratio is not None and abs(ratio - 1) > FAR_OFF
+
+
+def eager_groups(run: Run) -> Iterator[tuple[str, float]]:
+    """The eager operators with their seconds of the step, summed over lines, the longest first."""
+    times: dict[str, float] = {}
+    for part in parts_of(run, EAGER):
+        times[part.label] = times.get(part.label, 0.0) + part.time_s
+    yield from sorted(times.items(), key=lambda item: -item[1])

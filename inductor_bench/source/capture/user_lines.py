@@ -1,0 +1,110 @@
+"""Finds the line of the user's program that called an operator, from what a trace with Python stacks says of it.
+
+The profiler names the function and the line on which it begins. The line of the call follows from the function's text:
+it is the only one that calls a function of that name, or that holds the operation. Where there are several, the
+function's first line stands for them.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import linecache
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from ...records.code.source import SourceLine
+from ...records.traced.program import UserCall
+
+_FILE = "<module>"
+"""The name of the function that runs a file."""
+
+_OPERATIONS: dict[type[ast.AST], frozenset[str]] = {
+    ast.Add: frozenset({"add", "add_"}),
+    ast.Sub: frozenset({"sub", "sub_", "rsub"}),
+    ast.Mult: frozenset({"mul", "mul_"}),
+    ast.Div: frozenset({"div", "div_", "reciprocal"}),
+    ast.MatMult: frozenset({"matmul", "mm", "bmm", "linear"}),
+    ast.Pow: frozenset({"pow"}),
+}
+"""The operators that an operation calls."""
+
+_SUBSCRIPT = frozenset({"select", "slice", "index", "index_put_", "unsqueeze"})
+
+
+class UserFiles:
+    """The files of the user's program.
+
+    Args:
+        roots: the folders to which the files of a trace are relative, in the order in which they are tried.
+    """
+
+    def __init__(self, roots: Sequence[Path]) -> None:
+        self._roots = tuple(roots)
+        self._found: dict[UserCall, SourceLine | None] = {}
+
+    def find(self, call: UserCall) -> SourceLine | None:
+        """The line of a call; ``None`` where it is unknown."""
+        if call not in self._found:
+            self._found[call] = self._find(call) if call.file else None
+        return self._found[call]
+
+    def _find(self, call: UserCall) -> SourceLine | None:
+        path = next((root / call.file for root in self._roots if (root / call.file).is_file()), None)
+        if path is None:
+            return None if call.function == _FILE else SourceLine(call.file, call.line, call.function, "")
+        line = _line_of_call(path, call)
+        if line is None:
+            return None
+        return SourceLine(str(path), line, call.function, linecache.getline(str(path), line).strip())
+
+
+def _line_of_call(path: Path, call: UserCall) -> int | None:
+    tree = _parse(path)
+    if tree is None:
+        return None if call.function == _FILE else call.line
+    function = tree if call.function == _FILE else _function(tree, call)
+    calls = list(_calls(function)) if function is not None else []
+    for called in call.called:
+        lines = {line for line, names in calls if called in names}
+        if len(lines) == 1:
+            return lines.pop()
+    if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+        return function.lineno
+    return None if call.function == _FILE else call.line
+
+
+@functools.lru_cache(maxsize=64)
+def _parse(path: Path) -> ast.Module | None:
+    try:
+        return ast.parse(path.read_bytes())
+    except (OSError, SyntaxError, ValueError):
+        return None
+
+
+def _function(tree: ast.Module, call: UserCall) -> ast.AST | None:
+    """The innermost function of the call's name that holds its line. A decorator belongs to its function."""
+    found: ast.AST | None = None
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name == call.function:
+            first = min([node.lineno, *(one.lineno for one in node.decorator_list)])
+            if first <= call.line <= (node.end_lineno or first):
+                found = node
+    return found
+
+
+def _calls(body: ast.AST) -> Iterator[tuple[int, frozenset[str]]]:
+    """The lines of calls and operations in a function or a file, without the functions in it, and what each calls."""
+    waiting = list(ast.iter_child_nodes(body))
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            continue
+        waiting += ast.iter_child_nodes(node)
+        if isinstance(node, ast.Call):
+            name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+            yield node.func.end_lineno or node.lineno, frozenset({name})
+        elif isinstance(node, ast.BinOp | ast.AugAssign):
+            yield node.lineno, _OPERATIONS.get(type(node.op), frozenset())
+        elif isinstance(node, ast.Subscript):
+            yield node.lineno, _SUBSCRIPT

@@ -1,0 +1,133 @@
+"""Finds where the user's program called the operators of a trace, from a second trace with Python stacks.
+
+Stacks slow a program down, so that they are recorded in a step of their own. The operators of the two traces are
+paired by their order.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from ...records.traced.program import ProgramTrace, Range, UserCall
+from ..alignment import align_calls
+from .owners import NODE, Owners
+from .reader import Markers
+from .steps import find_graph_calls, find_window
+
+_FRAME = re.compile(r"(?P<file>.+)\((?P<line>[0-9]+)\): (?P<function>.+)")
+_MODULE = re.compile(r"nn\.Module: (.+?)(?:_[0-9]+)?")
+_BUILTIN = re.compile(r"<built-in (?:method|function) (\w+)\b")
+_LIBRARY = re.compile(
+    r"<|torch/|inductor_bench/|.*/(?:site|dist)-packages/torch/|.*/lib/python3[.0-9]*/(?!\w+-packages)"
+)
+
+
+def find_user_calls(
+    program: ProgramTrace, tops: Sequence[int], lines: ProgramTrace, markers: Markers
+) -> dict[int, UserCall]:
+    """The user's call of each outermost operator of ``program``, by the operator's index.
+
+    Args:
+        program: the trace of the profiled steps.
+        tops: its outermost operators.
+        lines: a trace of one step with Python stacks and modules.
+        markers: the names of the observer's ranges.
+    """
+    window, known = find_window(program, markers), find_window(lines, markers)
+    thread = known.thread if known else _busiest_thread(lines)
+    if window is None or not thread:
+        return {}
+    units = Owners(lines, find_graph_calls(lines, markers))
+    start, end = (known.marks[-2], known.marks[-1]) if known else (float("-inf"), float("inf"))
+    expected = list(_operators(lines, units.tops, thread, start, end))
+    sites = _sites(lines, expected, thread)
+    names = [lines.trace.host_ops[index].name for index in expected]
+    found: dict[int, UserCall] = {}
+    for first, last in itertools.pairwise(window.marks):
+        mine = list(_operators(program, tops, window.thread, first, last))
+        places = align_calls(names, [program.trace.host_ops[index].name for index in mine])
+        found.update((op, sites[place]) for op, place in zip(mine, places, strict=True) if place is not None)
+    found.update(_backward_calls(program, tops, found))
+    return found
+
+
+def _busiest_thread(lines: ProgramTrace) -> str:
+    threads = [one.thread for one in lines.frames]
+    return max(set(threads), key=threads.count) if threads else ""
+
+
+def _operators(program: ProgramTrace, tops: Sequence[int], thread: str, start_s: float, end_s: float) -> Iterator[int]:
+    """The outermost operators that a thread called in a stretch of time."""
+    for index, op in enumerate(program.trace.host_ops):
+        if tops[index] == index and op.thread == thread and start_s <= op.start_s < end_s:
+            yield index
+
+
+def _backward_calls(
+    program: ProgramTrace, tops: Sequence[int], forward: Mapping[int, UserCall]
+) -> Iterator[tuple[int, UserCall]]:
+    """The calls of the nodes of a backward: those of the forward operators that made them.
+
+    A node has the sequence number of its operator. Operators that make no node carry the number of the next one.
+    """
+    makers: dict[int, int] = {}
+    for index, (op, number) in enumerate(zip(program.trace.host_ops, program.sequences, strict=True)):
+        if number < 0:
+            continue
+        if not program.forward_threads[index]:
+            makers[number] = tops[index]
+        elif tops[index] == index and op.name.startswith(NODE):
+            maker = makers.get(number, -1)
+            if maker in forward:
+                yield index, forward[maker]
+
+
+def _sites(lines: ProgramTrace, operators: Sequence[int], thread: str) -> list[UserCall]:
+    """The user's call of each operator. Operators and frames are sorted by start."""
+    frames = iter([one for one in lines.frames if one.thread == thread])
+    upcoming = next(frames, None)
+    stack: list[Range] = []
+    sites = []
+    for index in operators:
+        op = lines.trace.host_ops[index]
+        start = op.start_s
+        while upcoming is not None and upcoming.start_s <= start:
+            while stack and stack[-1].end_s <= upcoming.start_s:
+                stack.pop()
+            stack.append(upcoming)
+            upcoming = next(frames, None)
+        while stack and stack[-1].end_s < start:
+            stack.pop()
+        sites.append(_site([one for one in stack if one.end_s >= start], op.name))
+    return sites
+
+
+def _site(stack: Sequence[Range], operator: str) -> UserCall:
+    module = next((found.group(1) for one in reversed(stack) if (found := _MODULE.fullmatch(one.name))), "")
+    for place in range(len(stack) - 1, -1, -1):
+        frame = _FRAME.fullmatch(stack[place].name)
+        if frame and is_users(frame["file"]):
+            called = dict.fromkeys([*_called(stack[place + 1 : place + 4]), operator.partition("::")[2]])
+            return UserCall(module, frame["file"], int(frame["line"]), frame["function"], tuple(called))
+    return UserCall(module)
+
+
+def _called(stack: Iterable[Range]) -> Iterator[str]:
+    """The bare names of the functions in a stack."""
+    for one in stack:
+        frame, builtin = _FRAME.fullmatch(one.name), _BUILTIN.match(one.name)
+        if builtin:
+            yield builtin.group(1)
+        elif frame:
+            yield frame["function"]
+
+
+def is_users(file: str) -> bool:
+    """Whether a file of a stack belongs to neither torch nor Python."""
+    if _LIBRARY.match(file):
+        return False
+    top = file.split("/")[0].removesuffix(".py")
+    return file.startswith("/") or top not in sys.stdlib_module_names

@@ -1,0 +1,124 @@
+"""Makes the record of a program's step from what its processes observed and from its modules' own profiles."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from ...analysis.ledger.kernels import KernelKey, StepUse, module_uses
+from ...devices.table import device_of
+from ...errors import InductorBenchError
+from ...messages.steps import ObservedSteps
+from ...records.program import Program
+from ...records.run import Failure, ModuleRecord, Run
+from ...source.capture.user_lines import UserFiles
+from ...store.folder import RunFolder
+from ...store.timeline import write_timeline
+from ..modules.analysis import AttributedModule
+from ..modules.profiling import ProfiledModule
+from ..modules.program import CapturedProgram
+from .process import Graphs, describe_process
+
+ESTIMATED = (
+    "generated C++ kernels leave no events in the program: their time in a step is the time of a call of the module by "
+    "itself, times the module's calls in the step"
+)
+
+
+@dataclass(frozen=True)
+class DescribedProgram:
+    """The record of a program's step, and its kernels' use in it by module and kernel."""
+
+    program: Program
+    kernels: Mapping[tuple[str, KernelKey], StepUse]
+
+    def enter(self, run: Run, *, stopped: bool) -> Run:
+        """The run with the program's step, and its kernels with their use in it; ``stopped`` as in ``Program``."""
+        program = replace(self.program, stopped=stopped)
+        if not program.parts:
+            return replace(run, program=program)
+        modules = tuple(map(self._with_uses, run.modules))
+        on_host = any(device_of(module.device).runs_on_host and module.kernels for module in modules)
+        notes = (*program.notes, ESTIMATED) if on_host else program.notes
+        return replace(run, program=replace(program, notes=notes), modules=modules)
+
+    def _with_uses(self, module: ModuleRecord) -> ModuleRecord:
+        estimate = device_of(module.device).runs_on_host
+        uses = module_uses(module, self.program.parts, self.kernels, estimate=estimate)
+        whole = self.program.step_time_s
+        kernels = (
+            replace(kernel, step_calls=use.calls, step_time_s=use.time_s, step_share=use.time_s / whole)
+            for kernel, use in zip(module.kernels, uses, strict=True)
+        )
+        return replace(module, kernels=tuple(kernels))
+
+
+def enter_program(
+    run: Run,
+    captured: CapturedProgram,
+    profiled: Sequence[ProfiledModule],
+    attributed: Sequence[AttributedModule],
+    folder: RunFolder,
+) -> tuple[Run, tuple[Failure, ...]]:
+    """The run with the program's step, where its processes observed one; and what went wrong."""
+    scripts = [word for word in (run.request.target, *run.request.arguments) if word.endswith(".py")]
+    roots = [Path.cwd(), *(Path(script).resolve().parent for script in scripts)]
+    try:
+        described = describe_program(captured.steps, profiled, attributed, folder, roots)
+    except InductorBenchError as error:
+        return run, (Failure("program", "invalid", error.message, error.hint),)
+    if described is None:
+        return run, ()
+    return described.enter(run, stopped=captured.stopped), ()
+
+
+def describe_program(
+    observations: Sequence[ObservedSteps],
+    profiled: Sequence[ProfiledModule],
+    attributed: Sequence[AttributedModule],
+    folder: RunFolder,
+    roots: Sequence[Path] = (),
+) -> DescribedProgram | None:
+    """The program's step; ``None`` where no process timed a step.
+
+    Args:
+        observations: what the processes observed.
+        profiled: the program's modules, also those whose profile failed.
+        attributed: the profiled modules with their activities.
+        folder: the RUN, which gets the traces of the steps and a timeline.
+        roots: the folders to which the files of Python stacks are relative.
+
+    Raises:
+        InductorBenchError: the timeline cannot be stored.
+    """
+    known = Graphs(profiled, attributed)
+    files = UserFiles(roots)
+    ranks = [describe_process(one, known, folder, files) for one in observations if _has_steps(one)]
+    if not ranks:
+        return None
+    ranks.sort(key=lambda one: (one.steps.rank is None, one.steps.rank or 0, one.steps.pid))
+    slowest = max(ranks, key=lambda one: (bool(one.steps.parts), one.steps.step_time_s))
+    kernels: dict[tuple[str, KernelKey], StepUse] = {}
+    for one in [*(one for one in ranks if one is not slowest), slowest]:
+        kernels.update(one.kernels)
+    steps, observed = slowest.steps, slowest.observed
+    program = Program(
+        step_time_s=steps.step_time_s,
+        step_times_s=steps.step_times_s,
+        step_source=observed.source,
+        busy_time_s=steps.busy_time_s,
+        parts=steps.parts,
+        first_step_time_s=observed.first_step_time_s,
+        settled_after=observed.settled_after,
+        steps=observed.steps,
+        ranks=tuple(one.steps for one in ranks),
+        notes=tuple(dict.fromkeys(note for one in ranks for note in (*one.observed.notes, *one.notes))),
+    )
+    if slowest.timeline is not None:
+        write_timeline(folder, slowest.timeline)
+    return DescribedProgram(program, kernels)
+
+
+def _has_steps(observed: ObservedSteps) -> bool:
+    return bool(observed.step_times_s) or bool(observed.trace and observed.profiled_steps)

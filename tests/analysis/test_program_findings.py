@@ -1,0 +1,242 @@
+"""Findings about a program's step: each speaks on its evidence, is silent without it, and none of them misleads."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import run_builder as build
+import step_runs
+
+from inductor_bench.analysis.findings.finding import Finding
+from inductor_bench.analysis.findings.headline import headline
+from inductor_bench.analysis.findings.table import STEP_RULES, findings
+from inductor_bench.records.program import (
+    ALLOCATING,
+    COLLECTIVE,
+    COPY,
+    GRAPH,
+    GRAPH_INPUTS,
+    IDLE,
+    MARKS,
+    PYTHON,
+    SYNCHRONISING,
+    Part,
+    Program,
+)
+from inductor_bench.records.run import Capture, Run
+
+MISLEADING = {"launch-bound", "host-bound", "cuda-graph", "gaps", "host-share", "busy-machine"}
+"""Findings that rest on a module's own run, which says nothing about waiting in the program."""
+
+
+def the(run: Run, kind: str) -> Finding:
+    found = [finding for finding in findings(run) if finding.kind == kind]
+    assert len(found) == 1, f"{kind}: {found}"
+    return found[0]
+
+
+def kinds(run: Run, level: str = "") -> set[str]:
+    return {finding.kind for finding in findings(run) if not level or finding.level == level}
+
+
+def lead(run: Run) -> str:
+    found = headline(run)
+    assert found is not None and found.kind == "step"
+    return found.text
+
+
+def with_program(run: Run, **fields: object) -> Run:
+    assert run.program is not None
+    return replace(run, program=replace(run.program, **fields))  # type: ignore[arg-type]
+
+
+def with_parts(parts: list[Part], step_s: float = 10e-3, **fields: object) -> Run:
+    """A program on a GPU of these parts, without compiled modules."""
+    found = step_runs.program(parts, step_s=step_s, **fields)
+    return replace(build.run("p", [], peaks=build.H200), program=found)
+
+
+@pytest.mark.parametrize("name", ["transformer", "decode", "host_paced", "distributed", "cpu"])
+def test_no_module_run_by_itself_speaks_about_waiting_in_the_program(name: str) -> None:
+    run: Run = getattr(step_runs, name)()
+    idle = tuple(replace(module, busy_share=0.2, graph_time_s=1e-5) for module in run.modules)
+    assert not MISLEADING & kinds(replace(run, modules=idle))
+    assert MISLEADING & kinds(replace(run, modules=idle, program=None))
+
+
+def test_a_busy_program_is_bound_by_its_device() -> None:
+    assert lead(step_runs.transformer()) == (
+        "30.0 ms a step (optimizer steps; 20 timed): GPU-bound, busy 95%: Block.backward 45%, Block.forward 22%, "
+        "AdamW 17%, eager operators 10%, copies 1%, idle 5% (Python 2%, launching 2%). "
+        "Could save: generated kernels at their peaks 3.0% (upper bound)"
+    )
+
+
+def test_a_host_that_sets_the_pace_is_named_with_its_work() -> None:
+    assert lead(step_runs.host_paced()) == (
+        "19.8 ms a step (optimizer steps; 20 timed): the host sets the pace, GPU busy 76%: idle 24% (launching 8%, "
+        "Python 8%), backward 41%, forward 21%, SGD 14%. Faster kernels shorten the step only once the host is faster"
+    )
+    kernels = [finding for finding in findings(step_runs.host_paced()) if finding.kernels]
+    assert kernels and all(finding.level == "note" for finding in kernels), "they win nothing now"
+    assert "host-pace" in kinds(step_runs.host_paced(), "advice")
+
+
+def test_the_first_line_of_other_programs() -> None:
+    assert lead(step_runs.decode()).startswith(
+        "0.730 ms a step (found in the pattern of compiled calls; 20 timed): GPU-bound"
+    )
+    assert lead(step_runs.cpu()) == (
+        "9.50 ms a step (optimizer steps; 20 timed): forward 64%, SGD 13%, eager operators 3%, idle 20% (Python)"
+    )
+    marked = with_program(step_runs.decode(), step_source=MARKS)
+    assert "(marked by the program; 20 timed)" in lead(marked)
+    many = with_parts([Part(GRAPH, f"graph{i}", 1, 1.52e-3, 0) for i in range(6)])
+    assert "graph3 15%, 2 more 30%, idle 9% (Python)" in lead(many)
+
+
+def test_cuda_graphs_in_use_are_never_advised() -> None:
+    run = step_runs.decode()
+    assert the(run, "cuda-graphs-in-use").text == "CUDA graphs replay decode (each call)"
+    assert not any("reduce-overhead" in finding.text for finding in findings(run)) and "reduce-" not in lead(run)
+    some = [replace(run.program.parts[0], calls=4, replays=3)] if run.program else []
+    assert "3 of 4 calls" in the(with_parts(some, step_s=0.7e-3), "cuda-graphs-in-use").text
+
+
+def test_cuda_graphs_are_advised_where_the_host_sets_the_pace_and_a_replay_is_faster() -> None:
+    run = step_runs.host_paced()
+    found = the(run, "cuda-graphs-unused")
+    assert "7.50 ms instead of 8.64 ms (backward) and 3.70 ms instead of 4.32 ms (forward)" in found.text
+    assert found.gain_s == pytest.approx(8.64e-3 - 7.5e-3 + 4.32e-3 - 3.7e-3)
+    slower = tuple(replace(module, graph_time_s=module.wall_time_s) for module in run.modules)
+    assert "cuda-graphs-unused" not in kinds(replace(run, modules=slower))
+    assert "cuda-graphs-unused" not in kinds(replace(run, request=replace(run.request, mode="reduce-overhead")))
+    assert "cuda-graphs-unused" not in kinds(step_runs.transformer()), "the host is no limit"
+
+
+def test_a_refusal_is_reported_with_its_reason_and_nothing_is_advised() -> None:
+    run = step_runs.host_paced()
+    assert run.program is not None
+    parts = tuple(replace(p, refusal="cpu device (x)" if p.kind == GRAPH else "") for p in run.program.parts)
+    refused = with_program(run, parts=parts)
+    assert the(refused, "cuda-graphs-refused").text == (
+        "Inductor uses no CUDA graphs for backward and forward although they were asked for: cpu device (x)"
+    )
+    assert "cuda-graphs-unused" not in kinds(refused)
+
+
+def test_copies_of_inputs_have_bytes_and_time() -> None:
+    found = the(step_runs.decode(), "replay-inputs")
+    assert found.text.startswith("4 copies of 410 kB bring inputs to CUDA graphs, 20.0 µs (2.7%) a step")
+    unknown = with_parts([Part(COPY, GRAPH_INPUTS, 4, 1e-3, 0)])
+    assert the(unknown, "replay-inputs").text.startswith("4 copies bring inputs")
+    assert "replay-inputs" not in kinds(with_parts([Part(COPY, "host to device", 4, 1e-3, 0)]))
+
+
+def test_eager_regions_worth_compiling() -> None:
+    run = step_runs.transformer()
+    assert the(run, "eager-optimizer").text.startswith("AdamW runs eagerly and takes 5.10 ms (17.0%) of a step in 221")
+    text = the(run, "eager-operators").text
+    assert "aten::cross_entropy_loss 6.3% (project/train.py:41)" in text and text.endswith(
+        "loss together with the model"
+    )
+    assert "eager-operators" not in kinds(step_runs.distributed()), "1% is not worth it"
+    assert "eager-optimizer" not in kinds(step_runs.decode())
+
+
+def test_waiting_has_its_line() -> None:
+    assert "around synchronisations at project/train.py:47:" in the(step_runs.transformer(), "synchronisations").text
+    two = [Part(IDLE, SYNCHRONISING, 1, 1e-3, 0, source=step_runs.line(n)) for n in (3, 5)]
+    text = the(with_parts(two), "synchronisations").text
+    assert "project/train.py:3 1.00 ms (10.0%) and project/train.py:5 1.00 ms (10.0%)" in text
+    assert "1.10 ms (5.6%) of a step while data is loaded" in the(step_runs.host_paced(), "data-loading").text
+    assert "the driver allocates" in the(with_parts([Part(IDLE, ALLOCATING, 1, 1e-3, 0)]), "allocations").text
+
+
+def test_graph_breaks_have_the_cost_of_python_between_graphs() -> None:
+    capture = Capture(graph_breaks=("model.py:3: print",))
+    text = the(replace(step_runs.host_paced(), capture=capture), "graph-breaks").text
+    assert text.endswith("Python and guards, between graphs and elsewhere, cost 2.10 ms (10.6%) of a step")
+    old = replace(build.mixnet(), capture=capture)
+    assert the(old, "graph-breaks").text == "1 graph break: model.py:3: print"
+
+
+def test_a_cold_first_step() -> None:
+    found = the(step_runs.transformer(), "first-step")
+    assert found.level == "note" and found.text.startswith("the first step took 14.2 s, as long as 473 settled steps")
+    assert "first-step" not in kinds(with_program(step_runs.transformer(), first_step_time_s=None))
+    assert "first-step" not in kinds(with_program(step_runs.transformer(), first_step_time_s=31e-3))
+
+
+@pytest.mark.parametrize(
+    ("times", "words"),
+    [
+        ([10e-3, 15e-3] * 10, "in groups, 10 of about 10.0 ms and 10 of about 15.0 ms"),
+        ([10e-3 + 0.1e-3 * i for i in range(20)], "become longer, from 10.2 ms to"),
+        ([12e-3 - 0.1e-3 * i for i in range(20)], "become shorter"),
+        ([10e-3 + 1e-3 * ((i * 7) % 5) for i in range(20)], "from 10.0 ms to 14.0 ms, the middle half"),
+        ([10e-3 + 0.05e-3 * ((i * 7) % 5) for i in range(20)], ""),
+        ([10e-3] * 19 + [30e-3], ""),
+        ([10e-3, 30e-3, 20e-3], ""),
+    ],
+)
+def test_steps_that_differ(times: list[float], words: str) -> None:
+    run = with_program(step_runs.transformer(), step_times_s=tuple(times))
+    assert ("unsteady-steps" in kinds(run)) is bool(words)
+    assert not words or words in the(run, "unsteady-steps").text
+
+
+def test_what_limits_the_figures() -> None:
+    run = with_program(step_runs.transformer(), step_times_s=(30e-3, 31e-3), notes=("one rank died",))
+    assert the(run, "few-steps").text == "only 2 steps could be timed: their mean is uncertain"
+    assert the(run, "step-note").text == "one rank died"
+    program = run.program
+    assert program is not None
+    loose = with_program(run, ranks=(replace(program.ranks[0], tied_share=0.97),))
+    assert the(loose, "untied").text.startswith("3.0% of the compiled graphs' device time")
+    assert "untied" not in kinds(run)
+
+
+def test_collectives_and_uneven_ranks() -> None:
+    run = step_runs.distributed()
+    assert the(run, "collectives").text.startswith(
+        "collectives take 1.40 ms (17.5%) of a step exposed, and 2.60 ms behind"
+    )
+    assert the(run, "uneven-ranks").text.startswith("rank 1 works 6.10 ms of a step, rank 0 4.70 ms")
+    hidden = with_parts([Part(GRAPH, "g", 1, 9e-3, 0), Part(COLLECTIVE, "AllReduce", 1, 0.1e-3, 0, 4e-3)])
+    assert the(hidden, "collectives").level == "note"
+    assert not {"collectives", "uneven-ranks"} & kinds(step_runs.transformer())
+
+
+def test_kernels_far_off_by_themselves_have_a_likely_cause() -> None:
+    found = the(step_runs.decode(), "alone-less")
+    assert found.level == "caution" and len(found.kernels) == 5
+    assert "take over 25% less time in the module's own run than in the program" in found.text
+    run = step_runs.host_paced()
+    slow = tuple(step_runs.in_step(module, 1, 0.5) for module in run.modules)
+    assert "runs at a higher clock" in the(step_runs.of_step(replace(run, modules=slow)), "alone-more").text
+    small = replace(run.modules[0].kernels[0], moved_bytes=1e6, step_calls=4, step_time_s=1.0)
+    cached = replace(run, modules=(replace(run.modules[0], kernels=(small,)),))
+    assert "each iteration finds its data in L2 (" in the(cached, "alone-less").text
+    cpu = step_runs.cpu()
+    shorter = (step_runs.in_step(cpu.modules[0], 2, 2.0), *cpu.modules[1:])
+    assert "the number of threads differs" in the(replace(cpu, modules=shorter), "alone-less").text
+
+
+def test_a_program_without_a_profile_says_what_its_graphs_say() -> None:
+    run = build.mixnet()
+    timed = replace(run, program=Program(62e-3, (62e-3,) * 3, MARKS))
+    assert headline(timed) == headline(run) and findings(timed) == findings(run)
+
+
+def test_rules_about_the_step_are_silent_without_one() -> None:
+    step_kinds = {kind for rule in STEP_RULES for kind in rule.kinds}
+    for name in ("mixnet", "densenet", "cpu", "empty", "hostile"):
+        assert not step_kinds & kinds(getattr(build, name)())
+    spoken = set().union(*(kinds(getattr(step_runs, name)()) for name in ("transformer", "decode", "host_paced")))
+    assert {"host-pace", "first-step", "cuda-graphs-in-use"} <= spoken & step_kinds
+
+
+def test_python_alone_is_what_an_unlabelled_rest_is() -> None:
+    assert f"({PYTHON})" in lead(with_parts([Part(GRAPH, "g", 1, 9.5e-3, 0)]))

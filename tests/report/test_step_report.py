@@ -1,0 +1,211 @@
+"""The report of a program's step: the ledger comes first, fits, adds up, and is the same in every format."""
+
+from __future__ import annotations
+
+import csv
+import io
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import run_builder as build
+import step_runs
+from matplotlib import image
+from rich.console import Console
+
+from inductor_bench.records.batches.batch import DONE, BatchModel, ModelRequest
+from inductor_bench.records.category import Category
+from inductor_bench.records.program import EAGER, HOST_LANE, Interval, Part, Timeline
+from inductor_bench.records.run import Run
+from inductor_bench.report.run.console import run_lines
+from inductor_bench.report.run.csvs import csv_text, write_tables
+from inductor_bench.report.run.folder import write_report
+from inductor_bench.report.run.html import render_html
+from inductor_bench.report.run.markdown import markdown
+from inductor_bench.report.run.plots import draw_plots
+from inductor_bench.report.run.step.console import bar
+from inductor_bench.report.run.step.pictures import lanes_of
+from inductor_bench.report.run.step.rows import bar_rows, launched, ledger_rows
+from inductor_bench.report.terminal import print_lines
+from inductor_bench.report.text import names
+from inductor_bench.report.text.ranking import rank
+from inductor_bench.store.digest import read_digest
+from inductor_bench.store.folder import RunFolder
+from inductor_bench.store.step_digest import OUTSIDE
+from inductor_bench.store.timeline import TIMELINE, write_timeline
+
+PROGRAMS = ["transformer", "decode", "host_paced", "distributed", "cpu"]
+
+
+def shown(run: Run, width: int = 100) -> list[str]:
+    stream = io.StringIO()
+    console = Console(file=stream, width=width, color_system=None, force_terminal=False)
+    print_lines(run_lines(run, None, width), console)
+    return stream.getvalue().splitlines()
+
+
+def many_parts() -> Run:
+    parts = [Part(EAGER, f"aten::op_{i}", 1, 1e-4 * (i + 1), 0, module="A.B" * i) for i in range(30)]
+    return replace(build.run("p", [], peaks=build.H200), program=step_runs.program(parts, step_s=50e-3))
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize("width", [60, 80, 100])
+def test_it_fits(name: str, width: int) -> None:
+    assert max(names.cells(line) for line in shown(getattr(step_runs, name)(), width)) <= width
+    assert max(names.cells(line) for line in shown(many_parts(), width)) <= width
+
+
+def test_the_ledger_follows_the_first_line() -> None:
+    lines = shown(step_runs.transformer())
+    start = lines.index("Where the step goes   idle: time in which the device is idle")
+    assert lines[2].startswith("30.0 ms a step") and start < 8
+    assert len(lines[start + 1]) == 100 and lines[start + 1].startswith("█" * 45 + "▓" * 22 + "▒" * 17)
+    assert lines[start + 3].split() == ["█", "Block.backward", "12", "13.4", "ms", "44.7%", "240", "launches"]
+    assert lines[start + 6].split()[1:] == ["aten.cross_entropy_loss", "1", "1.90", "ms", "6.3%", "project/train.py:41"]
+    assert any(line.startswith("·  idle: synchronising") and line.endswith("project/train.py:47") for line in lines)
+
+
+def test_graphs_and_kernels_are_in_the_currency_of_the_step() -> None:
+    lines = shown(step_runs.transformer())
+    graph = next(line for line in lines if line.startswith("Block.forward   "))
+    assert " ".join(graph.split()).startswith("Block.forward 12 6.70 ms 22.3% 120 launches 0.720 ms 87.5% gemm 67%")
+    assert "calls and time in a step · share of a step of 30.0 ms" in "\n".join(lines)
+    kernel = next(line for line in lines if line.startswith("  1  sm90_xmma_gemm"))
+    assert kernel.split()[2:6] == ["48", "8.93", "ms", "29.8%"]
+    assert "Findings   shares are of a step of 30.0 ms" in lines
+
+
+def test_a_kernel_far_off_by_itself_has_a_sign() -> None:
+    lines = shown(step_runs.decode())
+    head = next(line for line in lines if line.lstrip().startswith("#"))
+    assert head.split()[-1] == "alone" and "alone: a call in the module's own run" in " ".join(lines)
+    assert next(line for line in lines if line.startswith("  1  sm90")).endswith("0.6x")
+    assert "alone" not in " ".join(shown(step_runs.transformer()))
+
+
+def test_replays_are_told_from_launches() -> None:
+    line = next(line for line in shown(step_runs.decode()) if line.startswith("decode  ") and "H200" not in line)
+    assert line.split()[1:6] == ["1", "0.630", "ms", "86.3%", "replays"]
+    assert [launched(4, 3, 10), launched(1, 0, 1), launched(1, 0, 0)] == ["3 of 4 replays", "1 launch", ""]
+
+
+def test_ranks_are_listed_with_the_slowest() -> None:
+    lines = shown(step_runs.distributed())
+    assert "2 ranks; rank 1 is the slowest, and the ledger is its own" in lines
+    assert next(line for line in lines if line.startswith("rank 0")).split()[2:] == [
+        *("8.00", "ms", "93.8%", "2.80", "ms", "1.20", "ms", "0.500", "ms")
+    ]
+    assert not any("slowest" in line for line in shown(step_runs.transformer()))
+
+
+def test_small_parts_share_one_row_and_the_shares_add_up() -> None:
+    rows = ledger_rows(many_parts())
+    assert len(rows) == 13 and rows[-1].label == "and 19 more"
+    for run in (many_parts(), step_runs.transformer(), step_runs.cpu()):
+        assert sum(row.share for row in ledger_rows(run)) == pytest.approx(1)
+        assert sum(row.share for row in bar_rows(run)) == pytest.approx(1)
+        assert sum(len(word.text) for word in bar(ledger_rows(run), 60)) == 60
+    assert [row.label for row in bar_rows(step_runs.transformer())][3:] == [
+        *("eager", "copies", "idle: Python", "idle: launching", "idle: synchronising")
+    ]
+    assert bar_rows(step_runs.transformer(), most=2)[-1].label == "others"
+
+
+def test_names_of_parts_can_do_no_harm() -> None:
+    evil = [Part(EAGER, "\x1b[31m<b>|`x`" * 9, 1, 9e-3, 0, module="<script>\x07|")]
+    run = replace(build.run("p", [], peaks=build.H200), program=step_runs.program(evil, step_s=10e-3))
+    text = "\n".join(shown(run))
+    assert "\x1b" not in text and "\x07" not in text
+    page = render_html(run, {})
+    assert "<b>|" not in page and "<script>\x07" not in page and "\x1b" not in page
+    assert "<b>" not in markdown(run)
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_markdown_and_html_tell_the_same(name: str) -> None:
+    run: Run = getattr(step_runs, name)()
+    text, page = markdown(run), render_html(run, {})
+    for title in ("Where the step goes", "Graphs in the step", "Graphs by themselves"):
+        assert f"## {title}" in text
+    assert "Where the step goes" in page and ">own wall</th>" in page and "of step</th>" in page
+    assert ("slowest" in text) == ("slowest" in page) == (name == "distributed")
+
+
+def test_tables_have_the_columns_of_the_step(tmp_path: Path) -> None:
+    run = step_runs.distributed()
+    assert {path.name for path in write_tables(run, tmp_path)} >= {"step.csv", "modules.csv"}
+    parts = list(csv.DictReader((tmp_path / "tables" / "step.csv").open()))
+    for rank_number in ("0", "1"):
+        assert sum(float(row["share"]) for row in parts if row["rank"] == rank_number) == pytest.approx(1)
+    module = next(iter(csv.DictReader((tmp_path / "tables" / "modules.csv").open())))
+    assert float(module["step_time_s"]) == pytest.approx(6e-3) and module["step_replays"] == "0"
+    kernels = list(csv.DictReader(io.StringIO(csv_text(run))))
+    assert sum(float(row["step_share"]) for row in kernels) == pytest.approx(0.75)
+    assert "step_time_s" not in csv_text(build.mixnet()).splitlines()[0]
+    assert "step.csv" not in {path.name for path in write_tables(build.mixnet(), tmp_path / "old")}
+
+
+def test_kernels_are_ranked_by_what_they_cost_the_step() -> None:
+    run = step_runs.transformer()
+    rare = tuple(step_runs.in_step(module, calls) for module, calls in zip(run.modules, (12, 1), strict=True))
+    for sort in ("time", "gain", "calls"):
+        entries = rank(step_runs.of_step(replace(run, modules=rare)), sort)
+        assert entries[0].module.label == "Block.forward" or sort == "gain"
+        key = {"time": "time_s", "gain": "gain_limit_s", "calls": "calls"}[sort]
+        values = [getattr(entry.cost, key) or -1.0 for entry in entries]
+        assert values == sorted(values, reverse=True)
+
+
+def test_pictures_of_the_step(tmp_path: Path) -> None:
+    pictures = draw_plots(step_runs.host_paced(), step_runs.timeline())
+    assert list(pictures)[:2] == ["step", "timeline"]
+    for name in ("step", "timeline"):
+        pixels = image.imread(io.BytesIO(pictures[name]), format="png")
+        for edge in (pixels[:, :8], pixels[:, -8:], pixels[:8], pixels[-8:]):
+            assert edge[..., :3].min() == 1, "something is cut off"
+    assert not {"step", "timeline"} & set(draw_plots(build.mixnet()))
+    assert "timeline" not in draw_plots(step_runs.cpu(), Timeline(1.0))
+    assert lanes_of(step_runs.timeline()) == [HOST_LANE, "stream 7", "stream 20"]
+
+
+def test_the_timeline_of_a_folder_is_drawn_and_a_damaged_one_costs_only_its_plot(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path)
+    busy = tuple(Interval("stream 7", i * 2e-6, i * 2e-6 + 1e-6, EAGER, f"op {i}") for i in range(4000))
+    write_timeline(folder, Timeline(8e-3, busy))
+    assert tmp_path / "plots" / "timeline.png" in write_report(step_runs.cpu(), tmp_path)
+    assert "A timeline of one step" in (tmp_path / "report.html").read_text()
+    (tmp_path / TIMELINE).write_text("{")
+    assert tmp_path / "plots" / "step.png" in write_report(step_runs.cpu(), tmp_path)
+    assert not (tmp_path / "plots" / "timeline.png").exists()
+
+
+def digest(run: Run, folder: Path) -> Any:
+    RunFolder(folder).save(run)
+    return read_digest(BatchModel(ModelRequest("m", "m.py"), DONE), RunFolder(folder).record)
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_batch_is_in_the_currency_of_the_step(name: str, tmp_path: Path) -> None:
+    run: Run = getattr(step_runs, name)()
+    found = digest(run, tmp_path)
+    assert run.program is not None
+    assert sum(graph.time_s for graph in found.graphs) == pytest.approx(run.program.step_time_s)
+    assert found.graphs[-1].label == OUTSIDE
+    kernels = [kernel for graph in found.graphs for kernel in graph.kernels]
+    assert [k.time_s for k in kernels] == [k.step_time_s for m in run.modules for k in m.kernels if k.step_time_s]
+    assert all(kernel.step_share for kernel in kernels)
+
+
+def test_the_rest_of_a_step_has_its_categories(tmp_path: Path) -> None:
+    rest = digest(step_runs.distributed(), tmp_path).graphs[-1]
+    assert dict(rest.categories) == {
+        Category.COLLECTIVE: pytest.approx(1.4e-3),
+        Category.EXTERN_ATEN: pytest.approx(0.1e-3),
+    }
+    assert rest.idle_s == pytest.approx(0.5e-3) and rest.busy_share == pytest.approx(1 - 0.5 / 8)
+    old = digest(build.mixnet(), tmp_path / "old") if (tmp_path / "old").mkdir() is None else None
+    assert [graph.label for graph in old.graphs] == ["forward", "backward"] and old.graphs[0].kernels[
+        0
+    ].step_share is None

@@ -1,0 +1,70 @@
+"""The line of the user's program that called an operator, from the function's text."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from inductor_bench.records.traced.program import UserCall
+from inductor_bench.source.capture.user_lines import UserFiles
+
+TEXT = """import torch
+
+@torch.no_grad()
+def step(x, y):
+    a = torch.relu(x)
+    b = a + y
+    c = (
+        b
+        .item()
+    )
+    torch.relu(b)
+    d = x[0]
+    def inner():
+        return torch.sin(x)
+    return inner()
+
+step(1, 2)
+z = torch.cos(3)
+"""
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> UserFiles:
+    (tmp_path / "app").mkdir()
+    (tmp_path / "app" / "train.py").write_text(TEXT)
+    (tmp_path / "app" / "broken.py").write_text("def f(:")
+    return UserFiles((tmp_path / "other", tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("called", "line"),
+    [
+        (("item",), 9),
+        (("add",), 6),
+        (("select",), 12),
+        (("relu",), 4),  # called twice: the function's first line
+        (("decorate", "item"), 9),
+        (("sin",), 4),  # of a function within
+        ((), 4),
+    ],
+)
+def test_the_only_call_of_a_name_is_the_line(called: tuple[str, ...], line: int, files: UserFiles) -> None:
+    found = files.find(UserCall("", "app/train.py", 3, "step", called))
+    assert found is not None and found.line == line and found.function == "step"
+    assert found.code == TEXT.splitlines()[line - 1].strip()
+
+
+def test_a_files_own_lines_need_a_call(files: UserFiles) -> None:
+    found = files.find(UserCall("", "app/train.py", 17, "<module>", ("cos",)))
+    assert found is not None and found.line == 18
+    assert files.find(UserCall("", "app/train.py", 17, "<module>", ("mm",))) is None
+
+
+def test_without_the_text_the_profilers_line_stands(files: UserFiles) -> None:
+    for name in ("lost.py", "app/broken.py"):
+        found = files.find(UserCall("", name, 3, "step", ("item",)))
+        assert found is not None and found.line == 3
+        assert files.find(UserCall("", name, 3, "<module>", ("item",))) is None
+    assert files.find(UserCall("Linear")) is None

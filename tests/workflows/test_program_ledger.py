@@ -1,0 +1,145 @@
+"""The record of a program's step, from the observation of a CPU program whose blocks were compiled one by one."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from inductor_bench.analysis.ledger.kernels import StepUse, kernel_key, module_uses
+from inductor_bench.messages.steps import ObservedSteps
+from inductor_bench.records.category import Category
+from inductor_bench.records.program import Part, Program
+from inductor_bench.records.run import Kernel
+from inductor_bench.source.capture.labels import label_modules
+from inductor_bench.source.module.reader import read_module
+from inductor_bench.store.folder import RunFolder
+from inductor_bench.store.formats import codec
+from inductor_bench.store.timeline import read_timeline
+from inductor_bench.workflows.ledger.program import DescribedProgram, describe_program
+from inductor_bench.workflows.modules.profiling import ProfiledModule
+from inductor_bench.workflows.modules.program import FoundModule
+from tests.support.h200 import module_record
+
+DATA = Path(__file__).parent.parent / "data" / "cpu_torch2.13" / "program"
+
+
+def unpacked(name: str) -> str:
+    return gzip.decompress((DATA / f"{name}.gz").read_bytes()).decode()
+
+
+def observation(**changes: Any) -> ObservedSteps:
+    found = codec.decode(ObservedSteps, json.loads(unpacked("steps.json")))
+    traces = {"trace": str(DATA / "steps.trace.json.gz"), "lines_trace": str(DATA / "lines.trace.json.gz")}
+    return replace(found, **{**traces, **changes})
+
+
+def modules() -> list[ProfiledModule]:
+    found = [FoundModule(Path(f"module_{number}.py"), unpacked(f"module_{number}.py")) for number in (0, 1)]
+    labels = label_modules([(module.text, None) for module in found])
+    return [
+        ProfiledModule(module, label, read_module(module.text), "-p", "", None, None)
+        for module, label in zip(found, labels, strict=True)
+    ]
+
+
+def described(folder: Path, *observations: ObservedSteps) -> DescribedProgram:
+    found = describe_program(observations, modules(), (), RunFolder(folder), (DATA,))
+    assert found is not None
+    return found
+
+
+def part_of(program: Program, label: str) -> Part:
+    (part,) = (part for part in program.parts if part.label == label)
+    return part
+
+
+def test_a_program_on_a_cpu_has_a_whole_ledger(tmp_path: Path) -> None:
+    program = described(tmp_path, observation()).program
+    assert program.step_time_s == pytest.approx(0.5072678659962548 / 28)
+    assert program.step_source == "optimizer" and program.settled_after == 3 and program.steps == 45
+    assert math.fsum(part.share for part in program.parts) == pytest.approx(1, abs=1e-9)
+    assert math.fsum(part.time_s for part in program.parts) == pytest.approx(program.step_time_s, abs=1e-12)
+    assert part_of(program, "forward").calls == part_of(program, "backward").calls == 4
+    assert part_of(program, "forward").graph == "forward"
+    assert part_of(program, "AdamW").calls == 1 and part_of(program, "AdamW").kind == "optimizer"
+    (rank,) = program.ranks
+    assert rank.profiled_steps == 3 and rank.tied_share is None and rank.parts == program.parts
+    assert program.busy_time_s is not None and 0 < program.busy_time_s < program.step_time_s
+    assert codec.decode(Program, codec.encode(program)) == program
+
+
+def test_operators_have_the_line_that_called_them(tmp_path: Path) -> None:
+    program = described(tmp_path, observation()).program
+    lines = {part.label: part.source.line for part in program.parts if part.source is not None}
+    assert lines["AccumulateGrad"] == 24
+    assert lines["aten::cross_entropy_loss"] == lines["NllLossBackward0"] == lines["LogSoftmaxBackward0"] == 23
+    assert lines["aten::_foreach_norm"] == 25
+    assert part_of(program, "aten::embedding").module == part_of(program, "EmbeddingBackward0").module == "Embedding"
+    sources = [part.source for part in program.parts if part.source is not None]
+    assert {source.file for source in sources} == {str(DATA / "regional.py")}
+    assert next(source.code for source in sources if source.line == 24) == "opt.zero_grad(); loss.backward()"
+
+
+def test_without_a_trace_of_lines_places_are_unknown(tmp_path: Path) -> None:
+    program = described(tmp_path, observation(lines_trace="")).program
+    assert program.parts and not any(part.source or part.module for part in program.parts)
+    damaged = tmp_path / "lines.json"
+    damaged.write_text("[]")
+    assert described(tmp_path, observation(lines_trace=str(damaged))).program == program
+
+
+def test_the_run_keeps_the_trace_and_a_timeline(tmp_path: Path) -> None:
+    program = described(tmp_path, observation()).program
+    assert program.ranks[0].trace == "traces/step.trace.json.gz"
+    assert gzip.decompress((tmp_path / "traces/step.trace.json.gz").read_bytes()).startswith(b"{")
+    timeline = read_timeline(RunFolder(tmp_path))
+    assert timeline is not None and timeline.time_s > 0 and {one.lane for one in timeline.intervals} == {"host"}
+    assert {"forward", "backward"} <= {one.label for one in timeline.intervals if one.kind == "graph"}
+
+
+def test_the_slowest_rank_speaks_for_the_program(tmp_path: Path) -> None:
+    fast = observation(rank=0, pid=10, window_s=0.28, notes=("fast",))
+    slow = observation(rank=1, pid=11, window_s=0.56, notes=("slow",))
+    program = described(tmp_path, slow, fast).program
+    assert [rank.rank for rank in program.ranks] == [0, 1]
+    assert program.step_time_s == program.ranks[1].step_time_s == pytest.approx(0.02)
+    assert program.parts == program.ranks[1].parts and program.notes == ("fast", "slow")
+    traces = [rank.trace for rank in program.ranks]
+    assert traces == ["traces/step.trace.json.gz", "traces/step-rank-1.trace.json.gz"]
+
+
+def test_a_process_without_a_profile_has_times_only(tmp_path: Path) -> None:
+    program = described(tmp_path, observation(trace="")).program
+    assert program.parts == () and program.busy_time_s is None and program.step_time_s > 0
+    assert describe_program([observation(trace="", step_times_s=())], (), (), RunFolder(tmp_path)) is None
+
+
+def test_a_lost_profile_is_noted(tmp_path: Path) -> None:
+    program = described(tmp_path, observation(trace=str(tmp_path / "lost.json"))).program
+    assert program.parts == () and "cannot be used" in program.notes[0]
+
+
+def test_profiled_steps_stand_in_for_timed_ones(tmp_path: Path) -> None:
+    program = described(tmp_path, observation(step_times_s=(), window_s=0.0)).program
+    assert program.step_time_s == program.ranks[0].profiled_step_time_s
+    assert "no step was timed without the profiler" in program.notes[0]
+    assert math.fsum(part.share for part in program.parts) == pytest.approx(1, abs=1e-9)
+
+
+def kernel(name: str, calls: float, time_s: float, line: int | None = 3) -> Kernel:
+    return Kernel(name, "id", Category.CPP, calls, time_s, (time_s,), 1.0, None, line=line)
+
+
+def test_kernels_that_leave_no_events_get_their_own_time() -> None:
+    seen, unseen = kernel("seen", 2, 5e-6), kernel("unseen", 3, 7e-6)
+    module = replace(module_record((seen, unseen), ()), slug="forward")
+    parts = [Part("graph", "forward", 4, 1e-3, 1.0, graph="forward")]
+    uses = {("forward", kernel_key(seen)): StepUse(8, 9e-6)}
+    assert module_uses(module, parts, uses, estimate=True) == [StepUse(8, 9e-6), StepUse(12, pytest.approx(28e-6))]
+    assert module_uses(module, parts, uses, estimate=False) == [StepUse(8, 9e-6), StepUse(0, 0)]
