@@ -11,8 +11,8 @@ from ...devices.protocol import Device
 from ...devices.table import device_of
 from ...records.category import Category
 from ...records.run import Kernel, ModuleRecord, Run
-from ..step import Cost, cost_of, step_of
-from ..times import weight_s, whole_time_s
+from ..costs.step import Cost, cost_of, step_of
+from ..costs.times import weight_s, whole_time_s
 from .bottleneck import WAITS_FOR_HOST, bottleneck
 from .finding import ADVICE, Finding, KernelPlace
 from .phrases import slugs

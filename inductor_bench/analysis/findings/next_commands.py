@@ -11,7 +11,7 @@ from ...devices.nvidia.architectures import architecture_of
 from ...records.failure import ELSEWHERE
 from ...records.model_sources import COMPILED_HERE
 from ...records.run import Failure, Kernel, Run
-from ..step import Cost, cost_of, host_sets_pace
+from ..costs.step import Cost, cost_of, host_sets_pace
 from .command_again import command_again
 from .headline import headline
 from .table import findings

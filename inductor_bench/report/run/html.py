@@ -10,12 +10,12 @@ from typing import Any
 import jinja2
 
 from ... import units
+from ...analysis.costs.step import category_totals, step_of
+from ...analysis.costs.times import calls_differ
 from ...analysis.findings.finding import Finding
 from ...analysis.findings.headline import headline
-from ...analysis.findings.table import findings
+from ...analysis.findings.table import findings_beside
 from ...analysis.retunes import retunes_of
-from ...analysis.step import category_totals, step_of
-from ...analysis.times import calls_differ
 from ...devices.table import common_device
 from ...records.run import Kernel, ModuleRecord, Peaks, Run, ShapeGroup
 from ..text import names, palette
@@ -28,6 +28,7 @@ from ..text.run_phrases import (
     machine,
     of_peak,
     sentence,
+    time_words,
     where_words,
     whole_words,
 )
@@ -65,7 +66,7 @@ def _view(run: Run, plots: Mapping[str, bytes]) -> dict[str, Any]:
     shorts = names.unique((entry.kernel.name for entry in entries), NAME_WIDTH)
     files = names.file_names(run)
     lead = headline(run)
-    found = [_finding(finding, entries, run) for finding in findings(run) if finding != lead]
+    found = [_finding(finding, entries, run) for finding in findings_beside(run, lead)]
     return {
         "run": run,
         "heading": heading(run),
@@ -82,7 +83,7 @@ def _view(run: Run, plots: Mapping[str, bytes]) -> dict[str, Any]:
         "plots": [
             (_PLOT_TITLES.get(name, name), base64.b64encode(data).decode("ascii")) for name, data in plots.items()
         ],
-        "kernels": [_kernel(entry, shorts[entry.kernel.name], files) for entry in entries],
+        "kernels": [_kernel(run, entry, shorts[entry.kernel.name], files) for entry in entries],
         "caption": kernel_caption(run, entries),
         "retunes": _retunes(run),
         "graphs_known": any(module.graph_time_s for module in run.modules),
@@ -182,7 +183,7 @@ def _module(run: Run, module: ModuleRecord) -> dict[str, Any]:
     }
 
 
-def _kernel(entry: Entry, short: str, files: Mapping[str, str]) -> dict[str, Any]:
+def _kernel(run: Run, entry: Entry, short: str, files: Mapping[str, str]) -> dict[str, Any]:
     kernel, cost = entry.kernel, entry.cost
     return {
         "number": entry.number,
@@ -192,7 +193,7 @@ def _kernel(entry: Entry, short: str, files: Mapping[str, str]) -> dict[str, Any
         "category": kernel.category.title,
         "cells": [
             (units.count(cost.calls), cost.calls),
-            (units.seconds(cost.time_s), cost.time_s),
+            (time_words(run, entry), cost.time_s),
             (units.percent(entry.share), entry.share),
             (units.rate(kernel.bandwidth), kernel.bandwidth),
             (units.flop_rate(kernel.flop_rate), kernel.flop_rate),
