@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from ..records.retune import FASTER, RetuneRow, best_of_each
 from ..records.run import Run
+from .costs.step import host_sets_pace, step_of
 from .findings.bottleneck import WAITS_FOR_HOST, bottleneck
-from .step import host_sets_pace, step_of
 
 
 @dataclass(frozen=True)

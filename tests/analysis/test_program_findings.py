@@ -20,6 +20,7 @@ from inductor_bench.records.program import (
     IDLE,
     MARKS,
     PYTHON,
+    QUEUED,
     SYNCHRONISING,
     Part,
     Program,
@@ -154,6 +155,13 @@ def test_waiting_has_its_line() -> None:
     assert "the driver allocates" in the(with_parts([Part(IDLE, ALLOCATING, 1, 1e-3, 0)]), "allocations").text
 
 
+def test_gaps_between_launched_kernels_are_not_the_hosts() -> None:
+    run = with_parts([Part(GRAPH, "g", 1, 8e-3, 0), Part(IDLE, QUEUED, 90, 2e-3, 0)])
+    assert "GPU-bound, busy 80%: g 80%, idle 20% (between kernels)" in lead(run)
+    assert the(run, "kernel-gaps").gain_s == pytest.approx(2e-3)
+    assert "host-pace" not in kinds(run) and "kernel-gaps" not in kinds(step_runs.host_paced())
+
+
 def test_graph_breaks_have_the_cost_of_python_between_graphs() -> None:
     capture = Capture(graph_breaks=("model.py:3: print",))
     text = the(replace(step_runs.host_paced(), capture=capture), "graph-breaks").text
@@ -227,7 +235,10 @@ def test_kernels_far_off_by_themselves_have_a_likely_cause() -> None:
 def test_a_program_without_a_profile_says_what_its_graphs_say() -> None:
     run = build.mixnet()
     timed = replace(run, program=Program(62e-3, (62e-3,) * 3, MARKS))
-    assert headline(timed) == headline(run) and findings(timed) == findings(run)
+    old, new = headline(run), headline(timed)
+    assert old is not None and new is not None and findings(timed) == findings(run)
+    lead = "62.0 ms a step (marked by the program; 3 timed), not profiled; its graphs by themselves: "
+    assert new == replace(old, text=lead + old.text)
 
 
 def test_rules_about_the_step_are_silent_without_one() -> None:

@@ -8,10 +8,10 @@ import pytest
 import run_builder as build
 import step_runs
 
-from inductor_bench.analysis import step
+from inductor_bench.analysis.costs import step
+from inductor_bench.analysis.costs.times import calls_differ, weight_s, whole_time_s
 from inductor_bench.analysis.findings.next_commands import next_commands
 from inductor_bench.analysis.retunes import retunes_of
-from inductor_bench.analysis.times import calls_differ, weight_s, whole_time_s
 from inductor_bench.records.program import COPY, IDLE
 from inductor_bench.records.run import Run
 

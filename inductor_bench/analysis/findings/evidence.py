@@ -12,8 +12,8 @@ from ...devices.table import device_of
 from ...records.category import Category
 from ...records.kernel import Kernel
 from ...records.run import ModuleRecord, Run
-from ..step import Cost, cost_of, step_of
-from ..times import weight_s, whole_time_s
+from ..costs.step import Cost, cost_of, step_of
+from ..costs.times import weight_s, whole_time_s
 from .bottleneck import WAITS_FOR_HOST, bottleneck
 from .finding import ADVICE, Finding, KernelPlace
 from .phrases import slugs

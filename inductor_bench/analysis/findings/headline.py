@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from ... import units
 from ...devices.table import common_device
 from ...records.category import Category
 from ...records.run import ModuleRecord, Run
-from ..times import module_time_s, weight_s, whole_time_s
+from ..costs.times import module_time_s, weight_s, whole_time_s
 from .bottleneck import WAITS_FOR_HOST, bottleneck
 from .evidence import LIBRARY, UNTUNABLE, RunEvidence
 from .finding import Finding
 from .phrases import plural
 from .program.headline import step_headline
+from .program.words import step_words
 from .rules.busy_machine import disturbed
 from .rules.waiting import cuda_graph, host_bound, launch_bound
 
@@ -34,6 +36,13 @@ def headline(run: Run) -> Finding | None:
     """
     if (step := step_headline(run)) is not None:
         return step
+    found = _of_graphs(run)
+    if found is None or run.program is None:
+        return found
+    return replace(found, text=f"{step_words(run.program)}, not profiled; its graphs by themselves: {found.text}")
+
+
+def _of_graphs(run: Run) -> Finding | None:
     measured = [module for module in run.modules if module_time_s(module)]
     if not measured:
         return None

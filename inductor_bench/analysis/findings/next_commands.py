@@ -12,7 +12,7 @@ from ...records.failure import ELSEWHERE
 from ...records.kernel import Kernel
 from ...records.model_sources import COMPILED_HERE
 from ...records.run import Failure, Run
-from ..step import Cost, cost_of, host_sets_pace
+from ..costs.step import Cost, cost_of, host_sets_pace
 from .command_again import command_again
 from .headline import headline
 from .table import findings

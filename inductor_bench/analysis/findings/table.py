@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from ...records.run import Run
-from ..step import host_sets_pace
+from ..costs.step import host_sets_pace
 from .evidence import RunEvidence
 from .finding import ADVICE, CAUTION, FINE, NOTE, Finding
 from .program import alone, cuda_graphs, eager, host, ranks, steadiness
@@ -29,6 +29,7 @@ STEP_RULES = (
     Rule(("synchronisations",), host.synchronisations),
     Rule(("data-loading",), host.data_loading),
     Rule(("allocations",), host.allocations),
+    Rule(("kernel-gaps",), host.gaps_between_kernels),
     Rule(("cuda-graphs-unused",), cuda_graphs.cuda_graphs_unused),
     Rule(("cuda-graphs-refused",), cuda_graphs.cuda_graphs_refused),
     Rule(("replay-inputs",), cuda_graphs.replay_inputs),
@@ -94,3 +95,8 @@ def findings(run: Run) -> tuple[Finding, ...]:
     if host_sets_pace(run):
         found = [replace(one, level=NOTE) if one.kernels and one.level == ADVICE else one for one in found]
     return tuple(sorted(found, key=lambda finding: (_LEVELS.index(finding.level), -finding.gain_s)))
+
+
+def findings_beside(run: Run, lead: Finding | None) -> list[Finding]:
+    """The findings without the one that the first line tells."""
+    return [finding for finding in findings(run) if lead is None or finding.kind != lead.kind]

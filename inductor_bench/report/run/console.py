@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+from ...analysis.costs.step import step_of
 from ...analysis.findings.finding import Finding
 from ...analysis.findings.headline import headline
 from ...analysis.findings.next_commands import next_commands
-from ...analysis.findings.table import findings
-from ...analysis.step import step_of
+from ...analysis.findings.table import findings_beside
 from ...records.run import Failure, Run
 from ..text import names
 from ..text.layout import Line, Word, bullet, command_lines, labelled, wrapped
@@ -109,7 +109,7 @@ def _log_of(failure: Failure, folder: Path | None) -> str:
 def _findings(run: Run, lead: Finding | None, entries: tuple[Entry, ...], width: int) -> Iterator[Line]:
     """Renders the most important findings: advice with the largest gains, cautions, and passed checks in one line."""
     # The summary shows the headline above, and the methods of profiling below the graphs.
-    found = [finding for finding in findings(run) if finding != lead and finding.kind != "method"]
+    found = [finding for finding in findings_beside(run, lead) if finding.kind != "method"]
     if not found:
         return
     fine = [finding for finding in found if finding.level == "fine"]

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from ... import units
+from ...analysis.costs.step import alone_ratio, category_totals, is_far_off, step_of
+from ...analysis.costs.times import calls_differ
 from ...analysis.findings.evidence import LIBRARY
-from ...analysis.step import alone_ratio, category_totals, is_far_off, step_of
-from ...analysis.times import calls_differ
 from ...devices.table import common_device
 from ...records.category import Category
 from ...records.run import ModuleRecord, Run

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from ...analysis.step import category_totals
+from ...analysis.costs.step import category_totals
 from ...records.run import ModuleRecord, Run
 from ..text import palette
 from ..text.ranking import idle_name, module_time_s

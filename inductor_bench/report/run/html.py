@@ -9,12 +9,12 @@ from pathlib import Path
 import jinja2
 
 from ... import units
+from ...analysis.costs.step import category_totals, step_of
+from ...analysis.costs.times import calls_differ
 from ...analysis.findings.finding import Finding
 from ...analysis.findings.headline import headline
-from ...analysis.findings.table import findings
+from ...analysis.findings.table import findings_beside
 from ...analysis.retunes import retunes_of
-from ...analysis.step import category_totals, step_of
-from ...analysis.times import calls_differ
 from ...devices.table import common_device
 from ...records.kernel import Kernel, ShapeGroup
 from ...records.run import ModuleRecord, Peaks, Run
@@ -28,6 +28,7 @@ from ..text.run_phrases import (
     machine,
     of_peak,
     sentence,
+    time_words,
     where_words,
     whole_words,
 )
@@ -66,7 +67,7 @@ def _page(run: Run, plots: Mapping[str, bytes]) -> PageView:
     shorts = names.unique((entry.kernel.name for entry in entries), NAME_WIDTH)
     files = names.file_names(run)
     lead = headline(run)
-    found = [_finding(finding, entries, run) for finding in findings(run) if finding != lead]
+    found = [_finding(finding, entries, run) for finding in findings_beside(run, lead)]
     return PageView(
         heading=heading(run),
         machine=machine(run),
@@ -80,7 +81,7 @@ def _page(run: Run, plots: Mapping[str, bytes]) -> PageView:
         notes=[finding for finding in found if finding.level == "note"],
         failures=[(failure_text(failure), failure.hint, _lines(failure.log_tail)) for failure in run.failures],
         plots=[(_PLOT_TITLES.get(name, name), base64.b64encode(data).decode("ascii")) for name, data in plots.items()],
-        kernels=[_kernel(entry, shorts[entry.kernel.name], files) for entry in entries],
+        kernels=[_kernel(run, entry, shorts[entry.kernel.name], files) for entry in entries],
         caption=kernel_caption(run, entries),
         retunes=_retunes(run),
         graphs_known=any(module.graph_time_s for module in run.modules),
@@ -180,7 +181,7 @@ def _graph(run: Run, module: ModuleRecord) -> GraphView:
     )
 
 
-def _kernel(entry: Entry, short: str, files: Mapping[str, str]) -> KernelView:
+def _kernel(run: Run, entry: Entry, short: str, files: Mapping[str, str]) -> KernelView:
     kernel, cost = entry.kernel, entry.cost
     return KernelView(
         number=entry.number,
@@ -190,7 +191,7 @@ def _kernel(entry: Entry, short: str, files: Mapping[str, str]) -> KernelView:
         category=kernel.category.title,
         cells=[
             (units.count(cost.calls), cost.calls),
-            (units.seconds(cost.time_s), cost.time_s),
+            (time_words(run, entry), cost.time_s),
             (units.percent(entry.share), entry.share),
             (units.rate(kernel.roof.bandwidth), kernel.roof.bandwidth),
             (units.flop_rate(kernel.roof.flop_rate), kernel.roof.flop_rate),

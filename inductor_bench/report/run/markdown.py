@@ -6,12 +6,12 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 
 from ... import units
+from ...analysis.costs.step import category_totals, step_of
 from ...analysis.findings.evidence import LIBRARY
 from ...analysis.findings.finding import Finding
 from ...analysis.findings.headline import headline
-from ...analysis.findings.table import findings
+from ...analysis.findings.table import findings_beside
 from ...analysis.retunes import retunes_of
-from ...analysis.step import category_totals, step_of
 from ...devices.table import common_device
 from ...records.run import ModuleRecord, Run
 from ..text import names
@@ -25,6 +25,7 @@ from ..text.run_phrases import (
     of_peak,
     rows_of,
     sentence,
+    time_words,
     where_words,
     whole_words,
 )
@@ -56,7 +57,7 @@ def markdown(run: Run, sort: str = "time", top: int = 10) -> str:
         blocks += [list(_categories(run, module)) for module in run.modules if category_totals(run, module)]
         blocks.append(list(_kernels(run, entries, sort)))
     blocks.append(list(_retunes(run)))
-    found = [finding for finding in findings(run) if finding != lead]
+    found = findings_beside(run, lead)
     if found:
         shares = f"Shares are of {escaped(whole_words(run))}."
         blocks.append(["## Findings", "", shares, "", *(_finding(finding, entries, run) for finding in found)])
@@ -144,7 +145,7 @@ def _kernels(run: Run, entries: Sequence[Entry], sort: str) -> Iterator[str]:
                 shorts[entry.kernel.name],
                 entry.module.label,
                 units.count(entry.cost.calls),
-                units.seconds(entry.cost.time_s),
+                time_words(run, entry),
                 units.percent(entry.share),
                 of_peak(entry),
                 units.seconds(entry.cost.gain_limit_s),

@@ -17,8 +17,8 @@ from matplotlib.lines import Line2D
 from PIL import Image  # a dependency of matplotlib
 
 from ... import units
+from ...analysis.costs.step import category_totals, graph_use, step_of
 from ...analysis.findings.evidence import LIBRARY
-from ...analysis.step import category_totals, graph_use, step_of
 from ...devices.table import common_device
 from ...records.program import Timeline
 from ...records.run import ModuleRecord, Run

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from ... import units
+from ...analysis.costs.step import step_of
 from ...analysis.findings.phrases import plural
 from ...analysis.retunes import RetuneSummary, retunes_of
-from ...analysis.step import step_of
 from ...records.retune import FASTER, RetuneRow, by_kernel
 from ...records.run import Run
 from ..text import names

@@ -9,8 +9,8 @@ from dataclasses import replace
 from statistics import fmean
 
 from ... import units
-from ...analysis.step import step_of
-from ...analysis.times import whole_time_s
+from ...analysis.costs.step import step_of
+from ...analysis.costs.times import whole_time_s
 from ...launch.jobs import Began, Ended, Event, Executor, Lost, is_host
 from ...records.batches.batch import DONE, FAILED, FINISHED, MEASURED, PARTIAL, RUNNING, WAITING, Batch, BatchModel
 from ...records.run import Failure, Run

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import h200
 import pytest
+import step_runs
 from breakdown_runs import command, copy_of, factory
 from breakdown_runs import run as run_command
 from retune_fakes import Engine, make_run, retuned
@@ -17,6 +18,7 @@ from inductor_bench.analysis.retunes import retunes_of
 from inductor_bench.cli import main as entry
 from inductor_bench.errors import InductorBenchError, UsageError
 from inductor_bench.records.kernel import ShapeGroup
+from inductor_bench.records.program import GRAPH, Part
 from inductor_bench.records.retune import EDITED, INTERRUPTED, UNREACHED
 from inductor_bench.records.run import Failure, Run
 from inductor_bench.records.tuning import MeasuredKernel
@@ -312,3 +314,29 @@ def test_what_is_written_again_leaves_edited_files_alone() -> None:
     (folder.kernels / edited).rename(folder.path / edited)
     extract_run(folder)
     assert (folder.kernels / edited).read_text() == texts[edited]
+
+
+def test_a_program_s_step_tells_which_kernels_are_the_most_expensive(
+    folder: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = folder.load()
+    often = {"triton_poi_2": 50.0}
+    modules = tuple(
+        replace(
+            module,
+            kernels=tuple(
+                replace(k, step_calls=k.calls * often.get(k.name, 2.0), step_time_s=k.time_s * often.get(k.name, 2.0))
+                for k in module.kernels
+            ),
+        )
+        for module in run.modules
+    )
+    parts = [Part(GRAPH, module.label, 2, 0.1, 0, graph=module.slug) for module in modules]
+    folder.save(replace(run, modules=modules, program=step_runs.program(parts, step_s=0.2)))
+    engine = Engine()
+    found = retune(folder, monkeypatch, engine, top=2)
+    assert engine.begun == ["triton_poi_2", "triton_red_1"]
+    poi = next(one for one in found.retunes if one.name == "triton_poi_2")
+    before = next(k for module in run.modules for k in module.kernels if k.name == "triton_poi_2")
+    assert (poi.calls, poi.time_s) == (50 * before.calls, pytest.approx(50 * before.time_s))
+    assert "; a step would save" in text_of(found)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from .... import units
 from ....records.run import Peaks
-from ...step import alone_ratio, is_far_off
+from ...costs.step import alone_ratio, is_far_off
 from ..evidence import LEAST_SHARE, Row, Rows, RunEvidence, finding_of, time_of
 from ..finding import CAUTION, NOTE, Finding
 from ..phrases import plural

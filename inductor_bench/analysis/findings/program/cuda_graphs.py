@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from .... import units
 from ....records.program import COPY, GRAPH, GRAPH_INPUTS, GUARDS, LAUNCHING, PYTHON
 from ....records.run import ModuleRecord
-from ...step import graph_use, host_sets_pace, idle_labels, parts_of, runs_on_host
+from ...costs.step import graph_use, host_sets_pace, idle_labels, parts_of, runs_on_host
 from ..bottleneck import GRAPH_GAIN
 from ..evidence import CUDA_GRAPH_MODES, LEAST_SHARE, RunEvidence
 from ..finding import CAUTION, FINE, Finding

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from .... import units
 from ....records.program import EAGER, OPTIMIZER, Part
-from ...step import parts_of
+from ...costs.step import parts_of
 from ..evidence import RunEvidence
 from ..finding import Finding
 from ..phrases import join_words

@@ -5,7 +5,7 @@ from __future__ import annotations
 from .... import units
 from ....devices.table import common_device
 from ....records.run import Run
-from ...step import host_sets_pace, idle_share, runs_on_host, step_of
+from ...costs.step import host_sets_pace, idle_share, runs_on_host, step_of
 from ..evidence import UNTUNABLE, RunEvidence, gain_of
 from ..finding import Finding
 from .words import LEAST, idle_words, step_words, work_words

@@ -11,15 +11,17 @@ from ....records.program import (
     IDLE,
     LAUNCHING,
     PYTHON,
+    QUEUED,
     SYNCHRONISING,
 )
-from ...step import host_sets_pace, idle_labels, idle_share, parts_of, runs_on_host
+from ...costs.step import host_idle_share, host_sets_pace, idle_labels, parts_of, runs_on_host
 from ..evidence import LEAST_SHARE, RunEvidence
 from ..finding import Finding
 from ..phrases import join_words
 from .words import line_words, share_words
 
 MOST_LINES = 3
+GAPS = 0.03  # share of the step from which gaps between launched kernels are reported
 
 
 def synchronisations(evidence: RunEvidence) -> Iterator[Finding]:
@@ -69,12 +71,20 @@ def host_work(evidence: RunEvidence) -> Iterator[Finding]:
     if not host_sets_pace(run) or sum(times.values()) < LEAST_SHARE * evidence.whole.time_s:
         return
     words = [f"{label} {share_words(run, time_s)}" for label, time_s in times.items() if time_s]
+    waits = share_words(run, host_idle_share(run) * evidence.whole.time_s)
     text = (
-        f"the host sets the pace: in a step the device waits {share_words(run, idle_share(run) * _step_s(evidence))}, "
-        f"{join_words(words)}: compile more of the step as one graph, or give each step more work"
+        f"the host sets the pace: the device waits for it {waits} of a step, {join_words(words)}: compile more of the "
+        "step as one graph, or give each step more work"
     )
     yield Finding("host-pace", text, gain_s=sum(times.values()))
 
 
-def _step_s(evidence: RunEvidence) -> float:
-    return evidence.whole.time_s
+def gaps_between_kernels(evidence: RunEvidence) -> Iterator[Finding]:
+    """Reports the idle time between kernels that were launched early enough."""
+    time_s = idle_labels(evidence.run).get(QUEUED, 0.0)
+    if not runs_on_host(evidence.run) and time_s >= GAPS * evidence.whole.time_s:
+        text = (
+            f"the device is idle for {share_words(evidence.run, time_s)} of a step between kernels that were launched "
+            "in time: fewer and larger kernels have fewer gaps"
+        )
+        yield Finding("kernel-gaps", text, gain_s=time_s)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from .... import units
 from ....records.program import COLLECTIVE, IDLE, RankSteps
-from ...step import parts_of, step_of
+from ...costs.step import parts_of, step_of
 from ..evidence import LEAST_SHARE, RunEvidence
 from ..finding import ADVICE, CAUTION, NOTE, Finding
 from .words import share_words

@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Iterator, Sequence
 
 from .... import units
-from ...step import step_of
+from ...costs.step import step_of
 from ..evidence import RunEvidence
 from ..finding import CAUTION, NOTE, Finding
 from ..phrases import plural

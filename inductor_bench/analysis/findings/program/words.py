@@ -6,7 +6,7 @@ from .... import units
 from ....records.code.source import SourceLine
 from ....records.program import COLLECTIVE, COPY, EAGER, GRAPH, MARKS, OPTIMIZER, OPTIMIZER_STEPS, Part, Program
 from ....records.run import Run
-from ...step import idle_labels, idle_share, part_time_s, parts_of
+from ...costs.step import idle_labels, idle_share, part_time_s, parts_of
 
 LEAST = 0.005
 """Smallest share of the step that the first line names."""

@@ -34,8 +34,8 @@ from .... import units
 from ....devices.table import device_of
 from ....records.code.details import MachineLoad
 from ....records.run import ModuleRecord, Run
-from ...step import step_of
-from ...times import weight_s
+from ...costs.step import step_of
+from ...costs.times import weight_s
 from ..bottleneck import GAPS
 from ..command_again import command_again
 from ..finding import ADVICE, CAUTION, Finding

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from ....devices.table import device_of
 from ....records.program import GUARDS, PYTHON
-from ...step import idle_labels
+from ...costs.step import idle_labels
 from ..evidence import LEAST_SHARE, RunEvidence
 from ..finding import CAUTION, NOTE, Finding
 from ..phrases import join_words, labels, plural, short_paths, slugs

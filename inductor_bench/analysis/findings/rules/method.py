@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from ....devices.table import device_of
 from ....records.run import ModuleRecord, Run
-from ...step import host_sets_pace
+from ...costs.step import host_sets_pace
 from ..bottleneck import GAPS
 from ..evidence import RunEvidence
 from ..finding import FINE, NOTE, Finding

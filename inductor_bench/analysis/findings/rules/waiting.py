@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 
 from .... import units
 from ....records.run import ModuleRecord, Run
-from ...times import whole_time_s
+from ...costs.times import whole_time_s
 from ..bottleneck import GRAPH_GAIN, idle_per_launch, idle_s, replay_gain_s
 from ..evidence import CUDA_GRAPH_MODES, LEAST_SHARE, RunEvidence
 from ..finding import Finding

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from .... import units
+from ....analysis.costs.step import graph_use, parts_of, step_of
 from ....analysis.findings.program.ranks import rank_name
 from ....analysis.findings.program.words import place_words
-from ....analysis.step import graph_use, parts_of, step_of
 from ....records.program import COLLECTIVE, COPY, EAGER, GRAPH, IDLE, Part, RankSteps
 from ....records.run import ModuleRecord, Run
 from ...text import names, palette

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..records.run import ModuleRecord, Run
+from ...records.run import ModuleRecord, Run
 from .step import graph_use, step_of
 
 

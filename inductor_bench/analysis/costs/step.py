@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ..devices.table import device_of
-from ..records.category import Category
-from ..records.kernel import Kernel
-from ..records.program import EAGER, GRAPH, IDLE, Part, Program
-from ..records.run import CategoryTotal, ModuleRecord, Run
+from ...devices.table import device_of
+from ...records.category import Category
+from ...records.kernel import Kernel
+from ...records.program import EAGER, GRAPH, IDLE, QUEUED, Part, Program
+from ...records.run import CategoryTotal, ModuleRecord, Run
 
 HOST_SETS_PACE = 0.1
-"""Idle share of the step above which the host determines the step's time."""
+"""Share of the step in which the device waits for the host, above which the host determines the step's time."""
 
 FAR_OFF = 0.25
 """Difference of a call's time by itself and in the program, as a share of the latter, from which it is reported."""
@@ -135,6 +135,14 @@ def idle_share(run: Run) -> float:
     return part_time_s(run, IDLE) / program.step_time_s if program and program.step_time_s else 0.0
 
 
+def host_idle_share(run: Run) -> float:
+    """The share of the step in which the device waits for the host; between two launched kernels it does not."""
+    program = step_of(run)
+    if program is None or not program.step_time_s:
+        return 0.0
+    return sum(time_s for label, time_s in idle_labels(run).items() if label != QUEUED) / program.step_time_s
+
+
 def runs_on_host(run: Run) -> bool:
     """Whether the program's device is the host itself."""
     devices = [rank.device for rank in run.program.ranks] if run.program else []
@@ -144,7 +152,7 @@ def runs_on_host(run: Run) -> bool:
 
 def host_sets_pace(run: Run) -> bool:
     """Whether the device waits for the host so often that faster kernels do not shorten the step."""
-    return step_of(run) is not None and not runs_on_host(run) and idle_share(run) > HOST_SETS_PACE
+    return step_of(run) is not None and not runs_on_host(run) and host_idle_share(run) > HOST_SETS_PACE
 
 
 def alone_ratio(run: Run, kernel: Kernel) -> float | None:

@@ -1,0 +1,1 @@
+"""What kernels and graphs cost the program. Of ``analysis`` it imports nothing else."""
