@@ -174,7 +174,7 @@ def test_a_cuda_graph_of_the_program_itself_is_one_part(tmp_path: Path) -> None:
         ("cudaMalloc", "runtime", "allocating"),
         ("cudaHostAlloc", "runtime", "allocating"),
         ("cudaLaunchKernel", "runtime", "launching"),
-        ("aten::item", "op", "synchronising"),
+        ("aten::item", "op", "launching"),  # of a value on the host
         ("aten::view", "op", "launching"),
         ("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", "annotation", "data loading"),
         ("TorchDynamo Cache Lookup", "op", "guards"),

@@ -217,9 +217,10 @@ def _idle_parts(steps: Steps, pauses: Sequence[Pause], idle_s: float) -> list[Pa
     times: dict[tuple[str, Place], float] = defaultdict(float)
     counts: Counter[tuple[str, Place]] = Counter()
     for pause in pauses:
-        for key, time_s in _reasons(steps, pause):
+        reasons = list(_reasons(steps, pause))
+        for key, time_s in reasons:
             times[key] += time_s
-            counts[key] += 1
+        counts.update({key for key, _ in reasons})
     whole = math.fsum(times.values())
     if not whole:
         times, counts, whole = defaultdict(float, {(QUEUED, Place()): 1.0}), Counter({(QUEUED, Place()): 0}), 1.0

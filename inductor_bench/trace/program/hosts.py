@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -17,6 +17,8 @@ _ALLOCATING = re.compile(
     r"|cuMem(?:Alloc|Create|Map|Unmap|Release|SetAccess|AddressReserve|AddressFree)\w*"
 )
 _READS = ("aten::item", "aten::_local_scalar_dense")
+"""Operators that read a value. They wait for the device where the value lies there; then they call its runtime."""
+
 _GUARDS = ("TorchDynamo Cache Lookup", "Torch-Compiled Region", "Pregraph bytecode")
 DATA_LOADING_RANGE = "enumerate(DataLoader)#"
 
@@ -88,10 +90,13 @@ class _Thread:
 
 def _spans(program: ProgramTrace, thread: str, tops: Sequence[int], boundary: str) -> list[_Span]:
     spans = []
+    called = [one.start_s for one in program.runtime if one.thread == thread]
     for index, op in enumerate(program.trace.host_ops):
         if op.thread == thread and not op.name.startswith(boundary):
-            label, lasting = _operator_label(op.name)
-            spans.append(_Span(op.start_s, op.start_s + op.duration_s, label, tops[index], lasting))
+            end = op.start_s + op.duration_s
+            waits = op.name in _READS and bisect_left(called, op.start_s) < bisect_left(called, end)
+            label = SYNCHRONISING if waits else GUARDS if op.name.startswith(_GUARDS) else LAUNCHING
+            spans.append(_Span(op.start_s, end, label, tops[index], waits))
     for one in program.annotations:
         if one.thread == thread:
             label = (
@@ -106,12 +111,6 @@ def _spans(program: ProgramTrace, thread: str, tops: Sequence[int], boundary: st
         if one.thread == thread:
             spans.append(_Span(one.start_s, one.end_s, _runtime_label(one.name), -1, False))
     return sorted(spans, key=lambda span: (span.start_s, -span.end_s))
-
-
-def _operator_label(name: str) -> tuple[str, bool]:
-    if name in _READS:
-        return SYNCHRONISING, True
-    return (GUARDS if name.startswith(_GUARDS) else LAUNCHING), False
 
 
 def _runtime_label(name: str) -> str:

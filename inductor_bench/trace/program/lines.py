@@ -32,7 +32,7 @@ def find_user_calls(
 
     Args:
         program: the trace of the profiled steps.
-        tops: its outermost operators.
+        tops: for each of its host operators the outermost eager operator around it, or -1.
         lines: a trace of one step with Python stacks and modules.
         markers: the names of the observer's ranges.
     """
@@ -40,9 +40,9 @@ def find_user_calls(
     thread = known.thread if known else _busiest_thread(lines)
     if window is None or not thread:
         return {}
-    units = Owners(lines, find_graph_calls(lines, markers))
+    known_tops = Owners(lines, find_graph_calls(lines, markers)).eager_tops
     start, end = (known.marks[-2], known.marks[-1]) if known else (float("-inf"), float("inf"))
-    expected = list(_operators(lines, units.tops, thread, start, end))
+    expected = list(_operators(lines, known_tops, thread, start, end))
     sites = _sites(lines, expected, thread)
     names = [lines.trace.host_ops[index].name for index in expected]
     found: dict[int, UserCall] = {}

@@ -57,6 +57,11 @@ class Owners:
             (one.thread, one.start_s, one.end_s, at) for at, (_, one) in enumerate(self.optimizers)
         )
 
+    @property
+    def eager_tops(self) -> list[int]:
+        """``tops`` without the operators in graph calls."""
+        return [top if call < 0 else -1 for top, call in zip(self.tops, self.in_call, strict=True)]
+
     def optimizer_at(self, thread: str, moment: float) -> str:
         """The optimizer whose step runs on a thread at a moment; empty for none."""
         place = self._by_optimizer.find(thread, moment)

@@ -29,7 +29,7 @@ class ProgramWorks:
         host_works: the graphs and operators of the thread that crosses the boundaries; on a CPU the same as ``works``.
         activities: the activities of each known graph within the window.
         timeline: what the host did.
-        tops: for each host operator the outermost operator around it, or -1.
+        tops: for each host operator the outermost eager operator around it, or -1.
         optimizer_calls: the number of calls of each optimizer within the window.
     """
 
@@ -66,6 +66,7 @@ def _find_works(
         return None
     calls = find_graph_calls(program, markers)
     units = Owners(program, calls)
+    tops = units.eager_tops
     host_works = tuple(_host_works(program, calls, units, window.thread))
     if on_host:
         works = host_works
@@ -85,8 +86,8 @@ def _find_works(
         works=works,
         host_works=host_works,
         activities=activities,
-        timeline=HostTimeline(program, window.thread, units.tops, markers.boundary),
-        tops=units.tops,
+        timeline=HostTimeline(program, window.thread, tops, markers.boundary),
+        tops=tops,
         optimizer_calls=_count_optimizers(units, window),
     )
 
