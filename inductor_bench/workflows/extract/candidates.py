@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ...analysis.classification import classify_operator
-from ...analysis.kernel_bytes import touched_bytes
+from ...analysis.traffic.kernel_bytes import touched_bytes
 from ...devices.table import device_of
 from ...records.category import Category
 from ...records.code.launch import Launch

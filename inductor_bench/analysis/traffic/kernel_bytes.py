@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Sequence
 
-from ..records.code.launch import Argument, TensorView
+from ...records.code.launch import Argument, TensorView
 from .cpp_accesses import accessed_elements
 
 CPP_SIGNATURE = re.compile(r"\bkernel\s*\(([^)]*)\)")

@@ -1,0 +1,1 @@
+"""The bytes that kernels move. It imports nothing from the rest of ``analysis``."""
