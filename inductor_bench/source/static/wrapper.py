@@ -136,6 +136,11 @@ class WrapperReader(ABC):
         self._results[result.storage] = dtypes
         return result
 
+    def _part(self, whole: View, index: int) -> View:
+        """One of several results of a library call."""
+        dtypes = self._results.get(whole.storage, ())
+        return self._new(dtype=dtypes[index] if 0 <= index < len(dtypes) else None)
+
     def _learn_shape(self, name: str, shape: tuple[int, ...] | None, stride: tuple[int, ...] | None) -> None:
         known = self._names.get(name)
         if isinstance(known, View) and shape is not None and stride is not None:
@@ -152,9 +157,8 @@ class WrapperReader(ABC):
             return self._result(node)
         if isinstance(node, ast.Subscript):
             whole, index = self._evaluate(node.value), self._evaluate(node.slice)
-            if isinstance(whole, View) and isinstance(index, int):  # one of several results of an operator
-                dtypes = self._results.get(whole.storage, ())
-                return self._new(dtype=dtypes[index] if 0 <= index < len(dtypes) else None)
+            if isinstance(whole, View) and isinstance(index, int):
+                return self._part(whole, index)
             inside = isinstance(whole, tuple) and isinstance(index, int) and -len(whole) <= index < len(whole)
             return whole[index] if inside else None  # type: ignore[index]
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
