@@ -61,6 +61,7 @@ INNER: dict[str, set[str]] = {
     "source/static": {"module"},
     "source/standalone": {"module"},
     "trace/reading": set(),
+    "analysis/traffic": set(),
     "autotune/variants": set(),
     "worker/upstream": set(),
     "worker/launches": {"upstream"},
