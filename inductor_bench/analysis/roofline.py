@@ -7,7 +7,9 @@ share of peak refers to a practicable rate instead of the data sheet's.
 The time that the hardware needs for one call is the longest of
 
 - the time of its bytes at the memory roof, or at the cache roof where the call's bytes fit into the cache (the data
-  then stays in the cache between producer and consumer, and the DRAM bandwidth is no limit);
+  then stays in the cache between producer and consumer, and the DRAM bandwidth is no limit). Where it is known which
+  bytes of a program's step come from DRAM (``traffic.residence``), the longer of their time at the memory roof and the
+  time of all bytes at the cache roof;
 - the time of its matrix FLOPs at the dense matrix roof of its element type;
 - the launch floor, the time of an empty GPU kernel.
 
@@ -42,6 +44,8 @@ class Work:
         flops: FLOPs of matrix products; ``None`` or 0 for a kernel without any.
         dtype: the element type of the matrix products, in torch's spelling.
         tf32: whether float32 products may use TF32.
+        dram_bytes, cache_bytes: the bytes that DRAM serves in the program's step, and the others; ``None`` where
+            nothing is known about the step.
     """
 
     time_s: float
@@ -50,6 +54,8 @@ class Work:
     flops: float | None = None
     dtype: str | None = None
     tf32: bool = False
+    dram_bytes: float | None = None
+    cache_bytes: float | None = None
 
 
 @dataclass(frozen=True)
@@ -80,6 +86,8 @@ def judge_kernel(work: Work, peaks: Peaks | None) -> Judgement:
     - no peaks, no time or no calls: ``unknown``; rates are given where they can be.
     - at most ``cache_bytes`` per call, or a bandwidth above :data:`SPREAD` times the memory roof: the cache serves the
       kernel. If the cache's bandwidth was not measured, the roof and the gain are unknown.
+    - known ``dram_bytes``: they decide instead of the size of a call, unless the kernel is faster than DRAM can serve
+      them. Without a measured cache bandwidth the roof is unknown where the cache serves the larger part.
     - FLOPs of an element type whose matrix rate was not measured: ``unknown``, because the missing roof may be the
       nearest.
     - known FLOPs with unknown bytes: the FLOPs decide, and the gain is an upper limit.
@@ -155,7 +163,9 @@ def _needed_times(work: Work, peaks: Peaks, bandwidth: float | None) -> dict[str
     The entry of ``cache`` is ``None`` where the cache serves the kernel and its bandwidth was not measured.
     """
     needs: dict[str, float | None] = {}
-    if work.moved_bytes and bandwidth is not None:
+    if work.dram_bytes is not None and work.dram_bytes <= SPREAD * peaks.memory_bandwidth * work.time_s:
+        needs.update(_resident_times(work.dram_bytes, work.cache_bytes or 0.0, peaks))
+    elif work.moved_bytes and bandwidth is not None:
         within = peaks.cache_bytes is not None and work.moved_bytes / work.calls <= peaks.cache_bytes
         if within or bandwidth > SPREAD * peaks.memory_bandwidth:
             needs["cache"] = work.moved_bytes / peaks.cache_bandwidth if peaks.cache_bandwidth else None
@@ -170,6 +180,18 @@ def _needed_times(work: Work, peaks: Peaks, bandwidth: float | None) -> dict[str
         return None
     if peaks.launch_floor_s is not None:
         needs["latency"] = work.calls * peaks.launch_floor_s
+    return needs
+
+
+def _resident_times(dram_bytes: float, cache_bytes: float, peaks: Peaks) -> dict[str, float | None]:
+    """Shortest seconds of the bytes that DRAM serves, and of all bytes in the cache; see :func:`_needed_times`."""
+    needs: dict[str, float | None] = {}
+    if dram_bytes:
+        needs["memory"] = dram_bytes / peaks.memory_bandwidth
+    if cache_bytes and peaks.cache_bandwidth:
+        needs["cache"] = (dram_bytes + cache_bytes) / peaks.cache_bandwidth
+    elif cache_bytes > dram_bytes:
+        needs["cache"] = None
     return needs
 
 

@@ -102,6 +102,7 @@ class ShapeGroup:
     operator_calls: float = 0.0
     flops: float | None = None
     moved_bytes: float | None = None
+    dram_bytes: float | None = None
 
 
 @dataclass(frozen=True)
@@ -128,6 +129,8 @@ class Kernel:
         shapes: the launches of a library kernel by the arguments of their operator calls.
         unjudged: the reason, due to the kernel itself, why no roof applies.
         family_id: the same for kernels of one structure with other sizes (see ``source.module.identity``).
+        dram_bytes: predicted bytes between the cache and DRAM per call of the module in the program's step, for all
+            calls of the kernel together; ``None`` without a program.
     """
 
     name: str
@@ -163,6 +166,7 @@ class Kernel:
     source_lines: tuple[SourceLine, ...] = ()
     unjudged: str = ""
     family_id: str = ""
+    dram_bytes: float | None = None
 
 
 @dataclass(frozen=True)

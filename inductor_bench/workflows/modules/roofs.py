@@ -8,7 +8,7 @@ from dataclasses import replace
 from ...analysis.roofline import Judgement, Work, judge_groups
 from ...devices.table import device_of
 from ...records.category import Category
-from ...records.run import Kernel, ModuleRecord, Peaks, Run
+from ...records.run import Kernel, ModuleRecord, Peaks, Run, ShapeGroup
 
 UNJUDGED = frozenset({Category.COLLECTIVE, Category.MEMSET})
 """Links have roofs of their own, which are not measured; what a memset writes need not reach the memory at all."""
@@ -52,9 +52,12 @@ def _judge_kernel(kernel: Kernel, peaks: Peaks | None, in_tf32: frozenset[Catego
 
 def _works(kernel: Kernel) -> Sequence[Work]:
     if not kernel.shapes:
-        return [Work(kernel.time_s, kernel.calls, kernel.moved_bytes, kernel.flops, kernel.dtype)]
-    return [
-        # A kernel is judged as its part of an operator call; kernels of one part share its bytes and FLOPs.
-        Work(group.time_s, group.operator_calls, group.moved_bytes, group.flops, kernel.dtype)
-        for group in kernel.shapes
-    ]
+        return [_work(kernel, kernel.calls, kernel.dtype)]
+    # A kernel is judged as its part of an operator call; kernels of one part share its bytes and FLOPs.
+    return [_work(group, group.operator_calls, kernel.dtype) for group in kernel.shapes]
+
+
+def _work(measured: Kernel | ShapeGroup, calls: float, dtype: str | None) -> Work:
+    moved, dram = measured.moved_bytes, measured.dram_bytes
+    cached = max(0.0, moved - dram) if moved is not None and dram is not None else None
+    return Work(measured.time_s, calls, moved, measured.flops, dtype, dram_bytes=dram, cache_bytes=cached)
