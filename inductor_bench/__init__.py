@@ -1,9 +1,10 @@
 """Where the time of a ``torch.compile``'d model goes, kernel by kernel.
 
-Importing the package is cheap: torch is loaded only in the processes that measure. This file imports only the version,
-because every command imports it first, and the command line has to start quickly.
+Importing the package is cheap: torch is loaded only in the processes that measure. This file imports only the
+version and the mark of steps, because every command imports it first, and the command line has to start quickly.
 """
 
+from .step_marks import step
 from .version import __version__
 
 TYPE_CHECKING = False
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from .records.run import Run
     from .records.tuning import MeasuredKernel
 
-__all__ = ["__version__", "autotune", "bench", "breakdown", "extract"]
+__all__ = ["__version__", "autotune", "bench", "breakdown", "extract", "step"]
 
 
 def breakdown(target: "str | Path | Sequence[str | Path]", **options: "Any") -> "Run":

@@ -29,11 +29,12 @@ ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "inductor_bench"
 FILES = sorted(PACKAGE.rglob("*.py"))
 
-LEAVES = {"errors", "units", "version"}
+LEAVES = {"errors", "units", "version", "step_marks"}
 ROOMS: dict[str, set[str]] = {
     "errors": set(),
     "units": set(),
     "version": set(),
+    "step_marks": set(),
     "records": LEAVES,
     "devices": {"records"} | LEAVES,
     "store": {"records", "devices"} | LEAVES,
@@ -49,7 +50,7 @@ ROOMS: dict[str, set[str]] = {
     | LEAVES,
     "cli": {"records", "devices", "store", "report", "workflows", "analysis", "launch"} | LEAVES,
     "__main__": {"cli"},
-    "": {"workflows", "records", "version"},
+    "": {"workflows", "records", "version", "step_marks"},
 }
 """Each room and the rooms that it may import. The empty name is the package's own ``__init__``."""
 

@@ -21,7 +21,7 @@ ARGUMENTS = f"{__name__}.arguments"
 
 
 class ProgramCommand(AutotuneCommand):
-    """A command that passes all arguments after ``--`` to the user's program unparsed."""
+    """A command that passes all words after ``--`` on unparsed: a program's arguments, or a whole command."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if "--" in args:
@@ -31,7 +31,7 @@ class ProgramCommand(AutotuneCommand):
         return super().parse_args(ctx, args)
 
     def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
-        return [*super().collect_usage_pieces(ctx), "[-- ARGS...]"]
+        return [*super().collect_usage_pieces(ctx), "[-- COMMAND...]"]
 
 
 HELP = f"""Say where the time of a compiled model goes, kernel by kernel.
@@ -48,7 +48,7 @@ out as typed, 3 for a bug in this tool, 130 after Ctrl-C.
 
 
 @click.command("breakdown", cls=ProgramCommand, no_args_is_help=True, help=HELP)
-@click.argument("targets", metavar="TARGET...", nargs=-1, required=True)
+@click.argument("targets", metavar="[TARGET...]", nargs=-1)
 @click.option("--training/--inference", default=None, help="With a loss and a backward pass, or without gradients.")
 @click.option("--mode", type=click.Choice(MODES), help="The mode of torch.compile.")
 @click.option("--dynamic/--no-dynamic", default=None, help="The dynamic argument of torch.compile.")
@@ -63,6 +63,9 @@ out as typed, 3 for a bug in this tool, 130 after Ctrl-C.
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="Analyse this trace of the compiled module, recorded elsewhere; nothing is run.",
 )
+@click.option("--steps", metavar="N", type=click.IntRange(min=1), help="Time N of the program's steps, profile N more.")
+@click.option("--skip", metavar="N", type=click.IntRange(min=0), help="Begin N steps after the first, settled or not.")
+@click.option("--stop", is_flag=True, help="End the program once its steps are measured.")
 @click.option(
     "--timeout",
     "timeout_s",

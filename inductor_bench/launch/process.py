@@ -10,7 +10,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ..errors import InductorBenchError
@@ -29,17 +29,21 @@ TAIL_LINES = 15
 
 @dataclass(frozen=True)
 class ProcessResult:
-    """The end of a child process. ``exit_code`` is ``None`` where a signal or the time limit ended it."""
+    """The end of a child process. ``exit_code`` is ``None`` where a signal or the time limit ended it.
+
+    ``stopped`` says that it was ended on purpose, because what it was started for was there.
+    """
 
     exit_code: int | None
     signal_name: str | None
     timed_out: bool
     time_s: float
     log: Path
+    stopped: bool = False
 
     @property
     def ok(self) -> bool:
-        return self.exit_code == 0
+        return self.exit_code == 0 or self.stopped
 
     @property
     def kind(self) -> str:
@@ -139,8 +143,10 @@ class ChildProcess:
             raise InductorBenchError(f"cannot write {log}: {error.strerror or error}") from error
         self._log, self._begin = log, time.monotonic()
 
-    def wait(self, timeout_s: float | None) -> bool:
+    def wait(self, timeout_s: float | None, until: Callable[[], bool] = lambda: False) -> bool:
         """Waits up to ``timeout_s`` seconds, or without limit for ``None``. Returns whether the process has ended.
+
+        ``until`` is asked every ``WAKE_S`` seconds and ends the wait.
 
         The wait is interrupted every ``WAKE_S`` seconds: a signal that came while this process was stopped (Ctrl-Z, a
         paused container) may reach another thread, and Python calls the handler when the main thread wakes.
@@ -151,7 +157,7 @@ class ChildProcess:
                 self._child.wait(min(end_s - time.monotonic(), WAKE_S))
                 return True
             except subprocess.TimeoutExpired:
-                if time.monotonic() >= end_s:
+                if time.monotonic() >= end_s or until():
                     return False
 
     def end(self, timed_out: bool = False) -> ProcessResult:
@@ -176,6 +182,7 @@ def run_process(
     log: Path,
     timeout_s: float | None,
     on_line: Callable[[str], None] = lambda line: None,
+    is_finished: Callable[[], bool] = lambda: False,
 ) -> ProcessResult:
     """Runs a command in the current folder to its end; see :class:`ChildProcess`.
 
@@ -183,18 +190,26 @@ def run_process(
 
     Args:
         timeout_s: limit of the elapsed time in seconds; ``None`` for no limit.
+        is_finished: asked every ``WAKE_S`` seconds; the command is ended, and counts as successful, once it is true.
 
     Raises:
         InductorBenchError: the program cannot be started, or the log cannot be written.
         KeyboardInterrupt: the user interrupted it; raised after the end of the command.
     """
     child = ChildProcess(command, environment=environment, log=log, on_line=on_line)
+    finished = False
+
+    def until() -> bool:
+        nonlocal finished
+        finished = is_finished()
+        return finished
+
     timed_out = True
     try:
-        timed_out = not child.wait(timeout_s)
+        timed_out = not child.wait(timeout_s, until) and not finished
     finally:
         ended = child.end(timed_out)
-    return ended
+    return replace(ended, stopped=finished)
 
 
 def end_process_tree(child: subprocess.Popen[str], mark: str) -> None:

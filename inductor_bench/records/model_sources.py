@@ -54,7 +54,13 @@ SOURCES = (
         "script",
         accepted="a script",
         help=("model.py", "a script, run untouched; arguments for it after --"),
-        takes=frozenset({"arguments", "live"}),
+        takes=frozenset({"arguments", "live", "steps"}),
+        program=True,
+    ),
+    ModelSource(
+        "command",
+        help=("-- COMMAND...", "a command that starts Python, run as it is:\ntorchrun, python -m, …"),
+        takes=frozenset({"arguments", "live", "steps"}),
         program=True,
     ),
     ModelSource(

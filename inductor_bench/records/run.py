@@ -17,7 +17,7 @@ class Request:
     """The request of a run; see ``workflows.options.BreakdownOptions``."""
 
     target: str
-    kind: str  # "script", "factory", "timm", …, "module", "log", "structured-trace", "run", "trace"
+    kind: str  # "script", "command", "factory", "timm", …, "module", "log", "structured-trace", "run", "trace"
     arguments: tuple[str, ...] = ()
     training: bool | None = None
     batch_size: int | None = None
@@ -30,6 +30,9 @@ class Request:
     timeout_s: float | None = None
     python: str | None = None
     repeat: int | None = None
+    steps: int | None = None
+    skip: int | None = None
+    stop: bool = False
 
 
 @dataclass(frozen=True)

@@ -46,8 +46,8 @@ class BreakdownOptions:
     """The request of one breakdown. The workflow decides each option that is ``None``.
 
     Attributes:
-        targets: the targets; several targets must all be compiled modules.
-        arguments: the arguments of the program, where the target is a program.
+        targets: the targets; several targets must all be compiled modules. Without one, ``arguments`` are a command.
+        arguments: the arguments of the program, where the target is a program, or the words of a command.
         training: whether a factory or a named model gets a loss and a backward pass.
         mode: the ``mode`` of ``torch.compile``.
         dynamic: the ``dynamic`` of ``torch.compile``.
@@ -64,6 +64,9 @@ class BreakdownOptions:
         force: whether an earlier run in the RUN folder may be replaced.
         plots: whether PNG plots are drawn.
         values: ``recorded`` stores the values that the kernels read beside their standalone files; ``drawn`` does not.
+        steps: the number of the program's steps that are timed, and of those that are profiled.
+        skip: the number of steps before them; ``None`` waits until compilation has settled.
+        stop: whether the program is ended once its steps are measured.
         values_limit_bytes: maximum size of the recorded values of one kernel; storages above it are drawn.
         retune: the retuning of the most expensive kernels afterwards; ``None`` for none.
         redact: names of options and variables whose values are kept out of the RUN; see ``store.redaction``.
@@ -87,6 +90,9 @@ class BreakdownOptions:
     force: bool = False
     plots: bool = True
     values: str = DRAWN
+    steps: int | None = None
+    skip: int | None = None
+    stop: bool = False
     values_limit_bytes: int = VALUES_LIMIT_BYTES
     retune: RetuneOptions | None = None
     redact: tuple[str, ...] = ()

@@ -12,6 +12,7 @@ import json
 import os
 import re
 import threading
+import time
 import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -21,7 +22,6 @@ from typing import Any
 
 from inductor_bench.devices.cpu import CPU
 from inductor_bench.devices.table import DEVICES
-from inductor_bench.errors import InductorBenchError
 from inductor_bench.messages.capture import Observation
 from inductor_bench.records.code.details import Complaint
 from inductor_bench.records.code.launch import Launch
@@ -29,23 +29,13 @@ from inductor_bench.store.formats import codec
 
 from ..switches import read_switches
 from ..upstream import inductor
+from .steps.observer import RECOVERABLE, StepObserver
 from .variables import CAPTURE_FOLDER, LIVE, REPEAT, VALUES_LIMIT
 
 DEFAULT_REPEAT = 20
 
-RECOVERABLE = (
-    ArithmeticError,
-    AssertionError,
-    AttributeError,
-    InductorBenchError,
-    ImportError,
-    LookupError,
-    OSError,
-    RuntimeError,
-    TypeError,
-    ValueError,
-)
-"""Exceptions of a measurement that must not end the user's program."""
+running: list[StepObserver] = []
+"""The observation of this process's steps, once it has begun."""
 
 
 def observe(codecache: ModuleType) -> None:
@@ -57,27 +47,34 @@ def observe(codecache: ModuleType) -> None:
     forced = os.environ.get(LIVE) == "1"
     repeat = int(os.environ.get(REPEAT) or DEFAULT_REPEAT)
     seen: list[ObservedModule] = []
-
-    def on_load(module: ModuleType, path: str, constants: Mapping[str, Any]) -> None:
-        stem = f"{os.getpid()}-{len(seen)}"
-        observed = ObservedModule(module, path, constants, folder / stem, forced=forced, repeat=repeat)
-        seen.append(observed)
-        observed.attach()
-
-    inductor.watch_compiled_modules(codecache, on_load)
     owner = os.getpid()
-    _write(folder / f"{owner}.followed", "")
 
     def save_all() -> None:
         if os.getpid() == owner:  # a forked child runs the same exit handlers
             for observed in seen:
                 observed.save()
 
+    steps = StepObserver(folder, save_all)
+    steps.begin()
+    running.append(steps)
+
+    def on_load(module: ModuleType, path: str, constants: Mapping[str, Any]) -> None:
+        stem = f"{os.getpid()}-{len(seen)}"
+        observed = ObservedModule(module, path, constants, folder / stem, steps.exclude, forced=forced, repeat=repeat)
+        seen.append(observed)
+        observed.attach()
+        steps.note_module()
+
+    inductor.watch_compiled_modules(codecache, on_load)
+    _write(folder / f"{owner}.followed", "")
+
     atexit.register(save_all)
 
 
 class ObservedModule:
     """One compiled module in the program's process.
+
+    ``exclude`` gets the time of a profile, which is not the program's.
 
     Its files are ``<stem>.json``, ``.trace.json`` and ``.p.txt``, and a folder ``<stem>.values`` for recorded values.
     """
@@ -88,6 +85,7 @@ class ObservedModule:
         path: str,
         constants: Mapping[str, Any],
         stem: Path,
+        exclude: Callable[[float], None],
         *,
         forced: bool,
         repeat: int,
@@ -95,6 +93,7 @@ class ObservedModule:
         self._module = module
         self._call: Callable[[list[Any]], Any] = module.call
         self._stem = stem
+        self._exclude = exclude
         self._forced = forced
         self._repeat = repeat
         self._lock = threading.Lock()
@@ -130,7 +129,9 @@ class ObservedModule:
         del inputs
         result = self._call(arguments)
         if clones is not None:
+            begin_s = time.perf_counter()
             self._profile(clones)
+            self._exclude(time.perf_counter() - begin_s)
         self.save()
         return result
 

@@ -7,17 +7,21 @@ The command is ``python -m inductor_bench.worker.capture.programs JOB``, where `
 from __future__ import annotations
 
 import importlib.util
+import itertools
 import os
 import sys
+import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from inductor_bench import step_marks
 from inductor_bench.errors import InductorBenchError
 from inductor_bench.messages.capture import Refusal, RunProgram
 from inductor_bench.store.files import read_json, write_json
 from inductor_bench.store.formats import codec
+from inductor_bench.worker.capture.observation import running
 from inductor_bench.worker.capture.zoo.build import build_model
 from inductor_bench.worker.capture.zoo.example import DownloadNeededError, Example
 from inductor_bench.worker.device.sharing import SharedDevice
@@ -27,6 +31,9 @@ if TYPE_CHECKING:
     import torch
 
 STEPS = 3
+MEASURED_S = 3.0
+"""Maximum seconds of further steps for their measurement."""
+
 OFFLINE = "INDUCTOR_BENCH_OFFLINE"
 """Environment variable: set where downloads are forbidden."""
 
@@ -44,7 +51,7 @@ def main(arguments: list[str]) -> int:
 
 
 def run_program(job: RunProgram) -> None:
-    """Compiles the model of a job and runs it :data:`STEPS` times.
+    """Compiles the model of a job and runs it :data:`STEPS` times, and further until its steps are measured.
 
     Raises:
         InductorBenchError: the model cannot be built or trained, or the device is missing.
@@ -78,7 +85,8 @@ def run_program(job: RunProgram) -> None:
     precision: AbstractContextManager[Any] = torch.autocast(
         place.type, dtype=_dtype(job.amp), enabled=job.amp is not None
     )
-    for _ in range(STEPS):
+
+    def run() -> None:
         if training:
             with precision:
                 value = loss(compiled(*inputs, **keywords))
@@ -86,7 +94,21 @@ def run_program(job: RunProgram) -> None:
         else:
             with precision, torch.no_grad():
                 compiled(*inputs, **keywords)
+
+    _run_steps(run)
     runtime.synchronize()
+
+
+def _run_steps(run: Callable[[], None]) -> None:
+    """Runs :data:`STEPS` steps, and more until they are measured where this process is observed."""
+    begin_s = 0.0
+    for number in itertools.count():
+        if number >= STEPS:
+            begin_s = begin_s or time.perf_counter()
+            if all(one.is_done for one in running) or time.perf_counter() - begin_s > MEASURED_S:
+                return
+        run()
+        step_marks.step()
 
 
 def _backward(loss: torch.Tensor) -> None:

@@ -5,6 +5,7 @@ It is quick, does not import torch, and does not disturb a program that compiles
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import os
 import sys
@@ -12,14 +13,17 @@ from collections.abc import Sequence
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 
-from .variables import CAPTURE_FOLDER
+from .variables import CAPTURE_FOLDER, PYTHON_STARTED
 
 WATCHED = "torch._inductor.codecache"
 
 
 def install() -> None:
-    """Starts the observation of compiled modules after the import of torch's code cache."""
-    if os.environ.get(CAPTURE_FOLDER):
+    """Starts the observation after the import of torch's code cache, and leaves word that Python ran."""
+    folder = os.environ.get(CAPTURE_FOLDER)
+    if folder:
+        with contextlib.suppress(OSError):
+            open(os.path.join(folder, PYTHON_STARTED), "w").close()
         sys.meta_path.insert(0, _AfterImport())
 
 

@@ -4,3 +4,11 @@ CAPTURE_FOLDER = "INDUCTOR_BENCH_CAPTURE"
 LIVE = "INDUCTOR_BENCH_LIVE"
 REPEAT = "INDUCTOR_BENCH_REPEAT"
 VALUES_LIMIT = "INDUCTOR_BENCH_VALUES_LIMIT"
+SKIP_STEPS = "INDUCTOR_BENCH_SKIP_STEPS"
+"""Number of steps between the first boundary and the timed window; empty to wait until compilation has settled."""
+
+PYTHON_STARTED = "python.started"
+"""Name of the empty file in the folder that says that a Python process of the program looked for its configuration."""
+
+TIMED_STEPS = "INDUCTOR_BENCH_TIMED_STEPS"
+"""Number of steps that are timed, and of those that are profiled; empty for the usual number."""

@@ -9,6 +9,7 @@ from pathlib import Path
 from ...records.model_sources import COMPILED_HERE, LIBRARIES
 from ...records.run import Request
 from ...store.redaction import Redaction
+from ..modules.command import COMMAND, arguments_of
 from ..modules.program import DEFAULT_BATCH_SIZE
 from ..modules.targets import Target
 from ..options import BreakdownOptions
@@ -41,11 +42,16 @@ def request_of(target: Target, options: BreakdownOptions) -> Request:
         timeout_s=options.timeout_s,
         python=options.python,
         repeat=options.repeat,
+        steps=options.steps,
+        skip=options.skip,
+        stop=options.stop,
     )
 
 
 def title_of(target: Target, options: BreakdownOptions) -> str:
     """The title of a breakdown, for people."""
+    if target.kind == COMMAND:
+        return " · ".join([Path(target.name).name, *arguments_of(options.arguments)])
     model = target.kind in LIBRARIES
     name = target.name.removeprefix(f"{target.kind}:") if model else Path(target.name).name
     parts = [name, *options.arguments]
@@ -61,6 +67,8 @@ def title_of(target: Target, options: BreakdownOptions) -> str:
 
 def folder_title_of(target: Target, options: BreakdownOptions) -> str:
     """The title from which the name of a RUN folder is made where the user gives none."""
+    if target.kind == COMMAND:
+        return Path(target.name).name.removesuffix(".py").rpartition(".")[2]
     name = target.name.removeprefix(f"{target.kind}:")
     stem = name if target.kind in LIBRARIES else Path(name.partition(":")[0]).stem
     return stem + ("-training" if options.training else "")

@@ -36,6 +36,7 @@ from ..modules.analysis import (
     describe_unprofiled,
     trace_environment,
 )
+from ..modules.command import COMMAND, interpreter_of
 from ..modules.environment import capture_environment
 from ..modules.profiling import DEFAULT_REPEAT, Profiling
 from ..modules.program import CapturedProgram, FoundModule, capture_program
@@ -117,6 +118,11 @@ def _again(target: Target, options: BreakdownOptions, redaction: Redaction, prog
         return _report(redaction.run(run), folder, options)
 
 
+def _interpreter(target: Target, options: BreakdownOptions) -> str | None:
+    """The interpreter of a command, with whose torch its modules are profiled."""
+    return interpreter_of(options.arguments) if target.kind == COMMAND else None
+
+
 class _Breakdown:
     """The state of one breakdown in progress. ``run`` can be saved at any time."""
 
@@ -134,7 +140,7 @@ class _Breakdown:
         self._listed = listed
         self._folder = folder
         self._progress = progress
-        self._python = options.python or default_python()
+        self._python = options.python or _interpreter(target, options) or default_python()
         self._stage = "capture"
         self._request = request_of(target, options)  # unredacted, because the program needs the secrets
         self._redaction = redaction

@@ -14,6 +14,7 @@ from ...launch.interpreter import SAFE_PATH, module_words
 from ...launch.process import ProcessResult, run_process
 from ...launch.worker import expose_package, join_paths
 from ...messages.capture import Observation, Refusal, RunProgram
+from ...messages.steps import ObservedSteps
 from ...records.code.source import CapturedCode
 from ...records.run import Capture, Failure, Request
 from ...source.capture.log import printed_module_paths
@@ -24,6 +25,10 @@ from ...store.folder import RunFolder
 from ...store.formats import codec
 from ...store.redaction import Redaction
 from ..progress import Progress
+from .command import COMMAND, typed
+from .observed import StepWatch, read_observations, read_steps, started_python
+
+MEASURED = "the program's steps are measured, and it goes on: --stop would end it here"
 
 DEFAULT_BATCH_SIZE = 32
 """The batch size of a named model for which none is requested."""
@@ -87,11 +92,16 @@ class FoundModule:
 
 @dataclass(frozen=True)
 class CapturedProgram:
-    """The modules that a program compiled."""
+    """The modules that a program compiled, and the steps of each of its processes that ran them.
+
+    ``stopped`` says that the program was ended once its steps were measured.
+    """
 
     modules: tuple[FoundModule, ...]
     capture: Capture
     failures: tuple[Failure, ...] = ()
+    steps: tuple[ObservedSteps, ...] = ()
+    stopped: bool = False
 
 
 def capture_program(
@@ -114,31 +124,12 @@ def capture_program(
         InductorBenchError: the program cannot be started.
     """
     work = folder.work
-    observed = {
-        "INDUCTOR_BENCH_CAPTURE": str((work / "observed").resolve()),
-        "INDUCTOR_BENCH_LIVE": "1" if request.live else "0",
-        "INDUCTOR_BENCH_REPEAT": str(repeat),
-        "INDUCTOR_BENCH_VALUES_LIMIT": str(values_limit_bytes or ""),
-        "PYTHONPATH": join_paths(str(SITE), join_paths(expose_package(work), environment.get("PYTHONPATH"))),
-    }
     refusal = work / "refusal.json"
-    command = _program_command(request, work, python, refusal)
-    of_users = request.kind in ("script", "factory")
-    program = {**environment, **observed, **({} if of_users else SAFE_PATH)}
-    if request.kind == "script":
-        program.pop(TURN, None)  # its starter holds the turn for the whole program, and for commands of this tool in it
-    shown = Redaction.find([request.arguments], environment).words(request.arguments)
-    progress.stage(f"running {shlex.join([request.target, *shown])}")
-    ended = run_process(
-        command,
-        environment=program,
-        log=folder.logs / "program.log",
-        timeout_s=request.timeout_s,
-        on_line=progress.output,
-    )
+    observed = _observed_environment(request, work, environment, repeat, values_limit_bytes)
+    ended = _run(request, _program_command(request, work, python, refusal), observed, folder, progress)
     structured, failures = _read_trace(work / "torch_trace")
     printed = printed_module_paths(read_text(ended.log))
-    seen = _read_observations(work / "observed")
+    seen = read_observations(work / "observed")
     if not ended.ok:
         structured = _without_unloaded(structured, {*map(os.path.realpath, printed), *seen}, work / "observed")
     modules = _join_modules(printed, structured, seen)
@@ -146,16 +137,57 @@ def capture_program(
         printed=len(printed),
         structured=len(structured.codes),
         disagreement=_disagreement(printed, structured),
-        exit_code=ended.exit_code,
+        exit_code=0 if ended.stopped else ended.exit_code,
         time_s=ended.time_s,
         graph_breaks=structured.graph_breaks,
         recompiles=structured.recompiles,
     )
-    failures += _program_failures(request, ended, refusal, compiled=bool(modules))
-    return CapturedProgram(modules, capture, failures)
+    if request.kind == COMMAND and ended.ok and not started_python(work / "observed"):
+        failures += (_no_python(request, ended),)
+    else:
+        failures += _program_failures(request, ended, refusal, compiled=bool(modules))
+    return CapturedProgram(modules, capture, failures, read_steps(work / "observed"), ended.stopped)
+
+
+def _observed_environment(
+    request: Request, work: Path, environment: Mapping[str, str], repeat: int, values_limit_bytes: int | None
+) -> dict[str, str]:
+    """The environment of the program, in which its Python processes observe themselves."""
+    observed = {
+        "INDUCTOR_BENCH_CAPTURE": str((work / "observed").resolve()),
+        "INDUCTOR_BENCH_LIVE": "1" if request.live else "0",
+        "INDUCTOR_BENCH_REPEAT": str(repeat),
+        "INDUCTOR_BENCH_VALUES_LIMIT": str(values_limit_bytes or ""),
+        "INDUCTOR_BENCH_SKIP_STEPS": "" if request.skip is None else str(request.skip),
+        "INDUCTOR_BENCH_TIMED_STEPS": str(request.steps or ""),
+        "PYTHONPATH": join_paths(str(SITE), join_paths(expose_package(work), environment.get("PYTHONPATH"))),
+    }
+    of_users = request.kind in ("script", COMMAND, "factory")
+    return {**environment, **observed, **({} if of_users else SAFE_PATH)}
+
+
+def _run(
+    request: Request, command: list[str], environment: dict[str, str], folder: RunFolder, progress: Progress
+) -> ProcessResult:
+    if request.kind in ("script", COMMAND):
+        # its starter holds the turn for the whole program, and for commands of this tool in it
+        environment.pop(TURN, None)
+    shown = Redaction.find([request.arguments], environment).words(request.arguments)
+    progress.stage(f"running {shlex.join(shown if request.kind == COMMAND else [request.target, *shown])}")
+    watch = StepWatch(folder.work / "observed", request.stop, lambda: progress.note(MEASURED))
+    return run_process(
+        command,
+        environment=environment,
+        log=folder.logs / "program.log",
+        timeout_s=request.timeout_s,
+        on_line=progress.output,
+        is_finished=watch.is_finished,
+    )
 
 
 def _program_command(request: Request, work: Path, python: str, refusal: Path) -> list[str]:
+    if request.kind == COMMAND:
+        return list(request.arguments)
     if request.kind == "script":
         return [python, request.target, *request.arguments]
     job = work / "program.job.json"
@@ -183,20 +215,6 @@ def _read_trace(folder: Path) -> tuple[StructuredTrace, tuple[Failure, ...]]:
         # A program that never imported torch leaves no trace, so only its printed lines are used.
         failure = Failure("capture", "invalid", error.message, error.hint) if any(folder.iterdir()) else None
         return StructuredTrace(), (failure,) if failure else ()
-
-
-def _read_observations(folder: Path) -> dict[str, list[Observation]]:
-    found: dict[str, list[Observation]] = {}
-    for file in sorted(folder.glob("*.json"), key=_observation_order):
-        if file.name.endswith(".trace.json"):
-            continue
-        seen = codec.decode(Observation, read_json(file))
-        found.setdefault(os.path.realpath(seen.path), []).append(seen)
-    return found
-
-
-def _observation_order(file: Path) -> tuple[int, ...]:
-    return tuple(int(part) for part in file.name.split(".")[0].split("-"))
 
 
 def _without_unloaded(structured: StructuredTrace, loaded: Set[str], folder: Path) -> StructuredTrace:
@@ -245,6 +263,12 @@ def _disagreement(printed: tuple[str, ...], structured: StructuredTrace) -> str:
     if lines - traced:
         parts.append(f"{len(lines - traced)} only in the printed lines")
     return ", ".join(parts)
+
+
+def _no_python(request: Request, ended: ProcessResult) -> Failure:
+    message = "the command started no Python that can be observed"
+    hint = f"name one, without -I, -E and -S: {typed(['python', 'train.py'])}"
+    return Failure("capture", "no-python", message, hint, ended.tail(), request.target)
 
 
 def _program_failures(request: Request, ended: ProcessResult, refusal: Path, *, compiled: bool) -> tuple[Failure, ...]:

@@ -17,6 +17,7 @@ from ...source.capture.structured import read_structured_trace
 from ...store.files import read_text
 from ...store.folder import RECORD
 from ..options import RECORDED, BreakdownOptions
+from .command import COMMAND, program_of, typed
 from .program import FoundModule, read_module_text
 
 _SHOWN = 100
@@ -42,7 +43,7 @@ def resolve_target(options: BreakdownOptions, accepted: str = ACCEPTED) -> Targe
         UsageError: the target is missing, or the options do not fit it.
     """
     if not options.targets:
-        raise UsageError("no target given", "try: inductor-bench breakdown model.py")
+        return _command(options)
     if len(options.targets) > 1:
         return _several_modules(options, accepted)
     name = options.targets[0]
@@ -61,7 +62,20 @@ def resolve_target(options: BreakdownOptions, accepted: str = ACCEPTED) -> Targe
     file, colon, function = name.rpartition(":")
     if colon and find(Path(file)) == "file" and function.isidentifier():
         return _checked(Target("factory", name, (Path(file),)), options)
-    raise UsageError(f"{name} does not exist", _guess(name, accepted))
+    raise UsageError(f"{name} does not exist", _guess(options, accepted))
+
+
+def _command(options: BreakdownOptions) -> Target:
+    """The target of a request without one: the command after ``--``."""
+    words = options.arguments
+    if not words:
+        raise UsageError("no target given", "try: inductor-bench breakdown model.py")
+    if shutil.which(words[0]) is None:
+        hint = "give a command as it is typed in a shell"
+        if words[0].endswith(".py") and find(Path(words[0])) == "file":
+            hint = f"try: {typed(['python', *words])}"
+        raise UsageError(f"{words[0]!r} is not a command that can be run", hint)
+    return _checked(Target(COMMAND, program_of(words)), options)
 
 
 def find(path: Path) -> str:
@@ -186,6 +200,10 @@ def _misfits(target: Target, options: BreakdownOptions) -> Iterator[UsageError]:
     takes = BY_KIND[target.kind].takes
     if options.arguments and "arguments" not in takes:
         yield UsageError("arguments after -- go to a script, and the target is not one")
+    for option, given in (("--steps", options.steps), ("--skip", options.skip), ("--stop", options.stop or None)):
+        if given is not None and "steps" not in takes:
+            hint = "a factory or a named model is run until its steps are measured" if target.kind in PROGRAMS else ""
+            yield UsageError(f"{option} is for a script or a command, and the target is a {target.kind}", hint)
     if options.live and target.kind not in PROGRAMS:
         yield UsageError("--live needs a program to run", f"give the {_PROGRAM} instead")
     if options.values == RECORDED and target.kind in ("run", "trace"):
@@ -219,7 +237,10 @@ def _misfits(target: Target, options: BreakdownOptions) -> Iterator[UsageError]:
                 yield UsageError(f"--force would delete {path}", "choose another folder with -o")
 
 
-def _guess(name: str, accepted: str) -> str:
+def _guess(options: BreakdownOptions, accepted: str) -> str:
+    name = options.targets[0]
+    if accepted == ACCEPTED and shutil.which(name) is not None:
+        return f"a command is given after --: {typed([name, *options.arguments])}"
     if ":" in name and accepted == ACCEPTED:
         return "a factory is given as FILE.py:FUNCTION; the file was not found"
     return accepted

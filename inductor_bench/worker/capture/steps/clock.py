@@ -1,0 +1,97 @@
+"""The times of boundaries: on the host's clock, and on the device's where the program uses one.
+
+A boundary on the device is an event on the current stream: it lies where the work ends that was launched before, or at
+the boundary on the host where that is later. Nothing waits for the device.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from types import ModuleType
+from typing import Any
+
+from inductor_bench.devices.cpu import CPU
+
+WAIT_S = 2.0
+"""Maximum seconds that the end of the program waits for the device to reach the last boundary."""
+
+
+@dataclass
+class Moment:
+    """One boundary.
+
+    Attributes:
+        number: the number of the step that begins here.
+        arrived_s, left_s: the host's time before and after the work of the observation at this boundary.
+        event: the event on the device; ``None`` on a CPU.
+    """
+
+    number: int
+    arrived_s: float
+    left_s: float = 0.0
+    event: Any = None
+
+
+@dataclass(frozen=True)
+class Times:
+    """The times of consecutive steps in seconds, and of all together."""
+
+    steps_s: tuple[float, ...] = ()
+    host_steps_s: tuple[float, ...] = ()
+    window_s: float = 0.0
+
+
+class Clock:
+    """The clock of a device. Until a device is known it is the host's."""
+
+    def __init__(self) -> None:
+        self.device = CPU.type
+        self._module: ModuleType | None = None
+
+    def use(self, device: str) -> None:
+        """Uses the clock of a device, by the type of the device."""
+        import torch
+
+        self.device, self._module = device, torch.get_device_module(device)
+
+    def is_recording_graph(self) -> bool:
+        """Whether the program records a CUDA graph at this time, in which no event may be timed."""
+        asks = getattr(self._module, "is_current_stream_capturing", None)
+        return bool(asks is not None and asks())
+
+    def read(self, number: int, arrived_s: float) -> Moment:
+        """Marks a boundary on both clocks."""
+        event = None
+        if self._module is not None:
+            event = self._module.Event(enable_timing=True)
+            event.record()
+        return Moment(number, arrived_s, time.perf_counter(), event)
+
+
+def has_passed(moments: Sequence[Moment]) -> bool:
+    """Whether the device has reached the last of these boundaries."""
+    return not moments or moments[-1].event is None or bool(moments[-1].event.query())
+
+
+def wait_for(moments: Sequence[Moment]) -> bool:
+    """Waits up to :data:`WAIT_S` seconds for the device to reach the last of these boundaries."""
+    end_s = time.perf_counter() + WAIT_S
+    while not has_passed(moments):
+        if time.perf_counter() > end_s:
+            return False
+        time.sleep(0.01)
+    return True
+
+
+def times_of(moments: Sequence[Moment]) -> Times:
+    """The steps between boundaries that the device has passed. The observation's own time is left out on the host."""
+    if len(moments) < 2:
+        return Times()
+    host = tuple(end.arrived_s - begin.left_s for begin, end in pairwise(moments))
+    if any(moment.event is None for moment in moments):
+        return Times(host, host, sum(host))
+    steps = tuple(begin.event.elapsed_time(end.event) / 1e3 for begin, end in pairwise(moments))
+    return Times(steps, host, moments[0].event.elapsed_time(moments[-1].event) / 1e3)

@@ -1,0 +1,81 @@
+"""The compiled graphs of the process, numbered in the order of their first calls."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from inductor_bench.messages.steps import ObservedGraph
+
+from ...upstream import steps as upstream
+
+
+@dataclass
+class Graph:
+    """One compiled graph.
+
+    Attributes:
+        number: its number in the trace.
+        parameter: the index of its first input that is a parameter; ``None`` where there is none.
+    """
+
+    number: int
+    parameter: int | None
+
+
+class Graphs:
+    """The graphs, by the object that is called. An object that torch has freed keeps its number."""
+
+    def __init__(self) -> None:
+        self.device = ""
+        """The type of the device on which they run, other than the CPU; empty until one does."""
+        self.records: list[ObservedGraph] = []
+        self._backward: set[int] = set()
+        self._known: dict[int, Graph] = {}
+        self._references: dict[int, weakref.ref[Any]] = {}
+        self._running = threading.local()
+
+    def find(self, compiled: Any) -> Graph | None:
+        """The graph of an object; ``None`` before :meth:`add`."""
+        return self._known.get(id(compiled))
+
+    def add(self, compiled: Any) -> Graph:
+        """Numbers a graph that is called for the first time."""
+        facts = upstream.describe_graph(compiled)
+        graph = Graph(len(self.records), facts.parameter)
+        if facts.is_backward:
+            self._backward.add(graph.number)
+        self.records.append(ObservedGraph(facts.path, cuda_graph_refusal=facts.cuda_graph_refusal))
+        self.device = self.device or facts.device
+        place = id(compiled)
+        self._known[place] = graph
+        self._references[place] = weakref.ref(compiled, lambda _: self._forget(place))
+        return graph
+
+    def trains(self, numbers: Iterable[int]) -> bool:
+        """Whether one of these graphs computes gradients."""
+        return not self._backward.isdisjoint(numbers)
+
+    def _forget(self, place: int) -> None:
+        self._known.pop(place, None)
+        self._references.pop(place, None)
+
+    def enter(self, graph: Graph) -> None:
+        """Notes that this thread runs a graph."""
+        self._running.number = graph.number
+
+    def note_cuda_graph(self) -> None:
+        """Notes that the graph that this thread runs is recorded as a CUDA graph."""
+        self._change(cuda_graphs=True)
+
+    def note_refusal(self, reason: str) -> None:
+        """Notes why the graph that this thread runs is not replayed as a CUDA graph."""
+        self._change(cuda_graph_refusal=reason)
+
+    def _change(self, **facts: Any) -> None:
+        number = getattr(self._running, "number", None)
+        if number is not None:
+            self.records[number] = replace(self.records[number], **facts)

@@ -1,0 +1,291 @@
+"""Carries out the schedule of an observation: reads the clock, runs the profiler, and writes what was measured."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+import traceback
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from inductor_bench.messages.steps import DONE, FAILED, GRAPH_CALL, PROFILING, TIMING, WAITING, ObservedSteps
+from inductor_bench.store.formats import codec
+
+from ...upstream.inductor import profiler_range
+from . import notes
+from .boundaries import Boundaries
+from .clock import Clock, Moment, has_passed, times_of, wait_for
+from .graphs import Graphs
+from .plan import agreement_of
+from .recording import Recording, mark_boundary, why_no_stacks
+from .schedule import Action, Limits, Schedule
+
+WRITTEN_EARLY = 8
+"""Number of boundaries before the window at which the file is written, for a program that ends without notice."""
+
+PROFILER_ERRORS = (AssertionError, AttributeError, ImportError, OSError, RuntimeError, TypeError, ValueError)
+"""Exceptions of a profiler that cannot record: missing rights, no memory, no space on the disk."""
+
+
+class Measurement:
+    """The measured facts of one process, and the steps of their measurement."""
+
+    def __init__(self, folder: Path, limits: Limits, graphs: Graphs) -> None:
+        self.is_noisy = False
+        self.is_recording = False
+        self.is_ours = False
+        """Whether the profiler that begins or ends is the observation's own."""
+        self.excluded_s = 0.0
+        self.found = ObservedSteps(
+            pid=os.getpid(),
+            device="",
+            state=WAITING,
+            rank=_variable("RANK"),
+            local_rank=_variable("LOCAL_RANK"),
+            world_size=_variable("WORLD_SIZE"),
+        )
+        self._stem = folder / str(os.getpid())
+        self._graphs = graphs
+        self._clock = Clock()
+        self._limits = limits
+        self._schedule = Schedule(limits, agreement_of(os.environ, folder))
+        self._moments: list[Moment] = []
+        self._window: list[Moment] = []
+        self._recording: Recording | None = None
+        self._stacks: Recording | None = None
+        self._begin_s = 0.0
+        self._compiled = False
+        self._boundaries_seen = 0
+        self._last_noisy = 0
+        self._marked = 0
+
+    @property
+    def is_complete(self) -> bool:
+        return self.found.state in (DONE, FAILED)
+
+    def note_compiler(self) -> None:
+        """Notes the import of the compiler, which the first step needs."""
+        self._begin_s = time.perf_counter()
+
+    def note_compilation(self) -> None:
+        """Notes the begin of a compilation. The first one begins the first step."""
+        if not self._compiled and not self._graphs.records:
+            self._begin_s = time.perf_counter()
+        self._compiled = True
+
+    def restart(self) -> None:
+        """Forgets the boundaries: events of another kind are the boundaries from now on."""
+        self._drop_recording()
+        self._schedule.restart()
+        self._moments, self._window = [], []
+        self._boundaries_seen = 0
+
+    def graph_call(self, number: int) -> AbstractContextManager[Any]:
+        """The range of one call of a graph in the trace."""
+        return profiler_range(f"{GRAPH_CALL}{number}")
+
+    def cross(
+        self, number: int, boundaries: Boundaries, arrived_s: float, *, busy: bool, cycle_s: float | None
+    ) -> None:
+        """Crosses a boundary: the step of this number begins here."""
+        if self._clock.device != self._graphs.device and self._graphs.device:
+            self._clock.use(self._graphs.device)
+            self._moments = []
+        if self._clock.is_recording_graph():
+            return
+        noisy, self.is_noisy = self.is_noisy, False
+        moment = self._clock.read(number, arrived_s)
+        if self.is_recording:
+            mark_boundary(number)
+            self._marked += 1
+        if noisy:
+            self._last_noisy = number
+            self._moments = []
+        self._moments.append(moment)
+        actions = self._schedule.cross(number, boundaries.first, arrived_s, noisy=noisy, busy=busy)
+        self.found = replace(self.found, steps=number, source=boundaries.source)
+        for action in actions:
+            self._do(action, number)
+        if Action.OPEN in actions:
+            self._moments = [self._clock.read(number, time.perf_counter())]
+        elif self._schedule.state == WAITING:
+            self._note_early(arrived_s, cycle_s)
+        if self._window and has_passed(self._window):
+            self._read_window()
+        if self._schedule.state not in (WAITING, TIMING):
+            self._moments = []
+        moment.left_s = time.perf_counter()
+
+    def _note_early(self, arrived_s: float, cycle_s: float | None) -> None:
+        self._boundaries_seen += 1
+        if self._boundaries_seen == 1:
+            end_s = arrived_s if self.found.steps else cycle_s
+            time_s = end_s - self._begin_s - self.excluded_s if end_s else None
+            self.found = replace(self.found, first_step_time_s=time_s)
+        if self._boundaries_seen <= WRITTEN_EARLY:
+            self.write()
+
+    def _do(self, action: Action, number: int) -> None:
+        if action is Action.OPEN:
+            self.found = replace(self.found, settled_after=number)
+            self.write(TIMING)
+        elif action is Action.VOID:
+            self._moments = self._moments[-1:]
+        elif action is Action.CLOSE:
+            self._window, self._moments = self._moments, []
+            self.write(PROFILING)
+        else:
+            try:
+                self._profile(action, number)
+            except PROFILER_ERRORS as error:
+                traceback.print_exc()
+                self._abandon_profile(error)
+
+    def _profile(self, action: Action, number: int) -> None:
+        self.is_ours = True
+        try:
+            if action is Action.DISCARD:
+                self._drop_recording()
+            elif action is Action.PREPARE:
+                self._recording = Recording(self._stem.with_suffix(".steps.trace.json"))
+                self._recording.prepare()
+            elif action is Action.RECORD and self._recording is not None:
+                self._start(self._recording, number)
+            elif action is Action.EXPORT and self._recording is not None:
+                self._export(self._recording, number)
+            elif action is Action.STACKS:
+                self._begin_stacks(number)
+            elif action is Action.FINISH:
+                self._finish_stacks()
+        finally:
+            self.is_ours = False
+
+    def _start(self, recording: Recording, number: int) -> None:
+        recording.start()
+        self.is_recording, self._marked = True, 1
+        mark_boundary(number)
+
+    def _export(self, recording: Recording, number: int) -> None:
+        self.is_recording, self._recording = False, None
+        trace = recording.export()
+        self.found = replace(self.found, trace=trace, profiled_steps=self._marked - 1)
+        self.write()
+
+    def _begin_stacks(self, number: int) -> None:
+        """Begins a second profile, a step after the end of the first one.
+
+        Ranges that were open at that end, as the optimizer's, write into the first profile when they close. A profiler
+        that ran already would make them do so although its memory is freed.
+        """
+        reason = why_no_stacks(self._schedule.step_s, Path(self.found.trace))
+        if reason:
+            self._note(notes.NO_STACKS.format(reason=reason))
+            return
+        self._stacks = Recording(self._stem.with_suffix(".lines.trace.json"), stacks=True)
+        self._stacks.prepare()
+        self._start(self._stacks, number)
+
+    def _finish_stacks(self) -> None:
+        stacks, self._stacks, self.is_recording = self._stacks, None, False
+        if stacks is not None:
+            self.found = replace(self.found, lines_trace=stacks.export())
+        self._complete(DONE)
+
+    def _complete(self, state: str) -> None:
+        if self._window and wait_for(self._window):
+            self._read_window()
+        self.write(state)
+
+    def _read_window(self) -> None:
+        times = times_of(self._window)
+        self._window = []
+        self.found = replace(
+            self.found, step_times_s=times.steps_s, host_step_times_s=times.host_steps_s, window_s=times.window_s
+        )
+
+    def _abandon_profile(self, error: BaseException) -> None:
+        """Keeps the times, where the profiler fails. A failure after the first trace costs only the second one."""
+        self._recording = self._stacks = None
+        self.is_recording = False
+        if self.found.trace:
+            self._note(notes.NO_STACKS.format(reason=_words(error)))
+            self._complete(DONE)
+            return
+        self.found = replace(self.found, error=f"the profiler failed: {_words(error)}")
+        self._complete(FAILED)
+
+    def give_way(self) -> None:
+        """Ends the profile that runs, because the program begins one of its own."""
+        if self._recording is None and self._stacks is None:
+            return
+        self.is_ours = True
+        try:
+            self._drop_recording()
+        finally:
+            self.is_ours = False
+        self._schedule.postpone()
+
+    def _drop_recording(self) -> None:
+        running = [one for one in (self._recording, self._stacks) if one is not None]
+        self._recording = self._stacks = None
+        self.is_recording = False
+        for one in running:
+            one.stop()
+
+    def fail(self, error: BaseException) -> None:
+        """Ends the observation because of an error of its own."""
+        self.found = replace(self.found, error=_words(error))
+        self.write(FAILED)
+
+    def finish(self, boundaries: Boundaries, *, busy: bool) -> None:
+        """Ends the observation with the program. What was timed after the last compilation is kept."""
+        if not self._graphs.records and not boundaries.source:
+            return  # a helper process, which has no steps
+        state = self._schedule.state
+        if self._recording is not None and self.is_recording and self._marked > 1:
+            self.is_ours = True
+            try:
+                trace = self._recording.export()
+                self.found = replace(self.found, trace=trace, profiled_steps=self._marked - 1)
+                self._note(notes.ENDED_IN_PROFILE)
+                state = DONE
+            finally:
+                self.is_ours, self._recording = False, None
+        if self._stacks is not None:
+            state = DONE
+            self._note(notes.NO_STACKS.format(reason="the program ended in it"))
+        if state in (WAITING, TIMING) and wait_for(self._moments) and len(self._moments) > 1:
+            self.found = replace(self.found, settled_after=self._moments[0].number)
+            self._window, state = self._moments, TIMING
+        for note in notes.ending(state, self.found.steps, self._last_noisy, busy=busy):
+            self._note(note)
+        self._complete(state)
+
+    def _note(self, text: str) -> None:
+        self.found = replace(self.found, notes=tuple(dict.fromkeys([*self.found.notes, text])))
+
+    def write(self, state: str | None = None) -> None:
+        """Writes the file of this process, over an earlier one."""
+        self.found = replace(
+            self.found,
+            state=state or self.found.state,
+            device=self._clock.device,
+            graphs=tuple(self._graphs.records),
+        )
+        path = self._stem.with_suffix(".steps.json")
+        temporary = path.with_suffix(".part")
+        temporary.write_text(json.dumps(codec.encode(self.found)), encoding="utf-8")
+        temporary.replace(path)
+
+
+def _words(error: BaseException) -> str:
+    first = (str(error).strip().splitlines() or [""])[0]
+    return f"{type(error).__name__}: {first}"
+
+
+def _variable(name: str) -> int | None:
+    value = os.environ.get(name, "")
+    return int(value) if value.isdigit() else None

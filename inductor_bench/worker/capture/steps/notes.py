@@ -1,0 +1,32 @@
+"""The notes that say what limits the figures of an observation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from inductor_bench.messages.steps import PROFILING, TIMING, WAITING
+
+NO_STACKS = "no step was recorded with Python stacks ({reason}), so eager operators have no line"
+ENDED_IN_PROFILE = "the program ended while its steps were profiled: fewer of them were recorded than planned"
+
+
+def ending(state: str, steps: int, last_noisy: int, *, busy: bool) -> Iterator[str]:
+    """The notes on a program that ended before all was measured.
+
+    Args:
+        state: the state of the observation.
+        steps: the number of steps that ended.
+        last_noisy: the number of the last step that compiled or recorded a CUDA graph, counted from 1.
+        busy: whether the program's own profiler was running.
+    """
+    short = "run more steps, or measure early ones with --skip 0 --steps 1"
+    if state == WAITING and steps == 0:
+        yield "no steps were recognised: mark their ends with inductor_bench.step()"
+    elif state == WAITING:
+        yield f"compilation had not settled at the program's end: step {last_noisy} of {steps} still compiled; {short}"
+    elif state == TIMING:
+        yield f"the program ended after {steps} steps, before any could be profiled: {short}"
+    elif state == PROFILING and busy:
+        yield "the program's own profiler ran until the end, so no step was profiled: leave it out"
+    elif state == PROFILING:
+        yield f"the program ended after {steps} steps, before they were profiled: {short}"

@@ -1,0 +1,240 @@
+"""Observes the steps of the user's program from its first compilation until its window is timed and profiled."""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import os
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from inductor_bench import step_marks
+from inductor_bench.errors import InductorBenchError
+from inductor_bench.records.program import MARKS, OPTIMIZER_STEPS
+
+from ...upstream import compiling, inductor
+from ...upstream import steps as upstream
+from ..variables import SKIP_STEPS, TIMED_STEPS
+from .boundaries import Boundaries
+from .graphs import Graph, Graphs
+from .measurement import Measurement
+from .pattern import Pattern
+from .schedule import Limits
+
+RECOVERABLE = (
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    InductorBenchError,
+    ImportError,
+    LookupError,
+    OSError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+)
+"""Exceptions of a measurement that must not end the user's program."""
+
+OPTIMIZER_PATIENCE = 256
+"""Cycles of a pattern with a backward graph that are waited for an optimizer's step, where there is an optimizer."""
+
+
+class StepObserver:
+    """The observation of one process. It detaches itself from the program once all is measured.
+
+    Args:
+        folder: the folder of the capture.
+        on_done: called once after everything is measured, before the program goes on.
+    """
+
+    def __init__(self, folder: Path, on_done: Callable[[], None]) -> None:
+        limits = Limits(_number(SKIP_STEPS), _number(TIMED_STEPS))
+        self.is_done = False
+        self._on_done = on_done
+        self._graphs = Graphs()
+        self._pattern = Pattern()
+        self._boundaries = Boundaries(self._cross, self._restart)
+        self._measurement = Measurement(folder, limits, self._graphs)
+        self._lock = threading.RLock()
+        self._entered = False
+        self._foreign: set[int] = set()
+        self._waited_cycles = 0
+        self._is_attached = self._hears_compilations = False
+        self._undo: list[Callable[[], object]] = []
+
+    def begin(self) -> None:
+        """Begins to wait for the first compiled module; torch's compiler has just been imported."""
+        self._measurement.note_compiler()
+        if "torch._dynamo.callback" in sys.modules:
+            compiling.on_compiling(self._compiles, lambda: None)
+            self._hears_compilations = True
+
+    def note_module(self) -> None:
+        """Notes that the program loads a compiled module. The first one begins the observation."""
+        if not self._is_attached and not self.is_done:
+            self._is_attached = True
+            try:
+                self._attach()
+            except RECOVERABLE as error:
+                self._fail(error)
+        self.note_change()
+
+    def _attach(self) -> None:
+        os.register_at_fork(after_in_child=self._detach)
+        atexit.register(self._finish)
+        if not self._hears_compilations:
+            compiling.on_compiling(self._compiles, lambda: None)
+        step_marks.listeners.append(self._mark)
+        self._undo = [
+            lambda: step_marks.listeners.remove(self._mark),
+            upstream.on_profiler_steps(lambda profiler: self._event(MARKS, id(profiler))),
+            upstream.on_optimizer_steps(lambda optimizer: self._event(OPTIMIZER_STEPS, id(optimizer))),
+            upstream.around_profilers(self._profiler_begins, self._profiler_ends),
+            upstream.around_graph_calls(self._around_call),
+            upstream.on_cuda_graphs(self._records_graph, self.note_change, self._graphs.note_refusal),
+        ]
+
+    def exclude(self, time_s: float) -> None:
+        """Notes that a measurement in the program took so long, which is not the program's time."""
+        self._measurement.excluded_s += time_s
+
+    def note_change(self) -> None:
+        """Notes that the program compiled or recorded a CUDA graph: this step says nothing of the next ones."""
+        self._measurement.is_noisy = True
+        self._pattern.forget()
+
+    def _compiles(self) -> None:
+        if not self.is_done:
+            self._measurement.note_compilation()
+            self.note_change()
+
+    def _records_graph(self) -> None:
+        self._graphs.note_cuda_graph()
+        self.note_change()
+
+    def _around_call(self, original: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+        find, enter, measurement = self._graphs.find, self._graphs.enter, self._measurement
+
+        @functools.wraps(original)
+        def call(compiled: Any, inputs: Any) -> Any:
+            graph = find(compiled)
+            if graph is None:
+                graph = self._add(compiled)
+                if graph is None:
+                    return original(compiled, inputs)
+            if self._boundaries.searches_pattern:
+                self._search(graph, inputs)
+            enter(graph)
+            if measurement.is_recording:
+                with measurement.graph_call(graph.number):
+                    return original(compiled, inputs)
+            return original(compiled, inputs)
+
+        return call
+
+    def _add(self, compiled: Any) -> Graph | None:
+        try:
+            with self._lock:
+                self.note_change()
+                return self._graphs.find(compiled) or self._graphs.add(compiled)
+        except RECOVERABLE as error:
+            self._fail(error)
+            return None
+
+    def _search(self, graph: Graph, inputs: Any) -> None:
+        """Looks for the cycle that a call begins or continues."""
+        try:
+            place = graph.parameter
+            address = inputs[place].data_ptr() if place is not None else 0
+            with self._lock:
+                number = self._pattern.call(graph.number, address)
+            if number is not None and not self._expects_optimizer():
+                self._guarded(lambda: self._boundaries.cycle(number))
+        except RECOVERABLE as error:
+            self._fail(error)
+
+    def _expects_optimizer(self) -> bool:
+        """Whether a pattern of calls may be a part of a step, as where gradients accumulate."""
+        if self._boundaries.source or self._waited_cycles >= OPTIMIZER_PATIENCE:
+            return False
+        if self._waited_cycles == 0 and not (self._graphs.trains(self._pattern.graphs) and upstream.has_optimizer()):
+            self._waited_cycles = OPTIMIZER_PATIENCE
+            return False
+        self._waited_cycles += 1
+        return True
+
+    def _mark(self) -> None:
+        self._event(MARKS, 0)
+
+    def _event(self, source: str, origin: int) -> None:
+        self._guarded(lambda: self._boundaries.event(source, origin))
+
+    def _guarded(self, work: Callable[[], None]) -> None:
+        """Does the work at a boundary. No exception reaches the program, and a boundary within another is ignored."""
+        with self._lock:
+            if self._entered or self.is_done:
+                return
+            self._entered = True
+            try:
+                work()
+            except RECOVERABLE as error:
+                self._fail(error)
+            finally:
+                self._entered = False
+
+    def _cross(self, number: int) -> None:
+        arrived_s = time.perf_counter()
+        busy = bool(self._foreign) or (inductor.is_profiler_running() and not self._measurement.is_recording)
+        self._measurement.cross(number, self._boundaries, arrived_s, busy=busy, cycle_s=self._pattern.first_cycle_end_s)
+        if self._measurement.is_complete:
+            self._end()
+
+    def _restart(self) -> None:
+        self._measurement.restart()
+
+    def _profiler_begins(self, profiler: Any) -> None:
+        if self._measurement.is_ours or self.is_done:
+            return
+        self._foreign.add(id(profiler))
+        try:
+            self._measurement.give_way()
+        except RECOVERABLE as error:
+            self._fail(error)
+
+    def _profiler_ends(self, profiler: Any) -> None:
+        self._foreign.discard(id(profiler))
+
+    def _fail(self, error: BaseException) -> None:
+        traceback.print_exc()
+        self._measurement.fail(error)
+        self._end()
+
+    def _finish(self) -> None:
+        """Writes at the end of the program what was measured until then."""
+        if self.is_done:
+            return
+        try:
+            self._measurement.finish(self._boundaries, busy=bool(self._foreign))
+        except RECOVERABLE as error:
+            self._fail(error)
+        self._detach()
+
+    def _end(self) -> None:
+        self._detach()
+        self._on_done()
+
+    def _detach(self) -> None:
+        self.is_done = True
+        undo, self._undo = self._undo, []
+        for one in undo:
+            one()
+
+
+def _number(variable: str) -> int | None:
+    value = os.environ.get(variable, "")
+    return int(value) if value else None

@@ -1,0 +1,115 @@
+"""Finds the repeating pattern of compiled calls, for programs that neither mark their steps nor run an optimizer."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+Key = tuple[int, int]
+"""The number of a compiled graph, and the address of its first parameter, by which calls of one graph differ."""
+
+REPEATS = 3
+"""Number of consecutive repetitions that make a pattern."""
+
+NUMBERS_ONLY = 256
+"""Calls without a pattern after which the addresses are ignored: a program may load its parameters anew."""
+
+REMEMBERED = 8192
+"""Maximum number of calls that are searched for a pattern, and of keys whose first call is remembered."""
+
+
+class Pattern:
+    """The calls of a program, and the cycle that they repeat.
+
+    A cycle begins at the call that the program made first: of ``A B C A B C``, observed from any call on, at ``A``.
+    """
+
+    def __init__(self) -> None:
+        self.first_cycle_end_s: float | None = None
+        """The time at which the first call of all was repeated."""
+        self._recent: list[Key] = []
+        self._first_seen: dict[Key, int] = {}
+        self._starts: dict[Key, int] = {}
+        self._next_search = REPEATS
+        self._numbers_only = False
+        self._cycle: tuple[Key, ...] = ()
+        self._place = 0
+        self._begun = 0
+
+    @property
+    def is_found(self) -> bool:
+        return bool(self._cycle)
+
+    @property
+    def graphs(self) -> frozenset[int]:
+        """The graphs of the cycle."""
+        return frozenset(number for number, _ in self._cycle)
+
+    def forget(self) -> None:
+        """Begins the search anew: the calls until now compiled something, or contradicted the cycle."""
+        self._recent.clear()
+        self._cycle = ()
+        self._next_search = REPEATS
+
+    def call(self, number: int, address: int) -> int | None:
+        """Notes a call before it is made. Returns the number of the cycle that begins with it, otherwise ``None``."""
+        key = (number, 0 if self._numbers_only else address)
+        self._count(key)
+        if self._cycle:
+            if key == self._cycle[self._place]:
+                begins = self._place == 0
+                self._place = (self._place + 1) % len(self._cycle)
+                self._begun += begins
+                return self._begun if begins else None
+            self.forget()
+        self._recent.append(key)
+        if len(self._recent) >= self._next_search:
+            self._search()
+        return None
+
+    def _count(self, key: Key) -> None:
+        if key not in self._first_seen:
+            if len(self._first_seen) < REMEMBERED:
+                self._first_seen[key], self._starts[key] = len(self._first_seen), 0
+            return
+        if self.first_cycle_end_s is None and self._first_seen[key] == 0:
+            self.first_cycle_end_s = time.perf_counter()
+        self._starts[key] += 1
+
+    def _search(self) -> None:
+        del self._recent[:-REMEMBERED]
+        period = find_period(self._recent)
+        if period is None and not self._numbers_only and len(self._recent) >= NUMBERS_ONLY:
+            self._numbers_only = True
+            self._recent = [(number, 0) for number, _ in self._recent]
+            for key in self._recent:
+                self._count(key)
+            period = find_period(self._recent)
+        if period is None:
+            self._next_search = len(self._recent) + 1 + len(self._recent) // 8
+            return
+        last = self._recent[-period:]
+        ages = [self._first_seen.get(key, REMEMBERED) for key in last]
+        start = min(range(period), key=lambda place: ages[place:] + ages[:place])
+        self._cycle = (*last[start:], *last[:start])
+        self._place = (period - start) % period
+        self._begun = self._starts.get(self._cycle[0], 0) // self._cycle.count(self._cycle[0])
+
+
+def find_period(keys: Sequence[Key]) -> int | None:
+    """The smallest period of the last keys that repeated :data:`REPEATS` times and explains at least half of all keys.
+
+    The half keeps ``A A A`` within ``A A A B A A A B`` from being taken for the whole.
+    """
+    backwards = keys[::-1]
+    borders = [0] * len(backwards)  # of each prefix: the length of its longest proper prefix that is also its end
+    for end in range(1, len(backwards)):
+        length = borders[end - 1]
+        while length and backwards[end] != backwards[length]:
+            length = borders[length - 1]
+        borders[end] = length + (backwards[end] == backwards[length])
+    found: dict[int, int] = {}
+    for length, border in enumerate(borders, 1):
+        found[length - border] = length
+    fits = (period for period, length in found.items() if length >= max(REPEATS * period, len(keys) / 2))
+    return min(fits, default=None)

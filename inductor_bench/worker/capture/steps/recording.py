@@ -1,0 +1,78 @@
+"""Records a trace of the program with torch's profiler, and marks boundaries and graph calls in it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from inductor_bench.messages.steps import BOUNDARY
+
+from ...upstream.inductor import profiler_range
+
+LINES_STEP_S = 2.0
+"""Maximum time of a step of which a trace with Python stacks is recorded."""
+
+LINES_MEMORY_BYTES = 4_000_000_000
+"""Minimum free memory of the machine for such a trace."""
+
+LINES_TRACE_BYTES = 200_000_000
+"""Maximum size of the first trace for such a trace: stacks make it several times larger."""
+
+
+class Recording:
+    """One profile of the program.
+
+    Args:
+        path: the file for the trace.
+        stacks: whether Python stacks and modules are recorded.
+    """
+
+    def __init__(self, path: Path, *, stacks: bool = False) -> None:
+        from torch import profiler
+
+        self.path = path
+        self.is_running = False
+        self._profile: Any = profiler.profile(
+            activities=profiler.supported_activities(),
+            record_shapes=not stacks,
+            with_stack=stacks,
+            with_modules=stacks,
+        )
+
+    def prepare(self) -> None:
+        """Begins the profiler's warm-up, which records nothing."""
+        self._profile.prepare_trace()
+
+    def start(self) -> None:
+        """Begins to record."""
+        self.is_running = True
+        self._profile.start_trace()
+
+    def stop(self) -> None:
+        """Ends the profile without a trace."""
+        self.is_running = False
+        self._profile.stop_trace()
+
+    def export(self) -> str:
+        """Ends the profile and writes the trace. Returns its path."""
+        self.stop()
+        self._profile.export_chrome_trace(str(self.path))
+        return str(self.path)
+
+
+def mark_boundary(number: int) -> None:
+    """Writes the empty range of a boundary into the trace."""
+    with profiler_range(f"{BOUNDARY}{number}"):
+        pass
+
+
+def why_no_stacks(step_s: float, trace: Path) -> str:
+    """The reason why no step with Python stacks is recorded; empty where one is."""
+    if step_s > LINES_STEP_S:
+        return f"a step takes {step_s:.1f} s"
+    if os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") < LINES_MEMORY_BYTES:
+        return "memory is short"
+    if trace.is_file() and trace.stat().st_size > LINES_TRACE_BYTES:
+        return "the trace of the steps is large already"
+    return ""

@@ -1,0 +1,178 @@
+"""Decides at each boundary what the observation does: wait until compilation has settled, time, profile, end.
+
+It has no clock and calls no torch: the caller passes in what it needs.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from enum import Enum
+
+from inductor_bench.messages.steps import DONE, PROFILING, TIMING, WAITING
+
+from .plan import Agreement, Plan
+
+QUIET_STEPS = 2
+"""Whole steps without compilation and without a recording of a CUDA graph, after which compilation has settled."""
+
+WINDOW_STEPS = (5, 50)
+"""Minimum and maximum number of steps in the timed window."""
+
+WINDOW_S = 0.5
+"""Minimum time of the window in seconds, unless it has its maximum number of steps."""
+
+PROFILED_STEPS = (3, 10)
+PROFILED_S = 0.3
+"""The same for the profiled steps."""
+
+ATTEMPTS = 3
+"""Maximum number of profiles that begin; a profile in which the program compiles is discarded."""
+
+
+class Action(Enum):
+    """What the caller does at a boundary. They come in this order where several fall on one boundary."""
+
+    OPEN = "the timed window begins here"
+    VOID = "the window is void: the program compiled in it"
+    CLOSE = "the window ends here"
+    DISCARD = "the profile that runs is discarded"
+    PREPARE = "the profiler's warm-up begins"
+    RECORD = "the profiler begins to record"
+    EXPORT = "the profiled steps end here"
+    STACKS = "a step with Python stacks begins"
+    FINISH = "the step with Python stacks ends here: all is measured"
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What the user decides: the steps to skip after the first boundary, the number of steps in the window."""
+
+    skip: int | None = None
+    steps: int | None = None
+
+
+class Schedule:
+    """The state of an observation. ``state`` is one of ``messages.steps``; ``step_s`` is the mean step on the host."""
+
+    def __init__(self, limits: Limits, agreement: Agreement) -> None:
+        self.state = WAITING
+        self.begin = 0
+        self.attempts = 0
+        self._limits = limits
+        self._agreement = agreement
+        self._quiet = -1  # the step before the first boundary is never whole
+        self._begin_s = 0.0
+        self.step_s = 0.0
+        self._profile: int | None = None
+
+    def restart(self) -> None:
+        """Forgets what was timed: other events are the boundaries from now on."""
+        self.state, self._quiet, self._profile = WAITING, -1, None
+        if self._agreement.decides:
+            self._agreement.decide(Plan())
+
+    def postpone(self) -> None:
+        """The profile cannot go on because the program's own profiler began: it is planned anew."""
+        self._profile = None
+        if self._agreement.decides:
+            self._agreement.decide(replace(self._agreement.read(), profile=None))
+
+    def cross(self, number: int, first: int, now_s: float, *, noisy: bool, busy: bool) -> list[Action]:
+        """Crosses a boundary.
+
+        Args:
+            number: the number of the step that begins here.
+            first: the number of the first boundary.
+            now_s: the time.
+            noisy: whether the program compiled or recorded a CUDA graph since the last boundary.
+            busy: whether the program's own profiler is running.
+        """
+        actions: list[Action] = []
+        self._quiet = 0 if noisy else self._quiet + 1
+        if self.state == TIMING:
+            actions += self._time(number, now_s, noisy)
+        if self.state == WAITING:
+            actions += self._wait(number, first, now_s)
+        if self.state == PROFILING:
+            actions += self._record(number, noisy, busy)
+        return actions
+
+    def _wait(self, number: int, first: int, now_s: float) -> list[Action]:
+        plan = self._agreement.read()
+        if plan.begin is None and self._agreement.decides and self._is_ready(number, first):
+            plan = Plan(begin=number + self._agreement.lead)
+            self._agreement.decide(plan)
+        if plan.begin is None or number < plan.begin:
+            return []
+        self.state, self.begin, self._begin_s = TIMING, number, now_s
+        return [Action.OPEN]
+
+    def _is_ready(self, number: int, first: int) -> bool:
+        if self._limits.skip is not None:
+            return number >= first + self._limits.skip
+        return self._quiet >= QUIET_STEPS
+
+    def _time(self, number: int, now_s: float, noisy: bool) -> list[Action]:
+        agreement = self._agreement
+        if noisy and agreement.decides and self._limits.skip is None:
+            self.restart()
+            self._quiet = 0
+            return [Action.VOID]
+        plan = agreement.read()
+        if not agreement.decides and plan.begin != self.begin and (plan.begin is None or plan.begin > self.begin):
+            self.state = WAITING
+            return [Action.VOID]
+        steps = number - self.begin
+        if plan.end is None and agreement.decides and self._is_long_enough(steps, now_s - self._begin_s):
+            plan = replace(plan, end=number + agreement.lead)
+            agreement.decide(plan)
+        if plan.end is None or number < plan.end:
+            return []
+        self.state, self.step_s = PROFILING, (now_s - self._begin_s) / steps
+        return [Action.CLOSE]
+
+    def _is_long_enough(self, steps: int, time_s: float) -> bool:
+        least, most = (self._limits.steps, self._limits.steps) if self._limits.steps else WINDOW_STEPS
+        planned = steps + self._agreement.lead
+        return planned >= least and (planned >= most or time_s >= WINDOW_S)
+
+    def _record(self, number: int, noisy: bool, busy: bool) -> list[Action]:
+        plan = self._agreement.read()
+        if self._profile is None or (plan.profile or 0) > self._profile:
+            discard = [] if self._profile is None else [Action.DISCARD]
+            return discard + self._prepare(number, plan, busy)
+        place = number - self._profile
+        if noisy and self._agreement.decides and self.attempts < ATTEMPTS:
+            self.postpone()
+            return [Action.DISCARD]
+        if place == 1:
+            return [Action.RECORD]
+        if place == 1 + plan.profiled:
+            return [Action.EXPORT]
+        if place == 2 + plan.profiled:
+            return [Action.STACKS]
+        if place > 2 + plan.profiled:
+            self.state = DONE
+            return [Action.FINISH]
+        return []
+
+    def _prepare(self, number: int, plan: Plan, busy: bool) -> list[Action]:
+        if plan.profile is None and self._agreement.decides and not busy:
+            plan = replace(plan, profile=number + self._agreement.lead, profiled=self._profiled_steps())
+            self._agreement.decide(plan)
+        if plan.profile is None or number < plan.profile:
+            self._profile = None
+            return []
+        if busy:
+            self.postpone()
+            return []
+        self._profile = number
+        self.attempts += 1
+        return [Action.PREPARE]
+
+    def _profiled_steps(self) -> int:
+        """The wanted steps and one more: work from before the profile may run in the first one."""
+        least, most = PROFILED_STEPS
+        by_time = math.ceil(PROFILED_S / max(self.step_s, 1e-6))
+        return 1 + (self._limits.steps or min(most, max(least, by_time)))
