@@ -212,11 +212,12 @@ class _Cache:
             resident *= last.kept
             dirty *= last.kept
             if use.read:
-                found = use.read * (resident / use.size) ** 2
+                found = use.read * min(1.0, resident / use.size) ** 2
                 cache_read += found
                 dram_read += use.read - found
             written += use.written
-            now = min(float(use.size), resident + use.touched)
+            # A larger buffer may have had this address before.
+            now = max(resident, min(float(use.size), resident + use.touched))
             if last is not touching:
                 self._held -= resident
             self._last[buffer] = touching
