@@ -41,6 +41,7 @@ from ..modules.environment import capture_environment
 from ..modules.profiling import DEFAULT_REPEAT, Profiling
 from ..modules.program import CapturedProgram, FoundModule, capture_program
 from ..modules.reanalysis import reanalyse_run
+from ..modules.residence import with_dram_shares
 from ..modules.roofs import with_roofs
 from ..modules.survey import take_survey
 from ..modules.targets import Target, find_listed_modules, resolve_target
@@ -209,7 +210,7 @@ class _Breakdown:
         attributed = []
         for module, label in zip(captured.modules, labels, strict=True):
             attributed += self._measure_module(profiling, module, label)
-        self._conclude(pool, attributed)
+        self._conclude(pool, captured, attributed)
 
     def _capture(self, environment: Mapping[str, str]) -> CapturedProgram:
         if self._listed is None:
@@ -252,7 +253,7 @@ class _Breakdown:
         self.save()
         return [attributed] if attributed else []
 
-    def _conclude(self, pool: WorkerPool, attributed: list[AttributedModule]) -> None:
+    def _conclude(self, pool: WorkerPool, captured: CapturedProgram, attributed: list[AttributedModule]) -> None:
         """Adds the facts from a worker with torch: the environment, the costs of library calls, and the peaks."""
         calls = list(dict.fromkeys(call for module in attributed for call in module.operator_calls))
         elsewhere = self._options.trace is not None
@@ -269,6 +270,7 @@ class _Breakdown:
             environment = trace_environment(attributed[0].trace) if attributed else Environment()
         costs = dict(zip(calls, found.costs, strict=False))
         save_costs(self._folder, costs)
+        attributed = with_dram_shares(attributed, captured, found.peaks, self._folder)
         described = {module.profiled.label.label: describe_module(module, self._folder, costs) for module in attributed}
         modules = tuple(described.get(module.label, module) for module in self.run.modules)
         self.run = with_roofs(replace(self.run, modules=modules, environment=environment), found.peaks)

@@ -183,6 +183,7 @@ def _evidence(attributed: AttributedModule, costs: Costs) -> Evidence:
         kernel_bytes=_kernel_bytes(profiled.source, profiled.details.launches),
         compiled=profiled.details.compiled,
         source_lines=code.stack_traces if code else {},
+        dram_shares={int(site): share for site, share in profiled.details.dram_shares.items() if site.isdecimal()},
     )
 
 
