@@ -80,7 +80,7 @@ def test_slices_count_by_their_elements_and_an_input_keeps_its_memory() -> None:
         """
     )
     assert found.calls[0] == (
-        BufferUse("arg1_1", 4 * KB, 2 * KB, read=2 * KB),
+        BufferUse("arg1_1", 2 * KB, 2 * KB, read=2 * KB),
         BufferUse("buf0", KB, KB, written=KB),
     )
     assert found.calls[1] == (BufferUse("buf1", 4 * KB, 4 * KB, written=4 * KB),)

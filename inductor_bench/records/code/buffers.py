@@ -12,7 +12,7 @@ class BufferUse:
     Attributes:
         buffer: the name of the buffer's memory: its first variable in the module. A buffer in the memory of a deleted
             one has that one's name.
-        size: the size of the whole buffer.
+        size: the bytes that all calls of the module touch: the whole buffer, or less where they take slices of it.
         touched: the part that the call reads or writes.
         read, written: the part that the call reads, and the part that it writes.
     """

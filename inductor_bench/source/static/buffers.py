@@ -53,6 +53,10 @@ class _Call:
     results: list[int] = field(default_factory=list)
 
 
+_Parts = dict[str, dict[tuple[int, int], list[int]]]
+"""The bytes that a call reads and writes, by buffer and by the first and the last byte of the part."""
+
+
 class _Reader(WrapperReader):
     """Collects the calls, and the memory of each storage."""
 
@@ -69,6 +73,7 @@ class _Reader(WrapperReader):
         self._memory: dict[int, int] = {}
         self._free: defaultdict[int, list[int]] = defaultdict(list)
         self._elsewhere: set[int] = set()
+        self._limits: dict[str, int] = {}
 
     def buffers(self, sites: Sequence[CallSite], arguments: Sequence[str]) -> ModuleBuffers:
         """The result for the call sites of the module and the names of its arguments."""
@@ -77,10 +82,12 @@ class _Reader(WrapperReader):
         for call in self._calls:
             waiting[call.line].append(call)
         found = [waiting[site.line].popleft() if waiting[site.line] else None for site in sites]
+        parts = [self._parts(call, names) if call is not None else {} for call in found]
+        sizes = self._touched_sizes(parts)
         given = [self._inputs_of_call.get(name) for name in arguments]
         returned = self._returned if isinstance(self._returned, tuple) else ()
         return ModuleBuffers(
-            calls=tuple(self._uses(call, names) or None if call else None for call in found),
+            calls=tuple(self._uses(one, sizes) or None for one in parts),
             inputs=tuple(names.get(value.storage, "") if isinstance(value, View) else "" for value in given),
             outputs=tuple(names.get(value.storage, "") if isinstance(value, View) else "" for value in returned),
         )
@@ -96,20 +103,22 @@ class _Reader(WrapperReader):
                 taken.add(owners[memory])
         return {storage: owners[memory] for storage, memory in self._memory.items()}
 
-    def _uses(self, call: _Call, names: dict[int, str]) -> tuple[BufferUse, ...]:
-        """The uses of a call. Views of the same bytes count once, others of a buffer add up to at most its size."""
-        sizes: dict[str, int] = {}
-        parts: dict[str, dict[tuple[int, int], list[int]]] = {}
+    def _parts(self, call: _Call, names: dict[int, str]) -> _Parts:
+        """The parts of buffers that a call touches. Several views of the same bytes are one part."""
+        parts: _Parts = {}
         whole = [View(storage) for storage in call.results]
         for place, views in enumerate((call.read, [*call.written, *whole])):
             for view in views:
                 name, size = names.get(view.storage), self._sizes[view.storage]
-                if name is None or view.storage in self._elsewhere:
-                    continue
-                extent = view.extent if view.shape is not None and view.dtype else (0, size)
-                moved = parts.setdefault(name, {}).setdefault(extent, [0, 0])
-                moved[place] = max(moved[place], min(_stored_bytes(view, size), size))
-                sizes[name] = max(sizes.get(name, 0), size)
+                if name is not None and view.storage not in self._elsewhere:
+                    extent = view.extent if view.shape is not None and view.dtype else (0, size)
+                    moved = parts.setdefault(name, {}).setdefault(extent, [0, 0])
+                    moved[place] = max(moved[place], min(_stored_bytes(view, size), size))
+                    self._limits[name] = max(self._limits.get(name, 0), size)
+        return parts
+
+    def _uses(self, parts: _Parts, sizes: dict[str, int]) -> tuple[BufferUse, ...]:
+        """The uses of a call with these parts, which add up to at most the buffer's size."""
         return tuple(
             BufferUse(
                 buffer=name,
@@ -120,6 +129,15 @@ class _Reader(WrapperReader):
             )
             for name, moved in parts.items()
         )
+
+    def _touched_sizes(self, calls: Iterable[_Parts]) -> dict[str, int]:
+        """The bytes of each buffer that the calls touch in all: at most its size, and less where they take slices."""
+        found: defaultdict[str, dict[tuple[int, int], int]] = defaultdict(dict)
+        for parts in calls:
+            for name, moved in parts.items():
+                for extent, sizes in moved.items():
+                    found[name][extent] = max(found[name].get(extent, 0), *sizes)
+        return {name: min(self._limits[name], sum(sizes.values())) for name, sizes in found.items()}
 
     # Statements
 
