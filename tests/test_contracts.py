@@ -64,6 +64,7 @@ INNER: dict[str, set[str]] = {
     "trace/reading": set(),
     "trace/program": {"reading"},
     "analysis/ledger": set(),
+    "analysis/traffic": set(),
     "autotune/variants": set(),
     "worker/upstream": set(),
     "worker/launches": {"upstream"},

@@ -22,6 +22,8 @@ from ..records.traced.trace import DeviceEvent, TensorArguments
 from .classification import classify
 from .parts import Part, find_parts
 from .shapes import describe_arguments, dtype_of
+from .traffic.kernel_bytes import transferred_bytes
+from .traffic.residence import dram_part
 
 OUTLIER_FACTOR = 1.5
 """Ratio to the lower quartile of the iteration times above which an iteration counts as disturbed."""
@@ -48,12 +50,14 @@ class Evidence:
         kernel_bytes: bytes that one call of a C++ kernel accesses, by kernel name.
         compiled: the properties of compiled kernels, by kernel name.
         source_lines: lines of the model's source, by provenance handle.
+        dram_shares: DRAM's bytes per byte that a call site of the module touches in the program's step, by its index.
     """
 
     costs: Mapping[CostKey, OperatorCost] = field(default_factory=dict)
     kernel_bytes: Mapping[str, float] = field(default_factory=dict)
     compiled: Mapping[str, CompiledKernel] = field(default_factory=dict)
     source_lines: Mapping[str, Sequence[SourceLine]] = field(default_factory=dict)
+    dram_shares: Mapping[int, float] = field(default_factory=dict)
 
 
 def steady_iterations(activities: Iterable[Activity], count: int) -> tuple[int, ...]:
@@ -204,6 +208,7 @@ def _kernel(category: Category, members: Sequence[Member], context: _Context) ->
             ),
         ),
         unjudged=_unjudged(definition, counted, evidence),
+        dram_bytes=dram_part(moved, (activity for activity, _ in counted), evidence.dram_shares),
     )
 
 
@@ -239,13 +244,17 @@ def _shape_group(
     portion = sum(_portion(activity, part, context) for activity in group) / iterations
     cost = context.evidence.costs.get((part.operator, part.arguments), UNKNOWN) if part else UNKNOWN
     moved = cost.moved_bytes * portion if cost.moved_bytes is not None else None
+    if part is None:
+        transferred = transferred_bytes(group)
+        moved = transferred / iterations if transferred is not None else None
     return ShapeGroup(
         shapes=_describe(arguments, part),
         calls=len(group) / iterations,
         time_s=sum(activity.duration_s for activity in group) / iterations,
         operator_calls=portion,
         flops=cost.flops * portion if cost.flops is not None else None,
-        moved_bytes=moved if part else _transferred(group, iterations),
+        moved_bytes=moved,
+        dram_bytes=dram_part(moved, group, context.evidence.dram_shares),
     )
 
 
@@ -257,16 +266,6 @@ def _describe(arguments: TensorArguments | None, part: Part | None) -> str:
 def _portion(activity: Activity, part: Part | None, context: _Context) -> float:
     whole = context.part_times[_part_key(activity, part)] if part else 0.0
     return activity.duration_s / whole if whole else 0.0
-
-
-def _transferred(group: Sequence[Activity], iterations: int) -> float | None:
-    """The bytes per iteration of copies and memsets, from the profiler. A copy within the device counts them twice."""
-    total = 0.0
-    for activity in group:
-        if activity.event is None or activity.event.moved_bytes is None:
-            return None
-        total += activity.event.moved_bytes * (2 if "DtoD" in activity.name else 1)
-    return total / iterations
 
 
 def _unjudged(definition: KernelDefinition | None, members: Sequence[Member], evidence: Evidence) -> str:

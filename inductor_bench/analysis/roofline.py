@@ -7,7 +7,9 @@ share of peak refers to a practicable rate instead of the data sheet's.
 The time that the hardware needs for one call is the longest of
 
 - the time of its bytes at the memory roof, or at the cache roof where the call's bytes fit into the cache (the data
-  then stays in the cache between producer and consumer, and the DRAM bandwidth is no limit);
+  then stays in the cache between producer and consumer, and the DRAM bandwidth is no limit). Where it is known which
+  bytes of a program's step come from DRAM (``traffic.residence``), the longer of their time at the memory roof and the
+  time of all bytes at the cache roof;
 - the time of its matrix FLOPs at the dense matrix roof of its element type;
 - the launch floor, the time of an empty GPU kernel.
 
@@ -41,12 +43,16 @@ class TimedWork:
         calls: number of calls.
         work: the bytes and FLOPs; FLOPs of ``None`` or 0 where it has no matrix products.
         tf32: whether float32 products may use TF32.
+        dram_bytes, cache_bytes: the bytes that DRAM serves in the program's step, and the others; ``None`` where
+            nothing is known about the step.
     """
 
     time_s: float
     calls: float
     work: Work
     tf32: bool = False
+    dram_bytes: float | None = None
+    cache_bytes: float | None = None
 
 
 def judge_kernel(timed: TimedWork, peaks: Peaks | None) -> Judgement:
@@ -57,6 +63,8 @@ def judge_kernel(timed: TimedWork, peaks: Peaks | None) -> Judgement:
     - no peaks, no time or no calls: ``unknown``; rates are given where they can be.
     - at most ``cache_bytes`` per call, or a bandwidth above :data:`SPREAD` times the memory roof: the cache serves the
       kernel. If the cache's bandwidth was not measured, the roof and the gain are unknown.
+    - known ``dram_bytes``: they decide instead of the size of a call, unless the kernel is faster than DRAM can serve
+      them. Without a measured cache bandwidth the roof is unknown where the cache serves the larger part.
     - FLOPs of an element type whose matrix rate was not measured: ``unknown``, because the missing roof may be the
       nearest.
     - known FLOPs with unknown bytes: the FLOPs decide, and the gain is an upper limit.
@@ -132,7 +140,9 @@ def _needed_times(timed: TimedWork, peaks: Peaks, bandwidth: float | None) -> di
     """
     needs: dict[str, float | None] = {}
     work = timed.work
-    if work.moved_bytes and bandwidth is not None:
+    if timed.dram_bytes is not None and timed.dram_bytes <= SPREAD * peaks.memory_bandwidth * timed.time_s:
+        needs.update(_resident_times(timed.dram_bytes, timed.cache_bytes or 0.0, peaks))
+    elif work.moved_bytes and bandwidth is not None:
         within = peaks.cache_bytes is not None and work.moved_bytes / timed.calls <= peaks.cache_bytes
         if within or bandwidth > SPREAD * peaks.memory_bandwidth:
             needs["cache"] = work.moved_bytes / peaks.cache_bandwidth if peaks.cache_bandwidth else None
@@ -147,6 +157,18 @@ def _needed_times(timed: TimedWork, peaks: Peaks, bandwidth: float | None) -> di
         return None
     if peaks.launch_floor_s is not None:
         needs["latency"] = timed.calls * peaks.launch_floor_s
+    return needs
+
+
+def _resident_times(dram_bytes: float, cache_bytes: float, peaks: Peaks) -> dict[str, float | None]:
+    """Shortest seconds of the bytes that DRAM serves, and of all bytes in the cache; see :func:`_needed_times`."""
+    needs: dict[str, float | None] = {}
+    if dram_bytes:
+        needs["memory"] = dram_bytes / peaks.memory_bandwidth
+    if cache_bytes and peaks.cache_bandwidth:
+        needs["cache"] = (dram_bytes + cache_bytes) / peaks.cache_bandwidth
+    elif cache_bytes > dram_bytes:
+        needs["cache"] = None
     return needs
 
 

@@ -75,3 +75,25 @@ class ObservedSteps:
     lines_trace: str = ""
     error: str = ""
     notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class GraphCallTouches:
+    """The places in memory of one graph call's arguments and results, in order: address and bytes of each.
+
+    Both are 0 for what is no tensor.
+    """
+
+    graph: int
+    inputs: tuple[tuple[int, int], ...]
+    outputs: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True)
+class ObservedTouches:
+    """The graph calls of one step in their order, written as ``<pid>.touches.json`` beside ``<pid>.steps.json``.
+
+    The step is the one of ``ObservedSteps.lines_trace``; ``graph`` is the place in ``ObservedSteps.graphs``.
+    """
+
+    calls: tuple[GraphCallTouches, ...] = ()

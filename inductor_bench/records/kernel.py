@@ -25,6 +25,7 @@ class ShapeGroup:
     operator_calls: float = 0.0
     flops: float | None = None
     moved_bytes: float | None = None
+    dram_bytes: float | None = None
 
 
 @dataclass(frozen=True)
@@ -101,6 +102,10 @@ class Kernel:
         origin: the program's operators and lines.
         unjudged: the reason, due to the kernel itself, why no roof applies.
         family_id: the same for kernels of one structure with other sizes (see ``source.module.identity``).
+        step_calls, step_time_s, step_share: the calls, the time and the share of the wall time in one step of the
+            program, replays included; ``None`` without a program.
+        dram_bytes: predicted bytes between the cache and DRAM per call of the module in the program's step, for all
+            calls of the kernel together; ``None`` without a program.
     """
 
     name: str
@@ -126,3 +131,4 @@ class Kernel:
     step_calls: float | None = None
     step_time_s: float | None = None
     step_share: float | None = None
+    dram_bytes: float | None = None

@@ -1,7 +1,8 @@
 """The stopwatch of the programs in this folder: what each program itself says about its step.
 
 ``timed`` runs steps in blocks of ten and synchronises after each block, so that a block's time includes its device
-work. With ``PROFILE=FILE`` it records the last block with ``torch.profiler``, and prints the profiler's totals.
+work. With ``PROFILE=FILE`` it records the last block with ``torch.profiler``, and prints the profiler's totals. With
+``NCU_STEP=1`` it runs one step after the warm-up between the start and the stop of CUDA's profiler, and nothing else.
 """
 
 from __future__ import annotations
@@ -25,6 +26,9 @@ def timed(step: Callable[[int], object], warm_up: int = 20) -> None:
     for number in range(warm_up):
         step(number)
     _wait()
+    if os.environ.get("NCU_STEP"):
+        _for_counters(step, warm_up)
+        return
     times = []
     for block in range(count // BLOCK):
         begin = time.perf_counter()
@@ -36,6 +40,14 @@ def timed(step: Callable[[int], object], warm_up: int = 20) -> None:
     if os.environ.get("PROFILE"):
         report |= _profiled(step)
     print("stopwatch", json.dumps(report), flush=True)
+
+
+def _for_counters(step: Callable[[int], object], number: int) -> None:
+    """Runs one step, whose kernels ``ncu --profile-from-start off`` counts."""
+    torch.cuda.profiler.start()
+    step(number)
+    _wait()
+    torch.cuda.profiler.stop()
 
 
 def _profiled(step: Callable[[int], object]) -> dict[str, float]:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from inductor_bench.analysis.cpp_accesses import accessed_elements
-from inductor_bench.analysis.kernel_bytes import touched_bytes
+from inductor_bench.analysis.traffic.cpp_accesses import accessed_elements
+from inductor_bench.analysis.traffic.kernel_bytes import touched_bytes
 from inductor_bench.records.code.launch import Argument, TensorView
 from inductor_bench.source.module.reader import read_module
 

@@ -7,7 +7,7 @@ from h200 import source_of, text_of
 from source_data import CPU, module_of
 from source_data import text_of as cpu_text_of
 
-from inductor_bench.analysis.kernel_bytes import touched_bytes
+from inductor_bench.analysis.traffic.kernel_bytes import touched_bytes
 from inductor_bench.records.code.launch import Argument, TensorView
 from inductor_bench.source.module.reader import read_module
 from inductor_bench.source.static.launches import read_static_launches

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from ...records.tuning import HardwareCounters
 
@@ -46,6 +47,16 @@ _PREFIXES = {"": 1.0, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "m": 1e-3, "u": 1
 _SCALES = {prefix + unit: scale * size for unit, size in _UNITS.items() for prefix, scale in _PREFIXES.items()}
 
 
+@dataclass(frozen=True)
+class DramTraffic:
+    """The bytes that one device kernel read from DRAM, and those that were written to DRAM while it ran."""
+
+    name: str
+    read: float
+    written: float
+    time_s: float
+
+
 def metrics_for(capability: str | None) -> tuple[str, ...]:
     """Returns the metrics to request on a GPU of this compute capability."""
     reasons = (*STALL_REASONS, *READY, *((HOPPER_STALL,) if capability == "9.0" else ()))
@@ -74,8 +85,22 @@ def read_counters(text: str) -> HardwareCounters | None:
     )
 
 
+def read_dram_traffic(text: str) -> tuple[DramTraffic, ...]:
+    """Reads DRAM's bytes of each device kernel, in the order of the launches; kernels without them are left out."""
+    return tuple(
+        DramTraffic(name, row[DRAM[0]], row[DRAM[1]], row.get(TIME, 0.0))
+        for name, row in _read_named_rows(text)
+        if row.keys() >= set(DRAM)
+    )
+
+
 def _read_rows(text: str) -> Iterator[dict[str, float]]:
-    """Yields the metrics of each device kernel by name, in bytes, seconds and shares of 1.
+    """Yields the metrics of each device kernel by name, in bytes, seconds and shares of 1."""
+    return (row for _, row in _read_named_rows(text))
+
+
+def _read_named_rows(text: str) -> Iterator[tuple[str, dict[str, float]]]:
+    """The same with the name of each kernel.
 
     The line below the names holds the units; its ``ID`` is empty.
     """
@@ -89,7 +114,8 @@ def _read_rows(text: str) -> Iterator[dict[str, float]]:
             if not cells[0]:
                 scales = [_SCALES.get(unit, 1.0) for unit in cells]
             elif scales:
-                yield dict(_parse_cells(names, cells, scales))
+                kernel = dict(zip(names, cells, strict=True)).get("Kernel Name", "")
+                yield kernel, dict(_parse_cells(names, cells, scales))
 
 
 def _parse_cells(names: Sequence[str], cells: Sequence[str], scales: Sequence[float]) -> Iterator[tuple[str, float]]:

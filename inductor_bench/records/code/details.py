@@ -92,6 +92,8 @@ class Details:
         recorded: the launches whose values were recorded; ``None`` where recording was not requested.
         recorded_references: the references of ``recorded``.
         values_error: the reason why the recording of values stopped.
+        dram_shares: DRAM's bytes per byte that a call site of the module touches in the program's step, by the index of
+            the call site; empty where the step is unknown.
     """
 
     wall_samples_s: tuple[float, ...] = ()
@@ -111,3 +113,4 @@ class Details:
     recorded: tuple[Launch, ...] | None = None
     recorded_references: tuple[Reference, ...] = ()
     values_error: Complaint | None = None
+    dram_shares: dict[str, float] = field(default_factory=dict)

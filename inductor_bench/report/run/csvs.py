@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from ...analysis.costs.step import graph_use, step_of
+from ...records.kernel import Kernel
 from ...records.retune import RetuneRow
 from ...records.run import ModuleRecord, Run
 from ...store.files import own_folder, write_text

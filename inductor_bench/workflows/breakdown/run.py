@@ -42,6 +42,7 @@ from ..modules.environment import capture_environment
 from ..modules.profiling import DEFAULT_REPEAT, ProfiledModule, Profiling
 from ..modules.program import CapturedProgram, FoundModule, capture_program
 from ..modules.reanalysis import reanalyse_run
+from ..modules.residence import with_dram_shares
 from ..modules.roofs import with_roofs
 from ..modules.survey import take_survey
 from ..modules.targets import Target, find_listed_modules, resolve_target
@@ -272,6 +273,7 @@ class _Breakdown:
             environment = trace_environment(attributed[0].trace) if attributed else Environment()
         costs = dict(zip(calls, found.costs, strict=False))
         save_costs(self._folder, costs)
+        attributed = with_dram_shares(attributed, captured, found.peaks, self._folder)
         described = {module.profiled.label.label: describe_module(module, self._folder, costs) for module in attributed}
         modules = tuple(described.get(module.label, module) for module in self.run.modules)
         self.run = replace(self.run, modules=modules, environment=environment)

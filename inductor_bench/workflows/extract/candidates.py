@@ -6,7 +6,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ...analysis.classification import classify_operator
-from ...analysis.kernel_bytes import touched_bytes
+from ...analysis.traffic.kernel_bytes import touched_bytes
 from ...devices.table import device_of
 from ...records.category import Category
 from ...records.code.details import Reference

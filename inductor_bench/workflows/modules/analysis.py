@@ -9,8 +9,8 @@ from statistics import fmean, median
 
 from ... import units
 from ...analysis.kernel_aggregation import Evidence, aggregate_kernels, steady_iterations, total_categories
-from ...analysis.kernel_bytes import touched_bytes
 from ...analysis.parts import find_parts
+from ...analysis.traffic.kernel_bytes import touched_bytes
 from ...devices.table import device_of
 from ...errors import InductorBenchError
 from ...records.code.launch import Launch
@@ -184,6 +184,7 @@ def _evidence(attributed: AttributedModule, costs: Costs) -> Evidence:
         kernel_bytes=_kernel_bytes(profiled.source, profiled.details.launches),
         compiled=profiled.details.compiled,
         source_lines=code.stack_traces if code else {},
+        dram_shares={int(site): share for site, share in profiled.details.dram_shares.items() if site.isdecimal()},
     )
 
 

@@ -5,15 +5,17 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from ...errors import InductorBenchError
 from ...messages.capture import Observation
-from ...messages.steps import DONE, PROFILING, TIMING, ObservedSteps
+from ...messages.steps import DONE, PROFILING, TIMING, ObservedSteps, ObservedTouches
 from ...store.files import read_json
 from ...store.formats import codec
 
 STEPS = ".steps.json"
+TOUCHES = ".touches.json"
 PYTHON_STARTED = "python.started"
 
 PATIENCE_S = 10.0
@@ -46,6 +48,15 @@ def read_steps(folder: Path) -> tuple[ObservedSteps, ...]:
     """
     found = [codec.decode(ObservedSteps, read_json(file)) for file in folder.glob(f"*{STEPS}")]
     return tuple(sorted(found, key=lambda steps: (steps.rank or 0, steps.pid)))
+
+
+def read_touches(folder: Path) -> dict[int, ObservedTouches]:
+    """The graph calls of one step of each process, by its id. A damaged file counts as missing."""
+    found = {}
+    for file in folder.glob(f"*{TOUCHES}"):
+        with suppress(InductorBenchError, ValueError):
+            found[int(file.name.removesuffix(TOUCHES))] = codec.decode(ObservedTouches, read_json(file))
+    return found
 
 
 def started_python(folder: Path) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Mapping, Set
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ...errors import InductorBenchError
@@ -14,7 +14,7 @@ from ...launch.interpreter import SAFE_PATH, module_words
 from ...launch.process import ProcessResult, run_process
 from ...launch.worker import expose_package, join_paths
 from ...messages.capture import Observation, Refusal, RunProgram
-from ...messages.steps import ObservedSteps
+from ...messages.steps import ObservedSteps, ObservedTouches
 from ...records.code.source import CapturedCode
 from ...records.run import Capture, Failure, Request
 from ...source.capture.log import printed_module_paths
@@ -26,7 +26,7 @@ from ...store.formats import codec
 from ...store.redaction import Redaction
 from ..progress import Progress
 from .command import COMMAND, typed
-from .observed import StepWatch, read_observations, read_steps, started_python
+from .observed import StepWatch, read_observations, read_steps, read_touches, started_python
 
 MEASURED = "the program's steps are measured, and it goes on: --stop would end it here"
 
@@ -94,7 +94,8 @@ class FoundModule:
 class CapturedProgram:
     """The modules that a program compiled, and the steps of each of its processes that ran them.
 
-    ``stopped`` says that the program was ended once its steps were measured.
+    ``touches`` holds the graph calls of one step by the id of the process; ``stopped`` says that the program was ended
+    once its steps were measured.
     """
 
     modules: tuple[FoundModule, ...]
@@ -102,6 +103,7 @@ class CapturedProgram:
     failures: tuple[Failure, ...] = ()
     steps: tuple[ObservedSteps, ...] = ()
     stopped: bool = False
+    touches: Mapping[int, ObservedTouches] = field(default_factory=dict)
 
 
 def capture_program(
@@ -146,7 +148,8 @@ def capture_program(
         failures += (_no_python(request, ended),)
     else:
         failures += _program_failures(request, ended, refusal, compiled=bool(modules))
-    return CapturedProgram(modules, capture, failures, read_steps(work / "observed"), ended.stopped)
+    steps, touches = read_steps(work / "observed"), read_touches(work / "observed")
+    return CapturedProgram(modules, capture, failures, steps, ended.stopped, touches)
 
 
 def _observed_environment(

@@ -8,7 +8,7 @@ from dataclasses import replace
 from ...analysis.roofline import TimedWork, judge_groups
 from ...devices.table import device_of
 from ...records.category import Category
-from ...records.kernel import Kernel, Work
+from ...records.kernel import Kernel, ShapeGroup, Work
 from ...records.run import ModuleRecord, Peaks, Run
 
 UNJUDGED = frozenset({Category.COLLECTIVE, Category.MEMSET})
@@ -45,9 +45,16 @@ def _judge_kernel(kernel: Kernel, peaks: Peaks | None, in_tf32: frozenset[Catego
 
 def _works(kernel: Kernel) -> Sequence[TimedWork]:
     if not kernel.shapes:
-        return [TimedWork(kernel.time_s, kernel.calls, kernel.work)]
+        return [_timed(kernel, kernel.calls, kernel.work, kernel.dram_bytes)]
+    # A kernel is judged as its part of an operator call; kernels of one part share its bytes and FLOPs.
+    dtype = kernel.work.dtype
     return [
-        # A kernel is judged as its part of an operator call; kernels of one part share its bytes and FLOPs.
-        TimedWork(group.time_s, group.operator_calls, Work(group.moved_bytes, group.flops, kernel.work.dtype))
+        _timed(group, group.operator_calls, Work(group.moved_bytes, group.flops, dtype), group.dram_bytes)
         for group in kernel.shapes
     ]
+
+
+def _timed(measured: Kernel | ShapeGroup, calls: float, work: Work, dram_bytes: float | None) -> TimedWork:
+    known = work.moved_bytes is not None and dram_bytes is not None
+    cached = max(0.0, (work.moved_bytes or 0.0) - (dram_bytes or 0.0)) if known else None
+    return TimedWork(measured.time_s, calls, work, dram_bytes=dram_bytes, cache_bytes=cached)

@@ -6,7 +6,7 @@ import json
 import os
 import time
 import traceback
-from contextlib import AbstractContextManager
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from .graphs import Graphs
 from .plan import agreement_of
 from .recording import Recording, mark_boundary, why_no_stacks
 from .schedule import WINDOW_STEPS, Action, Limits, Schedule
+from .touches import Touches
 
 WRITTEN_EARLY = 8
 """Number of boundaries before the window at which the file is written, for a program that ends without notice."""
@@ -58,6 +59,7 @@ class Measurement:
         self._window: list[Moment] = []
         self._recording: Recording | None = None
         self._stacks: Recording | None = None
+        self._touches: Touches | None = None
         self._begin_s = 0.0
         self._compiled = False
         self._boundaries_seen = 0
@@ -86,9 +88,11 @@ class Measurement:
         self._moments, self._settling, self._window = [], [], []
         self._boundaries_seen = 0
 
-    def graph_call(self, number: int) -> AbstractContextManager[Any]:
-        """The range of one call of a graph in the trace."""
-        return profiler_range(f"{GRAPH_CALL}{number}")
+    def call_graph(self, number: int, original: Callable[[Any, Any], Any], compiled: Any, inputs: Any) -> Any:
+        """Calls a graph within a range of the trace, and notes the places of its arguments where the step is noted."""
+        touches = self._touches
+        with profiler_range(f"{GRAPH_CALL}{number}"):
+            return touches.call(number, original, compiled, inputs) if touches else original(compiled, inputs)
 
     def cross(
         self, number: int, boundaries: Boundaries, arrived_s: float, *, busy: bool, cycle_s: float | None
@@ -194,11 +198,15 @@ class Measurement:
         self._stacks = Recording(self._stem.with_suffix(".lines.trace.json"), stacks=True)
         self._stacks.prepare()
         self._start(self._stacks, number)
+        self._touches = Touches()
 
     def _finish_stacks(self) -> None:
         stacks, self._stacks, self.is_recording = self._stacks, None, False
+        touches, self._touches = self._touches, None
         if stacks is not None:
             self.found = replace(self.found, lines_trace=stacks.export())
+        if touches is not None:
+            touches.write(self._stem.with_suffix(".touches.json"))
         self._complete(DONE)
 
     def _complete(self, state: str) -> None:
@@ -230,7 +238,7 @@ class Measurement:
 
     def _abandon_profile(self, error: BaseException) -> None:
         """Keeps the times, where the profiler fails. A failure after the first trace costs only the second one."""
-        self._recording = self._stacks = None
+        self._recording = self._stacks = self._touches = None
         self.is_recording = False
         if self.found.trace:
             self._note(notes.NO_STACKS.format(reason=_words(error)))
@@ -252,7 +260,7 @@ class Measurement:
 
     def _drop_recording(self) -> None:
         running = [one for one in (self._recording, self._stacks) if one is not None]
-        self._recording = self._stacks = None
+        self._recording = self._stacks = self._touches = None
         self.is_recording = False
         for one in running:
             one.stop()

@@ -131,8 +131,7 @@ class StepObserver:
                 self._search(graph, inputs)
             enter(graph)
             if measurement.is_recording:
-                with measurement.graph_call(graph.number):
-                    return original(compiled, inputs)
+                return measurement.call_graph(graph.number, original, compiled, inputs)
             return original(compiled, inputs)
 
         return call

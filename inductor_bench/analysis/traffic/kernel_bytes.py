@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
-from ..records.code.launch import Argument, TensorView
+from ...records.code.buffers import BufferUse
+from ...records.code.launch import Argument, TensorView
+from ...records.traced.activity import Activity
 from .cpp_accesses import accessed_elements
 
 CPP_SIGNATURE = re.compile(r"\bkernel\s*\(([^)]*)\)")
@@ -58,3 +61,48 @@ def _stored_elements(view: TensorView) -> int:
     """The number of stored elements of a view: an expanded dimension (stride 0) is stored once."""
     pairs = zip(view.shape, view.stride, strict=True)
     return math.prod(size if stride else min(size, 1) for size, stride in pairs)
+
+
+def fit_uses(uses: Sequence[BufferUse], moved_bytes: float | None) -> tuple[BufferUse, ...]:
+    """The uses of a generated kernel, limited to the parts of large buffers that it accesses.
+
+    A kernel that takes rows of a table, or a slice, is given the whole buffer. Inductor counts no more of a buffer than
+    the kernel has elements, so its count tells the largest possible access.
+
+    Args:
+        uses: whole buffers.
+        moved_bytes: Inductor's count for one call; ``None`` where there is none.
+    """
+    # Inductor's count leaves out the second access of some buffers that are updated in place.
+    if not moved_bytes or sum(use.touched for use in uses) <= moved_bytes:
+        return tuple(uses)
+    level = _common_limit([size for use in uses for size in (use.read, use.written)], moved_bytes)
+    return tuple(
+        replace(
+            use,
+            touched=min(use.touched, max(min(use.read, level), min(use.written, level))),
+            read=min(use.read, level),
+            written=min(use.written, level),
+        )
+        for use in uses
+    )
+
+
+def _common_limit(sizes: Sequence[int], total: float) -> int:
+    """The limit of each size with which the sizes add up to ``total``."""
+    left = total
+    for number, size in enumerate(ordered := sorted(sizes)):
+        if size * (len(ordered) - number) > left:
+            return round(left / (len(ordered) - number))
+        left -= size
+    return max(sizes, default=0)
+
+
+def transferred_bytes(activities: Iterable[Activity]) -> float | None:
+    """The bytes of copies and memsets, from the profiler. A copy within the device counts them twice."""
+    total = 0.0
+    for activity in activities:
+        if activity.event is None or activity.event.moved_bytes is None:
+            return None
+        total += activity.event.moved_bytes * (2 if "DtoD" in activity.name else 1)
+    return total

@@ -1,0 +1,108 @@
+"""Predicts for the modules of a program which of their bytes come from DRAM, from the calls of one observed step."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Hashable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+
+from ...analysis.traffic.kernel_bytes import fit_uses
+from ...analysis.traffic.residence import EagerBytes, GraphCall, dram_shares, step_traffic
+from ...errors import InductorBenchError
+from ...messages.steps import ObservedSteps, ObservedTouches
+from ...records.code.buffers import ModuleBuffers
+from ...records.code.source import ModuleSource
+from ...records.run import Peaks
+from ...source.module.reader import read_module
+from ...source.static.buffers import read_buffers
+from ...store.evidence import save_details
+from ...store.folder import RunFolder
+from .analysis import AttributedModule
+from .program import CapturedProgram
+
+
+def describe_buffers(text: str, source: ModuleSource) -> ModuleBuffers:
+    """The buffers of a module's calls. A generated kernel touches of a large buffer what Inductor counts.
+
+    Raises:
+        InductorBenchError: the text is not a compiled module.
+    """
+    counts = {kernel.name: kernel.moved_bytes for kernel in source.kernels}
+    found = read_buffers(text, source)
+    calls = zip(source.calls, found.calls, strict=True)
+    fitted = (fit_uses(uses, counts.get(call.kernel or "")) if uses is not None else None for call, uses in calls)
+    return replace(found, calls=tuple(fitted))
+
+
+def lay_out_step(
+    paths: Sequence[str],
+    touches: ObservedTouches,
+    modules: Mapping[str, ModuleBuffers],
+    eager_bytes: Mapping[int, int] | None = None,
+) -> tuple[GraphCall | EagerBytes, ...]:
+    """The step of a program, in its order.
+
+    Args:
+        paths: the real path of the module of each graph.
+        touches: the graph calls of the step.
+        modules: the buffers of each module, by its real path. The arguments and results of other graphs are bytes that
+            nothing else touches.
+        eager_bytes: the bytes of the eager operators before the graph call of a number; those after the last call have
+            the next number.
+    """
+    step: list[GraphCall | EagerBytes] = []
+    eager = dict(eager_bytes or {})
+    for number, call in enumerate(touches.calls):
+        step += [EagerBytes(size) for size in [eager.get(number, 0)] if size]
+        path = paths[call.graph] if call.graph < len(paths) else ""
+        if path in modules:
+            inputs, outputs = (tuple(address for address, _ in places) for places in (call.inputs, call.outputs))
+            step.append(GraphCall(path, modules[path], inputs, outputs))
+        else:
+            step.append(EagerBytes(sum(size for _, size in (*call.inputs, *call.outputs))))
+    step += [EagerBytes(size) for size in [eager.get(len(touches.calls), 0)] if size]
+    return tuple(step)
+
+
+def predict_dram_shares(
+    steps: ObservedSteps, touches: ObservedTouches, modules: Mapping[str, ModuleBuffers], cache_bytes: int
+) -> dict[Hashable, dict[int, float]]:
+    """DRAM's bytes per byte that a call site touches, by the real path of its module and its index.
+
+    Args:
+        steps: the observed steps of a process.
+        touches: the graph calls of one of these steps.
+        modules: the buffers of each module, by its real path.
+        cache_bytes: the size of the device's cache.
+    """
+    paths = [os.path.realpath(graph.path) if graph.path else "" for graph in steps.graphs]
+    step = lay_out_step(paths, touches, modules)
+    return dram_shares(step, step_traffic(step, cache_bytes))
+
+
+def with_dram_shares(
+    attributed: Sequence[AttributedModule], captured: CapturedProgram, peaks: Peaks | None, folder: RunFolder
+) -> list[AttributedModule]:
+    """The modules with the shares of the program's step in their details, which are stored again.
+
+    They stay as they are where no step was observed, or the size of the cache is unknown.
+    """
+    seen = [(steps, captured.touches[steps.pid]) for steps in captured.steps if steps.pid in captured.touches]
+    if not seen or peaks is None or peaks.cache_bytes is None:
+        return list(attributed)
+    known = {os.path.realpath(module.profiled.module.path): module.profiled.source for module in attributed}
+    buffers = {}
+    for module in captured.modules:
+        path = os.path.realpath(module.path)
+        with suppress(InductorBenchError):  # its bytes count, but not where they come from
+            buffers[path] = describe_buffers(module.text, known.get(path) or read_module(module.text))
+    shares = predict_dram_shares(*seen[0], buffers, peaks.cache_bytes)
+    return [_with_shares(one, shares.get(os.path.realpath(one.profiled.module.path), {}), folder) for one in attributed]
+
+
+def _with_shares(module: AttributedModule, shares: Mapping[int, float], folder: RunFolder) -> AttributedModule:
+    profiled = module.profiled
+    details = replace(profiled.details, dram_shares={str(site): share for site, share in shares.items()})
+    save_details(folder, profiled.label.slug, details)
+    return replace(module, profiled=replace(profiled, details=details))
