@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 import run_builder as build
 import step_runs
+from inline import change
 
 from inductor_bench.analysis.findings.finding import Finding
 from inductor_bench.analysis.findings.headline import headline
@@ -224,7 +225,7 @@ def test_kernels_far_off_by_themselves_have_a_likely_cause() -> None:
     run = step_runs.host_paced()
     slow = tuple(step_runs.in_step(module, 1, 0.5) for module in run.modules)
     assert "runs at a higher clock" in the(step_runs.of_step(replace(run, modules=slow)), "alone-more").text
-    small = replace(run.modules[0].kernels[0], moved_bytes=1e6, step_calls=4, step_time_s=1.0)
+    small = change(run.modules[0].kernels[0], moved_bytes=1e6, step_calls=4, step_time_s=1.0)
     cached = replace(run, modules=(replace(run.modules[0], kernels=(small,)),))
     assert "each iteration finds its data in L2 (" in the(cached, "alone-less").text
     cpu = step_runs.cpu()

@@ -167,7 +167,7 @@ def test_one_unknown_group_makes_the_gain_unknown() -> None:
 
 
 def test_where_the_step_is_known_dram_limits_a_kernel_whose_bytes_fit_into_the_cache() -> None:
-    weights = Work(time_s=1e-5, calls=1, moved_bytes=8e6)
+    weights = TimedWork(1e-5, 1, Work(8e6))
     assert judge_kernel(weights, GPU).bound == "cache"
     served = judge_kernel(replace(weights, dram_bytes=8e6, cache_bytes=0.0), GPU)
     assert (served.bound, served.peak_share, served.bandwidth) == ("memory", pytest.approx(0.8), pytest.approx(8e11))
@@ -175,7 +175,7 @@ def test_where_the_step_is_known_dram_limits_a_kernel_whose_bytes_fit_into_the_c
 
 
 def test_the_longer_of_drams_time_and_the_caches_time_is_the_limit() -> None:
-    work = Work(time_s=1e-2, calls=1, moved_bytes=4e9)
+    work = TimedWork(1e-2, 1, Work(4e9))
     mostly = judge_kernel(replace(work, dram_bytes=2e9, cache_bytes=2e9), GPU)
     assert (mostly.bound, mostly.peak_share) == ("memory", pytest.approx(0.2))
     hardly = judge_kernel(replace(work, dram_bytes=1e8, cache_bytes=3.9e9), GPU)
@@ -185,13 +185,13 @@ def test_the_longer_of_drams_time_and_the_caches_time_is_the_limit() -> None:
 
 
 def test_a_kernel_faster_than_its_predicted_dram_bytes_is_judged_without_them() -> None:
-    fast = Work(time_s=1e-6, calls=1, moved_bytes=2e6)
+    fast = TimedWork(1e-6, 1, Work(2e6))
     assert judge_kernel(replace(fast, dram_bytes=2e6, cache_bytes=0.0), GPU) == judge_kernel(fast, GPU)
 
 
 def test_an_unknown_cache_roof_leaves_the_limit_open_only_where_the_cache_serves_more() -> None:
     peaks = replace(GPU, cache_bandwidth=None)
-    work = Work(time_s=1e-2, calls=1, moved_bytes=4e9)
+    work = TimedWork(1e-2, 1, Work(4e9))
     more = judge_kernel(replace(work, dram_bytes=1e9, cache_bytes=3e9), peaks)
     assert (more.bound, more.peak_share, more.gain_limit_s) == ("cache", None, None)
     less = judge_kernel(replace(work, dram_bytes=3e9, cache_bytes=1e9), peaks)

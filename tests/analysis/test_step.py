@@ -33,7 +33,7 @@ def test_without_a_step_a_kernel_costs_what_one_iteration_costs() -> None:
     module = replace(run.modules[0], program_calls=7)
     kernel = module.kernels[0]
     cost = step.cost_of(run, module, kernel)
-    assert cost == step.Cost(kernel.calls, kernel.time_s, kernel.gain_limit_s, 7)
+    assert cost == step.Cost(kernel.calls, kernel.time_s, kernel.roof.gain_limit_s, 7)
     assert step.graph_use(run, module) == step.GraphUse() and step.alone_ratio(run, kernel) is None
     assert not step.host_sets_pace(run) and step.step_factors(run, module.label, kernel.kernel_id) == (1, 1)
 
@@ -49,13 +49,13 @@ def test_a_step_time_without_a_profile_is_no_currency() -> None:
 def test_a_cost_in_the_step_scales_the_gain_limit() -> None:
     run = step_runs.transformer()
     backward = run.modules[1]
-    kernel = next(kernel for kernel in backward.kernels if kernel.gain_limit_s)
+    kernel = next(kernel for kernel in backward.kernels if kernel.roof.gain_limit_s)
     cost = step.cost_of(run, backward, kernel)
     assert cost.calls == 12 * kernel.calls and cost.repeats == 1
     assert cost.time_s == kernel.step_time_s and cost.time_s == pytest.approx(
         12 * kernel.time_s * 1.1167 / 1.26, rel=1e-3
     )
-    assert cost.gain_limit_s == pytest.approx((kernel.gain_limit_s or 0) * cost.time_s / kernel.time_s)
+    assert cost.gain_limit_s == pytest.approx((kernel.roof.gain_limit_s or 0) * cost.time_s / kernel.time_s)
 
 
 def test_a_kernel_that_the_step_does_not_run_costs_nothing() -> None:

@@ -180,8 +180,8 @@ def test_two_fields_with_the_same_key_are_refused() -> None:
 
 
 def test_a_record_with_every_field_is_written_again_byte_for_byte(tmp_path: Path) -> None:
-    """The file has a distinct value for each key of format 1, in the order in which they are written."""
-    file = DATA / "record_of_format_1.json"
+    """The file has a distinct value for each key of format 2, in the order in which they are written."""
+    file = DATA / "record_of_format_2.json"
     folder = RunFolder(tmp_path)
     folder.save(codec.decode(Run, json.loads(file.read_text())))
     assert folder.record.read_text() == file.read_text()
@@ -193,8 +193,16 @@ def test_a_recorded_record_is_written_again_with_the_same_keys_and_values(name: 
     for module in data["modules"]:  # the keys that are younger than the recordings
         module.setdefault("wall_load", None)
         module.setdefault("profile_load", None)
+        for kernel in module["kernels"]:
+            kernel.update(dict.fromkeys(("step_calls", "step_time_s", "step_share", "dram_bytes")))
+            for shapes in kernel["shapes"]:
+                shapes["dram_bytes"] = None
+    data["program"] = None
+    data["request"].update({"steps": None, "skip": None, "stop": False})
     written, recorded = (
-        json.dumps(json.loads(json.dumps(record), parse_int=float))  # the recordings have whole numbers as clocks
+        json.dumps(
+            json.loads(json.dumps(record), parse_int=float), sort_keys=True
+        )  # the recordings have whole numbers as clocks
         for record in (codec.encode(codec.decode(Run, data)), data)
     )
     assert written == recorded

@@ -72,9 +72,8 @@ def category_lines(run: Run, width: int) -> Iterator[Line]:
     fit = max(1, (width - first) // (group + 2))
     slugs = {module.slug for module in main_modules(run, fit)}
     shown = [module for module in measured if module.slug in slugs][:fit]
-    titles = "".join(
-        "  " + names.pad(names.end(names.clean(module.label), group), group, right=True) for module in shown
-    )
+    labels = names.unique((module.label for module in shown), group, names.label)
+    titles = "".join("  " + names.pad(labels[module.label], group, right=True) for module in shown)
     in_step = step_of(run) is not None
     of = "of step" if in_step else "of wall" if all(module.wall_time_s for module in shown) else "of busy"
     yield [Word(names.pad("category", first), "dim"), Word(titles, "dim")]

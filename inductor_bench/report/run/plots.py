@@ -187,7 +187,8 @@ def _draw_categories(run: Run) -> Figure | None:
                 linewidth=0.8,
                 hatch=hatch,
             )
-    labels = [f"{names.middle(names.clean(m.label), 22)}\n{units.seconds(_graph_time_s(run, m))}" for m in modules]
+    shorts = names.unique((module.label for module in modules), 22, names.label)
+    labels = [f"{shorts[m.label]}\n{units.seconds(_graph_time_s(run, m))}" for m in modules]
     axes.set_yticks(range(len(modules)), labels)
     axes.tick_params(axis="y", length=0)
     axes.set_ylim(len(modules) - 0.35, -0.5)
