@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import time
 import traceback
@@ -11,9 +10,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from inductor_bench.messages.steps import DONE, FAILED, GRAPH_CALL, PROFILING, TIMING, WAITING, ObservedSteps
+from inductor_bench.messages.steps import DONE, FAILED, GRAPH_CALL, PROFILING, TIMING, WAITING
 from inductor_bench.records.program import PATTERN
-from inductor_bench.store.formats import codec
 
 from ...upstream.inductor import profiler_range
 from . import notes
@@ -22,6 +20,7 @@ from .clock import Clock, Moment, has_passed, times_of, wait_for
 from .graphs import Graphs
 from .plan import agreement_of
 from .recording import Recording, mark_boundary, why_no_stacks
+from .results import no_steps_yet, words_of, write_steps
 from .schedule import WINDOW_STEPS, Action, Limits, Schedule
 from .touches import Touches
 
@@ -41,14 +40,7 @@ class Measurement:
         self.is_ours = False
         """Whether the profiler that begins or ends is the observation's own."""
         self.excluded_s = 0.0
-        self.found = ObservedSteps(
-            pid=os.getpid(),
-            device="",
-            state=WAITING,
-            rank=_variable("RANK"),
-            local_rank=_variable("LOCAL_RANK"),
-            world_size=_variable("WORLD_SIZE"),
-        )
+        self.found = no_steps_yet()
         self._stem = folder / str(os.getpid())
         self._graphs = graphs
         self._clock = Clock()
@@ -62,6 +54,7 @@ class Measurement:
         self._touches: Touches | None = None
         self._begin_s = 0.0
         self._compiled = False
+        self._source, self._steps = "", 0
         self._boundaries_seen = 0
         self._last_noisy = 0
         self._marked = 0
@@ -105,6 +98,11 @@ class Measurement:
             return
         noisy, self.is_noisy = self.is_noisy, False
         moment = self._clock.read(number, arrived_s)
+        self._steps = number
+        if not noisy and not busy and self._schedule.is_within_window(number, arrived_s):
+            self._moments.append(moment)
+            moment.left_s = time.perf_counter()
+            return
         if self.is_recording:
             mark_boundary(number)
             self._marked += 1
@@ -113,7 +111,7 @@ class Measurement:
             self._moments = []
         self._moments.append(moment)
         actions = self._schedule.cross(number, boundaries.first, arrived_s, noisy=noisy, busy=busy)
-        self.found = replace(self.found, steps=number, source=boundaries.source)
+        self._source = boundaries.source
         for action in actions:
             self._do(action, number)
         self._boundaries_seen += 1
@@ -135,7 +133,7 @@ class Measurement:
 
     def _note_first_step(self, arrived_s: float, cycle_s: float | None) -> None:
         """Notes the time from the first compilation to the end of the first step."""
-        end_s = cycle_s if self.found.source == PATTERN else arrived_s
+        end_s = cycle_s if self._source == PATTERN else arrived_s
         if end_s is not None:
             self.found = replace(self.found, first_step_time_s=end_s - self._begin_s - self.excluded_s)
 
@@ -241,10 +239,10 @@ class Measurement:
         self._recording = self._stacks = self._touches = None
         self.is_recording = False
         if self.found.trace:
-            self._note(notes.NO_STACKS.format(reason=_words(error)))
+            self._note(notes.NO_STACKS.format(reason=words_of(error)))
             self._complete(DONE)
             return
-        self.found = replace(self.found, error=f"the profiler failed: {_words(error)}")
+        self.found = replace(self.found, error=f"the profiler failed: {words_of(error)}")
         self._complete(FAILED)
 
     def give_way(self) -> None:
@@ -267,7 +265,7 @@ class Measurement:
 
     def fail(self, error: BaseException) -> None:
         """Ends the observation because of an error of its own."""
-        self.found = replace(self.found, error=_words(error))
+        self.found = replace(self.found, error=words_of(error))
         self.write(FAILED)
 
     def finish(self, boundaries: Boundaries) -> None:
@@ -289,7 +287,7 @@ class Measurement:
             self._note(notes.NO_STACKS.format(reason="the program ended in it"))
         if state in (WAITING, TIMING):
             state = TIMING if self._read_unfinished() else state
-        for note in notes.ending(state, self.found.steps, self._last_noisy, busy=self._was_busy):
+        for note in notes.ending(state, self._steps, self._last_noisy, busy=self._was_busy):
             self._note(note)
         self._complete(state)
 
@@ -302,19 +300,8 @@ class Measurement:
             self.found,
             state=state or self.found.state,
             device=self._clock.device,
+            source=self._source,
+            steps=self._steps,
             graphs=tuple(self._graphs.records),
         )
-        path = self._stem.with_suffix(".steps.json")
-        temporary = path.with_suffix(".part")
-        temporary.write_text(json.dumps(codec.encode(self.found)), encoding="utf-8")
-        temporary.replace(path)
-
-
-def _words(error: BaseException) -> str:
-    first = (str(error).strip().splitlines() or [""])[0]
-    return f"{type(error).__name__}: {first}"
-
-
-def _variable(name: str) -> int | None:
-    value = os.environ.get(name, "")
-    return int(value) if value.isdigit() else None
+        write_steps(self._stem.with_suffix(".steps.json"), self.found)

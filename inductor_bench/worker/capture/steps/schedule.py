@@ -79,6 +79,12 @@ class Schedule:
         if self._agreement.decides:
             self._agreement.decide(replace(self._agreement.read(), profile=None))
 
+    def is_within_window(self, number: int, now_s: float) -> bool:
+        """Whether nothing is to be decided at this boundary of the window; cheaper than :meth:`cross`."""
+        if self.state != TIMING or not self._agreement.decides or self._agreement.read().end is not None:
+            return False
+        return not self._is_long_enough(number - self.begin, now_s - self._begin_s)
+
     def cross(self, number: int, first: int, now_s: float, *, noisy: bool, busy: bool) -> list[Action]:
         """Crosses a boundary.
 

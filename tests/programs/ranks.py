@@ -1,0 +1,20 @@
+"""Data-parallel training of a small model, for torchrun."""
+
+import os
+import sys
+
+import torch
+import torch.distributed as dist
+
+os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+dist.init_process_group("gloo")
+torch.set_num_threads(1)
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(64, 64))
+compiled = torch.compile(model)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+for _ in range(int(sys.argv[1])):
+    compiled(torch.rand(32, 64)).square().mean().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+dist.barrier()
+dist.destroy_process_group()
