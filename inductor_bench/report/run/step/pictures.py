@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 from .... import units
 from ....records.program import COLLECTIVE, COPY, EAGER, GRAPH, HOST_LANE, IDLE, OPTIMIZER, Interval, Timeline
@@ -96,8 +95,8 @@ def _name_intervals(axes: Axes, row: int, shown: Sequence[Interval], fills: Sequ
         if width < 30:
             continue
         middle = (one.start_s + one.end_s) / 2 * scale
-        style: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": 8, "color": palette.ink_on(fill)}
-        text = axes.text(middle, row, names.end(names.clean(one.label), 40), **style)
+        words = names.end(names.clean(one.label), 40)
+        text = axes.text(middle, row, words, ha="center", va="center", fontsize=8, color=palette.ink_on(fill))
         if text.get_window_extent().width > width - 6:
             text.remove()
 
