@@ -91,6 +91,12 @@ def test_replays_are_told_from_launches() -> None:
     assert [launched(4, 3, 10), launched(1, 0, 1), launched(1, 0, 0)] == ["3 of 4 replays", "1 launch", ""]
 
 
+def test_a_graph_that_the_step_does_not_call_has_no_row() -> None:
+    lines = shown(step_runs.cpu())
+    assert "1 more graph, not called in the step: backward" in lines
+    assert not any(line.startswith("backward ") for line in lines)
+
+
 def test_ranks_are_listed_with_the_slowest() -> None:
     lines = shown(step_runs.distributed())
     assert "2 ranks; rank 1 is the slowest, and the ledger is its own" in lines

@@ -107,6 +107,8 @@ def folded(run: Run, shown: Sequence[ModuleRecord]) -> str:
     time_s = sum(graph_use(run, module).time_s if in_step else module_time_s(module) for module in others)
     labels = ", ".join(names.clean(module.label) for module in others[:6]) + (", …" if len(others) > 6 else "")
     more = f"{len(others)} more graph{'s' * (len(others) > 1)}"
+    if in_step and not time_s:
+        return f"{more}, not called in the step: {labels}"
     return f"{more}, {units.seconds(time_s)} in all: {labels}"
 
 

@@ -21,7 +21,7 @@ def off_by_themselves(evidence: RunEvidence) -> Iterator[Finding]:
         if rows:
             cause = _cause(rows, evidence.run.peaks, how)
             text = (
-                f"{plural(len(rows), 'kernel')} ({evidence.whole.format(time_of(rows))} of a step) "
+                f"{plural(len(rows), 'kernel')}, {evidence.whole.format(time_of(rows))} of a step, "
                 f"{'takes' if len(rows) == 1 else 'take'} over 25% {how} time in the module's own run than in the "
                 f"program: {cause}"
             )

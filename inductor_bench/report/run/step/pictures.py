@@ -95,10 +95,8 @@ def _name_intervals(axes: Axes, row: int, shown: Sequence[Interval], fills: Sequ
         if width < 30:
             continue
         middle = (one.start_s + one.end_s) / 2 * scale
-        ink = palette.ink_on(fill)
-        text = axes.text(
-            middle, row, names.end(names.clean(one.label), 40), ha="center", va="center", fontsize=8, color=ink
-        )
+        words = names.end(names.clean(one.label), 40)
+        text = axes.text(middle, row, words, ha="center", va="center", fontsize=8, color=palette.ink_on(fill))
         if text.get_window_extent().width > width - 6:
             text.remove()
 
