@@ -60,6 +60,7 @@ def lines_trace(folder: Path) -> Path:
     built.frame("nn.Module: Linear_4", 2, 20)
     built.frame("torch/nn/modules/linear.py(130): forward", 3, 18)
     built.op("aten::linear", 4, 10, **{"Sequence number": 3})
+    built.frame("<built-in method __exit__ of PyCapsule object at 0x7f>", 15, 85)  # its return was missed
     built.frame("torch/_tensor.py(570): backward", 30, 30)
     built.op("autograd::engine::evaluate_function: AddmmBackward0", 35, 10, BACKWARD, **{"Sequence number": 3})
     built.frame("<built-in method item of Tensor object at 0x7f>", 70, 10)
