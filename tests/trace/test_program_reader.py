@@ -85,7 +85,7 @@ def test_operators_of_both_traces_are_paired_by_their_order(tmp_path: Path) -> N
     tops = Owners(program, ()).tops
     found = find_user_calls(program, tops, lines, MARKERS)
     named = [(program.trace.host_ops[op].name.rpartition(" ")[2], found[op]) for op in sorted(found)]
-    linear = UserCall("Linear", "train.py", 3, "step", ("forward", "linear"))
+    linear = UserCall("Linear", "train.py", 3, "step", ("Linear", "forward", "linear"))
     item = UserCall("", "train.py", 3, "step", ("item",))
     assert named == [("aten::linear", linear), ("AddmmBackward0", linear), ("aten::item", item)] * 2
 

@@ -118,10 +118,12 @@ def _site(stack: Sequence[Range], operator: str) -> UserCall:
 
 
 def _called(stack: Iterable[Range]) -> Iterator[str]:
-    """The bare names of the functions in a stack."""
+    """The bare names of the functions in a stack, and the classes of the modules."""
     for one in stack:
-        frame, builtin = _FRAME.fullmatch(one.name), _BUILTIN.match(one.name)
-        if builtin:
+        frame, builtin, module = _FRAME.fullmatch(one.name), _BUILTIN.match(one.name), _MODULE.fullmatch(one.name)
+        if module:
+            yield module.group(1)
+        elif builtin:
             yield builtin.group(1)
         elif frame:
             yield frame["function"]
