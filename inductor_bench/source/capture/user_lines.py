@@ -1,8 +1,8 @@
 """Finds the line of the user's program that called an operator, from what a trace with Python stacks says of it.
 
-The profiler names the function and the line on which it begins. The line of the call follows from the function's text:
-it is the only one that calls a function of that name, that calls an attribute to which the file assigns a module of that
-class, or that holds the operation. Where there are several, the function's first line stands for them.
+The profiler names the function and the line on which it begins. The line of the call follows from the function's
+text: it is the only one that calls a function of that name, that calls an attribute to which the file assigns a module
+of that class, or that holds the operation. Where there are several, the function's first line stands for them.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def _parse(path: Path) -> ast.Module | None:
 
 @functools.lru_cache(maxsize=64)
 def _attributes(tree: ast.Module) -> dict[str, set[str]]:
-    """The attributes to which a file assigns an object of a class, by the class's name: ``self.head = nn.Linear(…)``."""
+    """The attributes to which a file assigns an object, by the class: ``self.head = nn.Linear(…)``."""
     found: dict[str, set[str]] = {}
     for node in ast.walk(tree):
         if not isinstance(node, ast.Assign):
