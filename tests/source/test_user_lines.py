@@ -25,6 +25,15 @@ def step(x, y):
         return torch.sin(x)
     return inner()
 
+class Model(nn.Module):
+    def __init__(self):
+        self.words, self.head = nn.Embedding(2, 3), nn.Linear(3, 2)
+        self.one = self.two = nn.ReLU()
+
+    def forward(self, x):
+        x = self.words(x)
+        return self.head(x)
+
 step(1, 2)
 z = torch.cos(3)
 """
@@ -57,9 +66,9 @@ def test_the_only_call_of_a_name_is_the_line(called: tuple[str, ...], line: int,
 
 
 def test_a_files_own_lines_need_a_call(files: UserFiles) -> None:
-    found = files.find(UserCall("", "app/train.py", 17, "<module>", ("cos",)))
-    assert found is not None and found.line == 18
-    assert files.find(UserCall("", "app/train.py", 17, "<module>", ("mm",))) is None
+    found = files.find(UserCall("", "app/train.py", 26, "<module>", ("cos",)))
+    assert found is not None and found.line == 27
+    assert files.find(UserCall("", "app/train.py", 26, "<module>", ("mm",))) is None
 
 
 def test_without_the_text_the_profilers_line_stands(files: UserFiles) -> None:
@@ -68,3 +77,9 @@ def test_without_the_text_the_profilers_line_stands(files: UserFiles) -> None:
         assert found is not None and found.line == 3
         assert files.find(UserCall("", name, 3, "<module>", ("item",))) is None
     assert files.find(UserCall("Linear")) is None
+
+
+@pytest.mark.parametrize(("module", "line"), [("Embedding", 23), ("Linear", 24), ("Dropout", 22)])
+def test_a_call_of_a_module_is_that_of_its_attribute(module: str, line: int, files: UserFiles) -> None:
+    found = files.find(UserCall(module, "app/train.py", 22, "forward", (module, "_call_impl", "forward")))
+    assert found is not None and found.line == line

@@ -143,3 +143,12 @@ def test_kernels_that_leave_no_events_get_their_own_time() -> None:
     uses = {("forward", kernel_key(seen)): StepUse(8, 9e-6)}
     assert module_uses(module, parts, uses, estimate=True) == [StepUse(8, 9e-6), StepUse(12, pytest.approx(28e-6))]
     assert module_uses(module, parts, uses, estimate=False) == [StepUse(8, 9e-6), StepUse(0, 0)]
+
+
+def test_another_kernel_of_a_library_counts_for_the_one_of_the_module() -> None:
+    rows = tuple(replace(kernel(name, 1, 5e-6, None), operator="aten.mm") for name in ("gemm_a", "gemm_b"))
+    module = replace(module_record(rows, ()), slug="forward")
+    uses = {("forward", (Category.CPP, name, "aten.mm")): StepUse(2, 9e-6) for name in ("gemm_a", "gemm_c")}
+    assert module_uses(module, (), uses, estimate=False) == [StepUse(2, 9e-6), StepUse(2, 9e-6)]
+    elsewhere = {("backward", key): use for (_, key), use in uses.items()}
+    assert module_uses(module, (), elsewhere, estimate=False) == [StepUse(0, 0)] * 2

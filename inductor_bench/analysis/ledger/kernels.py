@@ -66,9 +66,34 @@ def module_uses(
         estimate: whether kernels are missing in the trace because it does not record them. They get their own time
             times the module's calls.
     """
+    uses = _with_substitutes(module, uses)
     found = [uses.get((module.slug, kernel_key(kernel))) for kernel in module.kernels]
     calls = sum(part.calls for part in parts if part.graph == module.slug) if estimate else 0.0
     return [
         use or StepUse(calls * kernel.calls, calls * kernel.time_s)
         for kernel, use in zip(module.kernels, found, strict=True)
     ]
+
+
+def _with_substitutes(
+    module: ModuleRecord, uses: Mapping[tuple[str, KernelKey], StepUse]
+) -> dict[tuple[str, KernelKey], StepUse]:
+    """The uses, with those of library kernels that the module's own run did not launch under a kernel that it did.
+
+    A library may choose another kernel in the program, for one by its shapes. The use goes to the most expensive kernel
+    of the same operator that the program did not launch; else to the most expensive one of that operator.
+    """
+    found = dict(uses)
+    rows = sorted(module.kernels, key=lambda kernel: -kernel.time_s)
+    known = {kernel_key(kernel) for kernel in rows}
+    for (slug, (category, name, operator)), use in uses.items():
+        if slug != module.slug or not operator or (category, name, operator) in known:
+            continue
+        alike = [
+            kernel_key(row) for row in rows if row.line is None and (row.category, row.operator) == (category, operator)
+        ]
+        if alike:
+            target = slug, next((key for key in alike if (slug, key) not in found), alike[0])
+            before = found.get(target, StepUse(0.0, 0.0))
+            found[target] = StepUse(before.calls + use.calls, before.time_s + use.time_s)
+    return found

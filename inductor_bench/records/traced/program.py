@@ -140,7 +140,7 @@ class UserCall(NamedTuple):
         line: the line on which that function begins; of a function that was running when the profile began, the line
             on which it was then.
         function: its name.
-        called: the names of the functions that it called, outermost first, and of the operator.
+        called: the names of the functions and module classes that it called, outermost first, and of the operator.
     """
 
     module: str = ""

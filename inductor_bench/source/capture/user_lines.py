@@ -1,8 +1,8 @@
 """Finds the line of the user's program that called an operator, from what a trace with Python stacks says of it.
 
-The profiler names the function and the line on which it begins. The line of the call follows from the function's text:
-it is the only one that calls a function of that name, or that holds the operation. Where there are several, the
-function's first line stands for them.
+The profiler names the function and the line on which it begins. The line of the call follows from the function's
+text: it is the only one that calls a function of that name, that calls an attribute to which the file assigns a module
+of that class, or that holds the operation. Where there are several, the function's first line stands for them.
 """
 
 from __future__ import annotations
@@ -65,8 +65,10 @@ def _line_of_call(path: Path, call: UserCall) -> int | None:
         return None if call.function == _FILE else call.line
     function = tree if call.function == _FILE else _function(tree, call)
     calls = list(_calls(function)) if function is not None else []
+    attributes = _attributes(tree)
     for called in call.called:
-        lines = {line for line, names in calls if called in names}
+        wanted = {called, *attributes.get(called, ())}
+        lines = {line for line, names in calls if not wanted.isdisjoint(names)}
         if len(lines) == 1:
             return lines.pop()
     if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
@@ -80,6 +82,27 @@ def _parse(path: Path) -> ast.Module | None:
         return ast.parse(path.read_bytes())
     except (OSError, SyntaxError, ValueError):
         return None
+
+
+@functools.lru_cache(maxsize=64)
+def _attributes(tree: ast.Module) -> dict[str, set[str]]:
+    """The attributes to which a file assigns an object, by the class: ``self.head = nn.Linear(…)``."""
+    found: dict[str, set[str]] = {}
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Assign):
+            continue
+        target, value = node.targets[0], node.value
+        pairs = [(target, value)]
+        if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple):
+            pairs = list(zip(target.elts, value.elts, strict=False))
+        for attribute, made in pairs:
+            if isinstance(attribute, ast.Attribute) and isinstance(made, ast.Call):
+                found.setdefault(_called_name(made), set()).add(attribute.attr)
+    return found
+
+
+def _called_name(call: ast.Call) -> str:
+    return call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
 
 
 def _function(tree: ast.Module, call: UserCall) -> ast.AST | None:
@@ -102,8 +125,7 @@ def _calls(body: ast.AST) -> Iterator[tuple[int, frozenset[str]]]:
             continue
         waiting += ast.iter_child_nodes(node)
         if isinstance(node, ast.Call):
-            name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
-            yield node.func.end_lineno or node.lineno, frozenset({name})
+            yield node.func.end_lineno or node.lineno, frozenset({_called_name(node)})
         elif isinstance(node, ast.BinOp | ast.AugAssign):
             yield node.lineno, _OPERATIONS.get(type(node.op), frozenset())
         elif isinstance(node, ast.Subscript):

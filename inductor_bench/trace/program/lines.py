@@ -97,7 +97,9 @@ def _sites(lines: ProgramTrace, operators: Sequence[int], thread: str) -> list[U
         while upcoming is not None and upcoming.start_s <= start:
             while stack and stack[-1].end_s <= upcoming.start_s:
                 stack.pop()
-            stack.append(upcoming)
+            # The profiler misses the returns of some built-in functions. They end with the function around them.
+            end = min(upcoming.end_s, stack[-1].end_s) if stack else upcoming.end_s
+            stack.append(upcoming._replace(duration_s=end - upcoming.start_s))
             upcoming = next(frames, None)
         while stack and stack[-1].end_s < start:
             stack.pop()
@@ -116,10 +118,12 @@ def _site(stack: Sequence[Range], operator: str) -> UserCall:
 
 
 def _called(stack: Iterable[Range]) -> Iterator[str]:
-    """The bare names of the functions in a stack."""
+    """The bare names of the functions in a stack, and the classes of the modules."""
     for one in stack:
-        frame, builtin = _FRAME.fullmatch(one.name), _BUILTIN.match(one.name)
-        if builtin:
+        frame, builtin, module = _FRAME.fullmatch(one.name), _BUILTIN.match(one.name), _MODULE.fullmatch(one.name)
+        if module:
+            yield module.group(1)
+        elif builtin:
             yield builtin.group(1)
         elif frame:
             yield frame["function"]

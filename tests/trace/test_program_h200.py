@@ -1,0 +1,116 @@
+"""Programs recorded on an H200: a decode loop that replays a CUDA graph, and a training loop with graph breaks."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import math
+from pathlib import Path
+
+import pytest
+
+from inductor_bench.analysis.ledger.parts import GraphName, Ledger, Place, Steps, account
+from inductor_bench.messages.steps import ObservedSteps
+from inductor_bench.records.program import Part
+from inductor_bench.source.capture.user_lines import UserFiles
+from inductor_bench.source.module.reader import read_module
+from inductor_bench.store.formats import codec
+from inductor_bench.trace.attribution import attribute_activities
+from inductor_bench.trace.iterations import split_iterations
+from inductor_bench.trace.program.lines import find_user_calls
+from inductor_bench.trace.program.reader import read_program_trace
+from inductor_bench.trace.program.ties import KnownGraph
+from inductor_bench.trace.program.works import ProgramWorks, find_works
+from inductor_bench.trace.reading.reader import read_trace
+from inductor_bench.workflows.ledger.process import is_tied, tied_share
+from tests.support.h200 import FOLDER
+from tests.support.program_traces import MARKERS
+
+PROGRAMS = FOLDER / "programs"
+
+
+def observed(name: str) -> ObservedSteps:
+    return codec.decode(ObservedSteps, json.loads(gzip.decompress((PROGRAMS / name / "steps.json.gz").read_bytes())))
+
+
+def graph_of(file: Path) -> KnownGraph:
+    """A graph, with the launches of its own run where these were kept."""
+    source = read_module(gzip.decompress(file.read_bytes()).decode())
+    recorded = file.with_name(f"{file.name.split('.')[0]}.trace.json.gz")
+    if not recorded.is_file():
+        return KnownGraph(source)
+    trace = read_trace(recorded)
+    return KnownGraph(source, attribute_activities(trace, split_iterations(trace, expected=1), source))
+
+
+def works_of(name: str) -> ProgramWorks:
+    graphs = {int(file.name.split(".")[0]): graph_of(file) for file in (PROGRAMS / name).glob("[0-9].py.gz")}
+    program = read_program_trace(PROGRAMS / name / "steps.trace.json.gz", MARKERS)
+    found = find_works(program, MARKERS, graphs, on_host=False)
+    assert found is not None
+    return found
+
+
+def ledger_of(name: str) -> Ledger:
+    found, seen = works_of(name), observed(name)
+    program = read_program_trace(PROGRAMS / name / "steps.trace.json.gz", MARKERS)
+    lines = read_program_trace(PROGRAMS / name / "lines.trace.json.gz", MARKERS, frames=True)
+    files = UserFiles((PROGRAMS / name,))
+    calls = find_user_calls(program, found.tops, lines, MARKERS)
+    steps = Steps(
+        step_time_s=seen.window_s / len(seen.step_times_s),
+        window=found.window,
+        works=found.works,
+        calls=found.calls,
+        timeline=found.timeline,
+        names={number: GraphName(f"graph-{number}", f"graph-{number}") for number in range(8)},
+        places={op: Place(call.module, files.find(call)) for op, call in calls.items()},
+        optimizer_calls=found.optimizer_calls,
+    )
+    return account(steps)
+
+
+def part_of(ledger: Ledger, kind: str, label: str) -> Part:
+    (part,) = (part for part in ledger.parts if (part.kind, part.label) == (kind, label))
+    return part
+
+
+@pytest.mark.parametrize("name", ["decode", "breaks"])
+def test_parts_add_up_and_every_event_has_one_owner(name: str) -> None:
+    ledger, found = ledger_of(name), works_of(name)
+    assert math.fsum(part.share for part in ledger.parts) == pytest.approx(1, abs=1e-9)
+    assert [work.event for work in found.works] == list(range(len(found.works)))
+    assert tied_share(found) == 1
+
+
+def test_each_replay_is_the_module_launch_by_launch() -> None:
+    found = works_of("decode")
+    graph = graph_of(PROGRAMS / "decode" / "0.py.gz")
+    replays = [work for work in found.works if work.kind == "graph"]
+    assert {work.replayed for work in replays} == {True} and len(replays) == 4 * len(graph.launches)
+    for start in range(0, len(replays), len(graph.launches)):
+        for work, launch in zip(replays[start:], graph.launches, strict=False):
+            assert work.activity is not None and is_tied(work)
+            assert (work.activity.call, work.activity.kernel) == (launch.call, launch.kernel)
+            assert work.activity.name == launch.name
+
+
+def test_a_decode_step_is_one_replay_and_its_inputs() -> None:
+    ledger = ledger_of("decode")
+    graph = part_of(ledger, "graph", "graph-0")
+    assert (graph.calls, graph.replays) == (1, 1) and graph.share > 0.95
+    inputs = part_of(ledger, "copy", "inputs of a CUDA graph")
+    assert inputs.calls == 1 and inputs.launches == 1
+    assert not [part for part in ledger.parts if part.label == "synchronising" and part.share > 0.001]
+
+
+def test_copies_reads_and_data_loading_have_their_lines() -> None:
+    ledger = ledger_of("breaks")
+    text = (PROGRAMS / "breaks" / "breaks.py").read_text().splitlines()
+    lines = {part.source.line for part in ledger.parts if part.label == "synchronising" and part.source}
+    assert any(".item()" in text[line - 1] for line in lines)
+    (copy,) = (part for part in ledger.parts if part.label == "host to device")
+    assert copy.source is not None and ".to(" in text[copy.source.line - 1]
+    assert part_of(ledger, "idle", "data loading").share > 0.3
+    assert part_of(ledger, "optimizer", "Adam").calls == 1
+    assert [part.calls for part in ledger.parts if part.kind == "graph"] == [1] * 4
