@@ -120,7 +120,7 @@ class Kernel:
         dtype: the element type of the products; ``tf32`` for float32 data whose products may use TF32.
         bandwidth, flop_rate: bytes and FLOPs per second.
         peak_share: the share of the roof of ``bound``.
-        bound: the roof that limits the kernel: ``memory``, ``compute``, ``cache`` (its data fits into L2, so that no
+        bound: the roof that limits the kernel: ``memory``, ``compute``, ``cache`` (the cache serves its data, and no
             share of the memory's peak is given), ``latency`` (too short for a roof) or ``unknown``.
         gain_limit_s: the time that one iteration would save if the kernel ran at its roof.
         file: the standalone file.
