@@ -28,6 +28,7 @@ from difflib import SequenceMatcher
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from inductor_bench.analysis.parts import HELPERS
 from inductor_bench.analysis.traffic.residence import GraphCall, Traffic, step_traffic
 from inductor_bench.devices.nvidia.counters import DRAM, TIME, DramTraffic, read_dram_traffic
 from inductor_bench.messages.steps import GraphCallTouches, ObservedSteps, ObservedTouches
@@ -43,11 +44,12 @@ SITE = ROOT / "inductor_bench" / "worker" / "capture" / "site"
 CSV = "ncu.csv"
 ROWS = 30
 TOLERANCE = 0.2
+ENOUGH_STEPS = "200"
+"""Number of steps in which an observation ends."""
+
 USABLE = (1.0, 0.9, 0.8, 0.7, 0.6, 0.5)
 EAGER = re.compile(r"at::native|at::cuda|CUDAFunctor|^Mem(cpy|set)|multi_tensor")
 """Names of kernels that eager operators launch; library kernels of the same kinds are found by their neighbours."""
-
-HELPER = re.compile(r"splitk_?reduce|helper|convert_dq|dot_do_o|reduce_kernel_impl", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -138,18 +140,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run(program: Path, work: Path, ncu: str) -> None:
     shutil.rmtree(work, ignore_errors=True)
     (work / "observed").mkdir(parents=True)
-    environment = os.environ | {"TORCHINDUCTOR_CACHE_DIR": str(work / "cache"), "LC_ALL": "C"}
+    environment = {"STEPS": ENOUGH_STEPS, **os.environ, "TORCHINDUCTOR_CACHE_DIR": str(work / "cache"), "LC_ALL": "C"}
     found = f"{SITE}{os.pathsep}{ROOT}"
     observing = {"INDUCTOR_BENCH_CAPTURE": str(work / "observed"), "PYTHONPATH": found}
     print("observing the program", flush=True)
     subprocess.run([sys.executable, program.name], cwd=program.parent, env=environment | observing, check=True)
-    options = ["--profile-from-start", "off", "--clock-control", "none", "--cache-control", "none"]
+    # Compile processes are no programs to count, and the code is in the cache.
+    counting = {"NCU_STEP": "1", "TORCHINDUCTOR_COMPILE_THREADS": "1"}
+    options = ["--target-processes", "application-only", "--profile-from-start", "off"]
+    options += ["--clock-control", "none", "--cache-control", "none"]
     options += ["--replay-mode", "kernel", "--graph-profiling", "node", "--csv", "--page", "raw"]
     options += ["--print-units", "base", "--metrics", ",".join((*DRAM, TIME))]
     print("counting one step of the program", flush=True)
     with (work / CSV).open("w") as out:
         command = [ncu, *options, sys.executable, program.name]
-        subprocess.run(command, cwd=program.parent, env=environment | {"NCU_STEP": "1"}, stdout=out, check=True)
+        subprocess.run(command, cwd=program.parent, env=environment | counting, stdout=out, check=True)
 
 
 def _find_ncu() -> str:
@@ -282,7 +287,7 @@ def _tie_libraries(
         return {libraries[0]: own}
     groups: list[list[int]] = []
     for place in own:
-        if groups and HELPER.search(kernels[place].name):
+        if groups and HELPERS.search(kernels[place].name):
             groups[-1].append(place)
         else:
             groups.append([place])

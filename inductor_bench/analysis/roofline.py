@@ -163,7 +163,7 @@ def _needed_times(timed: TimedWork, peaks: Peaks, bandwidth: float | None) -> di
 def _resident_times(dram_bytes: float, cache_bytes: float, peaks: Peaks) -> dict[str, float | None]:
     """Shortest seconds of the bytes that DRAM serves, and of all bytes in the cache; see :func:`_needed_times`."""
     needs: dict[str, float | None] = {}
-    if dram_bytes:
+    if dram_bytes > 0:
         needs["memory"] = dram_bytes / peaks.memory_bandwidth
     if cache_bytes and peaks.cache_bandwidth:
         needs["cache"] = (dram_bytes + cache_bytes) / peaks.cache_bandwidth

@@ -7,8 +7,8 @@ the buffers that the calls touch; nothing is measured. Its rules:
   oldest call's buffers first, each of them in proportion.
 - A read of a buffer that is whole in the cache comes from the cache; a read of one that is not there, from DRAM. Of a
   partly evicted buffer a share comes from the cache: the square of the share that is left, because what the read brings
-  in evicts some of the rest before it is reached. The square is within a few percent of what a cache that evicts at
-  random finds when a buffer of one to four times its size is read again and again.
+  in evicts some of the rest before it is reached. (A cache that evicts at random, and reads a buffer of one to four
+  times its own size again and again, finds that share within 6 percentage points.)
 - A written byte stays in the cache until it is evicted, and only then goes to DRAM. It counts for the call that evicts
   it, as a hardware counter shows it. A byte that is overwritten before costs nothing.
 - The step repeats: the prediction is that of a second step, which finds what the first one left.
