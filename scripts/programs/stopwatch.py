@@ -1,7 +1,7 @@
 """The stopwatch of the programs in this folder: what each program itself says about its step.
 
-``timed`` runs steps in blocks of ten and synchronises after each block, so that a block's time includes its device
-work. With ``PROFILE=FILE`` it records the last block with ``torch.profiler``, and prints the profiler's totals. With
+``timed`` runs the steps in three blocks and synchronises after each block, so that a block's time includes its device
+work. With ``PROFILE=1`` it also records ten steps with ``torch.profiler``, and prints the profiler's totals. With
 ``NCU_STEP=1`` it runs one step after the warm-up between the start and the stop of CUDA's profiler, and nothing else.
 """
 
@@ -15,7 +15,8 @@ from collections.abc import Callable
 
 import torch
 
-BLOCK = 10
+BLOCKS = 3
+PROFILED = 10
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 RANK = int(os.environ.get("RANK", "0"))
 
@@ -30,12 +31,13 @@ def timed(step: Callable[[int], object], warm_up: int = 20) -> None:
         _for_counters(step, warm_up)
         return
     times = []
-    for block in range(count // BLOCK):
+    length = max(1, count // BLOCKS)
+    for block in range(BLOCKS):
         begin = time.perf_counter()
-        for number in range(BLOCK):
-            step(warm_up + block * BLOCK + number)
+        for number in range(length):
+            step(warm_up + block * length + number)
         _wait()
-        times.append((time.perf_counter() - begin) / BLOCK)
+        times.append((time.perf_counter() - begin) / length)
     report = {"rank": RANK, "step_s": statistics.median(times), "blocks_s": times}
     if os.environ.get("PROFILE"):
         report |= _profiled(step)
@@ -58,7 +60,7 @@ def _profiled(step: Callable[[int], object]) -> dict[str, float]:
     step(0)
     _wait()
     with profile(activities=kinds) as profiler:
-        for number in range(BLOCK):
+        for number in range(PROFILED):
             step(number)
         _wait()
     events = [event for event in profiler.events() if event.device_type.name == "CUDA" and not event.is_user_annotation]
@@ -68,7 +70,7 @@ def _profiled(step: Callable[[int], object]) -> dict[str, float]:
         busy += max(0.0, stop - max(start, end))
         end = max(end, stop)
     total = sum(stop - start for start, stop in spans)
-    return {"device_s": total / BLOCK / 1e6, "busy_s": busy / BLOCK / 1e6, "activities": len(spans) / BLOCK}
+    return {"device_s": total / PROFILED / 1e6, "busy_s": busy / PROFILED / 1e6, "activities": len(spans) / PROFILED}
 
 
 def _wait() -> None:
