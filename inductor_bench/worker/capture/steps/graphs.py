@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -24,6 +24,11 @@ class Graph:
 
     number: int
     parameter: int | None
+
+    def address(self, inputs: Sequence[Any]) -> int:
+        """The address of the parameter among the inputs of a call; 0 without one, and for a size of a dynamic shape."""
+        read = None if self.parameter is None else getattr(inputs[self.parameter], "data_ptr", None)
+        return int(read()) if read is not None else 0
 
 
 class Graphs:

@@ -148,8 +148,7 @@ class StepObserver:
     def _search(self, graph: Graph, inputs: Any) -> None:
         """Looks for the cycle that a call begins or continues."""
         try:
-            place = graph.parameter
-            address = inputs[place].data_ptr() if place is not None else 0
+            address = graph.address(inputs)
             with self._lock:
                 found = self._pattern.is_found
                 number = self._pattern.call(graph.number, address)
