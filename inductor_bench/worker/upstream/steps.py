@@ -161,6 +161,13 @@ def around_profilers(begins: Callable[[Any], None], ends: Callable[[Any], None])
     return _undo_all(undoings)
 
 
+def is_any_profiler_running() -> bool:
+    """Whether a profiler of any thread records. It is cheaper than asking torch's core. (2.9, 2.13, 2.15)"""
+    import torch
+
+    return torch.autograd.profiler._is_profiler_enabled
+
+
 def has_optimizer() -> bool:
     """Whether the process holds an optimizer. It looks through all objects, which takes about 0.1 s."""
     import gc

@@ -19,7 +19,7 @@ WAIT_S = 2.0
 """Maximum seconds that the end of the program waits for the device to reach the last boundary."""
 
 
-@dataclass
+@dataclass(slots=True)
 class Moment:
     """One boundary.
 

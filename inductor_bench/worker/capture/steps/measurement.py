@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import time
 import traceback
@@ -11,8 +10,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from inductor_bench.messages.steps import DONE, FAILED, GRAPH_CALL, PROFILING, TIMING, WAITING, ObservedSteps
-from inductor_bench.store.formats import codec
+from inductor_bench.messages.steps import DONE, FAILED, GRAPH_CALL, PROFILING, TIMING, WAITING
+from inductor_bench.records.program import PATTERN
 
 from ...upstream.inductor import profiler_range
 from . import notes
@@ -21,7 +20,8 @@ from .clock import Clock, Moment, has_passed, times_of, wait_for
 from .graphs import Graphs
 from .plan import agreement_of
 from .recording import Recording, mark_boundary, why_no_stacks
-from .schedule import Action, Limits, Schedule
+from .results import no_steps_yet, words_of, write_steps
+from .schedule import WINDOW_STEPS, Action, Limits, Schedule
 from .touches import Touches
 
 WRITTEN_EARLY = 8
@@ -40,29 +40,25 @@ class Measurement:
         self.is_ours = False
         """Whether the profiler that begins or ends is the observation's own."""
         self.excluded_s = 0.0
-        self.found = ObservedSteps(
-            pid=os.getpid(),
-            device="",
-            state=WAITING,
-            rank=_variable("RANK"),
-            local_rank=_variable("LOCAL_RANK"),
-            world_size=_variable("WORLD_SIZE"),
-        )
+        self.found = no_steps_yet()
         self._stem = folder / str(os.getpid())
         self._graphs = graphs
         self._clock = Clock()
         self._limits = limits
         self._schedule = Schedule(limits, agreement_of(os.environ, folder))
         self._moments: list[Moment] = []
+        self._settling: list[Moment] = []
         self._window: list[Moment] = []
         self._recording: Recording | None = None
         self._stacks: Recording | None = None
         self._touches: Touches | None = None
         self._begin_s = 0.0
         self._compiled = False
+        self._source, self._steps = "", 0
         self._boundaries_seen = 0
         self._last_noisy = 0
         self._marked = 0
+        self._was_busy = False
 
     @property
     def is_complete(self) -> bool:
@@ -82,7 +78,7 @@ class Measurement:
         """Forgets the boundaries: events of another kind are the boundaries from now on."""
         self._drop_recording()
         self._schedule.restart()
-        self._moments, self._window = [], []
+        self._moments, self._settling, self._window = [], [], []
         self._boundaries_seen = 0
 
     def call_graph(self, number: int, original: Callable[[Any, Any], Any], compiled: Any, inputs: Any) -> Any:
@@ -102,6 +98,11 @@ class Measurement:
             return
         noisy, self.is_noisy = self.is_noisy, False
         moment = self._clock.read(number, arrived_s)
+        self._steps = number
+        if not noisy and not busy and self._schedule.is_within_window(number, arrived_s):
+            self._moments.append(moment)
+            moment.left_s = time.perf_counter()
+            return
         if self.is_recording:
             mark_boundary(number)
             self._marked += 1
@@ -110,34 +111,38 @@ class Measurement:
             self._moments = []
         self._moments.append(moment)
         actions = self._schedule.cross(number, boundaries.first, arrived_s, noisy=noisy, busy=busy)
-        self.found = replace(self.found, steps=number, source=boundaries.source)
+        self._source = boundaries.source
         for action in actions:
             self._do(action, number)
+        self._boundaries_seen += 1
+        if self._boundaries_seen == 1:
+            self._note_first_step(arrived_s, cycle_s)
         if Action.OPEN in actions:
+            self._settling = self._moments
             self._moments = [self._clock.read(number, time.perf_counter())]
         elif self._schedule.state == WAITING:
-            self._note_early(arrived_s, cycle_s)
+            self._was_busy = busy
+            del self._moments[: -WINDOW_STEPS[1] - 1]
+            if self._boundaries_seen <= WRITTEN_EARLY:
+                self.write()
         if self._window and has_passed(self._window):
             self._read_window()
         if self._schedule.state not in (WAITING, TIMING):
-            self._moments = []
+            self._moments, self._was_busy = [], busy
         moment.left_s = time.perf_counter()
 
-    def _note_early(self, arrived_s: float, cycle_s: float | None) -> None:
-        self._boundaries_seen += 1
-        if self._boundaries_seen == 1:
-            end_s = arrived_s if self.found.steps else cycle_s
-            time_s = end_s - self._begin_s - self.excluded_s if end_s else None
-            self.found = replace(self.found, first_step_time_s=time_s)
-        if self._boundaries_seen <= WRITTEN_EARLY:
-            self.write()
+    def _note_first_step(self, arrived_s: float, cycle_s: float | None) -> None:
+        """Notes the time from the first compilation to the end of the first step."""
+        end_s = cycle_s if self._source == PATTERN else arrived_s
+        if end_s is not None:
+            self.found = replace(self.found, first_step_time_s=end_s - self._begin_s - self.excluded_s)
 
     def _do(self, action: Action, number: int) -> None:
         if action is Action.OPEN:
             self.found = replace(self.found, settled_after=number)
             self.write(TIMING)
         elif action is Action.VOID:
-            self._moments = self._moments[-1:]
+            self._moments, self._settling = self._moments[-1:], []
         elif action is Action.CLOSE:
             self._window, self._moments = self._moments, []
             self.write(PROFILING)
@@ -214,15 +219,30 @@ class Measurement:
             self.found, step_times_s=times.steps_s, host_step_times_s=times.host_steps_s, window_s=times.window_s
         )
 
+    def _read_unfinished(self) -> bool:
+        """Takes the steps since the last compilation for the window. Returns whether there are any."""
+        parts = [part for part in (self._settling, self._moments) if len(part) > 1 and wait_for(part)]
+        if not parts:
+            return False
+        times = [times_of(part) for part in parts]
+        self.found = replace(
+            self.found,
+            settled_after=parts[0][0].number,
+            step_times_s=tuple(step for part in times for step in part.steps_s),
+            host_step_times_s=tuple(step for part in times for step in part.host_steps_s),
+            window_s=sum(part.window_s for part in times),
+        )
+        return True
+
     def _abandon_profile(self, error: BaseException) -> None:
         """Keeps the times, where the profiler fails. A failure after the first trace costs only the second one."""
         self._recording = self._stacks = self._touches = None
         self.is_recording = False
         if self.found.trace:
-            self._note(notes.NO_STACKS.format(reason=_words(error)))
+            self._note(notes.NO_STACKS.format(reason=words_of(error)))
             self._complete(DONE)
             return
-        self.found = replace(self.found, error=f"the profiler failed: {_words(error)}")
+        self.found = replace(self.found, error=f"the profiler failed: {words_of(error)}")
         self._complete(FAILED)
 
     def give_way(self) -> None:
@@ -245,10 +265,10 @@ class Measurement:
 
     def fail(self, error: BaseException) -> None:
         """Ends the observation because of an error of its own."""
-        self.found = replace(self.found, error=_words(error))
+        self.found = replace(self.found, error=words_of(error))
         self.write(FAILED)
 
-    def finish(self, boundaries: Boundaries, *, busy: bool) -> None:
+    def finish(self, boundaries: Boundaries) -> None:
         """Ends the observation with the program. What was timed after the last compilation is kept."""
         if not self._graphs.records and not boundaries.source:
             return  # a helper process, which has no steps
@@ -265,10 +285,9 @@ class Measurement:
         if self._stacks is not None:
             state = DONE
             self._note(notes.NO_STACKS.format(reason="the program ended in it"))
-        if state in (WAITING, TIMING) and wait_for(self._moments) and len(self._moments) > 1:
-            self.found = replace(self.found, settled_after=self._moments[0].number)
-            self._window, state = self._moments, TIMING
-        for note in notes.ending(state, self.found.steps, self._last_noisy, busy=busy):
+        if state in (WAITING, TIMING):
+            state = TIMING if self._read_unfinished() else state
+        for note in notes.ending(state, self._steps, self._last_noisy, busy=self._was_busy):
             self._note(note)
         self._complete(state)
 
@@ -281,19 +300,8 @@ class Measurement:
             self.found,
             state=state or self.found.state,
             device=self._clock.device,
+            source=self._source,
+            steps=self._steps,
             graphs=tuple(self._graphs.records),
         )
-        path = self._stem.with_suffix(".steps.json")
-        temporary = path.with_suffix(".part")
-        temporary.write_text(json.dumps(codec.encode(self.found)), encoding="utf-8")
-        temporary.replace(path)
-
-
-def _words(error: BaseException) -> str:
-    first = (str(error).strip().splitlines() or [""])[0]
-    return f"{type(error).__name__}: {first}"
-
-
-def _variable(name: str) -> int | None:
-    value = os.environ.get(name, "")
-    return int(value) if value.isdigit() else None
+        write_steps(self._stem.with_suffix(".steps.json"), self.found)

@@ -24,9 +24,9 @@ def ending(state: str, steps: int, last_noisy: int, *, busy: bool) -> Iterator[s
         yield "no steps were recognised: mark their ends with inductor_bench.step()"
     elif state == WAITING:
         yield f"compilation had not settled at the program's end: step {last_noisy} of {steps} still compiled; {short}"
+    elif state in (TIMING, PROFILING) and busy:
+        yield "the program's own profiler ran, so no step was profiled, and its steps may be slower: leave it out"
     elif state == TIMING:
         yield f"the program ended after {steps} steps, before any could be profiled: {short}"
-    elif state == PROFILING and busy:
-        yield "the program's own profiler ran until the end, so no step was profiled: leave it out"
     elif state == PROFILING:
         yield f"the program ended after {steps} steps, before they were profiled: {short}"

@@ -17,7 +17,7 @@ from inductor_bench import step_marks
 from inductor_bench.errors import InductorBenchError
 from inductor_bench.records.program import MARKS, OPTIMIZER_STEPS
 
-from ...upstream import compiling, inductor
+from ...upstream import compiling
 from ...upstream import steps as upstream
 from ..variables import SKIP_STEPS, TIMED_STEPS
 from .boundaries import Boundaries
@@ -85,7 +85,7 @@ class StepObserver:
         self.note_change()
 
     def _attach(self) -> None:
-        os.register_at_fork(after_in_child=self._detach)
+        os.register_at_fork(after_in_child=self._leave_child)
         atexit.register(self._finish)
         if not self._hears_compilations:
             compiling.on_compiling(self._compiles, lambda: None)
@@ -151,9 +151,12 @@ class StepObserver:
             place = graph.parameter
             address = inputs[place].data_ptr() if place is not None else 0
             with self._lock:
+                found = self._pattern.is_found
                 number = self._pattern.call(graph.number, address)
+                if found and not self._pattern.is_found:  # the next boundary is not the end of one step
+                    self._measurement.is_noisy = True
             if number is not None and not self._expects_optimizer():
-                self._guarded(lambda: self._boundaries.cycle(number))
+                self._guarded(self._boundaries.cycle, number)
         except RECOVERABLE as error:
             self._fail(error)
 
@@ -171,16 +174,16 @@ class StepObserver:
         self._event(MARKS, 0)
 
     def _event(self, source: str, origin: int) -> None:
-        self._guarded(lambda: self._boundaries.event(source, origin))
+        self._guarded(self._boundaries.event, source, origin)
 
-    def _guarded(self, work: Callable[[], None]) -> None:
+    def _guarded(self, work: Callable[..., None], *arguments: Any) -> None:
         """Does the work at a boundary. No exception reaches the program, and a boundary within another is ignored."""
         with self._lock:
             if self._entered or self.is_done:
                 return
             self._entered = True
             try:
-                work()
+                work(*arguments)
             except RECOVERABLE as error:
                 self._fail(error)
             finally:
@@ -188,9 +191,10 @@ class StepObserver:
 
     def _cross(self, number: int) -> None:
         arrived_s = time.perf_counter()
-        busy = bool(self._foreign) or (inductor.is_profiler_running() and not self._measurement.is_recording)
-        self._measurement.cross(number, self._boundaries, arrived_s, busy=busy, cycle_s=self._pattern.first_cycle_end_s)
-        if self._measurement.is_complete:
+        measurement = self._measurement
+        busy = bool(self._foreign) or (not measurement.is_recording and upstream.is_any_profiler_running())
+        measurement.cross(number, self._boundaries, arrived_s, busy=busy, cycle_s=self._pattern.first_cycle_end_s)
+        if measurement.is_complete:
             self._end()
 
     def _restart(self) -> None:
@@ -218,7 +222,7 @@ class StepObserver:
         if self.is_done:
             return
         try:
-            self._measurement.finish(self._boundaries, busy=bool(self._foreign))
+            self._measurement.finish(self._boundaries)
         except RECOVERABLE as error:
             self._fail(error)
         self._detach()
@@ -226,6 +230,11 @@ class StepObserver:
     def _end(self) -> None:
         self._detach()
         self._on_done()
+
+    def _leave_child(self) -> None:
+        """Leaves a forked child, in which another thread of the parent may have held the lock."""
+        self._lock = threading.RLock()
+        self._detach()
 
     def _detach(self) -> None:
         self.is_done = True

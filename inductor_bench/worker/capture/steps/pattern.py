@@ -54,14 +54,16 @@ class Pattern:
     def call(self, number: int, address: int) -> int | None:
         """Notes a call before it is made. Returns the number of the cycle that begins with it, otherwise ``None``."""
         key = (number, 0 if self._numbers_only else address)
-        self._count(key)
         if self._cycle:
-            if key == self._cycle[self._place]:
-                begins = self._place == 0
-                self._place = (self._place + 1) % len(self._cycle)
-                self._begun += begins
-                return self._begun if begins else None
+            place = self._place
+            if key == self._cycle[place]:
+                self._place = (place + 1) % len(self._cycle)
+                if place:
+                    return None
+                self._begun += 1
+                return self._begun
             self.forget()
+        self._count(key)
         self._recent.append(key)
         if len(self._recent) >= self._next_search:
             self._search()
@@ -93,7 +95,8 @@ class Pattern:
         start = min(range(period), key=lambda place: ages[place:] + ages[:place])
         self._cycle = (*last[start:], *last[:start])
         self._place = (period - start) % period
-        self._begun = self._starts.get(self._cycle[0], 0) // self._cycle.count(self._cycle[0])
+        seen = self._starts.get(self._cycle[0], 0) // self._cycle.count(self._cycle[0])
+        self._begun = max(self._begun, seen)
 
 
 def find_period(keys: Sequence[Key]) -> int | None:

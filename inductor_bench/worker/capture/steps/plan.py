@@ -23,7 +23,7 @@ class Plan:
     Attributes:
         begin: the begin of the timed window.
         end: its end.
-        profile: the begin of the profiler's warm-up, which takes one step.
+        profile: the begin of the profiler's warm-up, which takes one step, or none after ``--skip``.
         profiled: the number of whole steps after the warm-up that are recorded.
     """
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +12,8 @@ from ...upstream.inductor import profiler_range
 LINES_STEP_S = 2.0
 """Maximum time of a step of which a trace with Python stacks is recorded."""
 
-LINES_MEMORY_BYTES = 4_000_000_000
-"""Minimum free memory of the machine for such a trace."""
+LINES_MEMORY_BYTES = 2_000_000_000
+"""Minimum available memory of the machine for such a trace."""
 
 LINES_TRACE_BYTES = 200_000_000
 """Maximum size of the first trace for such a trace: stacks make it several times larger."""
@@ -71,8 +70,17 @@ def why_no_stacks(step_s: float, trace: Path) -> str:
     """The reason why no step with Python stacks is recorded; empty where one is."""
     if step_s > LINES_STEP_S:
         return f"a step takes {step_s:.1f} s"
-    if os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") < LINES_MEMORY_BYTES:
+    if _available_bytes() < LINES_MEMORY_BYTES:
         return "memory is short"
     if trace.is_file() and trace.stat().st_size > LINES_TRACE_BYTES:
         return "the trace of the steps is large already"
     return ""
+
+
+def _available_bytes() -> float:
+    """The memory that processes can still get (Linux); infinite where the system does not say."""
+    try:
+        lines = Path("/proc/meminfo").read_text(encoding="utf-8").splitlines()
+        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))
+    except (OSError, StopIteration):
+        return float("inf")

@@ -34,7 +34,7 @@ class Action(Enum):
     """What the caller does at a boundary. They come in this order where several fall on one boundary."""
 
     OPEN = "the timed window begins here"
-    VOID = "the window is void: the program compiled in it"
+    VOID = "the window is void: the program compiled in it, or began a profiler of its own"
     CLOSE = "the window ends here"
     DISCARD = "the profile that runs is discarded"
     PREPARE = "the profiler's warm-up begins"
@@ -61,6 +61,7 @@ class Schedule:
         self.attempts = 0
         self._limits = limits
         self._agreement = agreement
+        self._warm_up = 1 if limits.skip is None else 0  # a program of few steps has none to spare
         self._quiet = -1  # the step before the first boundary is never whole
         self._begin_s = 0.0
         self.step_s = 0.0
@@ -78,6 +79,12 @@ class Schedule:
         if self._agreement.decides:
             self._agreement.decide(replace(self._agreement.read(), profile=None))
 
+    def is_within_window(self, number: int, now_s: float) -> bool:
+        """Whether nothing is to be decided at this boundary of the window; cheaper than :meth:`cross`."""
+        if self.state != TIMING or not self._agreement.decides or self._agreement.read().end is not None:
+            return False
+        return not self._is_long_enough(number - self.begin, now_s - self._begin_s)
+
     def cross(self, number: int, first: int, now_s: float, *, noisy: bool, busy: bool) -> list[Action]:
         """Crosses a boundary.
 
@@ -91,16 +98,16 @@ class Schedule:
         actions: list[Action] = []
         self._quiet = 0 if noisy else self._quiet + 1
         if self.state == TIMING:
-            actions += self._time(number, now_s, noisy)
+            actions += self._time(number, now_s, noisy or busy)
         if self.state == WAITING:
-            actions += self._wait(number, first, now_s)
+            actions += self._wait(number, first, now_s, busy)
         if self.state == PROFILING:
             actions += self._record(number, noisy, busy)
         return actions
 
-    def _wait(self, number: int, first: int, now_s: float) -> list[Action]:
+    def _wait(self, number: int, first: int, now_s: float, busy: bool) -> list[Action]:
         plan = self._agreement.read()
-        if plan.begin is None and self._agreement.decides and self._is_ready(number, first):
+        if plan.begin is None and self._agreement.decides and not busy and self._is_ready(number, first):
             plan = Plan(begin=number + self._agreement.lead)
             self._agreement.decide(plan)
         if plan.begin is None or number < plan.begin:
@@ -113,9 +120,9 @@ class Schedule:
             return number >= first + self._limits.skip
         return self._quiet >= QUIET_STEPS
 
-    def _time(self, number: int, now_s: float, noisy: bool) -> list[Action]:
+    def _time(self, number: int, now_s: float, disturbed: bool) -> list[Action]:
         agreement = self._agreement
-        if noisy and agreement.decides and self._limits.skip is None:
+        if disturbed and agreement.decides and self._limits.skip is None:
             self.restart()
             self._quiet = 0
             return [Action.VOID]
@@ -142,17 +149,17 @@ class Schedule:
         if self._profile is None or (plan.profile or 0) > self._profile:
             discard = [] if self._profile is None else [Action.DISCARD]
             return discard + self._prepare(number, plan, busy)
-        place = number - self._profile
         if noisy and self._agreement.decides and self.attempts < ATTEMPTS:
             self.postpone()
             return [Action.DISCARD]
-        if place == 1:
+        place = number - self._profile - self._warm_up
+        if place == 0:
             return [Action.RECORD]
-        if place == 1 + plan.profiled:
+        if place == plan.profiled:
             return [Action.EXPORT]
-        if place == 2 + plan.profiled:
+        if place == 1 + plan.profiled:
             return [Action.STACKS]
-        if place > 2 + plan.profiled:
+        if place > 1 + plan.profiled:
             self.state = DONE
             return [Action.FINISH]
         return []
@@ -169,7 +176,7 @@ class Schedule:
             return []
         self._profile = number
         self.attempts += 1
-        return [Action.PREPARE]
+        return [Action.PREPARE] if self._warm_up else [Action.PREPARE, Action.RECORD]
 
     def _profiled_steps(self) -> int:
         """The wanted steps and one more: work from before the profile may run in the first one."""

@@ -1,0 +1,31 @@
+"""Data-parallel training of a small model, for torchrun."""
+
+import os
+import sys
+
+import torch
+import torch.distributed as dist
+
+os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+dist.init_process_group("gloo")
+torch.set_num_threads(1)
+
+
+class Model(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = torch.nn.Linear(64, 64)
+
+    def forward(self, values: torch.Tensor) -> torch.Tensor:
+        return torch.sin(self.linear(values))
+
+
+model = torch.nn.parallel.DistributedDataParallel(Model())
+compiled = torch.compile(model)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+for _ in range(int(sys.argv[1])):
+    compiled(torch.rand(32, 64)).square().mean().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+dist.barrier()
+dist.destroy_process_group()

@@ -1,0 +1,135 @@
+"""Real programs that observe their steps: what delimits them, and what is kept of programs that end early."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import breakdown_runs as runs
+import pytest
+
+from inductor_bench.messages.steps import BOUNDARY, DONE, GRAPH_CALL, TIMING, WAITING, ObservedSteps
+from inductor_bench.records.program import MARKS, OPTIMIZER_STEPS, PATTERN
+from inductor_bench.store.formats import codec
+from inductor_bench.workflows.modules.program import SITE
+
+pytestmark = pytest.mark.slow
+
+
+@functools.cache
+def observe(kind: str, steps: int, **variables: str) -> tuple[ObservedSteps, str]:
+    """The observation and the output of ``tests/programs/steps.py``. All runs share the compiled kernels."""
+    folder = runs.scratch() / f"steps-{kind}-{steps}-{len(variables)}"
+    (found,), printed = start([sys.executable, str(runs.PROGRAMS / "steps.py"), kind, str(steps)], folder, **variables)
+    return found, printed
+
+
+def start(words: list[str], folder: Path, **variables: str) -> tuple[list[ObservedSteps], str]:
+    folder.mkdir()
+    path = os.pathsep.join([str(SITE), runs.environment()["PYTHONPATH"]])
+    ended = subprocess.run(
+        words,
+        env={
+            **runs.environment(PYTHONPATH=path, **variables),
+            "INDUCTOR_BENCH_CAPTURE": str(folder),
+            "TORCHINDUCTOR_CACHE_DIR": str(runs.scratch() / "steps-cache"),
+        },
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=True,
+    )
+    assert "Traceback" not in ended.stderr, ended.stderr
+    files = sorted(folder.glob("*.steps.json"))
+    return [codec.decode(ObservedSteps, json.loads(file.read_text())) for file in files], ended.stdout
+
+
+def ranges(trace: str, prefix: str) -> list[tuple[float, int]]:
+    """The ranges with a prefix in a trace: when each began, and the number after the prefix."""
+    events = json.loads(Path(trace).read_text())["traceEvents"]
+    found = [event for event in events if event["name"].startswith(prefix) and event["cat"] == "cpu_op"]
+    return sorted((event["ts"], int(event["name"].removeprefix(prefix))) for event in found)
+
+
+def test_an_optimizer_delimits_steps_that_are_timed_and_profiled() -> None:
+    found, _ = observe("plain", 120)
+    assert (found.state, found.source, found.settled_after, found.notes) == (DONE, OPTIMIZER_STEPS, 3, ())
+    assert len(found.step_times_s) == 50 and found.window_s == pytest.approx(sum(found.step_times_s))
+    assert (found.first_step_time_s or 0) > 10 * found.window_s / 50
+    boundaries = ranges(found.trace, BOUNDARY)
+    assert [number for _, number in boundaries] == list(range(54, 54 + found.profiled_steps + 1))
+    calls = ranges(found.trace, GRAPH_CALL)
+    assert len(calls) == 8 * found.profiled_steps and {number for _, number in calls} == set(range(len(found.graphs)))
+    assert all(Path(graph.path).is_file() for graph in found.graphs)
+    assert "nn.Module: Block" in Path(found.lines_trace).read_text()
+    assert len(ranges(found.lines_trace, BOUNDARY)) == 2
+
+
+def test_the_observation_changes_no_result() -> None:
+    _, observed = observe("plain", 120)
+    alone = subprocess.run(
+        [sys.executable, str(runs.PROGRAMS / "steps.py"), "plain", "120"],
+        env={**runs.environment(), "TORCHINDUCTOR_CACHE_DIR": str(runs.scratch() / "steps-cache")},
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=True,
+    )
+    assert observed == alone.stdout and "result:" in observed
+
+
+def test_marks_come_before_the_optimizer() -> None:
+    found, _ = observe("marks", 240)
+    assert (found.state, found.source) == (DONE, MARKS)
+    assert len(ranges(found.trace, GRAPH_CALL)) == 2 * 8 * found.profiled_steps, "a mark after every second step"
+
+
+def test_blocks_that_share_a_graph_repeat_with_their_parameters() -> None:
+    found, _ = observe("pattern", 200)
+    assert (found.state, found.source, len(found.graphs)) == (DONE, PATTERN, 1)
+    assert len(ranges(found.trace, GRAPH_CALL)) == 4 * found.profiled_steps
+
+
+def test_gradients_that_accumulate_are_one_step() -> None:
+    found, _ = observe("accumulate", 90)
+    assert (found.state, found.source) == (DONE, OPTIMIZER_STEPS)
+    assert len(ranges(found.trace, GRAPH_CALL)) == 3 * 8 * found.profiled_steps
+
+
+def test_a_program_of_three_steps_gives_the_times_of_two_and_can_be_profiled_when_asked() -> None:
+    found, _ = observe("plain", 3)
+    assert (found.state, found.steps, len(found.step_times_s), found.settled_after) == (TIMING, 3, 2, 1)
+    assert "--skip 0 --steps 1" in found.notes[0] and found.trace == ""
+    found, _ = observe("plain", 3, INDUCTOR_BENCH_SKIP_STEPS="0", INDUCTOR_BENCH_TIMED_STEPS="1")
+    assert (found.state, len(found.step_times_s), found.profiled_steps) == (DONE, 1, 1)
+    assert len(ranges(found.trace, BOUNDARY)) == 2
+
+
+def test_a_program_that_compiles_in_each_step_is_told_so() -> None:
+    found, _ = observe("recompile", 5)
+    assert (found.state, found.steps, found.step_times_s) == (WAITING, 5, ())
+    assert "step 5 of 5 still compiled" in found.notes[0]
+
+
+def test_a_program_that_profiles_itself_keeps_its_profile() -> None:
+    found, printed = observe("profiler", 60)
+    assert "own events: True" in printed and found.trace == ""
+    assert found.state == TIMING and "own profiler" in found.notes[0]
+
+
+def test_forked_children_and_a_sudden_exit_lose_nothing() -> None:
+    found, printed = observe("exit", 120)
+    assert printed.count("result:") == 1 and found.state == DONE and Path(found.trace).is_file()
+
+
+def test_ranks_measure_the_same_steps() -> None:
+    words = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone"]
+    ranks, _ = start([*words, str(runs.PROGRAMS / "ranks.py"), "160"], runs.scratch() / "ranks")
+    assert sorted(one.rank or 0 for one in ranks) == [0, 1] and {one.world_size for one in ranks} == {2}
+    assert {one.state for one in ranks} == {DONE}
+    (numbers,) = {tuple(number for _, number in ranges(one.trace, BOUNDARY)) for one in ranks}
+    assert len(numbers) == ranks[0].profiled_steps + 1 and len({one.settled_after for one in ranks}) == 1

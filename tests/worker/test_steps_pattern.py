@@ -1,0 +1,101 @@
+"""The repeating pattern of compiled calls, and which events of a program are the ends of its steps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pytest
+
+from inductor_bench.records.program import MARKS, OPTIMIZER_STEPS, PATTERN
+from inductor_bench.worker.capture.steps.boundaries import PATIENCE, Boundaries
+from inductor_bench.worker.capture.steps.pattern import NUMBERS_ONLY, Pattern, find_period
+
+
+def begins(pattern: Pattern, calls: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """The calls at which a cycle begins, as (index of the call, number of the cycle)."""
+    found = [(index, pattern.call(*call)) for index, call in enumerate(calls)]
+    return [(index, number) for index, number in found if number is not None]
+
+
+@pytest.mark.parametrize(
+    ("calls", "period"),
+    [
+        ("AAA", 1),
+        ("AA", None),
+        ("ABABAB", 2),
+        ("ABCABCAB", None),
+        ("PABABABAB", 2),
+        ("AAABAAAB", None),
+        ("AAABAAABAAAB", 4),
+        ("ABACABACABAC", 4),
+        ("", None),
+    ],
+)
+def test_the_smallest_period_that_explains_most_calls(calls: str, period: int | None) -> None:
+    assert find_period([(ord(call), 0) for call in calls]) == period
+
+
+def test_blocks_that_share_a_graph_are_told_apart_by_their_parameters() -> None:
+    step = [(0, 100), (0, 200), (0, 300), (0, 400)]
+    assert begins(Pattern(), step * 5) == [(12, 3), (16, 4)]
+
+
+def test_a_cycle_begins_at_the_call_that_was_first_of_all() -> None:
+    pattern = Pattern()
+    assert begins(pattern, [(1, 0), (2, 0), (3, 0)]) == []
+    pattern.forget()  # the first step compiled until here
+    assert begins(pattern, [(2, 0), (3, 0), *[(1, 0), (2, 0), (3, 0)] * 4])[0][0] == 2 + 9
+    assert pattern.first_cycle_end_s is not None
+
+
+def test_a_contradiction_begins_the_search_anew_and_the_count_goes_on() -> None:
+    pattern = Pattern()
+    assert begins(pattern, [(0, 0)] * 5) == [(3, 3), (4, 4)]
+    assert begins(pattern, [(1, 0), *[(0, 0)] * 3]) == []
+    numbers = [number for _, number in begins(pattern, [(0, 0)] * 3)]
+    assert numbers == sorted(numbers) and numbers[0] > 4
+
+
+def test_parameters_that_move_are_ignored_after_a_while() -> None:
+    calls = [(number % 2, number) for number in range(NUMBERS_ONLY + 60)]
+    pattern = Pattern()
+    assert begins(pattern, calls) and pattern.graphs == {0, 1}
+
+
+class Crossed:
+    """A listener of boundaries."""
+
+    def __init__(self) -> None:
+        self.numbers: list[int] = []
+        self.restarts = 0
+        self.boundaries = Boundaries(self.numbers.append, self.restart)
+
+    def restart(self) -> None:
+        self.restarts += 1
+        self.numbers.clear()
+
+
+def test_marks_come_before_optimizer_steps_and_these_before_the_pattern() -> None:
+    seen = Crossed()
+    for number in range(3):
+        seen.boundaries.cycle(number)
+    assert (seen.boundaries.source, seen.boundaries.first, seen.numbers) == (PATTERN, 0, [0, 1, 2])
+    seen.boundaries.event(OPTIMIZER_STEPS, 7)
+    seen.boundaries.cycle(3)
+    assert (seen.boundaries.source, seen.boundaries.first, seen.numbers) == (OPTIMIZER_STEPS, 1, [1])
+    seen.boundaries.event(MARKS, 0)
+    seen.boundaries.event(OPTIMIZER_STEPS, 7)
+    seen.boundaries.event(MARKS, 0)
+    assert (seen.boundaries.source, seen.numbers, seen.restarts) == (MARKS, [1, 2], 2)
+    assert not seen.boundaries.searches_pattern
+
+
+def test_two_optimizers_make_one_step_and_one_that_ends_is_replaced() -> None:
+    seen = Crossed()
+    for _ in range(3):
+        seen.boundaries.event(OPTIMIZER_STEPS, 1)
+        seen.boundaries.event(OPTIMIZER_STEPS, 2)
+    assert seen.numbers == [1, 2, 3]
+    for _ in range(PATIENCE + 2):
+        seen.boundaries.event(OPTIMIZER_STEPS, 2)
+    assert seen.restarts == 2 and seen.numbers[-1] == PATIENCE + 5
