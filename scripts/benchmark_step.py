@@ -62,7 +62,7 @@ def measure(command: list[str], run: Path | None, rounds: int) -> dict[str, floa
         alone.append(plain["step_s"])
         with tempfile.TemporaryDirectory() as capture:
             path = os.pathsep.join((str(SITE), str(ROOT)))
-            window = {"INDUCTOR_BENCH_SKIP_STEPS": str(WARM_UP), "INDUCTOR_BENCH_TIMED_STEPS": "60"}
+            window = {"INDUCTOR_BENCH_SKIP_STEPS": str(WARM_UP), "INDUCTOR_BENCH_TIMED_STEPS": "1000000"}
             observed.append(stopwatch(command, PYTHONPATH=path, INDUCTOR_BENCH_CAPTURE=capture, **window)["step_s"])
     row = {"observed": statistics.median(observed) / statistics.median(alone), "lowest": min(observed) / min(alone)}
     print(json.dumps({"alone_s": alone, "observed_s": observed}), flush=True)
