@@ -103,7 +103,7 @@ class RankSteps:
 
 @dataclass(frozen=True)
 class Program:
-    """The program's step. Without ranks of its own, ``step_time_s`` to ``parts`` are those of its slowest process.
+    """The program's step. ``step_time_s`` to ``parts`` are those of the process that sets the pace.
 
     Attributes:
         step_source: ``marks``, ``optimizer`` or ``pattern``.
@@ -149,7 +149,7 @@ class Interval:
 
 @dataclass(frozen=True)
 class Timeline:
-    """One profiled step of the slowest process, for a picture: ``RUN/traces/step.timeline.json``.
+    """One profiled step of the process that sets the pace, for a picture: ``RUN/traces/step.timeline.json``.
 
     Attributes:
         time_s: the time of this step; the profiler slows the host.

@@ -237,6 +237,17 @@ def test_a_busy_time_beyond_the_step_is_scaled(tmp_path: Path) -> None:
     assert ledger.busy_time_s == pytest.approx(80e-6)
 
 
+def test_a_collective_that_waits_longer_under_the_profiler_is_cut_first(tmp_path: Path) -> None:
+    built = stepped()
+    for step in (0, 100):
+        built.launch("kernel", 1 + step, 10 + step, 30)
+        built.launch("ncclDevKernel_AllReduce_Sum_f32_RING_LL(x)", 2 + step, 40 + step, 50, stream=9)
+    ledger = ledger_of(built, tmp_path, step_us=60)
+    assert times(ledger) == {("eager", "kernel"): 30, ("collective", "AllReduce"): 30}
+    assert ledger.busy_time_s == pytest.approx(60e-6)
+    assert times(ledger_of(built, tmp_path, step_us=20)) == {("eager", "kernel"): 20, ("collective", "AllReduce"): 0}
+
+
 def test_small_operators_are_merged(tmp_path: Path) -> None:
     built = stepped()
     for number in range(20):

@@ -212,7 +212,10 @@ def test_collectives_and_uneven_ranks() -> None:
     assert the(run, "collectives").text.startswith(
         "collectives take 1.40 ms (17.5%) of a step exposed, and 2.60 ms behind"
     )
-    assert the(run, "uneven-ranks").text.startswith("rank 1 works 6.10 ms of a step, rank 0 4.70 ms")
+    assert the(run, "uneven-ranks").text == (
+        "rank 0 is 2.80 ms of a step in exposed collectives, rank 1 1.40 ms: the others wait for rank 1, which works "
+        "6.12 ms and is idle 0.500 ms"
+    )
     hidden = with_parts([Part(GRAPH, "g", 1, 9e-3, 0), Part(COLLECTIVE, "AllReduce", 1, 0.1e-3, 0, 4e-3)])
     assert the(hidden, "collectives").level == "note"
     assert not {"collectives", "uneven-ranks"} & kinds(step_runs.transformer())
@@ -228,6 +231,8 @@ def test_kernels_far_off_by_themselves_have_a_likely_cause() -> None:
     small = change(run.modules[0].kernels[0], moved_bytes=1e6, step_calls=4, step_time_s=1.0)
     cached = replace(run, modules=(replace(run.modules[0], kernels=(small,)),))
     assert "each iteration finds its data in L2 (" in the(cached, "alone-less").text
+    symbols = replace(run, modules=(replace(cached.modules[0], dynamic=True),))
+    assert "has the sizes for which it was compiled" in the(symbols, "alone-less").text
     cpu = step_runs.cpu()
     shorter = (step_runs.in_step(cpu.modules[0], 2, 2.0), *cpu.modules[1:])
     assert "the number of threads differs" in the(replace(cpu, modules=shorter), "alone-less").text

@@ -9,6 +9,7 @@ import run_builder as build
 import step_runs
 
 from inductor_bench.analysis.costs import step
+from inductor_bench.analysis.costs.ranks import pace_setter
 from inductor_bench.analysis.costs.times import calls_differ, weight_s, whole_time_s
 from inductor_bench.analysis.findings.next_commands import next_commands
 from inductor_bench.analysis.retunes import retunes_of
@@ -121,3 +122,12 @@ def test_the_next_command_fits_the_pace() -> None:
     assert "--sort calls" in next_commands(step_runs.host_paced(), "runs/x")[0].command
     assert "--sort gain" in next_commands(step_runs.transformer(), "runs/x")[0].command
     assert retunes_of(step_runs.transformer()) is None
+
+
+def test_the_rank_that_waits_least_in_collectives_sets_the_pace() -> None:
+    program = step_runs.distributed().program
+    assert program is not None
+    waits, works = program.ranks
+    assert pace_setter(program.ranks) is works and pace_setter([works, waits]) is works
+    assert pace_setter([replace(waits, step_time_s=9e-3), works]).rank == waits.rank
+    assert pace_setter([replace(works, parts=()), waits]) is waits

@@ -97,13 +97,13 @@ def test_a_graph_that_the_step_does_not_call_has_no_row() -> None:
     assert not any(line.startswith("backward ") for line in lines)
 
 
-def test_ranks_are_listed_with_the_slowest() -> None:
+def test_ranks_are_listed_with_the_one_that_sets_the_pace() -> None:
     lines = shown(step_runs.distributed())
-    assert "2 ranks; rank 1 is the slowest, and the ledger is its own" in lines
+    assert "2 ranks; rank 1 sets the pace, and the ledger is its own" in lines
     assert next(line for line in lines if line.startswith("rank 0")).split()[2:] == [
         *("8.00", "ms", "93.8%", "2.80", "ms", "1.20", "ms", "0.500", "ms")
     ]
-    assert not any("slowest" in line for line in shown(step_runs.transformer()))
+    assert not any("the ledger is its own" in line for line in shown(step_runs.transformer()))
 
 
 def test_small_parts_share_one_row_and_the_shares_add_up() -> None:
@@ -136,7 +136,7 @@ def test_markdown_and_html_tell_the_same(name: str) -> None:
     for title in ("Where the step goes", "Graphs in the step", "Graphs by themselves"):
         assert f"## {title}" in text
     assert "Where the step goes" in page and ">own wall</th>" in page and "of step</th>" in page
-    assert ("slowest" in text) == ("slowest" in page) == (name == "distributed")
+    assert ("the ledger is its own" in text) == ("the ledger is its own" in page) == (name == "distributed")
 
 
 def test_tables_have_the_columns_of_the_step(tmp_path: Path) -> None:

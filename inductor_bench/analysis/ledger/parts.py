@@ -1,7 +1,8 @@
 """Makes the parts of a program's step from its works: disjoint, and together as long as the step.
 
 The unprofiled step is the measure. The device's busy time is taken from the profile, because the profiler slows the
-host only. The rest of the unprofiled step is idle time, divided as the profiled idle time is.
+host only; a collective that waits for a slower host is cut first. The rest of the unprofiled step is idle time, divided
+as the profiled idle time is.
 """
 
 from __future__ import annotations
@@ -16,6 +17,9 @@ from ...records.code.source import SourceLine
 from ...records.program import COLLECTIVE, COPY, EAGER, GRAPH, IDLE, OPTIMIZER, QUEUED, SYNCHRONISING, Part
 from ...records.traced.program import GraphCall, HostActivity, StepWindow, Work
 from .sweep import Pause, Span, divide
+
+ROUNDING = 1e-9
+"""The share of the step up to which a difference of sums is one of their rounding."""
 
 SMALL = 0.002
 """The share of the step below which eager parts are merged."""
@@ -107,8 +111,8 @@ def account(steps: Steps) -> Ledger:
     intervals = [Span(work.start_s, work.end_s, _PRIORITIES.get(work.kind, 0)) for work in steps.works]
     start, end = window.bounds[0], window.bounds[-1]
     given, pauses = divide(intervals, start, end)
-    busy = math.fsum(given) / window.steps
-    parts = list(_working_parts(steps, given))
+    parts = _without_waits(list(_working_parts(steps, given)), steps.step_time_s)
+    busy = math.fsum(part.time_s for part in parts)
     scale = min(1.0, steps.step_time_s / busy) if busy else 1.0
     parts = [replace(part, time_s=part.time_s * scale) for part in parts]
     parts = _merge_small(parts, steps.step_time_s)
@@ -116,6 +120,19 @@ def account(steps: Steps) -> Ledger:
     shared = [replace(part, share=part.time_s / steps.step_time_s) for part in parts]
     shared.sort(key=lambda part: (-part.time_s, part.label, part.module))
     return Ledger(tuple(shared), busy, (end - start) / window.steps)
+
+
+def _without_waits(parts: list[Part], step_time_s: float) -> list[Part]:
+    """The parts with shorter collectives, where the profiled step is busy for longer than the unprofiled one takes.
+
+    A collective waits for the last rank. The profiler slows the host of that rank, so that the wait is longer.
+    """
+    exposed = math.fsum(part.time_s for part in parts if part.kind == COLLECTIVE)
+    excess = math.fsum(part.time_s for part in parts) - step_time_s
+    if excess <= 0 or not exposed:
+        return parts
+    left = max(0.0, exposed - excess) / exposed
+    return [replace(part, time_s=part.time_s * left) if part.kind == COLLECTIVE else part for part in parts]
 
 
 def _working_parts(steps: Steps, given: Sequence[float]) -> Iterator[Part]:
@@ -212,7 +229,7 @@ def _join(parts: Sequence[Part], label: str) -> Part:
 
 def _idle_parts(steps: Steps, pauses: Sequence[Pause], idle_s: float) -> list[Part]:
     """The idle time of the unprofiled step, in proportion to the profiled idle time of each label and line."""
-    if idle_s <= 0:
+    if idle_s <= ROUNDING * steps.step_time_s:
         return []
     times: dict[tuple[str, Place], float] = defaultdict(float)
     counts: Counter[tuple[str, Place]] = Counter()

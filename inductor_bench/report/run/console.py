@@ -39,7 +39,7 @@ def run_lines(run: Run, folder: Path | None, width: int, sort: str = "time", top
         sort: order of the kernels: ``time``, ``gain`` or ``calls``.
         top: number of kernels to show.
     """
-    entries = rank(run, sort)[:top]
+    entries = tuple(entry for entry in rank(run, sort)[:top] if entry.cost.calls)
     yield from _title(run, width)
     yield from _failures(run, folder, width)
     lead = headline(run)

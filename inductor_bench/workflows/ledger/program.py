@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from ...analysis.costs.ranks import pace_setter
 from ...analysis.ledger.kernels import KernelKey, StepUse, module_uses
 from ...devices.table import device_of
 from ...errors import InductorBenchError
@@ -28,7 +29,10 @@ ESTIMATED = (
 
 @dataclass(frozen=True)
 class DescribedProgram:
-    """The record of a program's step, and its kernels' use in it by module and kernel."""
+    """The record of a program's step, and the use of kernels in it by module and kernel.
+
+    In a distributed program the kernels are those of the process that sets the pace, as the parts are.
+    """
 
     program: Program
     kernels: Mapping[tuple[str, KernelKey], StepUse]
@@ -98,11 +102,9 @@ def describe_program(
     if not ranks:
         return None
     ranks.sort(key=lambda one: (one.steps.rank is None, one.steps.rank or 0, one.steps.pid))
-    slowest = max(ranks, key=lambda one: (bool(one.steps.parts), one.steps.step_time_s))
-    kernels: dict[tuple[str, KernelKey], StepUse] = {}
-    for one in [*(one for one in ranks if one is not slowest), slowest]:
-        kernels.update(one.kernels)
-    steps, observed = slowest.steps, slowest.observed
+    setter = pace_setter([one.steps for one in ranks])
+    leading = next(one for one in ranks if one.steps is setter)
+    steps, observed = leading.steps, leading.observed
     program = Program(
         step_time_s=steps.step_time_s,
         step_times_s=steps.step_times_s,
@@ -115,9 +117,9 @@ def describe_program(
         ranks=tuple(one.steps for one in ranks),
         notes=tuple(dict.fromkeys(note for one in ranks for note in (*one.observed.notes, *one.notes))),
     )
-    if slowest.timeline is not None:
-        write_timeline(folder, slowest.timeline)
-    return DescribedProgram(program, kernels)
+    if leading.timeline is not None:
+        write_timeline(folder, leading.timeline)
+    return DescribedProgram(program, leading.kernels)
 
 
 def _has_steps(observed: ObservedSteps) -> bool:

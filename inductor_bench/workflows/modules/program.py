@@ -36,6 +36,8 @@ DEFAULT_BATCH_SIZE = 32
 UNCAUGHT = 1
 """The exit code of a Python program that an exception ended."""
 
+NO_TORCH = "No module named 'torch'"
+
 ERROR_LINES = 200
 """Lines at the end of a log that are searched for the exception that ended a program."""
 
@@ -286,6 +288,8 @@ def _program_failures(request: Request, ended: ProcessResult, refusal: Path, *, 
             "signal": "an out-of-memory kill or a crash in native code is likely",
             "exit": remedy(reason) or f"read {ended.log}",
         }[ended.kind]
+        if request.kind == COMMAND and NO_TORCH in reason:
+            hint = "type the interpreter that has torch in the command: -- /path/to/python ..."
         message = f"the program {ended.outcome}{f': {reason}' if reason else ''}{kept}"
         return (Failure("capture", ended.kind, message, hint, ended.tail(), request.target),)
     if not compiled:

@@ -32,6 +32,8 @@ def off_by_themselves(evidence: RunEvidence) -> Iterator[Finding]:
 def _cause(rows: Rows, peaks: Peaks | None, how: str) -> str:
     first = rows[0]
     cache = first.device.words.whole_cache
+    if first.module.dynamic:
+        return "its sizes are symbols, and its own run has the sizes for which it was compiled, not the program's"
     if first.device.runs_on_host:
         inside = f"its data is in {cache} there" if how == "less" else f"the program left its data in {cache}"
         return f"{inside}, or the number of threads differs"

@@ -6,13 +6,14 @@ from collections.abc import Iterator
 
 from .... import units
 from ....records.program import COLLECTIVE, IDLE, RankSteps
+from ...costs.ranks import exposed_s, pace_setter
 from ...costs.step import parts_of, step_of
 from ..evidence import LEAST_SHARE, RunEvidence
 from ..finding import ADVICE, CAUTION, NOTE, Finding
 from .words import share_words
 
 EXPOSED = 0.03  # share of the step in exposed collectives from which they are advice
-UNEVEN = 0.05  # difference of the ranks' busy times, as a share of the longest, from which it is reported
+UNEVEN = 0.05  # difference of the ranks' times in exposed collectives, as a share of the step, that is reported
 
 
 def collectives(evidence: RunEvidence) -> Iterator[Finding]:
@@ -32,27 +33,21 @@ def collectives(evidence: RunEvidence) -> Iterator[Finding]:
 
 
 def uneven_ranks(evidence: RunEvidence) -> Iterator[Finding]:
-    """Reports ranks of which one works longer than another, so that the others wait for it."""
+    """Reports the rank that the others wait for in their collectives."""
     program = step_of(evidence.run)
-    works = [(rank_work_s(rank), rank) for rank in program.ranks] if program else []
-    if len(works) < 2 or any(work is None for work, _ in works):
+    ranks = [rank for rank in program.ranks if rank.parts] if program else []
+    if len(ranks) < 2:
         return
-    least, most = min(works, key=lambda one: one[0] or 0.0), max(works, key=lambda one: one[0] or 0.0)
-    difference = (most[0] or 0.0) - (least[0] or 0.0)
-    if difference < UNEVEN * (most[0] or 0.0):
+    awaited, waiting = pace_setter(ranks), max(ranks, key=exposed_s)
+    if exposed_s(waiting) - exposed_s(awaited) < UNEVEN * awaited.step_time_s:
         return
+    idle = sum(part.time_s for part in awaited.parts if part.kind == IDLE)
     text = (
-        f"{rank_name(most[1])} works {units.seconds(most[0])} of a step, {rank_name(least[1])} "
-        f"{units.seconds(least[0])}: the others wait for it in their collectives"
+        f"{rank_name(waiting)} is {units.seconds(exposed_s(waiting))} of a step in exposed collectives, "
+        f"{rank_name(awaited)} {units.seconds(exposed_s(awaited))}: the others wait for {rank_name(awaited)}, which "
+        f"works {units.seconds(awaited.step_time_s - idle - exposed_s(awaited))} and is idle {units.seconds(idle)}"
     )
     yield Finding("uneven-ranks", text, level=CAUTION)
-
-
-def rank_work_s(rank: RankSteps) -> float | None:
-    """The seconds of the step in which a rank's device works, without collectives; ``None`` without a profile."""
-    if not rank.parts:
-        return None
-    return sum(part.time_s for part in rank.parts if part.kind not in (COLLECTIVE, IDLE))
 
 
 def rank_name(rank: RankSteps) -> str:

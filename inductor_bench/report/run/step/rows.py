@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from .... import units
+from ....analysis.costs.ranks import exposed_s, pace_setter
 from ....analysis.costs.step import graph_use, parts_of, step_of
 from ....analysis.findings.program.ranks import rank_name
 from ....analysis.findings.program.words import place_words
@@ -145,9 +146,8 @@ def rank_table(run: Run) -> Table | None:
     if len(ranks) < 2:
         return None
     rows = tuple(_rank_row(rank) for rank in ranks[:MOST_RANKS])
-    slowest = max(ranks, key=lambda rank: rank.step_time_s)
     more = f"; {len(ranks) - MOST_RANKS} more in tables/step.csv" if len(ranks) > MOST_RANKS else ""
-    title = f"{len(ranks)} ranks; {rank_name(slowest)} is the slowest, and the ledger is its own{more}"
+    title = f"{len(ranks)} ranks; {rank_name(pace_setter(ranks))} sets the pace, and the ledger is its own{more}"
     return Table(title, ("rank", "step", "busy", "exposed collectives", "hidden", "idle"), "lrrrrr", rows)
 
 
@@ -158,7 +158,7 @@ def _rank_row(rank: RankSteps) -> tuple[str, ...]:
         rank_name(rank),
         units.seconds(rank.step_time_s),
         units.percent(rank.busy_time_s / rank.step_time_s if rank.busy_time_s is not None else None),
-        units.seconds(sum(part.time_s for part in collectives) if rank.parts else None),
+        units.seconds(exposed_s(rank) if rank.parts else None),
         units.seconds(sum(part.hidden_s for part in collectives) if rank.parts else None),
         units.seconds(idle),
     )
