@@ -35,9 +35,9 @@ class RecordedFacts:
         cpp: how C++ text is compiled and called, in the form of the harness; empty in other languages.
     """
 
-    name: str
-    kernel_id: str
-    category: str
+    name: str = ""
+    kernel_id: str = ""
+    category: str = ""
     calls: int | None = None
     time_s: float | None = None
     moved_bytes: int | None = None

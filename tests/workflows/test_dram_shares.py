@@ -67,7 +67,7 @@ def test_the_shares_of_a_program_reach_the_details_and_the_record(module: Attrib
     assert load_details(folder, "forward") == replace(module.profiled.details, dram_shares=shares)
 
     kernels = describe_module(found, folder, {}).kernels
-    known = [kernel for kernel in kernels if kernel.moved_bytes is not None]
+    known = [kernel for kernel in kernels if kernel.work.moved_bytes is not None]
     assert known and all(kernel.dram_bytes == 0 for kernel in known)
     assert all(kernel.dram_bytes is None for kernel in describe_module(module, folder, {}).kernels)
 
@@ -81,9 +81,9 @@ def test_a_graph_call_between_evicts_the_weights_and_dram_limits_the_kernels(
     record = describe_module(found, folder, {})
     run = Run(1, "", "", "", "", "", "", Request("", "script"), Environment(), modules=(record,))
     (judged,) = with_roofs(run, PEAKS).modules
-    assert "memory" in {kernel.bound for kernel in judged.kernels}
+    assert "memory" in {kernel.roof.bound for kernel in judged.kernels}
     alone = with_roofs(replace(run, modules=(describe_module(module, folder, {}),)), PEAKS).modules[0]
-    assert "memory" not in {kernel.bound for kernel in alone.kernels}
+    assert "memory" not in {kernel.roof.bound for kernel in alone.kernels}
 
 
 def test_without_an_observed_step_or_a_known_cache_nothing_changes(module: AttributedModule, folder: RunFolder) -> None:

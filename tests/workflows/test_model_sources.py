@@ -24,7 +24,8 @@ from inductor_bench.workflows.batch.list_options import fits_target
 
 def test_kinds_are_unique_and_programs_are_told_from_files() -> None:
     assert len(BY_KIND) == len(SOURCES)
-    assert {"script", "factory", *LIBRARIES} == PROGRAMS and PROGRAMS - {"script"} == COMPILED_HERE
+    assert {"script", "command", "factory", *LIBRARIES} == PROGRAMS
+    assert PROGRAMS - {"script", "command"} == COMPILED_HERE
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
@@ -48,7 +49,7 @@ def test_the_texts_come_from_the_rows() -> None:
     assert accepted_hint().startswith(first) and accepted_hint().endswith(last)
     lines = help_lines(20).splitlines()
     assert lines[0] == "  model.py            a script, run untouched; arguments for it after --"
-    assert lines[2] == " " * 22 + "(module_or_function, example_inputs)"
+    assert lines[2] == " " * 22 + "torchrun, python -m, …"
     for source in LIBRARIES.values():
         assert source.help and f"  {source.help[0]:<20}{source.help[1]}" in lines
     assert [listed("ab"[:count]) for count in (1, 2)] + [listed("abc")] == ["a", "a or b", "a, b or c"]
