@@ -2,9 +2,9 @@
 
 Where does the time of its training step go?
 
-    inductor-bench breakdown examples/train_convnet.py                             # this script, as it is
-    inductor-bench breakdown examples/train_convnet.py -- --steps 20 --batch-size 64
-    inductor-bench breakdown examples/train_convnet.py:training_step --training    # only the step
+    inductor-bench breakdown -- python examples/train_convnet.py --steps 100       # the command, as it is
+    inductor-bench breakdown examples/train_convnet.py -- --steps 100 --batch-size 64
+    inductor-bench breakdown examples/train_convnet.py:training_step --training    # the loss and its gradients alone
 """
 
 from __future__ import annotations
