@@ -79,7 +79,7 @@ def training_step() -> tuple[nn.Module, tuple[Tensor, Tensor]]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--steps", type=int, default=8)
+    parser.add_argument("--steps", type=int, default=40)
     parser.add_argument("--batch-size", type=int, default=256 if DEVICE == "cuda" else 16)
     options = parser.parse_args()
 

@@ -82,7 +82,7 @@ def main() -> None:
     model, inputs = language_model()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     compiled = torch.compile(model)
-    for step in range(8):
+    for step in range(40):
         optimizer.zero_grad(set_to_none=True)
         loss = compiled(*inputs)
         loss.backward()

@@ -143,6 +143,9 @@ def test_kernels_that_leave_no_events_get_their_own_time() -> None:
     uses = {("forward", kernel_key(seen)): StepUse(8, 9e-6)}
     assert module_uses(module, parts, uses, estimate=True) == [StepUse(8, 9e-6), StepUse(12, pytest.approx(28e-6))]
     assert module_uses(module, parts, uses, estimate=False) == [StepUse(8, 9e-6), StepUse(0, 0)]
+    short = [replace(parts[0], time_s=18.5e-6)]
+    fitted = module_uses(module, short, uses, estimate=True)
+    assert [use.time_s for use in fitted] == [pytest.approx(4.5e-6), pytest.approx(14e-6)]
 
 
 def test_another_kernel_of_a_library_counts_for_the_one_of_the_module() -> None:

@@ -63,16 +63,22 @@ def module_uses(
         module: the module's row.
         parts: the ledger of the step.
         uses: the uses that the trace shows.
-        estimate: whether kernels are missing in the trace because it does not record them. They get their own time
-            times the module's calls.
+        estimate: whether kernels are missing in the trace because it does not record them, as on a CPU. They get their
+            own time times the module's calls. All kernels of the module are then fitted into the time of its part,
+            which holds them one after the other.
     """
     uses = _with_substitutes(module, uses)
     found = [uses.get((module.slug, kernel_key(kernel))) for kernel in module.kernels]
-    calls = sum(part.calls for part in parts if part.graph == module.slug) if estimate else 0.0
-    return [
+    own = [part for part in parts if part.graph == module.slug]
+    calls = sum(part.calls for part in own) if estimate else 0.0
+    every = [
         use or StepUse(calls * kernel.calls, calls * kernel.time_s)
         for kernel, use in zip(module.kernels, found, strict=True)
     ]
+    room_s, whole_s = sum(part.time_s for part in own), sum(use.time_s for use in every)
+    if not estimate or whole_s <= room_s:
+        return every
+    return [use._replace(time_s=use.time_s * room_s / whole_s) for use in every]
 
 
 def _with_substitutes(
