@@ -252,6 +252,7 @@ def _idle_parts(steps: Steps, pauses: Sequence[Pause], idle_s: float) -> list[Pa
             source=place.source,
         )
         for (label, place), time_s in times.items()
+        if time_s > 0
     ]
 
 

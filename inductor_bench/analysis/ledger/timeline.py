@@ -19,7 +19,7 @@ def lanes_of(steps: Steps, host_works: Sequence[Work], rank: int | None = None) 
 
     Args:
         steps: the profiled steps.
-        host_works: the graphs and operators of the thread that crosses the boundaries.
+        host_works: the graphs and operators of the threads that cross the boundaries and call graphs.
         rank: the rank of the process.
     """
     start, end = steps.window.bounds[-2], steps.window.bounds[-1]

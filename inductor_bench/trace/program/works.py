@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ...records.program import COLLECTIVE, EAGER, GRAPH, HOST_LANE, OPTIMIZER
@@ -26,7 +26,8 @@ class ProgramWorks:
         window: the steps that count.
         calls: all calls of compiled graphs, also those outside the window.
         works: all works, also those outside the window, by start.
-        host_works: the graphs and operators of the thread that crosses the boundaries; on a CPU the same as ``works``.
+        host_works: the graphs and operators of the threads that cross the boundaries and call graphs; on a CPU the same
+            as ``works``.
         activities: the activities of each known graph within the window.
         timeline: what the host did.
         tops: for each host operator the outermost eager operator around it, or -1.
@@ -67,7 +68,9 @@ def _find_works(
     calls = find_graph_calls(program, markers)
     units = Owners(program, calls)
     tops = units.eager_tops
-    host_works = tuple(_host_works(program, calls, units, window.thread))
+    # In a backward pass on a device the main thread waits, without an operator, for the thread that calls the graphs.
+    threads = {window.thread} if on_host else {window.thread, *(call.thread for call in calls)}
+    host_works = tuple(_host_works(program, calls, units, threads))
     if on_host:
         works = host_works
         activities = {
@@ -124,8 +127,10 @@ def _device_works(
     return tuple(works)
 
 
-def _host_works(program: ProgramTrace, calls: Sequence[GraphCall], units: Owners, thread: str) -> Iterator[Work]:
-    """The calls of graphs and the outermost operators of a thread, without those that load data."""
+def _host_works(
+    program: ProgramTrace, calls: Sequence[GraphCall], units: Owners, threads: Collection[str]
+) -> Iterator[Work]:
+    """The calls of graphs and the outermost operators of these threads, without those that load data."""
     loading = RangesByThread(
         (one.thread, one.start_s, one.end_s, 0)
         for one in program.annotations
@@ -135,7 +140,7 @@ def _host_works(program: ProgramTrace, calls: Sequence[GraphCall], units: Owners
     for index, op in enumerate(program.trace.host_ops):
         number = number_of.get(index, -1)
         alone = units.tops[index] == index and units.in_call[index] < 0
-        if op.thread != thread or not (number >= 0 or alone):
+        if op.thread not in threads or not (number >= 0 or alone):
             continue
         end = op.start_s + op.duration_s
         work = Work(EAGER, unit_name(op.name), op.start_s, end, op.start_s, end, op=index, lane=HOST_LANE)
@@ -143,8 +148,8 @@ def _host_works(program: ProgramTrace, calls: Sequence[GraphCall], units: Owners
             yield replace(work, kind=GRAPH, label="", graph=calls[number].graph, call=number, op=-1)
         elif op.name.startswith(("c10d::", "_c10d_functional::")):
             yield replace(work, kind=COLLECTIVE, label=op.name.partition("::")[2].rstrip("_"))
-        elif loading.find(thread, op.start_s) < 0:
-            optimizer = units.optimizer_at(thread, op.start_s)
+        elif loading.find(op.thread, op.start_s) < 0:
+            optimizer = units.optimizer_at(op.thread, op.start_s)
             yield replace(work, kind=OPTIMIZER, label=optimizer) if optimizer else work
 
 
