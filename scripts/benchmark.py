@@ -168,9 +168,9 @@ def measure_agreement(folder: Path) -> list[Row]:
     run = RunFolder(folder).load()
     rows = []
     for module in run.modules:
-        if module.device != "cuda" or module.log is None:
+        if module.device != "cuda" or module.outputs.log is None:
             continue
-        kernels, categories = compare(module, read_p_text((folder / module.log).read_text()))
+        kernels, categories = compare(module, read_p_text((folder / module.outputs.log).read_text()))
         target = f"within 1%; {len(module.kernels)} kernels"
         worst = max(kernels, categories)
         rows.append(

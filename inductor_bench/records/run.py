@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from .category import Category
 from .code.details import MachineLoad
 from .failure import Failure as Failure
-from .forms import Place, Slug
+from .forms import Inline, Place, Slug
 from .kernel import Kernel
 from .program import Program
 from .retune import Retune
@@ -118,6 +118,77 @@ class IdleTime:
 
 
 @dataclass(frozen=True)
+class Method:
+    """The way of measuring a module.
+
+    Attributes:
+        method: ``-p`` (the module's own harness in a fresh process), ``live`` (in the capturing process with the
+            program's inputs) or ``trace`` (a trace recorded elsewhere).
+        method_reason: the reason for the method.
+    """
+
+    method: str
+    method_reason: str = ""
+
+
+@dataclass(frozen=True)
+class ModuleTimes:
+    """The times of a module, per iteration.
+
+    Attributes:
+        wall_time_s: the median of ``wall_samples_s``, the times of the unprofiled iterations in order.
+        profiled_time_s: the time of a profiled iteration.
+        graph_time_s: the time of one replay of the whole module as one CUDA graph.
+        busy_time_s: the union of the device's intervals, on a CPU of the kernels'. The profiler can stretch it beyond
+            the wall time.
+        busy_share: the share of the wall time.
+        idle: the rest of the wall time.
+    """
+
+    wall_time_s: float | None = None
+    wall_samples_s: tuple[float, ...] = ()
+    profiled_time_s: float | None = None
+    graph_time_s: float | None = None
+    busy_time_s: float | None = None
+    busy_share: float | None = None
+    idle: IdleTime | None = None
+
+
+@dataclass(frozen=True)
+class ProfiledIterations:
+    """The iterations of the profile.
+
+    Attributes:
+        iterations: the number of profiled iterations.
+        steady_iterations: the indices of the iterations that count; the others were disturbed.
+    """
+
+    iterations: int = 0
+    steady_iterations: tuple[int, ...] = ()
+
+    @property
+    def outlier_iterations(self) -> int:
+        """The number of profiled iterations that do not count."""
+        return self.iterations - len(self.steady_iterations) if self.steady_iterations else 0
+
+
+@dataclass(frozen=True)
+class Outputs:
+    """The files of a measurement: its trace, and the log of its process."""
+
+    trace: Place | None = None
+    log: Place | None = None
+
+
+@dataclass(frozen=True)
+class Loads:
+    """The machine's load during the unprofiled and during the profiled iterations."""
+
+    wall_load: MachineLoad | None = None
+    profile_load: MachineLoad | None = None
+
+
+@dataclass(frozen=True)
 class ModuleRecord:
     """The measurement of one compiled module. Figures are per iteration.
 
@@ -127,24 +198,16 @@ class ModuleRecord:
         role: see ``records.code.source.ModuleSource``.
         file: the module's text.
         device: ``cuda``, ``xpu`` or ``cpu``.
-        method: ``-p`` (the module's own harness in a fresh process), ``live`` (in the capturing process with the
-            program's inputs) or ``trace`` (a trace recorded elsewhere).
-        method_reason: the reason for the method.
+        measurement: the method, and its reason.
         source_path: the file that Inductor wrote.
         program_calls: the number of the program's calls of the module.
-        wall_time_s: the median of ``wall_samples_s``, the times of the unprofiled iterations in order.
-        profiled_time_s: the time of a profiled iteration.
-        graph_time_s: the time of one replay of the whole module as one CUDA graph.
-        busy_time_s: the union of the device's intervals, on a CPU of the kernels'. The profiler can stretch it beyond
-            the wall time.
-        busy_share: the share of the wall time.
-        idle: the rest of the wall time.
+        times: the wall time, the busy time and the idle time.
         launches: the number of device activities.
         peak_memory_bytes: on a GPU the maximum of torch's allocated memory, on a CPU of the process's resident size.
-        iterations: the number of profiled iterations.
-        steady_iterations: the indices of the iterations that count; the others were disturbed.
+        profiled: the number of profiled iterations, and those that count.
         tf32: whether float32 matrix products may use TF32.
-        wall_load, profile_load: the machine's load during the unprofiled and the profiled iterations.
+        outputs: the trace and the log.
+        loads: the machine's load.
     """
 
     label: str
@@ -152,36 +215,21 @@ class ModuleRecord:
     role: str
     file: Place | None
     device: str
-    method: str
-    method_reason: str = ""
+    measurement: Inline[Method]
     dynamic: bool = False
     source_path: str | None = None
     program_calls: int | None = None
-    wall_time_s: float | None = None
-    wall_samples_s: tuple[float, ...] = ()
-    profiled_time_s: float | None = None
-    graph_time_s: float | None = None
-    busy_time_s: float | None = None
-    busy_share: float | None = None
-    idle: IdleTime | None = None
+    times: Inline[ModuleTimes] = ModuleTimes()
     launches: float | None = None
     peak_memory_bytes: int | None = None
-    iterations: int = 0
-    steady_iterations: tuple[int, ...] = ()
+    profiled: Inline[ProfiledIterations] = ProfiledIterations()
     threads: int | None = None
     tf32: bool = False
     categories: tuple[CategoryTotal, ...] = ()
     kernels: tuple[Kernel, ...] = ()
-    trace: Place | None = None
-    log: Place | None = None
+    outputs: Inline[Outputs] = Outputs()
     notes: tuple[str, ...] = ()
-    wall_load: MachineLoad | None = None
-    profile_load: MachineLoad | None = None
-
-    @property
-    def outlier_iterations(self) -> int:
-        """The number of profiled iterations that do not count."""
-        return self.iterations - len(self.steady_iterations) if self.steady_iterations else 0
+    loads: Inline[Loads] = Loads()
 
 
 @dataclass(frozen=True)

@@ -103,7 +103,7 @@ def _make_run(folder: Path, name: str, run: Callable[[Sequence[str], Path], int]
     (made.kernels / "kernels.json").write_text(json.dumps(index, indent=2))
     shutil.rmtree(made.path / "tables")
     (loaded,) = made.load().modules
-    assert loaded.wall_time_s and loaded.peak_memory_bytes, f"the RUN {name} of the base has no wall time"
+    assert loaded.times.wall_time_s and loaded.peak_memory_bytes, f"the RUN {name} of the base has no wall time"
 
 
 def _require(code: int, words: Sequence[str]) -> None:

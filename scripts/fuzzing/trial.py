@@ -175,7 +175,7 @@ def _write_summary(words: list[str]) -> int:
     labels = [module.label for module in modules]
     found = {
         module.label: {
-            "wall time": module.wall_time_s is not None,
+            "wall time": module.times.wall_time_s is not None,
             "peak memory": module.peak_memory_bytes is not None,
             "source lines": any(kernel.origin.source_lines for kernel in module.kernels),
             "kernels": bool(module.kernels),

@@ -244,13 +244,13 @@ def described(tmp_path: Path, wall_s: float) -> Any:
 def test_shares_of_wall_and_idle_time_make_up_the_whole(tmp_path: Path) -> None:
     module = described(tmp_path, 4e-4)
     assert sum(kernel.share for kernel in module.kernels) == pytest.approx(1)
-    covered = sum(kernel.wall_share for kernel in module.kernels) * module.wall_time_s
-    assert covered + module.idle.time_s == pytest.approx(module.wall_time_s)
+    covered = sum(kernel.wall_share for kernel in module.kernels) * module.times.wall_time_s
+    assert covered + module.times.idle.time_s == pytest.approx(module.times.wall_time_s)
     assert module.notes == ()
 
 
 def test_a_wall_time_far_beyond_the_profiled_one_is_not_passed_off_as_idle(tmp_path: Path) -> None:
     """A neighbour on the machine made ten times as much of unprofiled runs once, and the host was blamed for it."""
-    profiled = described(tmp_path, 1e-3).profiled_time_s
+    profiled = described(tmp_path, 1e-3).times.profiled_time_s
     (note,) = described(tmp_path, 10 * profiled).notes
     assert "10.0 times" in note and f"{profiled * 9e3:.2f} ms of what is shown as idle" in note

@@ -7,6 +7,7 @@ from dataclasses import replace
 import h200
 import pytest
 import run_builder as build
+from inline import change, make
 
 from inductor_bench.analysis.findings.evidence import RunEvidence
 from inductor_bench.analysis.findings.finding import Finding
@@ -49,7 +50,7 @@ def with_kernel(**fields: object) -> Run:
     name, category = str(values.pop("name", "odd")), values.pop("category", Category.POINTWISE)
     calls = float(values.pop("calls", 1))  # type: ignore[arg-type]
     odd = build.kernel(name, category, calls, float(values.pop("time_s", 1e-3)), **values)  # type: ignore[arg-type]
-    return run_of(replace(module, kernels=(*module.kernels, odd), wall_time_s=6.1e-3, busy_time_s=6e-3))
+    return run_of(change(module, kernels=(*module.kernels, odd), wall_time_s=6.1e-3, busy_time_s=6e-3))
 
 
 def test_a_healthy_run_has_nothing_but_good_news() -> None:
@@ -71,12 +72,12 @@ def test_launch_bound_names_the_busy_share_the_launches_and_the_cuda_graph() -> 
 def test_a_launch_bound_graph_gets_no_advice_about_faster_kernels() -> None:
     run = build.densenet()
     assert "library-below-limit" not in kinds(run)
-    busier = replace(run.modules[0], busy_share=0.95)
+    busier = change(run.modules[0], busy_share=0.95)
     assert "library-below-limit" in kinds(replace(run, modules=(busier,)))
 
 
 def test_a_cuda_graph_that_takes_as_long_is_not_recommended() -> None:
-    module = replace(build.densenet().modules[0], graph_time_s=4.05e-3)
+    module = change(build.densenet().modules[0], graph_time_s=4.05e-3)
     text = the(run_of(module), "launch-bound").text
     assert "reduce-overhead" not in text and "larger batch" in text
 
@@ -88,7 +89,7 @@ def test_a_program_that_uses_cuda_graphs_is_not_told_to() -> None:
 
 def test_many_launch_bound_graphs_share_a_sentence() -> None:
     one = build.densenet().modules[0]
-    many = [replace(one, label=f"forward-{i}", slug=f"f{i}", wall_time_s=(i + 1) * 1e-3) for i in range(5)]
+    many = [change(one, label=f"forward-{i}", slug=f"f{i}", wall_time_s=(i + 1) * 1e-3) for i in range(5)]
     found = the(run_of(*many), "launch-bound")
     assert found.text.startswith(
         "all 5 graphs are launch-bound: the GPU works 33% of 5.00 ms (forward-4), 33% of 4.00 ms"
@@ -326,7 +327,7 @@ def test_attention_without_a_fused_kernel_is_named_in_a_model_of_an_h200() -> No
 def test_a_disturbed_iteration_does_not_make_a_kernel_unsteady() -> None:
     run = with_kernel(samples_s=(1e-3,) * 6 + (9e-3,) * 4)
     assert "unsteady-kernels" in kinds(run)
-    steady = replace(run.modules[0], steady_iterations=tuple(range(6)))
+    steady = change(run.modules[0], steady_iterations=tuple(range(6)))
     assert "unsteady-kernels" not in kinds(replace(run, modules=(steady,)))
 
 
@@ -336,9 +337,9 @@ def test_launches_of_a_library_or_of_a_full_gpu_are_not_called_few_blocks() -> N
 
 
 def test_many_short_launches() -> None:
-    busy = replace(build.densenet().modules[0], wall_time_s=1.36e-3, busy_share=0.98, graph_time_s=None)
+    busy = change(build.densenet().modules[0], wall_time_s=1.36e-3, busy_share=0.98, graph_time_s=None)
     short = tuple(kernel for kernel in busy.kernels if kernel.time_s < 5e-6)
-    run = run_of(replace(busy, kernels=short, busy_time_s=0.33e-3, wall_time_s=0.34e-3))
+    run = run_of(change(busy, kernels=short, busy_time_s=0.33e-3, wall_time_s=0.34e-3))
     assert "120 of 120 launches last under 5 µs" in the(run, "short-kernels").text
     assert "short-kernels" not in kinds(build.densenet())  # the headline is that it waits for its launches
     longer = tuple(replace(kernel, time_s=kernel.time_s * 5) for kernel in short)
@@ -378,7 +379,7 @@ def test_the_headline_is_about_most_of_the_program() -> None:
 
 
 def test_shares_of_all_parts_never_exceed_the_whole() -> None:
-    stretched = replace(build.cpu().modules[0], wall_time_s=2.9e-3)
+    stretched = change(build.cpu().modules[0], wall_time_s=2.9e-3)
     found = the(run_of(stretched), "busy-over-wall")
     assert "forward 4.07 ms instead of 2.90 ms" in found.text
     lead = headline(run_of(stretched))
@@ -424,7 +425,7 @@ def test_missing_peaks_are_said_and_lead_to_the_doctor() -> None:
     run = build.without_peaks()
     assert "no-peaks" in kinds(run) and "no-peaks" not in kinds(build.mixnet())
     assert next_commands(run, "runs/x 1")[0].command == "inductor-bench doctor"
-    read = replace(run, modules=tuple(replace(module, method="trace") for module in run.modules))
+    read = replace(run, modules=tuple(change(module, method="trace") for module in run.modules))
     assert next_commands(read, "runs/x 1")[0].command == "inductor-bench report 'runs/x 1' --sort time --top 30"
 
 
@@ -508,7 +509,7 @@ def test_findings_name_kernels_of_the_record_only() -> None:
 
 def test_unknown_times_do_not_stop_the_rules() -> None:
     bare = Kernel("k", "id", Category.POINTWISE, 0, 0.0, (), 0.0, None)
-    empty = ModuleRecord("forward", "forward", "forward", None, "cuda", "trace", kernels=(bare,))
+    empty = make(ModuleRecord, "forward", "forward", "forward", None, "cuda", method="trace", kernels=(bare,))
     assert kinds(run_of(empty)) == ["method", "fine"]
 
 

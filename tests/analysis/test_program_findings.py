@@ -62,7 +62,7 @@ def with_parts(parts: list[Part], step_s: float = 10e-3, **fields: object) -> Ru
 @pytest.mark.parametrize("name", ["transformer", "decode", "host_paced", "distributed", "cpu"])
 def test_no_module_run_by_itself_speaks_about_waiting_in_the_program(name: str) -> None:
     run: Run = getattr(step_runs, name)()
-    idle = tuple(replace(module, busy_share=0.2, graph_time_s=1e-5) for module in run.modules)
+    idle = tuple(change(module, busy_share=0.2, graph_time_s=1e-5) for module in run.modules)
     assert not MISLEADING & kinds(replace(run, modules=idle))
     assert MISLEADING & kinds(replace(run, modules=idle, program=None))
 
@@ -111,7 +111,7 @@ def test_cuda_graphs_are_advised_where_the_host_sets_the_pace_and_a_replay_is_fa
     found = the(run, "cuda-graphs-unused")
     assert "7.50 ms instead of 8.64 ms (backward) and 3.70 ms instead of 4.32 ms (forward)" in found.text
     assert found.gain_s == pytest.approx(8.64e-3 - 7.5e-3 + 4.32e-3 - 3.7e-3)
-    slower = tuple(replace(module, graph_time_s=module.wall_time_s) for module in run.modules)
+    slower = tuple(change(module, graph_time_s=module.times.wall_time_s) for module in run.modules)
     assert "cuda-graphs-unused" not in kinds(replace(run, modules=slower))
     assert "cuda-graphs-unused" not in kinds(replace(run, request=replace(run.request, mode="reduce-overhead")))
     assert "cuda-graphs-unused" not in kinds(step_runs.transformer()), "the host is no limit"

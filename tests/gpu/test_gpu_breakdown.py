@@ -54,16 +54,16 @@ def test_every_kind_of_kernel_is_named_and_none_is_other(run: Run) -> None:
 
 def test_times_agree_with_the_harness_within_one_percent(run: Run, gpu_run: Path) -> None:
     for module in run.modules:
-        assert module.log is not None
-        report = read_p_text((gpu_run / module.log).read_text())
+        assert module.outputs.log is not None
+        report = read_p_text((gpu_run / module.outputs.log).read_text())
         assert disagreements(module, report, tolerance=0.01) == [], module.label
 
 
 def test_integer_inputs_are_profiled_with_their_real_values(run: Run) -> None:
-    methods = {module.label: module.method for module in run.modules}
+    methods = {module.label: module.measurement.method for module in run.modules}
     assert methods["Block.forward · forward"] == methods["Block.forward · backward"] == "live"
     assert "-p" in methods.values()
-    assert all(module.method_reason for module in run.modules if module.method == "live")
+    assert all(module.measurement.method_reason for module in run.modules if module.measurement.method == "live")
 
 
 def test_library_kernels_have_their_call_shapes_and_flops(run: Run) -> None:
@@ -90,7 +90,7 @@ def test_triton_kernels_have_launch_facts_and_origins(run: Run) -> None:
 def test_shares_are_shares(run: Run) -> None:
     assert run.peaks is not None and run.peaks.launch_floor_s is not None
     for module in run.modules:
-        assert module.busy_share is not None and 0 < module.busy_share <= 1
+        assert module.times.busy_share is not None and 0 < module.times.busy_share <= 1
         assert sum(kernel.share for kernel in module.kernels) == pytest.approx(1)
         assert sum(total.wall_share or 0 for total in module.categories) <= 1 + 1e-9
         for kernel in module.kernels:
@@ -100,6 +100,6 @@ def test_shares_are_shares(run: Run) -> None:
 
 def test_traces_are_small_and_compressed(gpu_run: Path, run: Run) -> None:
     for module in run.modules:
-        assert module.trace is not None
-        data = (gpu_run / module.trace).read_bytes()
+        assert module.outputs.trace is not None
+        data = (gpu_run / module.outputs.trace).read_bytes()
         assert data[:2] == b"\x1f\x8b" and len(data) < 10_000_000

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import run_builder as build
+from inline import change
 from matplotlib import image
 
 from inductor_bench.records.category import Category
@@ -55,7 +56,7 @@ def test_a_category_has_its_colour_in_the_picture() -> None:
 
 def test_many_graphs_and_unknown_times_are_drawn() -> None:
     module = build.mixnet().modules[0]
-    many = tuple(replace(module, label=f"forward-{i}", slug=f"f{i}", wall_time_s=None, idle=None) for i in range(25))
+    many = tuple(change(module, label=f"forward-{i}", slug=f"f{i}", wall_time_s=None, idle=None) for i in range(25))
     assert set(draw_plots(replace(build.mixnet(), modules=many))) == {"categories", "bandwidth", "headroom"}
 
 
@@ -74,7 +75,7 @@ def test_a_bar_covers_the_wall_time_and_ends_with_idle() -> None:
 
 
 def test_a_bar_never_passes_its_end() -> None:
-    module = replace(build.mixnet().modules[0], wall_time_s=14e-3, busy_time_s=14.6154e-3, idle=None)
+    module = change(build.mixnet().modules[0], wall_time_s=14e-3, busy_time_s=14.6154e-3, idle=None)
     bar = segments(module)
     assert bar[-1].start + bar[-1].share == pytest.approx(1, abs=1e-3)
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import run_builder as build
+from inline import change
 from rich.console import Console
 
 from inductor_bench.analysis.findings.finding import Finding, KernelPlace
@@ -217,7 +218,7 @@ def test_small_graphs_are_folded_by_what_they_took_of_the_program() -> None:
 def test_graphs_profiled_live_for_the_same_kind_of_input_share_a_line() -> None:
     reason = "integer input {} int64[{}], which the file's harness fills with zeros"
     cpu = build.cpu()
-    one, two = (replace(m, method_reason=reason.format(i, 8 + i)) for i, m in enumerate(cpu.modules))
+    one, two = (change(m, method_reason=reason.format(i, 8 + i)) for i, m in enumerate(cpu.modules))
     text = shown(replace(cpu, modules=(one, two)))
     assert "profiled live: all graphs (integer inputs, which the file's harness fills with zeros)" in text
 

@@ -59,7 +59,11 @@ RUN = Run(
     request=Request("model.py", "script", arguments=("--steps", "3")),
     environment=Environment(torch="2.13.0", variables={"OMP_NUM_THREADS": "2"}),
     peaks=Peaks("NVIDIA H200", 4.3e12, {"float16": 7.9e14}),
-    modules=(ModuleRecord("forward", "forward", "forward", "modules/forward.py", "cuda", "-p", kernels=(KERNEL,)),),
+    modules=(
+        make(
+            ModuleRecord, "forward", "forward", "forward", "modules/forward.py", "cuda", method="-p", kernels=(KERNEL,)
+        ),
+    ),
     failures=(Failure("profile", "exit", "the worker exited with code 1"),),
 )
 

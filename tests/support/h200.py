@@ -8,6 +8,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from inline import make
+
 from inductor_bench.records.code.source import ModuleSource
 from inductor_bench.records.kernel import Kernel
 from inductor_bench.records.run import CategoryTotal, ModuleRecord, Run
@@ -66,4 +68,4 @@ def run_of(name: str) -> Run:
 
 
 def module_record(kernels: tuple[Kernel, ...], categories: tuple[CategoryTotal, ...]) -> ModuleRecord:
-    return ModuleRecord("x", "x", "forward", None, "cuda", "trace", kernels=kernels, categories=categories)
+    return make(ModuleRecord, "x", "x", "forward", None, "cuda", method="trace", kernels=kernels, categories=categories)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import run_builder as build
+from inline import change
 
 from inductor_bench.records.category import Category as C
 from inductor_bench.records.code.source import SourceLine
@@ -110,7 +111,7 @@ def transformer() -> Run:
 
 def decode() -> Run:
     """Builds an LLM's decode loop whose graphs are replayed, found by its pattern: 0.73 ms a token, busy for 90%."""
-    module = replace(_block("decode", 0.6), graph_time_s=0.39e-3, wall_time_s=2.45e-3, busy_share=0.25)
+    module = change(_block("decode", 0.6), graph_time_s=0.39e-3, wall_time_s=2.45e-3, busy_share=0.25)
     parts = [
         Part(GRAPH, "decode", 1, 0.63e-3, 0, 0.63e-3, 1, 9, "decode"),
         Part(COPY, GRAPH_INPUTS, 4, 0.02e-3, 0, 0.02e-3, 0, 4, moved_bytes=4.1e5),
@@ -123,8 +124,8 @@ def decode() -> Run:
 
 def host_paced() -> Run:
     """Builds a training script whose host sets the pace: the device works 15.0 of 19.8 ms."""
-    forward = replace(_block("forward", 6.0), graph_time_s=3.7e-3)
-    backward = replace(_block("backward", 12.0), graph_time_s=7.5e-3)
+    forward = change(_block("forward", 6.0), graph_time_s=3.7e-3)
+    backward = change(_block("backward", 12.0), graph_time_s=7.5e-3)
     parts = [
         Part(GRAPH, "backward", 1, 8.2e-3, 0, 8.2e-3, 0, 20, "backward"),
         Part(GRAPH, "forward", 1, 4.1e-3, 0, 4.1e-3, 0, 10, "forward"),

@@ -92,7 +92,7 @@ def test_a_row_is_what_the_record_says(ask: Ask) -> None:
         (name, "inference") for name in ("one", "one", "two", "two")
     ]
     recorded = {(name, kernel.kernel_id): kernel for name, run in RUNS.items() for kernel in run.modules[0].kernels}
-    suite = sum(run.modules[0].wall_time_s or 0 for run in RUNS.values())
+    suite = sum(run.modules[0].times.wall_time_s or 0 for run in RUNS.values())
     for row in rows:
         kernel = recorded[row["model"], row["kernel_id"]]
         assert row["category"] == kernel.category.value and row["time_s"] == kernel.time_s

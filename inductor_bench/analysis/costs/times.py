@@ -11,7 +11,7 @@ def module_time_s(module: ModuleRecord) -> float:
 
     The busy time is longer where the profiler slowed the kernels.
     """
-    longer = max(module.wall_time_s or 0.0, module.busy_time_s or 0.0)
+    longer = max(module.times.wall_time_s or 0.0, module.times.busy_time_s or 0.0)
     return longer or sum(kernel.time_s for kernel in module.kernels)
 
 

@@ -22,27 +22,29 @@ def bottleneck(module: ModuleRecord) -> str:
         ``launch-bound``, ``host-bound``, ``cuda-graph`` (a replay as one CUDA graph is faster), ``gaps`` or, on a CPU,
         ``host-share``; an empty string where there is no such bottleneck or the times are unknown.
     """
-    if not module.wall_time_s or module.busy_share is None:
+    times = module.times
+    if not times.wall_time_s or times.busy_share is None:
         return ""
     if device_of(module.device).runs_on_host:
-        return "host-share" if 1 - module.busy_share >= HOST_SHARE else ""
-    if module.busy_share < LAUNCH_BOUND:
+        return "host-share" if 1 - times.busy_share >= HOST_SHARE else ""
+    if times.busy_share < LAUNCH_BOUND:
         return "host-bound" if idle_per_launch(module) > LONG_WAIT_S else "launch-bound"
-    if replay_gain_s(module) > (1 - GRAPH_GAIN) * module.wall_time_s:
+    if replay_gain_s(module) > (1 - GRAPH_GAIN) * times.wall_time_s:
         return "cuda-graph"
-    return "gaps" if module.busy_share < GAPS else ""
+    return "gaps" if times.busy_share < GAPS else ""
 
 
 def replay_gain_s(module: ModuleRecord) -> float:
     """Seconds that one iteration saves when replayed as one CUDA graph; 0 where the replay is slower or unmeasured."""
-    if not module.graph_time_s or not module.wall_time_s:
+    times = module.times
+    if not times.graph_time_s or not times.wall_time_s:
         return 0.0
-    return max(0.0, module.wall_time_s - module.graph_time_s)
+    return max(0.0, times.wall_time_s - times.graph_time_s)
 
 
 def idle_s(module: ModuleRecord) -> float:
     """Seconds of one iteration in which the device is idle."""
-    return (module.wall_time_s or 0.0) * max(0.0, 1 - (module.busy_share or 0.0))
+    return (module.times.wall_time_s or 0.0) * max(0.0, 1 - (module.times.busy_share or 0.0))
 
 
 def idle_per_launch(module: ModuleRecord) -> float:

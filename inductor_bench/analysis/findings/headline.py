@@ -86,7 +86,8 @@ def _parts(modules: Sequence[ModuleRecord], run: Run) -> str:
     library = _time(modules, LIBRARY)
     data = _time(modules, _DATA)
     every = sum(total.time_s for module in modules for total in module.categories)
-    idle = sum(module.idle.time_s for module in modules if module.wall_time_s and module.idle is not None)
+    times = [module.times for module in modules]
+    idle = sum(one.idle.time_s for one in times if one.wall_time_s and one.idle is not None)
     parts = [
         (library, words.library),
         (every - library - data, words.generated),

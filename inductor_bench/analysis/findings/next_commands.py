@@ -59,7 +59,7 @@ def _inspection_commands(run: Run, place: str, sort: str) -> Iterator[NextComman
     lead = headline(run)
     if lead is not None and lead.kind == "busy-machine":
         return  # the first line says what to type
-    if run.peaks is None and any(module.method != "trace" for module in run.modules):
+    if run.peaks is None and any(module.measurement.method != "trace" for module in run.modules):
         why = "measures the device's peaks; the next breakdown then tells percent of peak and gain limits"
         yield NextCommand("inductor-bench doctor", why)
     elif ((lead is not None and lead.kind == "launch-bound") or host_sets_pace(run)) and sort != "calls":

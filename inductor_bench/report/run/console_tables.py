@@ -52,8 +52,8 @@ def graph_lines(run: Run, width: int) -> Iterator[Line]:
         cells = [
             labels[module.label],
             *([units.count(module.program_calls)] if runs else []),
-            units.seconds(module.wall_time_s),
-            units.percent(module.busy_share),
+            units.seconds(module.times.wall_time_s),
+            units.percent(module.times.busy_share),
             units.count(module.launches),
             units.size(module.peak_memory_bytes),
         ]
@@ -75,7 +75,7 @@ def category_lines(run: Run, width: int) -> Iterator[Line]:
     labels = names.unique((module.label for module in shown), group, names.label)
     titles = "".join("  " + names.pad(labels[module.label], group, right=True) for module in shown)
     in_step = step_of(run) is not None
-    of = "of step" if in_step else "of wall" if all(module.wall_time_s for module in shown) else "of busy"
+    of = "of step" if in_step else "of wall" if all(module.times.wall_time_s for module in shown) else "of busy"
     yield [Word(names.pad("category", first), "dim"), Word(titles, "dim")]
     yield [Word(" " * first + f"  {'time':>9} {of:>7} {'calls':>6}" * len(shown), "dim")]
     for category in _by_time(run, shown):
@@ -83,7 +83,7 @@ def category_lines(run: Run, width: int) -> Iterator[Line]:
             Word(names.pad(category.title, first)),
             *(Word(_category_cell(run, module, category)) for module in shown),
         ]
-    if not in_step and any(module.idle is not None and module.wall_time_s for module in shown):
+    if not in_step and any(module.times.idle is not None and module.times.wall_time_s for module in shown):
         title = idle_name(shown[0]) if len({idle_name(m) for m in shown}) == 1 else "idle or host"
         yield [Word(names.pad(title, first)), *(Word(_idle_cell(module)) for module in shown)]
     if len(shown) < len(measured):
@@ -108,10 +108,11 @@ def _category_cell(run: Run, module: ModuleRecord, category: Category) -> str:
 
 
 def _idle_cell(module: ModuleRecord) -> str:
-    if module.idle is None or not module.wall_time_s:
+    times = module.times
+    if times.idle is None or not times.wall_time_s:
         return f"  {units.MISSING:>9} {'':>7} {'':>6}"
-    share = module.idle.time_s / module_time_s(module)
-    return f"  {units.seconds(module.idle.time_s):>9} {units.percent(share):>7} {'':>6}"
+    share = times.idle.time_s / module_time_s(module)
+    return f"  {units.seconds(times.idle.time_s):>9} {units.percent(share):>7} {'':>6}"
 
 
 def kernel_lines(run: Run, entries: tuple[Entry, ...], width: int, sort: str) -> Iterator[Line]:

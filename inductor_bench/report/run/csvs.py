@@ -18,24 +18,24 @@ _MODULES: Mapping[str, Callable[[ModuleRecord], object]] = {
     "slug": lambda module: module.slug,
     "role": lambda module: module.role,
     "device": lambda module: module.device,
-    "method": lambda module: module.method,
-    "method_reason": lambda module: module.method_reason,
+    "method": lambda module: module.measurement.method,
+    "method_reason": lambda module: module.measurement.method_reason,
     "dynamic": lambda module: module.dynamic,
     "file": lambda module: module.file,
-    "wall_time_s": lambda module: module.wall_time_s,
-    "busy_time_s": lambda module: module.busy_time_s,
-    "busy_share": lambda module: module.busy_share,
-    "idle_time_s": lambda module: module.idle.time_s if module.idle else None,
-    "profiled_time_s": lambda module: module.profiled_time_s,
-    "graph_time_s": lambda module: module.graph_time_s,
+    "wall_time_s": lambda module: module.times.wall_time_s,
+    "busy_time_s": lambda module: module.times.busy_time_s,
+    "busy_share": lambda module: module.times.busy_share,
+    "idle_time_s": lambda module: module.times.idle.time_s if module.times.idle else None,
+    "profiled_time_s": lambda module: module.times.profiled_time_s,
+    "graph_time_s": lambda module: module.times.graph_time_s,
     "launches": lambda module: module.launches,
     "peak_memory_bytes": lambda module: module.peak_memory_bytes,
     "program_calls": lambda module: module.program_calls,
-    "iterations": lambda module: module.iterations,
-    "outlier_iterations": lambda module: module.outlier_iterations,
+    "iterations": lambda module: module.profiled.iterations,
+    "outlier_iterations": lambda module: module.profiled.outlier_iterations,
     "threads": lambda module: module.threads,
     "kernels": lambda module: len(module.kernels),
-    "trace": lambda module: module.trace,
+    "trace": lambda module: module.outputs.trace,
 }
 _KERNELS: Mapping[str, Callable[[Kernel], object]] = {
     "name": lambda kernel: kernel.name,
@@ -198,9 +198,10 @@ def _category_rows(run: Run) -> Iterator[Sequence[object]]:
                 total.calls,
                 total.kernels,
             )
-        if module.idle is not None and module.wall_time_s:
-            idle = module.idle.time_s
-            yield (*place, idle_name(module), idle, None, idle / module_time_s(module), None, None)
+        idle = module.times.idle
+        if idle is not None and module.times.wall_time_s:
+            share = idle.time_s / module_time_s(module)
+            yield (*place, idle_name(module), idle.time_s, None, share, None, None)
 
 
 def _shape_rows(run: Run) -> Iterator[Sequence[object]]:

@@ -87,8 +87,9 @@ def segments(module: ModuleRecord) -> list[Segment]:
     whole = module_time_s(module)
     parts = [(total.time_s, total.name.title, palette.COLOURS[total.name]) for total in module.categories]
     parts.sort(reverse=True)
-    if module.wall_time_s and module.idle is not None:
-        parts.append((module.idle.time_s, idle_name(module), palette.IDLE))
+    idle = module.times.idle
+    if module.times.wall_time_s and idle is not None:
+        parts.append((idle.time_s, idle_name(module), palette.IDLE))
     return _bar(parts, whole)
 
 

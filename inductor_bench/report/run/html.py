@@ -84,7 +84,7 @@ def _page(run: Run, plots: Mapping[str, bytes]) -> PageView:
         kernels=[_kernel(run, entry, shorts[entry.kernel.name], files) for entry in entries],
         caption=kernel_caption(run, entries),
         retunes=_retunes(run),
-        graphs_known=any(module.graph_time_s for module in run.modules),
+        graphs_known=any(module.times.graph_time_s for module in run.modules),
         runs_known=calls_differ(run),
         several=len(run.modules) > 1,
         calls=common_device(module.device for module in run.modules).words.calls,
@@ -146,12 +146,13 @@ def _graph(run: Run, module: ModuleRecord) -> GraphView:
         )
         for total in totals
     ]
-    if module.idle is not None and module.wall_time_s and not in_step:
-        share = module.idle.time_s / whole
+    times, idle = module.times, module.times.idle
+    if idle is not None and times.wall_time_s and not in_step:
+        share = idle.time_s / whole
         parts.append(
             PartView(
                 title=idle_name(module),
-                time=units.seconds(module.idle.time_s),
+                time=units.seconds(idle.time_s),
                 share=units.MISSING,
                 of_wall=units.percent(share),
                 calls="",
@@ -168,15 +169,15 @@ def _graph(run: Run, module: ModuleRecord) -> GraphView:
         parts_text=", ".join(
             f"{title} {units.whole_percent(part)}" for title, part, _ in bar_parts(run, module) if part >= 0.005
         ),
-        wall=units.seconds(module.wall_time_s),
-        graph=units.seconds(module.graph_time_s),
-        busy=units.percent(module.busy_share),
+        wall=units.seconds(times.wall_time_s),
+        graph=units.seconds(times.graph_time_s),
+        busy=units.percent(times.busy_share),
         launches=units.count(module.launches),
         memory=units.size(module.peak_memory_bytes),
-        samples=len(module.wall_samples_s),
-        method=how.get(module.method, module.method),
-        reason=module.method_reason,
-        files=[path for path in (module.file, module.trace, module.log) if path],
+        samples=len(times.wall_samples_s),
+        method=how.get(module.measurement.method, module.measurement.method),
+        reason=module.measurement.method_reason,
+        files=[path for path in (module.file, module.outputs.trace, module.outputs.log) if path],
         parts=parts,
     )
 

@@ -88,8 +88,8 @@ def _graphs(run: Run) -> Iterator[str]:
         (
             (
                 module.label,
-                units.seconds(module.wall_time_s),
-                units.percent(module.busy_share),
+                units.seconds(module.times.wall_time_s),
+                units.percent(module.times.busy_share),
                 units.count(module.launches),
                 units.size(module.peak_memory_bytes),
                 ", ".join(
@@ -97,7 +97,7 @@ def _graphs(run: Run) -> Iterator[str]:
                     for title, share, _ in bar_parts(run, module)
                     if share >= 0.005
                 ),
-                module.method + (f": {module.method_reason}" if module.method_reason else ""),
+                ": ".join(filter(None, (module.measurement.method, module.measurement.method_reason))),
             )
             for module in run.modules
         ),
@@ -119,9 +119,10 @@ def _categories(run: Run, module: ModuleRecord) -> Iterator[str]:
         for total in category_totals(run, module)
     ]
     in_step = step_of(run) is not None
-    if module.idle is not None and module.wall_time_s and not in_step:
-        share = units.percent(module.idle.time_s / module_time_s(module))
-        rows.append((idle_name(module), units.seconds(module.idle.time_s), units.MISSING, share, "", ""))
+    idle = module.times.idle
+    if idle is not None and module.times.wall_time_s and not in_step:
+        share = units.percent(idle.time_s / module_time_s(module))
+        rows.append((idle_name(module), units.seconds(idle.time_s), units.MISSING, share, "", ""))
     yield from table(
         ("category", "time", "of kernel time", "of step" if in_step else "of wall", "calls", "kernels"), "lrrrrr", rows
     )

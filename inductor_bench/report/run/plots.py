@@ -211,7 +211,7 @@ def _draw_categories(run: Run) -> Figure | None:
 
 
 def _graph_time_s(run: Run, module: ModuleRecord) -> float | None:
-    return graph_use(run, module).time_s if step_of(run) else module.wall_time_s or module.busy_time_s
+    return graph_use(run, module).time_s if step_of(run) else module.times.wall_time_s or module.times.busy_time_s
 
 
 # --- achieved against peak bandwidth ---------------------------------------------------------------------------------

@@ -84,7 +84,7 @@ def main_modules(run: Run, most: int) -> tuple[ModuleRecord, ...]:
 
 def wall_known(run: Run) -> bool:
     """Whether the wall time of every graph is known. Shares then refer to wall time."""
-    return all(module.wall_time_s for module in run.modules)
+    return all(module.times.wall_time_s for module in run.modules)
 
 
 def idle_name(module: ModuleRecord) -> str:

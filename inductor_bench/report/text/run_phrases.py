@@ -82,8 +82,9 @@ def bar_parts(run: Run, module: ModuleRecord) -> list[tuple[str, float, str]]:
         )
         for total in module.categories
     ]
-    if module.wall_time_s and module.idle is not None:
-        parts.append((idle_name(module), module.idle.time_s / module_time_s(module), palette.IDLE))
+    idle = module.times.idle
+    if module.times.wall_time_s and idle is not None:
+        parts.append((idle_name(module), idle.time_s / module_time_s(module), palette.IDLE))
     return sorted(parts, key=lambda part: -part[1])
 
 
@@ -123,7 +124,8 @@ def whole_words(run: Run) -> str:
     """Returns the time that shares of the whole refer to: ``62.3 ms wall, each graph once``."""
     if step_of(run) is not None:
         return f"a step of {units.seconds(whole_time_s(run))}"
-    stretched = any((module.busy_time_s or 0.0) > (module.wall_time_s or 0.0) * 1.0005 for module in run.modules)
+    times = [module.times for module in run.modules]
+    stretched = any((one.busy_time_s or 0.0) > (one.wall_time_s or 0.0) * 1.0005 for one in times)
     what = " device time" if not wall_known(run) else "" if stretched else " wall"
     return f"{units.seconds(whole_time_s(run))}{what}" + (", each graph once" if len(run.modules) > 1 else "")
 

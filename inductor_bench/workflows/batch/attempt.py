@@ -191,7 +191,7 @@ def reset_row(model: BatchModel) -> BatchModel:
 
 def _needs_cores(module: ModuleRecord) -> bool:
     """Whether the CPU decides the time of a module."""
-    return is_host(module.device) or (module.busy_share is not None and module.busy_share < KEPT_BUSY)
+    return is_host(module.device) or (module.times.busy_share is not None and module.times.busy_share < KEPT_BUSY)
 
 
 def try_again(model: BatchModel, retries: int, *, shared: bool = False) -> BatchModel | None:

@@ -16,7 +16,16 @@ from ...errors import InductorBenchError
 from ...records.code.launch import Launch
 from ...records.code.source import ModuleSource
 from ...records.kernel import Kernel
-from ...records.run import Environment, IdleTime, ModuleRecord
+from ...records.run import (
+    Environment,
+    IdleTime,
+    Loads,
+    Method,
+    ModuleRecord,
+    ModuleTimes,
+    Outputs,
+    ProfiledIterations,
+)
 from ...records.traced.activity import Activity
 from ...records.traced.operators import OperatorCall, OperatorCost
 from ...records.traced.trace import DeviceEvent, Gaps, Iteration, Trace
@@ -114,31 +123,32 @@ def describe_module(attributed: AttributedModule, folder: RunFolder, costs: Cost
         role=source.role,
         file=f"modules/{profiled.label.slug}.py",
         device=source.device,
-        method=profiled.method,
-        method_reason=profiled.reason,
+        measurement=Method(profiled.method, profiled.reason),
         dynamic=source.dynamic,
         source_path=str(profiled.module.path),
         program_calls=profiled.module.calls,
-        wall_time_s=wall,
-        wall_samples_s=samples,
-        profiled_time_s=_profiled_time(attributed),
-        graph_time_s=median(graph) if graph else None,
-        busy_time_s=busy,
-        busy_share=min(1.0, busy / wall) if wall else None,
-        idle=_idle_time(attributed, wall, busy),
+        times=ModuleTimes(
+            wall_time_s=wall,
+            wall_samples_s=samples,
+            profiled_time_s=_profiled_time(attributed),
+            graph_time_s=median(graph) if graph else None,
+            busy_time_s=busy,
+            busy_share=min(1.0, busy / wall) if wall else None,
+            idle=_idle_time(attributed, wall, busy),
+        ),
         launches=sum(kernel.calls for kernel in kernels),
         peak_memory_bytes=details.peak_memory_bytes,
-        iterations=len(attributed.iterations),
-        steady_iterations=attributed.steady,
+        profiled=ProfiledIterations(len(attributed.iterations), attributed.steady),
         threads=details.threads if device_of(source.device).runs_on_host else None,
         tf32=profiled.module.tf32,
         categories=total_categories(kernels, whole),
         kernels=kernels,
-        trace=folder.relative(profiled.trace) if profiled.trace else None,
-        log=folder.relative(profiled.log) if profiled.log else None,
+        outputs=Outputs(
+            trace=folder.relative(profiled.trace) if profiled.trace else None,
+            log=folder.relative(profiled.log) if profiled.log else None,
+        ),
         notes=_notes(attributed, wall, busy),
-        wall_load=details.wall_load,
-        profile_load=details.profile_load,
+        loads=Loads(details.wall_load, details.profile_load),
     )
 
 
@@ -153,12 +163,11 @@ def describe_unprofiled(profiled: ProfiledModule) -> ModuleRecord | None:
         role=profiled.source.role,
         file=f"modules/{profiled.label.slug}.py",
         device=profiled.source.device,
-        method=profiled.method,
-        wall_time_s=median(samples),
-        wall_samples_s=samples,
+        measurement=Method(profiled.method),
+        times=ModuleTimes(wall_time_s=median(samples), wall_samples_s=samples),
         peak_memory_bytes=profiled.details.peak_memory_bytes,
         notes=("only the wall time was measured: the profile failed",),
-        wall_load=profiled.details.wall_load,
+        loads=Loads(wall_load=profiled.details.wall_load),
     )
 
 

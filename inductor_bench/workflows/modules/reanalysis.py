@@ -44,7 +44,7 @@ def reanalyse_run(folder: RunFolder) -> Run:
 
 
 def _reanalyse_module(folder: RunFolder, old: ModuleRecord, costs: Costs) -> ModuleRecord:
-    attributed = attribute_again(folder, old, load_profiled(folder, old)) if old.trace is not None else None
+    attributed = attribute_again(folder, old, load_profiled(folder, old)) if old.outputs.trace is not None else None
     if attributed is None:
         return old
     found = describe_module(attributed, folder, costs)
@@ -81,9 +81,9 @@ def _count(get: Callable[[Kernel], object]) -> Callable[[ModuleRecord], int]:
 
 
 KNOWN: Mapping[str, Callable[[ModuleRecord], int]] = {
-    "wall times": lambda module: len(module.wall_samples_s),
+    "wall times": lambda module: len(module.times.wall_samples_s),
     "peak memory": lambda module: module.peak_memory_bytes is not None,
-    "the time as one CUDA graph": lambda module: module.graph_time_s is not None,
+    "the time as one CUDA graph": lambda module: module.times.graph_time_s is not None,
     "kernels": lambda module: len(module.kernels),
     "source lines": _count(lambda kernel: kernel.origin.source_lines),
     "FLOPs": _count(lambda kernel: kernel.work.flops),
@@ -104,10 +104,10 @@ def load_profiled(folder: RunFolder, old: ModuleRecord) -> ProfiledModule:
         module=FoundModule(Path(old.source_path or f"{old.slug}.py"), text, load_code(folder, old.slug, text)),
         label=ModuleLabel(old.label, old.slug),
         source=read_module(text),
-        method=old.method,
-        reason=old.method_reason,
+        method=old.measurement.method,
+        reason=old.measurement.method_reason,
         trace=None,
-        log=folder.path / old.log if old.log else None,
+        log=folder.path / old.outputs.log if old.outputs.log else None,
         details=load_details(folder, old.slug),
     )
 
@@ -118,4 +118,5 @@ def attribute_again(folder: RunFolder, old: ModuleRecord, profiled: ProfiledModu
     Raises:
         InductorBenchError: the trace is missing or damaged.
     """
-    return attribute_module(replace(profiled, trace=folder.file(old.trace))) if old.trace is not None else None
+    trace = old.outputs.trace
+    return attribute_module(replace(profiled, trace=folder.file(trace))) if trace is not None else None

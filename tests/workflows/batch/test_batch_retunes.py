@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from batch_runs import Listener, begun, quick, rows, run, statuses
 from conftest import ROOT
+from inline import change
 from retune_fakes import Engine, make_run, retuned
 
 from inductor_bench.analysis.batch_aggregation import by_family, by_id, group_kernels, summarize_model
@@ -183,7 +184,7 @@ def test_a_batch_without_them_says_nothing_of_them(batch: BatchFolder) -> None:
 
 def test_a_model_under_the_profiler_for_longer_than_it_takes_is_noted(batch: BatchFolder) -> None:
     run = batch.run("plain").load()
-    stretched = replace(run.modules[0], busy_time_s=12e-3)
+    stretched = change(run.modules[0], busy_time_s=12e-3)
     batch.run("plain").save(replace(run, modules=(stretched, *run.modules[1:])))
     view = BatchView(read_results(batch, batch.load()))
     note = "plain: shares are of 14.2 ms under the profiler, more than its wall time"

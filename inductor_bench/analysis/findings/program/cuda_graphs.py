@@ -11,7 +11,7 @@ from ...costs.step import graph_use, host_sets_pace, idle_labels, parts_of, runs
 from ..bottleneck import GRAPH_GAIN
 from ..evidence import CUDA_GRAPH_MODES, LEAST_SHARE, RunEvidence
 from ..finding import CAUTION, FINE, Finding
-from ..phrases import join_words, labels, slugs
+from ..phrases import join_words, labels, replay_words, slugs
 from .words import share_words
 
 MOST_NAMED = 3
@@ -44,7 +44,7 @@ def cuda_graphs_unused(evidence: RunEvidence) -> Iterator[Finding]:
         return
     faster.sort(key=lambda module: -_gain_s(evidence, module))
     less = share_words(run, gain)
-    times = [f"{units.seconds(m.graph_time_s)} instead of {units.seconds(m.wall_time_s)} ({m.label})" for m in faster]
+    times = [replay_words(module) for module in faster]
     are = "is" if len(faster) == 1 else "are"
     text = (
         f"the host sets the pace, and {labels(faster)} {are} launched kernel by kernel: as one CUDA graph a call "
@@ -60,9 +60,10 @@ def _is_launched(evidence: RunEvidence, module: ModuleRecord) -> bool:
 
 def _gain_s(evidence: RunEvidence, module: ModuleRecord) -> float:
     """Seconds of the step that replays of a graph save at most; 0 where a replay is slower or was not measured."""
-    if not module.graph_time_s or not module.wall_time_s or module.graph_time_s > GRAPH_GAIN * module.wall_time_s:
+    times = module.times
+    if not times.graph_time_s or not times.wall_time_s or times.graph_time_s > GRAPH_GAIN * times.wall_time_s:
         return 0.0
-    return (module.wall_time_s - module.graph_time_s) * graph_use(evidence.run, module).calls
+    return (times.wall_time_s - times.graph_time_s) * graph_use(evidence.run, module).calls
 
 
 def cuda_graphs_refused(evidence: RunEvidence) -> Iterator[Finding]:

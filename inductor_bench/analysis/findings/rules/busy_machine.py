@@ -102,19 +102,21 @@ def rests_on(finding: Finding, graphs: Sequence[ModuleRecord]) -> bool:
 
 def is_wall_disturbed(module: ModuleRecord) -> bool:
     """Whether the median of the wall samples is likely to be off by more than 10%."""
-    if not device_of(module.device).runs_on_host and (module.busy_share or 0.0) >= GAPS:
+    if not device_of(module.device).runs_on_host and (module.times.busy_share or 0.0) >= GAPS:
         return False  # the device determines the wall time
-    load = module.wall_load
+    load = module.loads.wall_load
     switched = load is not None and load.switches >= SWITCHED * load.runs and load.delayed_share >= DELAYED
-    return switched or _spread(module.wall_samples_s) >= SCATTER
+    return switched or _spread(module.times.wall_samples_s) >= SCATTER
 
 
 def are_kernels_disturbed(module: ModuleRecord) -> bool:
     """Whether the times of a CPU graph's kernels are likely to be off by more than 10%."""
-    if not device_of(module.device).runs_on_host or not module.wall_time_s or not module.busy_time_s:
+    times = module.times
+    if not device_of(module.device).runs_on_host or not times.wall_time_s or not times.busy_time_s:
         return False
-    ratio, more_s = module.busy_time_s / module.wall_time_s, module.busy_time_s - module.wall_time_s
-    delayed = module.profile_load is not None and module.profile_load.delayed_share >= DELAYED
+    ratio, more_s = times.busy_time_s / times.wall_time_s, times.busy_time_s - times.wall_time_s
+    load = module.loads.profile_load
+    delayed = load is not None and load.delayed_share >= DELAYED
     calls = sum(kernel.calls for kernel in module.kernels)
     return (delayed and ratio > LONGER) or (ratio > MUCH_LONGER and more_s > max(LEAST_S, LEAST_PER_CALL_S * calls))
 
@@ -129,13 +131,14 @@ def _spread(samples: Sequence[float]) -> float:
 
 def _reasons(module: ModuleRecord) -> Iterator[str]:
     """Yields the figures that show the disturbance; the figures of the machine come first."""
-    loads = [load for load in (module.wall_load, module.profile_load) if load is not None]
+    times = module.times
+    loads = [load for load in (module.loads.wall_load, module.loads.profile_load) if load is not None]
     if loads and (worst := max(loads, key=lambda load: load.delayed_share)).delayed_share >= DELAYED:
         yield _load_words(worst)
     if are_kernels_disturbed(module):
-        yield f"{units.seconds(module.busy_time_s)} of kernels in {units.seconds(module.wall_time_s)} of wall time"
-    if _spread(module.wall_samples_s) >= SCATTER:
-        low, _, high = statistics.quantiles(module.wall_samples_s, n=4)
+        yield f"{units.seconds(times.busy_time_s)} of kernels in {units.seconds(times.wall_time_s)} of wall time"
+    if _spread(times.wall_samples_s) >= SCATTER:
+        low, _, high = statistics.quantiles(times.wall_samples_s, n=4)
         yield f"wall times from {units.seconds(low)} to {units.seconds(high)} (middle half)"
 
 

@@ -45,7 +45,8 @@ def busy_over_wall(evidence: RunEvidence) -> Iterator[Finding]:
 
 def outliers(evidence: RunEvidence) -> Iterator[Finding]:
     """Reports disturbed iterations of the profiled run, which do not count."""
-    many = any(module.outlier_iterations > MANY_OUTLIERS * module.iterations for module in evidence.run.modules)
+    profiles = [module.profiled for module in evidence.run.modules]
+    many = any(one.outlier_iterations > MANY_OUTLIERS * one.iterations for one in profiles)
     text = "some profiled iterations were disturbed ({}); they are recorded, but do not count"
     yield from _combine(evidence.run, "outliers", _outliers, text, CAUTION if many else NOTE)
 
@@ -72,36 +73,36 @@ def _combine(run: Run, kind: str, rule: Callable[[ModuleRecord], str], sentence:
 
 
 def _busy_over_wall(module: ModuleRecord) -> str:
-    if not module.wall_time_s or not module.busy_time_s or module.busy_time_s <= module.wall_time_s * 1.0005:
+    times = module.times
+    if not times.wall_time_s or not times.busy_time_s or times.busy_time_s <= times.wall_time_s * 1.0005:
         return ""
-    return f"{units.seconds(module.busy_time_s)} instead of {units.seconds(module.wall_time_s)}"
+    return f"{units.seconds(times.busy_time_s)} instead of {units.seconds(times.wall_time_s)}"
 
 
 def _slowed(module: ModuleRecord) -> str:
-    if (
-        not module.wall_time_s
-        or not module.profiled_time_s
-        or module.profiled_time_s < PROFILER_SLOWDOWN * module.wall_time_s
-    ):
+    wall_s, profiled_s = module.times.wall_time_s, module.times.profiled_time_s
+    if not wall_s or not profiled_s or profiled_s < PROFILER_SLOWDOWN * wall_s:
         return ""
-    return f"from {units.seconds(module.wall_time_s)} to {units.seconds(module.profiled_time_s)}"
+    return f"from {units.seconds(wall_s)} to {units.seconds(profiled_s)}"
 
 
 def _noisy(module: ModuleRecord) -> str:
-    if len(module.wall_samples_s) < FEW_SAMPLES:
+    samples = module.times.wall_samples_s
+    if len(samples) < FEW_SAMPLES:
         return ""
-    low, middle, high = statistics.quantiles(module.wall_samples_s, n=4)
+    low, middle, high = statistics.quantiles(samples, n=4)
     if not middle or (high - low) / middle <= NOISE:
         return ""
     return f"{units.seconds(low)} to {units.seconds(high)}"
 
 
 def _few(module: ModuleRecord) -> str:
-    number = len(module.wall_samples_s)
+    number = len(module.times.wall_samples_s)
     return f"{number}" if 0 < number < FEW_SAMPLES else ""
 
 
 def _outliers(module: ModuleRecord) -> str:
-    if not module.iterations or module.outlier_iterations < max(1, OUTLIERS * module.iterations):
+    profiled = module.profiled
+    if not profiled.iterations or profiled.outlier_iterations < max(1, OUTLIERS * profiled.iterations):
         return ""
-    return f"{module.outlier_iterations} of {module.iterations}"
+    return f"{profiled.outlier_iterations} of {profiled.iterations}"

@@ -61,8 +61,8 @@ def unsteady_kernels(evidence: RunEvidence) -> Iterator[Finding]:
     rows, whole = evidence.rows, evidence.whole
 
     def moves(row: Row) -> bool:
-        samples = [row.kernel.samples_s[i] for i in row.module.steady_iterations if i < len(row.kernel.samples_s)]
-        samples = samples or list(row.kernel.samples_s)
+        every, steady = row.kernel.samples_s, row.module.profiled.steady_iterations
+        samples = [every[i] for i in steady if i < len(every)] or list(every)
         if len(samples) < 5 or whole.part(row.cost.time_s) < LEAST_SHARE:
             return False
         low, middle, high = statistics.quantiles(samples, n=4)

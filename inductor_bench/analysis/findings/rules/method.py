@@ -51,9 +51,10 @@ def methods(run: Run) -> list[tuple[str, str, list[ModuleRecord]]]:
     """
     groups: dict[tuple[str, str], list[ModuleRecord]] = {}
     for module in run.modules:
-        if module.method != "-p" or module.method_reason:
-            reason = _INPUT.sub("integer inputs", module.method_reason)
-            groups.setdefault((module.method, reason), []).append(module)
+        measurement = module.measurement
+        if measurement.method != "-p" or measurement.method_reason:
+            reason = _INPUT.sub("integer inputs", measurement.method_reason)
+            groups.setdefault((measurement.method, reason), []).append(module)
     return [(name, reason, modules) for (name, reason), modules in groups.items()]
 
 
@@ -62,7 +63,7 @@ def checks_without_problem(evidence: RunEvidence) -> Iterator[Finding]:
     run = evidence.run
     fine = []
     launching = [module for module in run.modules if not device_of(module.device).runs_on_host]
-    busy = all(module.busy_share is not None and module.busy_share >= GAPS for module in launching)
+    busy = all(module.times.busy_share is not None and module.times.busy_share >= GAPS for module in launching)
     if evidence.in_step:
         busy = not host_sets_pace(run)
     if launching and busy and not is_anything_waiting(evidence):

@@ -13,7 +13,7 @@ from ...costs.times import whole_time_s
 from ..bottleneck import GRAPH_GAIN, idle_per_launch, idle_s, replay_gain_s
 from ..evidence import CUDA_GRAPH_MODES, LEAST_SHARE, RunEvidence
 from ..finding import Finding
-from ..phrases import join_words, labels, slugs
+from ..phrases import join_words, labels, replay_words, slugs
 
 MOST_NAMED = 2  # largest number of graphs that one sentence names
 
@@ -24,22 +24,22 @@ def launch_bound(evidence: RunEvidence) -> Iterator[Finding]:
     if not graphs:
         return
     run = evidence.run
-    faster = [m for m in graphs if replay_gain_s(m) > (1 - GRAPH_GAIN) * (m.wall_time_s or 0.0)]
+    faster = [m for m in graphs if replay_gain_s(m) > (1 - GRAPH_GAIN) * (m.times.wall_time_s or 0.0)]
     if len(graphs) == 1:
-        only = graphs[0]
+        only, times = graphs[0], graphs[0].times
         launches = f" in {units.count(only.launches)} launches" if only.launches else ""
         text = (
-            f"{only.label} is launch-bound: the GPU works {units.whole_percent(only.busy_share)} of "
-            f"{units.seconds(only.wall_time_s)}{launches}"
+            f"{only.label} is launch-bound: the GPU works {units.whole_percent(times.busy_share)} of "
+            f"{units.seconds(times.wall_time_s)}{launches}"
         )
         if faster:
-            times = (only.wall_time_s or 0.0) / (only.graph_time_s or 1.0)
-            text += f"; as one CUDA graph {units.seconds(only.graph_time_s)} ({times:.1f}x)"
+            ratio = (times.wall_time_s or 0.0) / (times.graph_time_s or 1.0)
+            text += f"; as one CUDA graph {units.seconds(times.graph_time_s)} ({ratio:.1f}x)"
     else:
         text = f"{_graph_count(graphs, run)} are launch-bound: the GPU works {_busy(graphs)}"
         text += f"; as one CUDA graph {_replays(faster)}" if faster else ""
     text += _graph_advice(graphs, faster, run.request.mode)
-    gain = sum((replay_gain_s(m) if m.graph_time_s else idle_s(m)) * _calls(m) for m in graphs)
+    gain = sum((replay_gain_s(m) if m.times.graph_time_s else idle_s(m)) * _calls(m) for m in graphs)
     yield Finding("launch-bound", f"{text}. Until then faster kernels win little", slugs(graphs), gain_s=gain)
 
 
@@ -48,7 +48,7 @@ def _graph_advice(graphs: list[ModuleRecord], faster: list[ModuleRecord], mode: 
         return f"; mode='{mode}' replays CUDA graphs in the program, which timing a graph by itself leaves out"
     if faster:
         return ": try mode='reduce-overhead'"
-    if all(module.graph_time_s for module in graphs):
+    if all(module.times.graph_time_s for module in graphs):
         return "; one CUDA graph takes as long, so a larger batch is what can help"
     return ": try mode='reduce-overhead' (CUDA graphs) or a larger batch"
 
@@ -61,12 +61,17 @@ def _graph_count(graphs: list[ModuleRecord], run: Run) -> str:
 
 
 def _busy(graphs: list[ModuleRecord]) -> str:
-    words = [f"{units.whole_percent(m.busy_share)} of {units.seconds(m.wall_time_s)} ({m.label})" for m in graphs]
+    times = [(module.times, module.label) for module in graphs]
+    words = [f"{units.whole_percent(t.busy_share)} of {units.seconds(t.wall_time_s)} ({label})" for t, label in times]
     return join_words(words, MOST_NAMED)
 
 
+def _idle_words(module: ModuleRecord) -> str:
+    return f"{units.whole_percent(1 - (module.times.busy_share or 0))} of {units.seconds(module.times.wall_time_s)}"
+
+
 def _replays(graphs: list[ModuleRecord]) -> str:
-    words = [f"{units.seconds(m.graph_time_s)} instead of {units.seconds(m.wall_time_s)} ({m.label})" for m in graphs]
+    words = [replay_words(module) for module in graphs]
     return join_words(words, MOST_NAMED if len(words) <= MOST_NAMED else 1)
 
 
@@ -108,11 +113,11 @@ def gaps(evidence: RunEvidence) -> Iterator[Finding]:
     run = evidence.run
     if sum(idle_s(module) for module in graphs) < LEAST_SHARE * whole_time_s(run):
         return
-    words = [f"{units.whole_percent(1 - (m.busy_share or 0))} of {units.seconds(m.wall_time_s)}" for m in graphs]
+    words = [_idle_words(module) for module in graphs]
     if len(graphs) > 1:
         words = [f"{word} ({module.label})" for word, module in zip(words, graphs, strict=True)]
     text = f"{labels(graphs)} {_verb(graphs, 'leaves', 'leave')} the GPU idle for {join_words(words, MOST_NAMED)}"
-    gap = graphs[0].idle
+    gap = graphs[0].times.idle
     if len(graphs) == 1 and gap is not None and gap.count:
         text += f": {units.count(gap.count)} gaps, the longest {units.seconds(gap.longest_s)}"
     yield Finding("gaps", text, slugs(graphs), gain_s=sum(idle_s(m) * _calls(m) for m in graphs))
@@ -123,7 +128,7 @@ def host_share(evidence: RunEvidence) -> Iterator[Finding]:
     graphs = evidence.graphs_with("host-share")
     if not graphs:
         return
-    words = [f"{units.whole_percent(1 - (m.busy_share or 0))} of {units.seconds(m.wall_time_s)}" for m in graphs]
+    words = [_idle_words(module) for module in graphs]
     if len(graphs) > 1:
         words = [f"{word} ({module.label})" for word, module in zip(words, graphs, strict=True)]
     text = (

@@ -179,6 +179,6 @@ def graph_cells(run: Run, module: ModuleRecord) -> tuple[str, ...]:
         units.seconds(use.time_s),
         units.percent(use.share),
         launched(use.calls, use.replays, use.launches),
-        units.seconds(module.wall_time_s),
-        units.percent(module.busy_share),
+        units.seconds(module.times.wall_time_s),
+        units.percent(module.times.busy_share),
     )
