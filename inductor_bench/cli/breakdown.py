@@ -24,11 +24,15 @@ class ProgramCommand(AutotuneCommand):
     """A command that passes all words after ``--`` on unparsed: a program's arguments, or a whole command."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        if "--" in args:
-            split = args.index("--")
-            ctx.meta[ARGUMENTS] = tuple(args[split + 1 :])
-            args = args[:split]
-        return super().parse_args(ctx, args)
+        if "--" not in args:
+            return super().parse_args(ctx, args)
+        split = args.index("--")
+        ctx.meta[ARGUMENTS] = tuple(args[split + 1 :])
+        helps, self.no_args_is_help = self.no_args_is_help, False  # a command without options asks for no help
+        try:
+            return super().parse_args(ctx, args[:split])
+        finally:
+            self.no_args_is_help = helps
 
     def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
         return [*super().collect_usage_pieces(ctx), "[-- COMMAND...]"]

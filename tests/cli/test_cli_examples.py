@@ -11,6 +11,7 @@ from pathlib import Path
 import click
 import pytest
 
+from inductor_bench.cli.breakdown import ARGUMENTS
 from inductor_bench.cli.main import group
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -31,7 +32,9 @@ def test_what_is_promised_can_be_typed(path: Path) -> None:
     for _, *words in commands:
         verb = group.get_command(click.Context(group), "breakdown")
         assert verb is not None
-        (target,) = verb.make_context("breakdown", words).params["targets"]
+        context = verb.make_context("breakdown", list(words))
+        scripts = [word for word in context.meta.get(ARGUMENTS, ()) if word.endswith(".py")]
+        (target,) = context.params["targets"] or scripts
         name, _, factory = target.partition(":")
         text = (ROOT / name).read_text()
         functions = {node.name for node in ast.parse(text).body if isinstance(node, ast.FunctionDef)}
