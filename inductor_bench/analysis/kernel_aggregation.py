@@ -15,7 +15,7 @@ from ..records.category import Category
 from ..records.code.details import CompiledKernel
 from ..records.code.source import KernelDefinition, SourceLine
 from ..records.kernel import Kernel, LaunchShape, Origin, ShapeGroup, Work
-from ..records.run import CategoryTotal
+from ..records.module import CategoryTotal
 from ..records.traced.activity import Activity
 from ..records.traced.operators import OperatorCost
 from ..records.traced.trace import DeviceEvent, TensorArguments

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from ..errors import InductorBenchError
 from ..records.code.details import Details
 from ..records.code.source import CapturedCode, SourceLine
-from ..records.run import ModuleRecord
+from ..records.module import ModuleRecord
 from ..records.traced.operators import OperatorCall, OperatorCost
 from .files import read_json, read_text, write_json, write_text
 from .folder import RunFolder

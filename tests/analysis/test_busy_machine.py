@@ -14,7 +14,8 @@ from inductor_bench.analysis.findings.headline import headline
 from inductor_bench.analysis.findings.next_commands import next_commands
 from inductor_bench.analysis.findings.table import findings
 from inductor_bench.records.code.details import MachineLoad
-from inductor_bench.records.run import ModuleRecord, Run
+from inductor_bench.records.module import ModuleRecord
+from inductor_bench.records.run import Run
 from inductor_bench.report.run.markdown import markdown
 from inductor_bench.store.formats.codec import decode, encode
 from inductor_bench.worker.profile.machine_load import load_since, read_counters

@@ -18,7 +18,8 @@ from inductor_bench.analysis.findings.table import RULES, Rule, findings
 from inductor_bench.records.category import Category
 from inductor_bench.records.code.source import SourceLine
 from inductor_bench.records.kernel import Kernel
-from inductor_bench.records.run import Capture, Failure, ModuleRecord, Request, Run
+from inductor_bench.records.module import ModuleRecord
+from inductor_bench.records.run import Capture, Failure, Request, Run
 
 
 def kinds(run: Run) -> list[str]:

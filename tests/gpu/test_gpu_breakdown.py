@@ -10,7 +10,8 @@ from p_text import disagreements, read_p_text
 
 from inductor_bench.records.category import Category
 from inductor_bench.records.kernel import Kernel
-from inductor_bench.records.run import ModuleRecord, Run
+from inductor_bench.records.module import ModuleRecord
+from inductor_bench.records.run import Run
 from inductor_bench.store.folder import RunFolder
 
 pytestmark = pytest.mark.gpu

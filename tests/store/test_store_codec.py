@@ -15,6 +15,7 @@ from inductor_bench.records.category import Category
 from inductor_bench.records.code.source import SourceLine
 from inductor_bench.records.forms import Inline
 from inductor_bench.records.kernel import Kernel, ShapeGroup
+from inductor_bench.records.module import ModuleRecord
 from inductor_bench.records.program import (
     GRAPH,
     HOST_LANE,
@@ -26,7 +27,7 @@ from inductor_bench.records.program import (
     RankSteps,
     Timeline,
 )
-from inductor_bench.records.run import Environment, Failure, ModuleRecord, Peaks, Request, Run
+from inductor_bench.records.run import Environment, Failure, Peaks, Request, Run
 from inductor_bench.store.folder import RunFolder
 from inductor_bench.store.formats import codec, schema
 from inductor_bench.store.timeline import read_timeline, write_timeline

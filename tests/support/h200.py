@@ -12,7 +12,8 @@ from inline import make
 
 from inductor_bench.records.code.source import ModuleSource
 from inductor_bench.records.kernel import Kernel
-from inductor_bench.records.run import CategoryTotal, ModuleRecord, Run
+from inductor_bench.records.module import CategoryTotal, ModuleRecord
+from inductor_bench.records.run import Run
 from inductor_bench.records.traced.activity import Activity
 from inductor_bench.records.traced.trace import Iteration, Trace
 from inductor_bench.source.module.reader import read_module

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from inductor_bench.records.run import ModuleRecord
+from inductor_bench.records.module import ModuleRecord
 
 NAME_WIDTH = 120
 """Number of characters to which the harness cuts kernel names."""

@@ -15,17 +15,8 @@ from inline import change, make
 from inductor_bench.records.category import Category as C
 from inductor_bench.records.code.source import SourceLine
 from inductor_bench.records.kernel import Kernel, ShapeGroup
-from inductor_bench.records.run import (
-    Capture,
-    CategoryTotal,
-    Environment,
-    Failure,
-    IdleTime,
-    ModuleRecord,
-    Peaks,
-    Request,
-    Run,
-)
+from inductor_bench.records.module import CategoryTotal, IdleTime, ModuleRecord
+from inductor_bench.records.run import Capture, Environment, Failure, Peaks, Request, Run
 from inductor_bench.store.formats.schema import FORMAT
 
 H200 = Peaks(

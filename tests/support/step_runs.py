@@ -9,6 +9,7 @@ from inline import change
 
 from inductor_bench.records.category import Category as C
 from inductor_bench.records.code.source import SourceLine
+from inductor_bench.records.module import ModuleRecord
 from inductor_bench.records.program import (
     COLLECTIVE,
     COPY,
@@ -31,7 +32,7 @@ from inductor_bench.records.program import (
     RankSteps,
     Timeline,
 )
-from inductor_bench.records.run import ModuleRecord, Run
+from inductor_bench.records.run import Run
 
 
 def line(number: int, file: str = "/home/user/project/train.py") -> SourceLine:

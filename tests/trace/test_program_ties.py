@@ -12,7 +12,7 @@ import pytest
 from inductor_bench.analysis.kernel_aggregation import Evidence, aggregate_kernels
 from inductor_bench.analysis.ledger.kernels import kernel_key, step_kernels
 from inductor_bench.messages.steps import BOUNDARY, GRAPH_CALL
-from inductor_bench.records.run import Kernel
+from inductor_bench.records.kernel import Kernel
 from inductor_bench.records.traced.program import Work
 from inductor_bench.trace.program.reader import read_program_trace
 from inductor_bench.trace.program.storing import EventNote, store_program_trace

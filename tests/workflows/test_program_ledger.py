@@ -14,8 +14,8 @@ import pytest
 from inductor_bench.analysis.ledger.kernels import StepUse, kernel_key, module_uses
 from inductor_bench.messages.steps import ObservedSteps
 from inductor_bench.records.category import Category
+from inductor_bench.records.kernel import Kernel
 from inductor_bench.records.program import Part, Program
-from inductor_bench.records.run import Kernel
 from inductor_bench.source.capture.labels import label_modules
 from inductor_bench.source.module.reader import read_module
 from inductor_bench.store.folder import RunFolder

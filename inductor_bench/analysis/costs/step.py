@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from ...devices.table import device_of
 from ...records.category import Category
 from ...records.kernel import Kernel
+from ...records.module import CategoryTotal, ModuleRecord
 from ...records.program import EAGER, GRAPH, IDLE, QUEUED, Part, Program
-from ...records.run import CategoryTotal, ModuleRecord, Run
+from ...records.run import Run
 
 HOST_SETS_PACE = 0.1
 """Share of the step in which the device waits for the host, above which the host determines the step's time."""

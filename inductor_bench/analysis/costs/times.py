@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from ...records.run import ModuleRecord, Run
+from ...records.module import ModuleRecord
+from ...records.run import Run
 from .step import graph_use, step_of
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ...devices.table import device_of
-from ...records.run import ModuleRecord
+from ...records.module import ModuleRecord
 
 LAUNCH_BOUND = 0.7  # busy share below which a graph is bound by its launches or its host
 GAPS = 0.9  # busy share below which idle gaps are reported

@@ -11,7 +11,8 @@ from ...devices.protocol import Device
 from ...devices.table import device_of
 from ...records.category import Category
 from ...records.kernel import Kernel
-from ...records.run import ModuleRecord, Run
+from ...records.module import ModuleRecord
+from ...records.run import Run
 from ..costs.step import Cost, cost_of, step_of
 from ..costs.times import weight_s, whole_time_s
 from .bottleneck import WAITS_FOR_HOST, bottleneck

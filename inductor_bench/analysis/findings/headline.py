@@ -8,7 +8,8 @@ from dataclasses import replace
 from ... import units
 from ...devices.table import common_device
 from ...records.category import Category
-from ...records.run import ModuleRecord, Run
+from ...records.module import ModuleRecord
+from ...records.run import Run
 from ..costs.times import module_time_s, weight_s, whole_time_s
 from .bottleneck import WAITS_FOR_HOST, bottleneck
 from .evidence import LIBRARY, UNTUNABLE, RunEvidence

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 
 from ... import units
-from ...records.run import ModuleRecord
+from ...records.module import ModuleRecord
 
 _PATH = re.compile(r"(?:/[^/\s:]+)+/(?P<tail>[^/\s:]+/[^/\s:]+)(?=:\d)")
 

@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from ...records.category import Category
 from ...records.kernel import Kernel
+from ...records.module import ModuleRecord
 from ...records.program import Part
-from ...records.run import ModuleRecord
 from ...records.traced.activity import Activity
 from ..classification import classify
 

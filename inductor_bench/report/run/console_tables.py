@@ -10,7 +10,8 @@ from ...analysis.costs.times import calls_differ
 from ...analysis.findings.evidence import LIBRARY
 from ...devices.table import common_device
 from ...records.category import Category
-from ...records.run import ModuleRecord, Run
+from ...records.module import ModuleRecord
+from ...records.run import Run
 from ..text import names
 from ..text.layout import WIDE, Column, Line, Word, bars, fit_columns, gap_of, header, row, titled_row, wrapped
 from ..text.ranking import Entry, idle_name, main_modules, module_time_s, wall_known

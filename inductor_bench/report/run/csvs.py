@@ -8,8 +8,9 @@ from pathlib import Path
 
 from ...analysis.costs.step import graph_use, step_of
 from ...records.kernel import Kernel
+from ...records.module import ModuleRecord
 from ...records.retune import RetuneRow
-from ...records.run import ModuleRecord, Run
+from ...records.run import Run
 from ...store.files import own_folder, write_text
 from ..text.ranking import idle_name, module_time_s, rank
 

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from ...analysis.costs.step import category_totals
-from ...records.run import ModuleRecord, Run
+from ...records.module import ModuleRecord
+from ...records.run import Run
 from ..text import palette
 from ..text.ranking import idle_name, module_time_s
 

@@ -17,7 +17,8 @@ from ...analysis.findings.table import findings_beside
 from ...analysis.retunes import retunes_of
 from ...devices.table import common_device
 from ...records.kernel import Kernel, ShapeGroup
-from ...records.run import ModuleRecord, Peaks, Run
+from ...records.module import ModuleRecord
+from ...records.run import Peaks, Run
 from ..text import names, palette
 from ..text.ranking import Entry, idle_name, module_time_s, rank
 from ..text.run_phrases import (

@@ -13,7 +13,8 @@ from ...analysis.findings.headline import headline
 from ...analysis.findings.table import findings_beside
 from ...analysis.retunes import retunes_of
 from ...devices.table import common_device
-from ...records.run import ModuleRecord, Run
+from ...records.module import ModuleRecord
+from ...records.run import Run
 from ..text import names
 from ..text.ranking import Entry, idle_name, module_time_s, rank
 from ..text.run_phrases import (

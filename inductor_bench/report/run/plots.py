@@ -20,8 +20,9 @@ from ... import units
 from ...analysis.costs.step import category_totals, graph_use, step_of
 from ...analysis.findings.evidence import LIBRARY
 from ...devices.table import common_device
+from ...records.module import ModuleRecord
 from ...records.program import Timeline
-from ...records.run import ModuleRecord, Run
+from ...records.run import Run
 from ..text import names, palette
 from ..text.ranking import Entry, main_modules, rank, wall_known
 from ..text.run_phrases import folded, heading, machine, whole_words

@@ -9,7 +9,8 @@ from ...analysis.costs.times import module_time_s, weight_s, whole_time_s
 from ...devices.table import device_of
 from ...errors import UsageError
 from ...records.kernel import Kernel
-from ...records.run import ModuleRecord, Run
+from ...records.module import ModuleRecord
+from ...records.run import Run
 
 __all__ = ["SORTS", "Entry", "idle_name", "main_modules", "module_time_s", "rank", "wall_known", "whole_time_s"]
 

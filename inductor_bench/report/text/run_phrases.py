@@ -13,7 +13,8 @@ from ...analysis.roofline import matrix_roof
 from ...devices.protocol import Device
 from ...devices.table import common_device, device_of
 from ...records.kernel import Kernel
-from ...records.run import Failure, ModuleRecord, Run
+from ...records.module import ModuleRecord
+from ...records.run import Failure, Run
 from . import names, palette
 from .ranking import Entry, idle_name, module_time_s, wall_known, whole_time_s
 

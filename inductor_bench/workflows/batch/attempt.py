@@ -11,7 +11,8 @@ from ...launch.jobs import Ended, Job, is_host
 from ...launch.process import ProcessResult
 from ...records.batches.batch import DONE, FAILED, MEASURED, PARTIAL, SKIPPED, WAITING, BatchModel, ModelRequest
 from ...records.model_sources import LIBRARIES
-from ...records.run import Failure, ModuleRecord, Run
+from ...records.module import ModuleRecord
+from ...records.run import Failure, Run
 from ...store.batch import BatchFolder
 from ...store.redaction import OPTION as REDACT
 from ..modules.program import DEFAULT_BATCH_SIZE

@@ -10,7 +10,8 @@ from dataclasses import dataclass, replace
 from ...errors import InductorBenchError, UsageError
 from ...records.code.details import Details
 from ...records.code.source import ModuleSource
-from ...records.run import Failure, ModuleRecord, Run
+from ...records.module import ModuleRecord
+from ...records.run import Failure, Run
 from ...source.capture.labels import ModuleLabel
 from ...source.static.launches import read_static_launches
 from ...store.evidence import load_details

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from ...records.code.extraction import ExtractedKernel
-from ...records.run import Failure, ModuleRecord, Run
+from ...records.module import ModuleRecord
+from ...records.run import Failure, Run
 from ...store.files import own_folder
 from ...store.folder import RunFolder
 from ..options import DRAWN

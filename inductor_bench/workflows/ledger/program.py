@@ -11,8 +11,9 @@ from ...analysis.ledger.kernels import KernelKey, StepUse, module_uses
 from ...devices.table import device_of
 from ...errors import InductorBenchError
 from ...messages.steps import ObservedSteps
+from ...records.module import ModuleRecord
 from ...records.program import Program
-from ...records.run import Failure, ModuleRecord, Run
+from ...records.run import Failure, Run
 from ...source.capture.user_lines import UserFiles
 from ...store.folder import RunFolder
 from ...store.timeline import write_timeline

@@ -16,16 +16,8 @@ from ...errors import InductorBenchError
 from ...records.code.launch import Launch
 from ...records.code.source import ModuleSource
 from ...records.kernel import Kernel
-from ...records.run import (
-    Environment,
-    IdleTime,
-    Loads,
-    Method,
-    ModuleRecord,
-    ModuleTimes,
-    Outputs,
-    ProfiledIterations,
-)
+from ...records.module import IdleTime, Loads, Method, ModuleRecord, ModuleTimes, Outputs, ProfiledIterations
+from ...records.run import Environment
 from ...records.traced.activity import Activity
 from ...records.traced.operators import OperatorCall, OperatorCost
 from ...records.traced.trace import DeviceEvent, Gaps, Iteration, Trace

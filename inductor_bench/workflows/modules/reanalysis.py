@@ -8,7 +8,8 @@ from pathlib import Path
 
 from ...errors import InductorBenchError
 from ...records.kernel import Kernel
-from ...records.run import Failure, ModuleRecord, Run
+from ...records.module import ModuleRecord
+from ...records.run import Failure, Run
 from ...source.capture.labels import ModuleLabel
 from ...source.module.reader import read_module
 from ...store.evidence import checked, load_code, load_costs, load_details, load_module

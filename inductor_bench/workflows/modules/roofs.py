@@ -9,7 +9,8 @@ from ...analysis.roofline import TimedWork, judge_groups
 from ...devices.table import device_of
 from ...records.category import Category
 from ...records.kernel import Kernel, ShapeGroup, Work
-from ...records.run import ModuleRecord, Peaks, Run
+from ...records.module import ModuleRecord
+from ...records.run import Peaks, Run
 
 UNJUDGED = frozenset({Category.COLLECTIVE, Category.MEMSET})
 """Links have roofs of their own, which are not measured; what a memset writes need not reach the memory at all."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from .... import units
+from ....records.module import ModuleRecord
 from ....records.program import COPY, GRAPH, GRAPH_INPUTS, GUARDS, LAUNCHING, PYTHON
-from ....records.run import ModuleRecord
 from ...costs.step import graph_use, host_sets_pace, idle_labels, parts_of, runs_on_host
 from ..bottleneck import GRAPH_GAIN
 from ..evidence import CUDA_GRAPH_MODES, LEAST_SHARE, RunEvidence

@@ -33,7 +33,8 @@ from collections.abc import Iterator, Sequence
 from .... import units
 from ....devices.table import device_of
 from ....records.code.details import MachineLoad
-from ....records.run import ModuleRecord, Run
+from ....records.module import ModuleRecord
+from ....records.run import Run
 from ...costs.step import step_of
 from ...costs.times import weight_s
 from ..bottleneck import GAPS

@@ -9,7 +9,8 @@ import statistics
 from collections.abc import Callable, Iterator
 
 from .... import units
-from ....records.run import ModuleRecord, Run
+from ....records.module import ModuleRecord
+from ....records.run import Run
 from ..evidence import RunEvidence
 from ..finding import CAUTION, NOTE, Finding
 from ..phrases import join_words, slugs

@@ -9,7 +9,8 @@ import re
 from collections.abc import Iterator
 
 from ....devices.table import device_of
-from ....records.run import ModuleRecord, Run
+from ....records.module import ModuleRecord
+from ....records.run import Run
 from ...costs.step import host_sets_pace
 from ..bottleneck import GAPS
 from ..evidence import RunEvidence

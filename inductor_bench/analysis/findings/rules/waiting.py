@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from .... import units
-from ....records.run import ModuleRecord, Run
+from ....records.module import ModuleRecord
+from ....records.run import Run
 from ...costs.times import whole_time_s
 from ..bottleneck import GRAPH_GAIN, idle_per_launch, idle_s, replay_gain_s
 from ..evidence import CUDA_GRAPH_MODES, LEAST_SHARE, RunEvidence

@@ -11,8 +11,9 @@ from ....analysis.costs.ranks import exposed_s, pace_setter
 from ....analysis.costs.step import graph_use, parts_of, step_of
 from ....analysis.findings.program.ranks import rank_name
 from ....analysis.findings.program.words import place_words
+from ....records.module import ModuleRecord
 from ....records.program import COLLECTIVE, COPY, EAGER, GRAPH, IDLE, Part, RankSteps
-from ....records.run import ModuleRecord, Run
+from ....records.run import Run
 from ...text import names, palette
 
 MOST_PARTS = 12
