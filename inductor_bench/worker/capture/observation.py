@@ -16,6 +16,7 @@ import time
 import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -29,8 +30,9 @@ from inductor_bench.store.formats import codec
 
 from ..switches import read_switches
 from ..upstream import inductor
-from .steps.observer import RECOVERABLE, StepObserver
-from .variables import CAPTURE_FOLDER, LIVE, REPEAT, VALUES_LIMIT
+from .steps.graphs import Graphs
+from .steps.observer import RECOVERABLE, StepMeasurement, StepObserver, measure_window
+from .variables import CAPTURE_FOLDER, COMPARISON, LIVE, OBSERVE, REPEAT, VALUES_LIMIT
 
 DEFAULT_REPEAT = 20
 
@@ -54,11 +56,15 @@ def observe(codecache: ModuleType) -> None:
             for observed in seen:
                 observed.save()
 
-    steps = StepObserver(folder, save_all)
+    steps = StepObserver(_choose_measurement(folder), save_all)
     steps.begin()
     running.append(steps)
+    compares = os.environ.get(OBSERVE) == COMPARISON
 
     def on_load(module: ModuleType, path: str, constants: Mapping[str, Any]) -> None:
+        if compares:
+            steps.note_module()
+            return
         stem = f"{os.getpid()}-{len(seen)}"
         observed = ObservedModule(module, path, constants, folder / stem, steps.exclude, forced=forced, repeat=repeat)
         seen.append(observed)
@@ -69,6 +75,16 @@ def observe(codecache: ModuleType) -> None:
     _write(folder / f"{owner}.followed", "")
 
     atexit.register(save_all)
+
+
+def _choose_measurement(folder: Path) -> Callable[[Graphs], StepMeasurement]:
+    """What is measured in this process: its steps, or the comparison of its steps with pins and without."""
+    if os.environ.get(OBSERVE) != COMPARISON:
+        return partial(measure_window, folder)
+    from .pins.comparison import Comparison
+    from .pins.process import pinned_kernels
+
+    return lambda graphs: Comparison(folder, graphs, pinned_kernels())
 
 
 class ObservedModule:

@@ -9,43 +9,74 @@ import contextlib
 import importlib.util
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 
-from .variables import CAPTURE_FOLDER, PYTHON_STARTED
+from .variables import CAPTURE_FOLDER, NOTHING, OBSERVE, PINS, PYTHON_STARTED
 
-WATCHED = "torch._inductor.codecache"
+CODE_CACHE = "torch._inductor.codecache"
+COMPILER = "torch._inductor.async_compile"
+AUTOTUNERS = "torch._inductor.runtime.triton_heuristics"
+
+Then = Callable[[ModuleType], None]
 
 
 def install() -> None:
-    """Starts the observation after the import of torch's code cache, and leaves word that Python ran."""
+    """Waits for the import of torch's compiler, and leaves word that Python ran."""
     folder = os.environ.get(CAPTURE_FOLDER)
-    if folder:
-        with contextlib.suppress(OSError):
-            open(os.path.join(folder, PYTHON_STARTED), "w").close()
-        sys.meta_path.insert(0, _AfterImport())
+    if not folder:
+        return
+    with contextlib.suppress(OSError):
+        open(os.path.join(folder, PYTHON_STARTED), "w").close()
+    waiting: dict[str, Then] = {}
+    if os.environ.get(PINS):
+        waiting.update({COMPILER: _pin_cpp_kernels, AUTOTUNERS: _pin_triton_kernels})
+    if os.environ.get(OBSERVE) != NOTHING:
+        waiting[CODE_CACHE] = _observe
+    sys.meta_path.insert(0, _AfterImport(waiting))
+
+
+def _observe(codecache: ModuleType) -> None:
+    from .observation import observe
+
+    observe(codecache)
+
+
+def _pin_cpp_kernels(_: ModuleType) -> None:
+    from .pins.process import pinned_kernels
+
+    pinned_kernels().adjust_cpp()
+
+
+def _pin_triton_kernels(_: ModuleType) -> None:
+    from .pins.process import pinned_kernels
+
+    pinned_kernels().adjust_triton()
 
 
 class _AfterImport:
-    """A finder that starts the observation after the import of :data:`WATCHED`, which other finders find."""
+    """A finder that calls a function after the import of each of these modules, which other finders find."""
+
+    def __init__(self, waiting: dict[str, Then]) -> None:
+        self._waiting = waiting
 
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        if name != WATCHED:
+        then = self._waiting.pop(name, None)
+        if then is None:
             return None
-        sys.meta_path.remove(self)
+        if not self._waiting:
+            sys.meta_path.remove(self)
         spec = importlib.util.find_spec(name)
         if spec is None or spec.loader is None:
             return spec
         execute = spec.loader.exec_module
 
-        def execute_and_observe(module: ModuleType) -> None:
+        def execute_and_go_on(module: ModuleType) -> None:
             execute(module)
-            from .observation import observe
+            then(module)
 
-            observe(module)
-
-        spec.loader.exec_module = execute_and_observe  # type: ignore[method-assign]
+        spec.loader.exec_module = execute_and_go_on  # type: ignore[method-assign]
         return spec

@@ -11,7 +11,7 @@ import time
 import traceback
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from inductor_bench import step_marks
 from inductor_bench.errors import InductorBenchError
@@ -44,22 +44,48 @@ OPTIMIZER_PATIENCE = 256
 """Cycles of a pattern with a backward graph that are waited for an optimizer's step, where there is an optimizer."""
 
 
+class StepMeasurement(Protocol):
+    """What is measured at the boundaries of steps; see :class:`Measurement`."""
+
+    is_noisy: bool
+    is_recording: bool
+    is_ours: bool
+    excluded_s: float
+
+    @property
+    def is_complete(self) -> bool: ...
+    def note_compiler(self) -> None: ...
+    def note_compilation(self) -> None: ...
+    def restart(self) -> None: ...
+    def call_graph(self, number: int, original: Callable[[Any, Any], Any], compiled: Any, inputs: Any) -> Any: ...
+    def cross(
+        self, number: int, boundaries: Boundaries, arrived_s: float, *, busy: bool, cycle_s: float | None
+    ) -> None: ...
+    def give_way(self) -> None: ...
+    def fail(self, error: BaseException) -> None: ...
+    def finish(self, boundaries: Boundaries) -> None: ...
+
+
+def measure_window(folder: Path, graphs: Graphs) -> Measurement:
+    """The measurement that times and profiles a window of steps, within the limits that the environment names."""
+    return Measurement(folder, Limits(_number(SKIP_STEPS), _number(TIMED_STEPS)), graphs)
+
+
 class StepObserver:
     """The observation of one process. It detaches itself from the program once all is measured.
 
     Args:
-        folder: the folder of the capture.
+        measure: makes the measurement of the process with its graphs.
         on_done: called once after everything is measured, before the program goes on.
     """
 
-    def __init__(self, folder: Path, on_done: Callable[[], None]) -> None:
-        limits = Limits(_number(SKIP_STEPS), _number(TIMED_STEPS))
+    def __init__(self, measure: Callable[[Graphs], StepMeasurement], on_done: Callable[[], None]) -> None:
         self.is_done = False
         self._on_done = on_done
         self._graphs = Graphs()
         self._pattern = Pattern()
         self._boundaries = Boundaries(self._cross, self._restart)
-        self._measurement = Measurement(folder, limits, self._graphs)
+        self._measurement = measure(self._graphs)
         self._lock = threading.RLock()
         self._entered = False
         self._foreign: set[int] = set()

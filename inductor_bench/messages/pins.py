@@ -1,0 +1,100 @@
+"""The configurations that a program's processes put into their kernels, and what each process says of them.
+
+The parent writes :class:`Pins` into one file. Each process writes :class:`PinnedProcess` as ``<pid>.pins.json`` into the
+folder of the capture.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..records.tuning import Config
+
+APPLY, COMPARE = "apply", "compare"
+"""What a process does: run the pinned kernels; or run steps with Inductor's own and with the pinned ones in turn."""
+
+PINNED, REPLACED, REFUSED, UNUSED = "pinned", "replaced", "refused", "unused"
+"""States of a pin in a process: its kernel runs it; its kernel runs another configuration; it did not compile; its
+kernel was loaded and has not run."""
+
+
+@dataclass(frozen=True)
+class TritonPin:
+    """The configuration of one Triton kernel.
+
+    Attributes:
+        key, types: identify the kernel; see ``source.module.lookup``.
+        name, kernel_id: of the kernel.
+        config: block sizes and other constants, ``num_warps`` and ``num_stages``.
+    """
+
+    key: str
+    types: str
+    name: str
+    kernel_id: str
+    config: Config
+
+
+@dataclass(frozen=True)
+class CppPin:
+    """The text of one C++ kernel.
+
+    Attributes:
+        kernel_id: identifies the kernel; see ``source.module.identity.cpp_kernel_id``.
+        name: of the kernel.
+        config: the configuration, for people.
+        source: the changed text.
+        options: the settings of ``torch._inductor.config`` with which it is compiled.
+    """
+
+    kernel_id: str
+    name: str
+    config: Config
+    source: str
+    options: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Pins:
+    """The pins of a program.
+
+    Attributes:
+        mode: :data:`APPLY` or :data:`COMPARE`.
+        digest: a hash of all pins, by which Inductor's caches tell a program with them from one without.
+        torch, triton: the versions for which the configurations were found; a process with others refuses all.
+    """
+
+    mode: str
+    digest: str
+    torch: str
+    triton: str | None
+    triton_pins: tuple[TritonPin, ...] = ()
+    cpp_pins: tuple[CppPin, ...] = ()
+
+
+@dataclass(frozen=True)
+class PinState:
+    """The state of one pin in a process.
+
+    Attributes:
+        kernel_id, name: of the kernel.
+        state: one of the states above.
+        config: the configuration that the kernel runs; empty where it has not run.
+        reason: why it does not run the pin.
+    """
+
+    kernel_id: str
+    name: str
+    state: str
+    config: Config = field(default_factory=dict)
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class PinnedProcess:
+    """The pins of one process; ``refusal`` says why it took none."""
+
+    pid: int
+    states: tuple[PinState, ...] = ()
+    refusal: str = ""
