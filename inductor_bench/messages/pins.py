@@ -1,7 +1,7 @@
 """The configurations that a program's processes put into their kernels, and what each process says of them.
 
-The parent writes :class:`Pins` into one file. Each process writes :class:`PinnedProcess` as ``<pid>.pins.json`` into the
-folder of the capture.
+The parent writes :class:`Pins` into one file. Each process writes :class:`PinnedProcess` as ``<pid>.pins.json`` into
+the folder of the capture.
 """
 
 from __future__ import annotations
@@ -72,6 +72,11 @@ class Pins:
     triton_pins: tuple[TritonPin, ...] = ()
     cpp_pins: tuple[CppPin, ...] = ()
 
+    @property
+    def all(self) -> tuple[TritonPin | CppPin, ...]:
+        """The pins of both kinds."""
+        return (*self.triton_pins, *self.cpp_pins)
+
 
 @dataclass(frozen=True)
 class PinState:
@@ -82,6 +87,7 @@ class PinState:
         state: one of the states above.
         config: the configuration that the kernel runs; empty where it has not run.
         reason: why it does not run the pin.
+        event_name: the name of its launches in a profile; empty for a C++ kernel.
     """
 
     kernel_id: str
@@ -89,6 +95,7 @@ class PinState:
     state: str
     config: Config = field(default_factory=dict)
     reason: str = ""
+    event_name: str = ""
 
 
 @dataclass(frozen=True)

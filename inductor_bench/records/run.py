@@ -8,6 +8,7 @@ from .failure import Failure as Failure
 from .module import ModuleRecord
 from .program import Program
 from .retune import Retune
+from .verification import Verification
 
 
 @dataclass(frozen=True)
@@ -113,6 +114,7 @@ class Run:
     """A whole run. ``format`` is the schema number; ``retunes`` are those of its most expensive kernels.
 
     ``program`` is the program's step; ``None`` for a target that is no program, and where no step was found.
+    ``verification`` is what the retunes save in the program; ``None`` where that was not measured.
     """
 
     format: int
@@ -130,3 +132,4 @@ class Run:
     failures: tuple[Failure, ...] = ()
     retunes: tuple[Retune, ...] = ()
     program: Program | None = None
+    verification: Verification | None = None

@@ -10,6 +10,9 @@ from .tuning import Config
 STEPS, PROCESSES = "steps", "processes"
 """How the two were compared: steps of one process in turn, or processes in turn."""
 
+SAVES, SLOWER, NO_DIFFERENCE, UNDECIDED = "saves", "slower", "no difference", "undecided"
+"""The verdicts on a saving."""
+
 
 @dataclass(frozen=True)
 class Saving:
@@ -19,6 +22,7 @@ class Saving:
         own_s, tuned_s: the medians.
         saving_s, low_s, high_s: the median of the differences of neighbouring samples, and its 95% interval.
         pairs: the number of differences.
+        verdict: :data:`SAVES`, :data:`SLOWER`, :data:`NO_DIFFERENCE`, or :data:`UNDECIDED` for too few samples.
     """
 
     own_s: float
@@ -27,11 +31,7 @@ class Saving:
     low_s: float
     high_s: float
     pairs: int
-
-    @property
-    def is_sure(self) -> bool:
-        """Whether the interval excludes that nothing changed."""
-        return self.low_s > 0 or self.high_s < 0
+    verdict: str
 
 
 @dataclass(frozen=True)

@@ -110,6 +110,7 @@ OWN_FILES = {
     "logs": ("*.log", "*.p.txt"),
     "tables": ("*.csv",),
     "plots": ("*.png",),
+    "tuned": ("tuned.py", "lookup_table.json", "README.md"),
 }
 """The files of a run: patterns of names by folder."""
 

@@ -48,6 +48,11 @@ def cpp_kernel_id(source: str) -> str:
     return _digest(("cpp", _cpp_text(source)))
 
 
+def without_profiler_marks(source: str) -> str:
+    """The C++ text without the lines that record each call for a profiler."""
+    return _RECORD.sub("", source)
+
+
 def family_id(language: str, source: str, name: str) -> str:
     """The id that kernels of one structure with different sizes share.
 

@@ -32,7 +32,7 @@ from ..switches import read_switches
 from ..upstream import inductor
 from .steps.graphs import Graphs
 from .steps.observer import RECOVERABLE, StepMeasurement, StepObserver, measure_window
-from .variables import CAPTURE_FOLDER, COMPARISON, LIVE, OBSERVE, REPEAT, VALUES_LIMIT
+from .variables import CAPTURE_FOLDER, COMPARISON, LIVE, OBSERVE, REPEAT, STEPS, VALUES_LIMIT
 
 DEFAULT_REPEAT = 20
 
@@ -59,10 +59,10 @@ def observe(codecache: ModuleType) -> None:
     steps = StepObserver(_choose_measurement(folder), save_all)
     steps.begin()
     running.append(steps)
-    compares = os.environ.get(OBSERVE) == COMPARISON
+    only_steps = os.environ.get(OBSERVE) in (STEPS, COMPARISON)
 
     def on_load(module: ModuleType, path: str, constants: Mapping[str, Any]) -> None:
-        if compares:
+        if only_steps:
             steps.note_module()
             return
         stem = f"{os.getpid()}-{len(seen)}"

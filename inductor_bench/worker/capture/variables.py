@@ -7,10 +7,10 @@ PINS = "INDUCTOR_BENCH_PINS"
 """Path of the configurations that this process puts into its kernels; empty for none."""
 
 OBSERVE = "INDUCTOR_BENCH_OBSERVE"
-"""What is observed: empty for modules and steps, or one of the next two."""
+"""What is observed: empty for modules and steps, or one of the next three."""
 
-NOTHING, COMPARISON = "nothing", "comparison"
-"""Nothing but pins; steps with the pins and without in turn."""
+NOTHING, STEPS, COMPARISON = "nothing", "steps", "comparison"
+"""Nothing but pins; steps alone; steps with the pins and without in turn."""
 
 VALUES_LIMIT = "INDUCTOR_BENCH_VALUES_LIMIT"
 SKIP_STEPS = "INDUCTOR_BENCH_SKIP_STEPS"

@@ -7,11 +7,12 @@ import json
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 
-from ...autotune.variants.cpp_text import vary
+from ...autotune.variants.cpp_text import vary, with_fixed_threads
 from ...errors import InductorBenchError
 from ...messages.pins import APPLY, CppPin, Pins, TritonPin
 from ...records.retune import FASTER, Retune, RetuneRow
 from ...records.run import Run
+from ...source.module.identity import without_profiler_marks
 from ...source.module.lookup import KernelKey, find_kernel_key
 from ...source.standalone.edit import recorded_facts, source_text
 from ...store.files import read_text
@@ -47,7 +48,7 @@ class PinnedRun:
     @property
     def predicted_s(self) -> float:
         """The projected saving of all pins in seconds per step."""
-        ids = {pin.kernel_id for pin in (*self.pins.triton_pins, *self.pins.cpp_pins)}
+        ids = {pin.kernel_id for pin in self.pins.all}
         return sum(row.saving_s or 0.0 for kernel_id, row in self.rows.items() if kernel_id in ids)
 
 
@@ -134,8 +135,7 @@ def _make_pin(retune: Retune, folder: RunFolder) -> tuple[TritonPin | CppPin, Ke
     recorded = recorded_facts(text)
     if recorded.get("cpp"):
         source, changed = vary(source_text(text), recorded["cpp"], tuning.best_config)
-        if source == source_text(text) and not changed.get("options"):
-            raise InductorBenchError("its number of threads is the program's: torch.set_num_threads sets it")
+        source = with_fixed_threads(without_profiler_marks(source), tuning.best_config["threads"])
         return CppPin(retune.kernel_id, retune.name, tuning.best_config, source, changed.get("options") or {}), None
     key = find_kernel_key(text)
     if key is None:

@@ -143,7 +143,9 @@ class Comparison:
             return
         plan = self._agreement.read()
         if plan.begin is None and self._agreement.decides and self._quiet >= QUIET_STEPS:
-            timed, profiled = (_count(self._step_s, *limits) for limits in ((TIMED_S, TIMED_STEPS), (PROFILED_S, PROFILED_STEPS)))
+            timed, profiled = (
+                _count(self._step_s, *limits) for limits in ((TIMED_S, TIMED_STEPS), (PROFILED_S, PROFILED_STEPS))
+            )
             begin = number + self._agreement.lead
             self._agreement.decide(Plan(begin, begin + 1 + WARM_UP + timed, None, profiled))
             plan = self._agreement.read()
@@ -195,7 +197,9 @@ class Comparison:
     def _profile(self, place: int, number: int, arrived_s: float) -> None:
         assert self._plan is not None
         if place == 0:
-            self._samples.append(_Sample(self._tuned, self._moment or Moment(0, 0.0), self._clock.read(number, arrived_s)))
+            self._samples.append(
+                _Sample(self._tuned, self._moment or Moment(0, 0.0), self._clock.read(number, arrived_s))
+            )
             self._moment = None
             self._use(False)
             self._write(PROFILING)

@@ -49,15 +49,19 @@ class PinnedAutotuner:
             self.own = []
 
     def state(self) -> PinState:
-        pin, launchers = self.pin, self.autotuner.launchers
-        if len(launchers) != 1:
-            return PinState(pin.kernel_id, pin.name, UNUSED, reason="its kernel has not run")
-        config = pinning.values_of(launchers[0].config)
-        if config == pin.config:
-            return PinState(pin.kernel_id, pin.name, PINNED, config)
-        if self.tuned is None:
-            return PinState(pin.kernel_id, pin.name, REFUSED, config, self.reason)
-        return PinState(pin.kernel_id, pin.name, REPLACED, config, "Inductor chose another config after the pin")
+        launchers, config = self.autotuner.launchers, {}
+        if len(launchers) == 1:
+            config = pinning.values_of(launchers[0].config)
+        if config == self.pin.config:
+            state, reason = PINNED, ""
+        elif self.tuned is None:
+            state, reason = REFUSED, self.reason
+        elif not config:
+            state, reason = UNUSED, "its kernel has not run"
+        else:
+            state, reason = REPLACED, "Inductor chose another config after the pin"
+        name = self.autotuner.fn.__name__
+        return PinState(self.pin.kernel_id, self.pin.name, state, config, reason, event_name=name)
 
 
 @dataclass
