@@ -84,7 +84,9 @@ def test_ctrl_c_at_any_moment_shows_no_line_of_ours(here: Path) -> None:
 
 
 def test_a_line_of_ours_in_a_traceback_is_seen() -> None:
-    start = 'File "bin/inductor-bench", line 2, in <module>\nFile "/x/inductor_bench/__init__.py", line 8, in <module>\n'
+    start = (
+        'File "bin/inductor-bench", line 2, in <module>\nFile "/x/inductor_bench/__init__.py", line 8, in <module>\n'
+    )
     assert our_frames(start) == []
     for file, function in (("__main__.py", "main"), ("cli/main.py", "<module>")):
         assert our_frames(f'{start}File "/x/inductor_bench/{file}", line 15, in {function}\n') == [(file, function)]
