@@ -89,6 +89,10 @@ class StepObserver:
         atexit.register(self._finish)
         if not self._hears_compilations:
             compiling.on_compiling(self._compiles, lambda: None)
+        self.add_hooks()
+
+    def add_hooks(self) -> None:
+        """Begins to hear the program's marks, optimizers, profilers and calls of compiled graphs."""
         step_marks.listeners.append(self._mark)
         self._undo = [
             lambda: step_marks.listeners.remove(self._mark),
@@ -98,6 +102,12 @@ class StepObserver:
             upstream.around_graph_calls(self._around_call),
             upstream.on_cuda_graphs(self._records_graph, self.note_change, self._graphs.note_refusal),
         ]
+
+    def remove_hooks(self) -> None:
+        """Undoes :meth:`add_hooks`."""
+        undo, self._undo = self._undo, []
+        for one in undo:
+            one()
 
     def exclude(self, time_s: float) -> None:
         """Notes that a measurement in the program took so long, which is not the program's time."""
@@ -237,9 +247,7 @@ class StepObserver:
 
     def _detach(self) -> None:
         self.is_done = True
-        undo, self._undo = self._undo, []
-        for one in undo:
-            one()
+        self.remove_hooks()
 
 
 def _number(variable: str) -> int | None:
