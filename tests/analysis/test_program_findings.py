@@ -71,7 +71,7 @@ def test_a_busy_program_is_bound_by_its_device() -> None:
     assert lead(step_runs.transformer()) == (
         "30.0 ms a step (optimizer steps; 20 timed): GPU-bound, busy 95%: Block.backward 45%, Block.forward 22%, "
         "AdamW 17%, eager operators 10%, copies 1%, idle 5% (Python 2%, launching 2%). "
-        "Could save: generated kernels at their peaks 3.0% (upper bound)"
+        "Could save: generated kernels at their peaks 2.3% (upper bound)"
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,7 @@ from inductor_bench.report.run.step.console import bar
 from inductor_bench.report.run.step.pictures import lanes_of
 from inductor_bench.report.run.step.rows import bar_rows, launched, ledger_rows
 from inductor_bench.report.terminal import print_lines
-from inductor_bench.report.text import names
+from inductor_bench.report.text import names, palette
 from inductor_bench.report.text.ranking import rank
 from inductor_bench.store.digest import read_digest
 from inductor_bench.store.folder import RunFolder
@@ -137,6 +138,25 @@ def test_markdown_and_html_tell_the_same(name: str) -> None:
         assert f"## {title}" in text
     assert "Where the step goes" in page and ">own wall</th>" in page and "of step</th>" in page
     assert ("the ledger is its own" in text) == ("the ledger is its own" in page) == (name == "distributed")
+
+
+def test_the_page_has_no_table_for_a_graph_that_the_step_does_not_call() -> None:
+    page = render_html(step_runs.cpu(), {})
+    assert [module.label for module in step_runs.cpu().modules] == ["forward", "backward"]
+    assert re.findall(r"<h3>(.*)</h3>", page) == ["forward"]
+
+
+def test_idle_time_has_the_colour_of_a_light_or_a_dark_page() -> None:
+    page = render_html(step_runs.host_paced(), {})
+    body = page.partition("</style>")[2]
+    assert palette.IDLE not in body and body.count("background: var(--idle)") == 2 * 4, "in the bar and in the table"
+
+
+def test_the_bandwidth_of_kernels_that_the_step_does_not_run_is_not_drawn() -> None:
+    run = step_runs.transformer()
+    bare = [replace(k, step_calls=None, step_time_s=None) for k in run.modules[0].kernels]
+    assert "bandwidth" in draw_plots(run)
+    assert "bandwidth" not in draw_plots(replace(run, modules=(replace(run.modules[0], kernels=tuple(bare)),)))
 
 
 def test_tables_have_the_columns_of_the_step(tmp_path: Path) -> None:

@@ -61,9 +61,9 @@ def cost_of(run: Run, module: ModuleRecord, kernel: Kernel) -> Cost:
     if step_of(run) is None:
         return Cost(kernel.calls, kernel.time_s, kernel.roof.gain_limit_s, module.program_calls or 1)
     calls, time_s = kernel.step_calls or 0.0, kernel.step_time_s or 0.0
-    if kernel.roof.gain_limit_s is None or not kernel.time_s:
+    if kernel.roof.gain_limit_s is None or not kernel.calls:
         return Cost(calls, time_s)
-    return Cost(calls, time_s, kernel.roof.gain_limit_s * time_s / kernel.time_s)
+    return Cost(calls, time_s, kernel.roof.gain_limit_s * calls / kernel.calls)
 
 
 def category_totals(run: Run, module: ModuleRecord) -> tuple[CategoryTotal, ...]:
@@ -158,9 +158,8 @@ def host_sets_pace(run: Run) -> bool:
 
 def alone_ratio(run: Run, kernel: Kernel) -> float | None:
     """The time of a call by itself divided by its time in the program; ``None`` where either is unknown."""
-    if step_of(run) is None or not kernel.step_calls or not kernel.step_time_s or not kernel.calls:
-        return None
-    return kernel.time_s / kernel.calls * kernel.step_calls / kernel.step_time_s
+    slowdown = kernel.step_slowdown if step_of(run) is not None else None
+    return 1 / slowdown if slowdown is not None else None
 
 
 def is_far_off(ratio: float | None) -> bool:

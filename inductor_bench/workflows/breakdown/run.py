@@ -29,7 +29,7 @@ from ...store.redaction import Redaction
 from ...version import __version__
 from ..extract.from_run import RunInMaking
 from ..extract.into_run import extract_run
-from ..ledger.program import enter_program
+from ..ledger.program import find_step
 from ..modules.analysis import (
     AttributedModule,
     attribute_module,
@@ -273,12 +273,12 @@ class _Breakdown:
             environment = trace_environment(attributed[0].trace) if attributed else Environment()
         costs = dict(zip(calls, found.costs, strict=False))
         save_costs(self._folder, costs)
-        attributed = with_dram_shares(attributed, captured, found.peaks, self._folder)
+        step, failures = find_step(self.run.request, captured, self._profiled, attributed, self._folder)
+        attributed = with_dram_shares(attributed, captured, found.peaks, self._folder, step.eager if step else {})
         described = {module.profiled.label.label: describe_module(module, self._folder, costs) for module in attributed}
         modules = tuple(described.get(module.label, module) for module in self.run.modules)
         self.run = replace(self.run, modules=modules, environment=environment)
-        run, failures = enter_program(self.run, captured, self._profiled, attributed, self._folder)
-        self.run = with_roofs(run, found.peaks)
+        self.run = with_roofs(step.enter(self.run, stopped=captured.stopped) if step else self.run, found.peaks)
         self._fail(*failures)
         self.save()
         self._write_kernels(attributed)
