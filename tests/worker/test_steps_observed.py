@@ -15,7 +15,7 @@ import pytest
 from inductor_bench.messages.steps import BOUNDARY, DONE, GRAPH_CALL, TIMING, WAITING, ObservedSteps
 from inductor_bench.records.program import MARKS, OPTIMIZER_STEPS, PATTERN
 from inductor_bench.store.formats import codec
-from inductor_bench.workflows.modules.program import SITE
+from inductor_bench.workflows.modules.environment import SITE
 
 pytestmark = pytest.mark.slow
 
