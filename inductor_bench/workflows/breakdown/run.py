@@ -8,8 +8,7 @@ import sys
 import uuid
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import replace
 
 from ...devices.table import common_device
 from ...errors import InductorBenchError
@@ -17,7 +16,6 @@ from ...launch.marks import end_marked, tool_mark
 from ...launch.worker import WorkerPool, default_python
 from ...records.model_sources import COMPILED_HERE, PROGRAMS
 from ...records.run import Capture, Environment, Failure, Run
-from ...report.run.folder import write_report
 from ...source.capture.labels import ModuleLabel, label_modules
 from ...store.device_turn import DeviceTurn
 from ...store.evidence import checked, save_costs
@@ -50,6 +48,7 @@ from ..options import RECORDED, BreakdownOptions
 from ..progress import Progress
 from .autotune import STAGE as AUTOTUNE
 from .autotune import autotune_run
+from .outcome import BreakdownOutcome, report_run
 from .request import find_secrets, folder_title_of, is_command, request_of, title_of
 
 UNFINISHED = "this run has not come to its end: it is still being measured, or was killed"
@@ -59,15 +58,6 @@ Listed = tuple[tuple[FoundModule, ...], tuple[str, ...]]
 
 CALLED = "inductor_bench.breakdown(…)"
 """The command of a run that was started from Python."""
-
-
-@dataclass(frozen=True)
-class BreakdownOutcome:
-    """A finished breakdown: its record, its folder, and the written reports."""
-
-    run: Run
-    folder: Path
-    written: tuple[Path, ...] = ()
 
 
 def run_breakdown(options: BreakdownOptions, progress: Progress) -> BreakdownOutcome:
@@ -93,16 +83,7 @@ def run_breakdown(options: BreakdownOptions, progress: Progress) -> BreakdownOut
             raise KeyboardInterrupt(f"interrupted; what was measured until then is in {folder.path}") from stop
         finally:
             breakdown.conclude()
-        return _report(breakdown.run, folder, options)
-
-
-def _report(run: Run, folder: RunFolder, options: BreakdownOptions) -> BreakdownOutcome:
-    """Writes the reports. The record is saved before, so that a full disk costs only the reports."""
-    try:
-        return BreakdownOutcome(run, folder.path, tuple(write_report(run, folder.path, plots=options.plots)))
-    except InductorBenchError as error:
-        failure = Failure("report", "write", error.message, error.hint)
-        return BreakdownOutcome(replace(run, failures=(*run.failures, failure)), folder.path)
+        return report_run(breakdown.run, folder, options)
 
 
 def _again(target: Target, options: BreakdownOptions, redaction: Redaction, progress: Progress) -> BreakdownOutcome:
@@ -117,7 +98,7 @@ def _again(target: Target, options: BreakdownOptions, redaction: Redaction, prog
             run = autotune_run(run, folder, options, progress, lambda run: folder.save(redaction.run(run)))
         except KeyboardInterrupt as stop:
             raise KeyboardInterrupt(f"interrupted; what was retuned until then is in {folder.path}") from stop
-        return _report(redaction.run(run), folder, options)
+        return report_run(redaction.run(run), folder, options)
 
 
 def _interpreter(target: Target, options: BreakdownOptions) -> str | None:
