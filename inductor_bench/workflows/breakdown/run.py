@@ -7,7 +7,7 @@ import shlex
 import sys
 import uuid
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 
 from ...devices.table import common_device
@@ -48,6 +48,7 @@ from ..options import RECORDED, BreakdownOptions
 from ..progress import Progress
 from .autotune import STAGE as AUTOTUNE
 from .autotune import autotune_run
+from .eager import time_eager
 from .outcome import BreakdownOutcome, report_run
 from .request import find_secrets, folder_title_of, is_command, request_of, title_of
 
@@ -171,6 +172,7 @@ class _Breakdown:
         with WorkerPool(self._python, self._folder.work, environment, limit, on_line) as pool:
             pool.get_ready(self._workers(graphs=2 if self._options.training else 1))
             self._measure(pool)
+        self._time_eager(environment)
         self._autotune()
 
     def _workers(self, graphs: int) -> int:
@@ -198,8 +200,7 @@ class _Breakdown:
     def _capture(self, environment: Mapping[str, str]) -> CapturedProgram:
         if self._listed is None:
             repeat = self._options.repeat or DEFAULT_REPEAT
-            # A script may use the device at any time. Other programs and workers take turns at it themselves.
-            with nullcontext() if self._target.kind in COMPILED_HERE else DeviceTurn():
+            with self._program_turn():
                 return capture_program(
                     self._request,
                     self._folder,
@@ -215,6 +216,10 @@ class _Breakdown:
             for path in missing
         )
         return CapturedProgram(modules, Capture(), failures)
+
+    def _program_turn(self) -> AbstractContextManager[object]:
+        """A script may use the device at any time. Other programs and workers take turns at it themselves."""
+        return nullcontext() if self._target.kind in COMPILED_HERE else DeviceTurn()
 
     @property
     def _values_limit(self) -> int | None:
@@ -274,6 +279,16 @@ class _Breakdown:
             return
         self._fail(*extracted.failures)
         self.run = extracted.named_in(self.run)
+
+    def _time_eager(self, environment: Mapping[str, str]) -> None:
+        if not self._request.eager:
+            return
+        self._stage = "eager"
+        with self._program_turn():
+            run, failures = time_eager(self.run, self._request, self._folder, environment, self._python, self._progress)
+        self.run = run
+        self._fail(*failures)
+        self.save()
 
     def _autotune(self) -> None:
         if self._options.retune is None:

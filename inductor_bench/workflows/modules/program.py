@@ -128,7 +128,9 @@ def capture_program(
     work = folder.work
     refusal = work / "refusal.json"
     observed = observed_environment(request, work, environment, repeat, values_limit_bytes)
-    ended = _run(request, _program_command(request, work, python, refusal), observed, folder, progress)
+    command, log = program_command(request, work, python, refusal), folder.logs / "program.log"
+    watch = StepWatch(work / "observed", request.stop, lambda: progress.note(MEASURED))
+    ended = run_program(request, command, observed, log, progress, watch)
     structured, failures = _read_trace(work / "torch_trace")
     printed = printed_module_paths(read_text(ended.log))
     seen = read_observations(work / "observed")
@@ -143,6 +145,7 @@ def capture_program(
         time_s=ended.time_s,
         graph_breaks=structured.graph_breaks,
         recompiles=structured.recompiles,
+        compile_phases=structured.compile_phases,
     )
     if request.kind == COMMAND and ended.ok and not started_python(work / "observed"):
         failures += (_no_python(request, ended),)
@@ -152,26 +155,37 @@ def capture_program(
     return CapturedProgram(modules, capture, failures, steps, ended.stopped, touches)
 
 
-def _run(
-    request: Request, command: list[str], environment: dict[str, str], folder: RunFolder, progress: Progress
+def run_program(
+    request: Request,
+    command: list[str],
+    environment: dict[str, str],
+    log: Path,
+    progress: Progress,
+    watch: StepWatch,
+    how: str = "",
 ) -> ProcessResult:
+    """Runs the command of a request to its end, or until its ``watch`` ends it; ``how`` begins the shown line.
+
+    Raises:
+        InductorBenchError: the program cannot be started.
+    """
     if request.kind in ("script", COMMAND):
         # its starter holds the turn for the whole program, and for commands of this tool in it
         environment.pop(TURN, None)
     shown = Redaction.find([request.arguments], environment).words(request.arguments)
-    progress.stage(f"running {shlex.join(shown if request.kind == COMMAND else [request.target, *shown])}")
-    watch = StepWatch(folder.work / "observed", request.stop, lambda: progress.note(MEASURED))
+    progress.stage(f"running {how}{shlex.join(shown if request.kind == COMMAND else [request.target, *shown])}")
     return run_process(
         command,
         environment=environment,
-        log=folder.logs / "program.log",
+        log=log,
         timeout_s=request.timeout_s,
         on_line=progress.output,
         is_finished=watch.is_finished,
     )
 
 
-def _program_command(request: Request, work: Path, python: str, refusal: Path) -> list[str]:
+def program_command(request: Request, work: Path, python: str, refusal: Path) -> list[str]:
+    """The command that runs the program of a request. A job for it is written into ``work``."""
     if request.kind == COMMAND:
         return list(request.arguments)
     if request.kind == "script":
