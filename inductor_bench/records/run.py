@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from .code.compile_phases import CompilePhase
 from .failure import Failure as Failure
 from .module import ModuleRecord
 from .program import Program
@@ -31,6 +32,7 @@ class Request:
     steps: int | None = None
     skip: int | None = None
     stop: bool = False
+    eager: bool = False
 
 
 @dataclass(frozen=True)
@@ -97,6 +99,8 @@ class Capture:
         disagreement: the difference between the two; empty where they agree.
         exit_code: the program's exit code.
         graph_breaks, recompiles: the messages of torch.
+        compile_phases: what compilation took, the longest phase first, with empty caches. Of several processes it is
+            that of the one that compiled longest.
     """
 
     printed: int = 0
@@ -106,6 +110,7 @@ class Capture:
     time_s: float | None = None
     graph_breaks: tuple[str, ...] = ()
     recompiles: tuple[str, ...] = ()
+    compile_phases: tuple[CompilePhase, ...] = ()
 
 
 @dataclass(frozen=True)

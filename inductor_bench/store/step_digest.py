@@ -7,13 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ..records.batches.results import GraphResult, KernelResult
+from ..records.batches.results import OUTSIDE, GraphResult, KernelResult
 from ..records.category import Category
 from ..records.program import COLLECTIVE, COPY, GRAPH, IDLE, Program
 from .formats import codec
-
-OUTSIDE = "outside of graphs"
-"""The label of the row for the rest of the step: eager operators, optimizer, collectives, copies and idle time."""
 
 _CATEGORIES = {COLLECTIVE: Category.COLLECTIVE, COPY: Category.COPY}
 

@@ -67,6 +67,7 @@ class BreakdownOptions:
         steps: the number of the program's steps that are timed, and of those that are profiled.
         skip: the number of steps before them; ``None`` waits until compilation has settled.
         stop: whether the program is ended once its steps are measured.
+        eager: whether the program also runs without compilation, which times its steps.
         values_limit_bytes: maximum size of the recorded values of one kernel; storages above it are drawn.
         retune: the retuning of the most expensive kernels afterwards; ``None`` for none.
         redact: names of options and variables whose values are kept out of the RUN; see ``store.redaction``.
@@ -93,6 +94,7 @@ class BreakdownOptions:
     steps: int | None = None
     skip: int | None = None
     stop: bool = False
+    eager: bool = False
     values_limit_bytes: int = VALUES_LIMIT_BYTES
     retune: RetuneOptions | None = None
     redact: tuple[str, ...] = ()

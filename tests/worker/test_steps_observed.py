@@ -17,7 +17,7 @@ import pytest
 from inductor_bench.messages.steps import BOUNDARY, DONE, GRAPH_CALL, TIMING, WAITING, ObservedSteps
 from inductor_bench.records.program import MARKS, OPTIMIZER_STEPS, PATTERN
 from inductor_bench.store.formats import codec
-from inductor_bench.workflows.modules.program import SITE
+from inductor_bench.workflows.modules.environment import SITE
 
 pytestmark = pytest.mark.slow
 
@@ -140,3 +140,23 @@ def test_ranks_measure_the_same_steps() -> None:
     assert {one.state for one in ranks} == {DONE}
     (numbers,) = {tuple(number for _, number in ranges(one.trace, BOUNDARY)) for one in ranks}
     assert len(numbers) == ranks[0].profiled_steps + 1 and len({one.settled_after for one in ranks}) == 1
+
+
+def test_the_steps_of_a_program_without_compilation_are_timed_only() -> None:
+    found, printed = observe("plain", 90, INDUCTOR_BENCH_EAGER="cpu", TORCH_COMPILE_DISABLE="1")
+    assert (found.state, found.source, found.settled_after, found.device) == (DONE, OPTIMIZER_STEPS, 3, "cpu")
+    assert len(found.step_times_s) == 50 and found.window_s == pytest.approx(sum(found.step_times_s))
+    assert (found.graphs, found.trace, found.lines_trace, found.notes) == ((), "", "", ()) and "result:" in printed
+    found, _ = observe("marks", 240, INDUCTOR_BENCH_EAGER="cpu", TORCH_COMPILE_DISABLE="1")
+    assert (found.state, found.source) == (DONE, MARKS)
+
+
+def test_ranks_without_compilation_time_the_same_steps() -> None:
+    words = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone"]
+    variables = {"INDUCTOR_BENCH_EAGER": "cpu", "TORCH_COMPILE_DISABLE": "1"}
+    ranks, _ = start([*words, str(runs.PROGRAMS / "ranks.py"), "160"], runs.scratch() / "eager-ranks", **variables)
+    assert {(one.rank, one.state, one.source) for one in ranks} == {
+        (0, DONE, ranks[0].source),
+        (1, DONE, ranks[0].source),
+    }
+    assert len({(one.settled_after, len(one.step_times_s)) for one in ranks}) == 1

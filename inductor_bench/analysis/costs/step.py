@@ -22,6 +22,10 @@ FAR_OFF = 0.25
 """Difference of a call's time by itself and in the program, as a share of the latter, from which it is reported."""
 
 
+EQUAL_STEPS = 0.02
+"""Difference of a compiled and an eager step, as a share of the compiled one, up to which neither is called faster."""
+
+
 @dataclass(frozen=True)
 class Cost:
     """The cost of a kernel: its calls, seconds and gain limit in the step, or in one iteration of its graph.
@@ -173,3 +177,10 @@ def eager_groups(run: Run) -> Iterator[tuple[str, float]]:
     for part in parts_of(run, EAGER):
         times[part.label] = times.get(part.label, 0.0) + part.time_s
     yield from sorted(times.items(), key=lambda item: -item[1])
+
+
+def eager_ratio(program: Program) -> float | None:
+    """The time of an eager step divided by that of a compiled one; ``None`` where the program was not run eagerly."""
+    if program.eager_step_time_s is None or not program.step_time_s:
+        return None
+    return program.eager_step_time_s / program.step_time_s

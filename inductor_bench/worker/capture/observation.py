@@ -30,7 +30,7 @@ from inductor_bench.store.formats import codec
 from ..switches import read_switches
 from ..upstream import inductor
 from .steps.observer import RECOVERABLE, StepObserver
-from .variables import CAPTURE_FOLDER, LIVE, REPEAT, VALUES_LIMIT
+from .variables import CAPTURE_FOLDER, EAGER, LIVE, REPEAT, VALUES_LIMIT
 
 DEFAULT_REPEAT = 20
 
@@ -69,6 +69,13 @@ def observe(codecache: ModuleType) -> None:
     _write(folder / f"{owner}.followed", "")
 
     atexit.register(save_all)
+
+
+def observe_eager() -> None:
+    """Starts to time the steps of this process, in which ``torch.compile`` compiles nothing."""
+    steps = StepObserver(Path(os.environ[CAPTURE_FOLDER]), lambda: None)
+    steps.begin_eager(os.environ[EAGER])
+    running.append(steps)
 
 
 class ObservedModule:

@@ -13,27 +13,33 @@ from collections.abc import Sequence
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 
-from .variables import CAPTURE_FOLDER, PYTHON_STARTED
+from .variables import CAPTURE_FOLDER, EAGER, PYTHON_STARTED
 
 WATCHED = "torch._inductor.codecache"
 
+WATCHED_EAGER = "torch._dynamo"
+"""Imported by ``torch.compile`` also where it compiles nothing."""
+
 
 def install() -> None:
-    """Starts the observation after the import of torch's code cache, and leaves word that Python ran."""
+    """Starts the observation after the import of torch's compiler, and leaves word that Python ran."""
     folder = os.environ.get(CAPTURE_FOLDER)
     if folder:
         with contextlib.suppress(OSError):
             open(os.path.join(folder, PYTHON_STARTED), "w").close()
-        sys.meta_path.insert(0, _AfterImport())
+        sys.meta_path.insert(0, _AfterImport(WATCHED_EAGER if os.environ.get(EAGER) else WATCHED))
 
 
 class _AfterImport:
-    """A finder that starts the observation after the import of :data:`WATCHED`, which other finders find."""
+    """A finder that starts the observation after the import of a module, which other finders find."""
+
+    def __init__(self, watched: str) -> None:
+        self._watched = watched
 
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        if name != WATCHED:
+        if name != self._watched:
             return None
         sys.meta_path.remove(self)
         spec = importlib.util.find_spec(name)
@@ -43,9 +49,12 @@ class _AfterImport:
 
         def execute_and_observe(module: ModuleType) -> None:
             execute(module)
-            from .observation import observe
+            from .observation import observe, observe_eager
 
-            observe(module)
+            if name == WATCHED:
+                observe(module)
+            else:
+                observe_eager()
 
         spec.loader.exec_module = execute_and_observe  # type: ignore[method-assign]
         return spec

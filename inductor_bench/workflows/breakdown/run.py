@@ -7,9 +7,8 @@ import shlex
 import sys
 import uuid
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
-from dataclasses import dataclass, replace
-from pathlib import Path
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 
 from ...devices.table import common_device
 from ...errors import InductorBenchError
@@ -17,7 +16,6 @@ from ...launch.marks import end_marked, tool_mark
 from ...launch.worker import WorkerPool, default_python
 from ...records.model_sources import COMPILED_HERE, PROGRAMS
 from ...records.run import Capture, Environment, Failure, Run
-from ...report.run.folder import write_report
 from ...source.capture.labels import ModuleLabel, label_modules
 from ...store.device_turn import DeviceTurn
 from ...store.evidence import checked, save_costs
@@ -50,6 +48,8 @@ from ..options import RECORDED, BreakdownOptions
 from ..progress import Progress
 from .autotune import STAGE as AUTOTUNE
 from .autotune import autotune_run
+from .eager import time_eager
+from .outcome import BreakdownOutcome, report_run
 from .request import find_secrets, folder_title_of, is_command, request_of, title_of
 
 UNFINISHED = "this run has not come to its end: it is still being measured, or was killed"
@@ -59,15 +59,6 @@ Listed = tuple[tuple[FoundModule, ...], tuple[str, ...]]
 
 CALLED = "inductor_bench.breakdown(…)"
 """The command of a run that was started from Python."""
-
-
-@dataclass(frozen=True)
-class BreakdownOutcome:
-    """A finished breakdown: its record, its folder, and the written reports."""
-
-    run: Run
-    folder: Path
-    written: tuple[Path, ...] = ()
 
 
 def run_breakdown(options: BreakdownOptions, progress: Progress) -> BreakdownOutcome:
@@ -93,16 +84,7 @@ def run_breakdown(options: BreakdownOptions, progress: Progress) -> BreakdownOut
             raise KeyboardInterrupt(f"interrupted; what was measured until then is in {folder.path}") from stop
         finally:
             breakdown.conclude()
-        return _report(breakdown.run, folder, options)
-
-
-def _report(run: Run, folder: RunFolder, options: BreakdownOptions) -> BreakdownOutcome:
-    """Writes the reports. The record is saved before, so that a full disk costs only the reports."""
-    try:
-        return BreakdownOutcome(run, folder.path, tuple(write_report(run, folder.path, plots=options.plots)))
-    except InductorBenchError as error:
-        failure = Failure("report", "write", error.message, error.hint)
-        return BreakdownOutcome(replace(run, failures=(*run.failures, failure)), folder.path)
+        return report_run(breakdown.run, folder, options)
 
 
 def _again(target: Target, options: BreakdownOptions, redaction: Redaction, progress: Progress) -> BreakdownOutcome:
@@ -117,7 +99,7 @@ def _again(target: Target, options: BreakdownOptions, redaction: Redaction, prog
             run = autotune_run(run, folder, options, progress, lambda run: folder.save(redaction.run(run)))
         except KeyboardInterrupt as stop:
             raise KeyboardInterrupt(f"interrupted; what was retuned until then is in {folder.path}") from stop
-        return _report(redaction.run(run), folder, options)
+        return report_run(redaction.run(run), folder, options)
 
 
 def _interpreter(target: Target, options: BreakdownOptions) -> str | None:
@@ -190,6 +172,7 @@ class _Breakdown:
         with WorkerPool(self._python, self._folder.work, environment, limit, on_line) as pool:
             pool.get_ready(self._workers(graphs=2 if self._options.training else 1))
             self._measure(pool)
+        self._time_eager(environment)
         self._autotune()
 
     def _workers(self, graphs: int) -> int:
@@ -217,8 +200,7 @@ class _Breakdown:
     def _capture(self, environment: Mapping[str, str]) -> CapturedProgram:
         if self._listed is None:
             repeat = self._options.repeat or DEFAULT_REPEAT
-            # A script may use the device at any time. Other programs and workers take turns at it themselves.
-            with nullcontext() if self._target.kind in COMPILED_HERE else DeviceTurn():
+            with self._program_turn():
                 return capture_program(
                     self._request,
                     self._folder,
@@ -234,6 +216,10 @@ class _Breakdown:
             for path in missing
         )
         return CapturedProgram(modules, Capture(), failures)
+
+    def _program_turn(self) -> AbstractContextManager[object]:
+        """A script may use the device at any time. Other programs and workers take turns at it themselves."""
+        return nullcontext() if self._target.kind in COMPILED_HERE else DeviceTurn()
 
     @property
     def _values_limit(self) -> int | None:
@@ -293,6 +279,16 @@ class _Breakdown:
             return
         self._fail(*extracted.failures)
         self.run = extracted.named_in(self.run)
+
+    def _time_eager(self, environment: Mapping[str, str]) -> None:
+        if not self._request.eager:
+            return
+        self._stage = "eager"
+        with self._program_turn():
+            run, failures = time_eager(self.run, self._request, self._folder, environment, self._python, self._progress)
+        self.run = run
+        self._fail(*failures)
+        self.save()
 
     def _autotune(self) -> None:
         if self._options.retune is None:
