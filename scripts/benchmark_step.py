@@ -3,11 +3,13 @@
 ``python scripts/benchmark_step.py [--rounds N] [--keep FOLDER] PROGRAM...``, where PROGRAM is a file of
 ``scripts/programs``, or ``distributed.py ddp`` in quotes, which torchrun starts in two processes.
 
-``step``      the tool's step time against the program's own stopwatch, the median of ``--rounds`` processes by itself.
+``step``      the tool's timed window against the program's own times of the same steps in the same process; beside it
+              the program's stopwatch in ``--rounds`` processes without the tool, which vary.
+``profiled``  the same for the profiled window.
 ``busy``      the tool's busy time against the profiler's own totals in a process without the tool.
 ``parts``     the sum of the parts' shares.
 ``tied``      the share of the compiled graphs' device time that is tied to a kernel and a call.
-``observed``  the stopwatch of an observed process, in its timed window, against one by itself; interleaved.
+``observed``  blocks of steps with the observation's hooks against blocks without them, interleaved in one process.
 """
 
 from __future__ import annotations
@@ -20,19 +22,41 @@ import statistics
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from inductor_bench.analysis.statistics import CONFIDENCE, paired_ratio
+from inductor_bench.errors import InductorBenchError
+from inductor_bench.messages.steps import BOUNDARY, TIMING
+from inductor_bench.trace.program.reader import read_program_trace
+from inductor_bench.trace.program.steps import find_window
+from inductor_bench.workflows.ledger.traces import MARKERS
 
 ROOT = Path(__file__).resolve().parent.parent
 PROGRAMS = ROOT / "scripts" / "programs"
 SITE = ROOT / "inductor_bench" / "worker" / "capture" / "site"
-WARM_UP = 20
+STEPS = 120
+BLOCK_S = 0.3
+SKIP = 10
+ENDLESS = 10**9
+
+
+@dataclass(frozen=True)
+class Check:
+    """One figure of a program: whether it reaches its target, and what was measured in words."""
+
+    name: str
+    reached: bool
+    words: str
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("programs", nargs="+", metavar="PROGRAM")
-    parser.add_argument("--rounds", type=int, default=2, help="processes by themselves, and observed ones, in turn")
+    parser.add_argument("--rounds", type=int, default=2, help="processes without the tool")
     parser.add_argument("--cost-only", action="store_true", help="no breakdown: only what the observation costs")
     parser.add_argument("--keep", type=Path, help="the folder for the RUNs")
     options = parser.parse_args()
@@ -41,8 +65,10 @@ def main() -> int:
         folder = options.keep or Path(temporary)
         for program in options.programs:
             run = None if options.cost_only else folder / Path(program.split()[0]).stem
-            row = measure(command_of(program), run, options.rounds)
-            reached &= show(program, row)
+            for check in measure(command_of(program), run, options.rounds):
+                reached &= check.reached
+                verdict = "reached" if check.reached else "missed"
+                print(f"{program:20} {check.name:10} {verdict:8} {check.words}", flush=True)
     return 0 if reached else 1
 
 
@@ -54,31 +80,93 @@ def command_of(program: str) -> list[str]:
     return [*start, str(PROGRAMS / name), *arguments]
 
 
-def measure(command: list[str], run: Path | None, rounds: int) -> dict[str, float]:
-    """The figures of one program, seconds and shares; without ``run`` only what the observation costs."""
-    alone, observed, plain = [], [], {}
-    for _ in range(rounds):
-        plain = stopwatch(command, PROFILE="1")
-        alone.append(plain["step_s"])
-        with tempfile.TemporaryDirectory() as capture:
-            path = os.pathsep.join((str(SITE), str(ROOT)))
-            window = {"INDUCTOR_BENCH_SKIP_STEPS": str(WARM_UP), "INDUCTOR_BENCH_TIMED_STEPS": "1000000"}
-            observed.append(stopwatch(command, PYTHONPATH=path, INDUCTOR_BENCH_CAPTURE=capture, **window)["step_s"])
-    row = {"observed": statistics.median(observed) / statistics.median(alone), "lowest": min(observed) / min(alone)}
-    print(json.dumps({"alone_s": alone, "observed_s": observed}), flush=True)
-    if run is None:
-        return row
+def measure(command: list[str], run: Path | None, rounds: int) -> Iterator[Check]:
+    """The checks of one program; without ``run`` only what the observation costs."""
+    alone = [stopwatch(command, PROFILE="1") for _ in range(rounds)]
+    if run is not None:
+        yield from compare(command, run, alone)
+    yield check_cost(command, statistics.median(one["step_s"] for one in alone))
+
+
+def compare(command: list[str], run: Path, alone: Sequence[Mapping[str, float]]) -> Iterator[Check]:
+    """Breaks the program down and compares the figures with the program's own."""
     tool = [sys.executable, "-m", "inductor_bench", "breakdown", "-o", str(run), "--force", "--", *command]
-    subprocess.run(tool, cwd=ROOT, env=os.environ | {"STEPS": "120"}, check=False)
-    program = json.loads((run / "record.json").read_text())["program"]
-    return row | {
-        "step_s": program["step_time_s"],
-        "stopwatch_s": statistics.median(alone),
-        "busy_s": program["busy_time_s"] or 0.0,
-        "profiler_busy_s": plain["busy_s"],
-        "parts": sum(part["share"] for part in program["parts"]),
-        "tied": min(rank["tied_share"] or 0.0 for rank in program["ranks"]),
-    }
+    with tempfile.TemporaryDirectory() as ends:
+        variables = os.environ | {"STEPS": str(STEPS), "STEP_ENDS": ends}
+        subprocess.run(tool, cwd=ROOT, env=variables, stdout=sys.stderr, check=False)
+        program = json.loads((run / "record.json").read_text(encoding="utf-8"))["program"]
+        leading = next(rank for rank in program["ranks"] if rank["step_times_s"] == program["step_times_s"])
+        clocks = json.loads((Path(ends) / f"{leading['pid']}.json").read_text(encoding="utf-8"))
+    own_s = clocks["device_s"] or clocks["host_s"]
+    blocks = ", ".join(f"{1e3 * one['step_s']:.3f}" for one in alone)
+    yield check_times("step", program["settled_after"], program["step_times_s"], own_s, f"; {blocks} ms without tool")
+    first, times = profiled_times(run / leading["trace"])
+    yield check_times("profiled", first, times, own_s)
+    if alone[-1]["busy_s"]:
+        busy = program["busy_time_s"] / alone[-1]["busy_s"]
+        words = f"{1e3 * program['busy_time_s']:.3f} ms, {busy:.4f} of the profiler's"
+        yield Check("busy", abs(busy - 1) <= 0.01, words)
+    parts = sum(part["share"] for part in program["parts"])
+    yield Check("parts", abs(parts - 1) <= 0.01, f"{parts:.4f}")
+    shares = [rank["tied_share"] for rank in program["ranks"] if rank["tied_share"] is not None]
+    if shares:
+        yield Check("tied", min(shares) >= 0.995, f"{min(shares):.4f}")
+
+
+def profiled_times(path: Path) -> tuple[int, Sequence[float]]:
+    """The number of the first profiled step and the times of all, by the tool's trace; none where it holds no step."""
+    try:
+        trace = read_program_trace(path, MARKERS)
+    except InductorBenchError as error:
+        sys.exit(f"{path}: {error.message}")
+    window = find_window(trace, MARKERS)
+    if window is None:
+        return 0, ()
+    first = next(op.name for op in trace.trace.host_ops if op.name.startswith(BOUNDARY))
+    times = [end - begin for begin, end in zip(window.bounds, window.bounds[1:], strict=False)]
+    return int(first.removeprefix(BOUNDARY)), times
+
+
+def check_times(name: str, first: int, times_s: Sequence[float], own_s: Sequence[float], more: str = "") -> Check:
+    """Compares the tool's times of consecutive steps with the program's own.
+
+    The first and the last step are left out. The tool works at the window's begin and end, a part of a step before or
+    after the step's end in the program: that work lies in a step of the one and not of the other.
+
+    Args:
+        name: of the check.
+        first: the number of the first of the steps. Step 0 is the program's first one.
+        times_s: the tool's times.
+        own_s: the end of each of the program's steps by its own clock.
+        more: what the words also say.
+    """
+    steps = len(times_s) - 2
+    if steps < 1:
+        return Check(name, False, f"{len(times_s)} steps are too few")
+    tool = sum(times_s[1:-1]) / steps
+    own = (own_s[first + steps] - own_s[first]) / steps
+    words = f"{1e3 * tool:.3f} ms, {tool / own:.4f} of the program's own {1e3 * own:.3f} ms for the same {steps} steps"
+    return Check(name, abs(tool / own - 1) <= 0.02, words + more)
+
+
+def check_cost(command: list[str], step_s: float) -> Check:
+    """Times steps with and without the observation's hooks; its window is open throughout."""
+    with tempfile.TemporaryDirectory() as capture:
+        variables = {
+            "PYTHONPATH": os.pathsep.join((str(SITE), str(ROOT))),
+            "INDUCTOR_BENCH_CAPTURE": capture,
+            "INDUCTOR_BENCH_SKIP_STEPS": str(SKIP),
+            "INDUCTOR_BENCH_TIMED_STEPS": str(ENDLESS),
+            "INTERLEAVE": str(max(1, round(BLOCK_S / step_s))),
+        }
+        times = stopwatch(command, **variables)
+        states = {json.loads(file.read_text())["state"] for file in Path(capture).glob("*.steps.json")}
+    if states != {TIMING}:
+        return Check("observed", False, f"the observation was not in its window but {', '.join(states) or 'absent'}")
+    ratio = paired_ratio(times["observed_s"], times["unobserved_s"], CONFIDENCE)
+    unobserved = statistics.median(times["unobserved_s"])
+    words = f"{ratio.median:.4f} [{ratio.low:.4f}, {ratio.high:.4f}] of {1e3 * unobserved:.3f} ms, {ratio.pairs} pairs"
+    return Check("observed", ratio.median <= 1.01, words)
 
 
 def stopwatch(command: list[str], **variables: str) -> dict[str, Any]:
@@ -91,22 +179,6 @@ def stopwatch(command: list[str], **variables: str) -> dict[str, Any]:
     if not found:
         sys.exit(f"{shlex.join(command)} failed:\n{ended.stdout[-2000:]}\n{ended.stderr[-2000:]}")
     return max(found, key=lambda one: float(one["step_s"]))
-
-
-def show(program: str, row: dict[str, float]) -> bool:
-    """Prints the row of a program, and returns whether every target is reached."""
-    checks = [("observed", row["observed"] <= 1.01, f"{row['observed']:.3f} (median), {row['lowest']:.3f} (lowest)")]
-    if "step_s" in row:
-        step, busy = row["step_s"] / row["stopwatch_s"], row["busy_s"] / (row["profiler_busy_s"] or row["busy_s"])
-        checks += [
-            ("step", abs(step - 1) <= 0.02, f"{1e3 * row['step_s']:.3f} ms, {step:.3f} of the stopwatch"),
-            ("busy", abs(busy - 1) <= 0.01, f"{1e3 * row['busy_s']:.3f} ms, {busy:.3f} of the profiler"),
-            ("parts", abs(row["parts"] - 1) <= 0.01, f"{row['parts']:.4f}"),
-            ("tied", row["tied"] >= 0.995, f"{row['tied']:.4f}"),
-        ]
-    for name, good, words in checks:
-        print(f"{program:20} {name:10} {'reached' if good else 'missed ':8} {words}", flush=True)
-    return all(good for _, good, _ in checks)
 
 
 if __name__ == "__main__":

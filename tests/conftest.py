@@ -13,11 +13,13 @@ from pathlib import Path
 
 import pytest
 
-# In the background of a shell and under nohup they are ignored, by all children too.
+# A job that a non-interactive shell starts in the background ignores SIGINT and SIGQUIT, one under nohup SIGHUP, and
+# every child inherits that. The tests send these signals to children.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
-if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:
-    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+for number in (signal.SIGHUP, signal.SIGQUIT):
+    if signal.getsignal(number) == signal.SIG_IGN:
+        signal.signal(number, signal.SIG_DFL)
 
 ROOT = Path(__file__).resolve().parent.parent
 os.environ.setdefault("TORCHINDUCTOR_VEC_ISA_OK", "1")  # saves each fresh cache a trial compilation of 7 s

@@ -6,6 +6,7 @@ import fcntl
 import os
 import pty
 import random
+import re
 import shutil
 import signal
 import struct
@@ -58,8 +59,19 @@ def test_ctrl_c_among_the_imports_ends_it_without_a_word(words: list[str], here:
     assert (ended.returncode, ended.stdout, ended.stderr) == (-signal.SIGINT, b"", b"")
 
 
+def our_frames(errors: str) -> list[tuple[str, str]]:
+    """The file and the function of each line of ours in a traceback, without those of the import of the entry.
+
+    Until ``main`` begins, Python's own handler of Ctrl-C is in force: an import of the package may change no signal,
+    because programs import it too, and the command can run nothing before it is imported.
+    """
+    frames = re.findall(r'/inductor_bench/(\S+\.py)", line \d+, in (\S+)', errors)
+    entry = {"__init__.py", "__main__.py", "step_marks.py", "version.py"}
+    return [(file, function) for file, function in frames if file not in entry or function != "<module>"]
+
+
 def test_ctrl_c_at_any_moment_shows_no_line_of_ours(here: Path) -> None:
-    """Python itself, before it reads the first of our files, prints where in its start it was."""
+    """Python itself, before ``main`` begins, prints where in its start it was."""
     moments = random.Random(13)
     for _ in range(20):
         command = [sys.executable, "bin/inductor-bench", "report", "RUN", "--no-plots"]
@@ -67,8 +79,17 @@ def test_ctrl_c_at_any_moment_shows_no_line_of_ours(here: Path) -> None:
         time.sleep(moments.uniform(0, 0.15))
         child.send_signal(signal.SIGINT)
         _, errors = child.communicate(timeout=30)
-        assert "inductor_bench/" not in errors or "Traceback" not in errors, errors
+        assert our_frames(errors) == [], errors
         assert child.returncode in (0, 1, 130, -signal.SIGINT)
+
+
+def test_a_line_of_ours_in_a_traceback_is_seen() -> None:
+    start = (
+        'File "bin/inductor-bench", line 2, in <module>\nFile "/x/inductor_bench/__init__.py", line 8, in <module>\n'
+    )
+    assert our_frames(start) == []
+    for file, function in (("__main__.py", "main"), ("cli/main.py", "<module>")):
+        assert our_frames(f'{start}File "/x/inductor_bench/{file}", line 15, in {function}\n') == [(file, function)]
 
 
 def test_ctrl_c_that_is_ignored_stays_so_and_an_import_changes_no_signal() -> None:

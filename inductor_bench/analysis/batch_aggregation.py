@@ -20,7 +20,7 @@ _Member = tuple[str, KernelResult, bool]
 
 @dataclass(frozen=True)
 class ModelSummary:
-    """A model in one row. Times are seconds of one iteration, with each graph run once.
+    """A model in one row. Times are seconds of one step of its program; without one, of an iteration of each graph.
 
     Attributes:
         model: the model as it was read from the batch.
@@ -55,7 +55,9 @@ class ModelSummary:
 
 
 class KernelGroup(NamedTuple):
-    """The kernels of all models that have the same id or the same family. Sums are over one iteration of each model.
+    """The kernels of all models that have the same id or the same family.
+
+    Sums are over one step of each model's program; without a step, over an iteration of each of its graphs.
 
     Attributes:
         key: the shared id or family id.
@@ -91,7 +93,7 @@ class KernelGroup(NamedTuple):
 
 
 def suite_time_s(results: BatchResults) -> float:
-    """The time in seconds of one iteration of all measured models, with each graph run once.
+    """The time in seconds of all measured models: one step of each; without a step, an iteration of each graph.
 
     Shares over several models refer to this time.
     """

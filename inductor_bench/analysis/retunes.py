@@ -20,7 +20,7 @@ class RetuneSummary:
         faster: number of kernels for which a faster configuration was found.
         same: number of kernels that keep their configuration.
         without: number of kernels whose retune failed.
-        saving_s: projected saving of one iteration in seconds, without the kernels counted in ``waiting``.
+        saving_s: projected saving of one step or iteration in seconds, without the kernels counted in ``waiting``.
         waiting: number of kernels whose graphs all wait for the host, so that a faster kernel saves no time.
         cautions: doubts about single measurements, one sentence each.
     """

@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..records.verification import NO_DIFFERENCE, SAVES, SLOWER, UNDECIDED, Saving
+from ..records.retunes.verification import NO_DIFFERENCE, SAVES, SLOWER, UNDECIDED, Saving
 from .statistics import CONFIDENCE, VERDICT_CONFIDENCE, median_interval, samples_needed
 
 EFFECT = 0.002

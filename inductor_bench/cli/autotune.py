@@ -34,7 +34,7 @@ def _is_target(word: str) -> bool:
 
 
 def autotune_options(function: F) -> F:
-    """Adds ``--autotune`` and ``--budget``; see :func:`take_autotune`."""
+    """Adds ``--autotune``, ``--budget`` and ``--verify``; see :func:`take_autotune`."""
     for option in (
         click.option(
             "--budget",
@@ -42,6 +42,11 @@ def autotune_options(function: F) -> F:
             metavar="SECONDS",
             type=click.FloatRange(min=0, min_open=True),
             help="Of the retune of a model: build no more candidates after that.",
+        ),
+        click.option(
+            "--verify/--no-verify",
+            default=None,
+            help="After a retune, run the program's steps with the winners and without, in turn (the default).",
         ),
         click.option(
             OPTION,
@@ -59,16 +64,18 @@ def take_autotune(values: dict[str, Any], top: int) -> RetuneOptions | None:
     """Removes the autotune options from the parsed values and returns the options of the workflow.
 
     Args:
-        values: click's parsed values by name; two entries are removed.
+        values: click's parsed values by name; three entries are removed.
         top: the number of kernels to autotune.
 
     Returns:
         The options, or ``None`` where ``--autotune`` was not given.
 
     Raises:
-        UsageError: ``--budget`` was given without ``--autotune``.
+        UsageError: ``--budget`` or ``--verify`` was given without ``--autotune``.
     """
-    method, budget_s = values.pop("autotune"), values.pop("budget_s")
+    method, budget_s, verify = values.pop("autotune"), values.pop("budget_s"), values.pop("verify")
+    if method is None and verify is not None:
+        raise UsageError("--verify and --no-verify are for a retune", "add --autotune")
     if method is None and budget_s is not None:
         raise UsageError("--budget is for a retune", "add --autotune")
-    return RetuneOptions(method, top, budget_s) if method is not None else None
+    return RetuneOptions(method, top, budget_s, verify is not False) if method is not None else None

@@ -70,6 +70,7 @@ out as typed, 3 for a bug in this tool, 130 after Ctrl-C.
 @click.option("--steps", metavar="N", type=click.IntRange(min=1), help="Time N of the program's steps, profile N more.")
 @click.option("--skip", metavar="N", type=click.IntRange(min=0), help="Begin N steps after the first, settled or not.")
 @click.option("--stop", is_flag=True, help="End the program once its steps are measured.")
+@click.option("--eager", is_flag=True, help="Also time the program's steps without compilation, in a second run.")
 @click.option(
     "--timeout",
     "timeout_s",

@@ -7,7 +7,6 @@ the folder of the capture.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
 
 from ..records.tuning import Config
 
@@ -52,7 +51,7 @@ class CppPin:
     name: str
     config: Config
     source: str
-    options: dict[str, Any] = field(default_factory=dict)
+    options: Config = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ ELSEWHERE = "elsewhere"
 class Failure:
     """One step that failed. Programs read ``stage`` and ``kind``; people read the other fields."""
 
-    stage: str  # "capture", "profile", "trace", "analysis", "peaks", "retune", "report"
+    stage: str  # "capture", "profile", "trace", "analysis", "peaks", "eager", "retune", "report"
     kind: str  # "missing", "exit", "signal", "timeout", "interrupted", "memory", "nothing-compiled", "invalid", …
     message: str
     hint: str = ""

@@ -42,11 +42,13 @@ class Work:
 
 @dataclass(frozen=True)
 class Judgement:
-    """The comparison of a kernel with its roof.
+    """The comparison of a kernel with its roof, by the time of its calls in the program's step.
+
+    Without a step, and for a kernel that the step does not run, it is by their time in the module's own run.
 
     Attributes:
-        bandwidth: bytes/s over the kernel's own time.
-        flop_rate: FLOP/s over the kernel's own time.
+        bandwidth: bytes/s.
+        flop_rate: FLOP/s.
         peak_share: the share (0 to 1) of the roof that ``bound`` names; ``None`` for ``latency`` and ``unknown``, and
             for a rate above the roof, which then does not apply to this kernel.
         bound: the roof that limits the kernel: ``memory``, ``compute``, ``cache`` (its data fits into the cache, so
@@ -132,3 +134,10 @@ class Kernel:
     step_time_s: float | None = None
     step_share: float | None = None
     dram_bytes: float | None = None
+
+    @property
+    def step_slowdown(self) -> float | None:
+        """A call's time in the program's step divided by that in the module's own run; ``None`` without both."""
+        if not (self.step_calls and self.step_time_s and self.calls and self.time_s):
+            return None
+        return self.step_time_s / self.step_calls / (self.time_s / self.calls)

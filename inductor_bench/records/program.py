@@ -113,6 +113,7 @@ class Program:
         stopped: whether ``--stop`` ended the program after the window.
         ranks: every observed process, by rank.
         notes: what limits these figures, in words.
+        eager_step_time_s: the mean step of the same program without compilation, by ``--eager``; else ``None``.
     """
 
     step_time_s: float
@@ -126,6 +127,7 @@ class Program:
     stopped: bool = False
     ranks: tuple[RankSteps, ...] = field(default_factory=tuple)
     notes: tuple[str, ...] = ()
+    eager_step_time_s: float | None = None
 
 
 HOST_LANE = "host"

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from .code.compile_phases import CompilePhase
 from .failure import Failure as Failure
 from .module import ModuleRecord
 from .program import Program
 from .retune import Retune
-from .verification import Verification
+from .retunes.verification import Verification
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,7 @@ class Request:
     steps: int | None = None
     skip: int | None = None
     stop: bool = False
+    eager: bool = False
 
 
 @dataclass(frozen=True)
@@ -98,6 +100,8 @@ class Capture:
         disagreement: the difference between the two; empty where they agree.
         exit_code: the program's exit code.
         graph_breaks, recompiles: the messages of torch.
+        compile_phases: what compilation took, the longest phase first, with empty caches. Of several processes it is
+            that of the one that compiled longest.
     """
 
     printed: int = 0
@@ -107,6 +111,7 @@ class Capture:
     time_s: float | None = None
     graph_breaks: tuple[str, ...] = ()
     recompiles: tuple[str, ...] = ()
+    compile_phases: tuple[CompilePhase, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -8,10 +8,10 @@ from typing import Protocol
 
 from .. import units
 from ..analysis.findings.phrases import plural
+from ..records.retunes.verification import AppliedKernel
 from ..records.run import Run
-from ..records.verification import AppliedKernel
 from .renderer import Format, Formats, View, json_row
-from .run.verification import PINNED, missed_words, verification_lines
+from .run.retunes.verification import PINNED, missed_words, verification_lines
 from .text.layout import Line, Word, bullet, labelled, wrapped
 
 

@@ -99,7 +99,8 @@ def read_digest(model: BatchModel, record: Path) -> ModelResult:
         if program is not None:
             slugs = [str(module["slug"]) for module in data["modules"]]
             graphs += tuple(outside_of_graphs(graphs, slugs, program))
-        return ModelResult(model, graphs, _machine(data["environment"], graphs), retunes=retunes)
+        machine = _machine(data["environment"], graphs)
+        return ModelResult(model, graphs, machine, retunes=retunes, in_step=program is not None)
     except _DAMAGED as error:
         raise InductorBenchError(f"{record} is damaged: {type(error).__name__}: {error}") from error
 

@@ -7,13 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ..records.batches.results import GraphResult, KernelResult
+from ..records.batches.results import OUTSIDE, GraphResult, KernelResult
 from ..records.category import Category
 from ..records.program import COLLECTIVE, COPY, GRAPH, IDLE, Program
 from .formats import codec
-
-OUTSIDE = "outside of graphs"
-"""The label of the row for the rest of the step: eager operators, optimizer, collectives, copies and idle time."""
 
 _CATEGORIES = {COLLECTIVE: Category.COLLECTIVE, COPY: Category.COPY}
 
@@ -40,12 +37,11 @@ def kernels_in_step(kernels: Sequence[KernelResult], data: Sequence[Mapping[str,
 
 def _in_step(kernel: KernelResult, data: Mapping[str, Any]) -> KernelResult:
     calls, time_s = float(data["step_calls"] or 0.0), float(data["step_time_s"])
-    longer = time_s / kernel.time_s if kernel.time_s else 0.0
     more = calls / kernel.calls if kernel.calls else 0.0
     return kernel._replace(
         calls=calls,
         time_s=time_s,
-        gain_limit_s=None if kernel.gain_limit_s is None else kernel.gain_limit_s * longer,
+        gain_limit_s=None if kernel.gain_limit_s is None else kernel.gain_limit_s * more,
         moved_bytes=None if kernel.moved_bytes is None else kernel.moved_bytes * more,
         flops=None if kernel.flops is None else kernel.flops * more,
         step_calls=calls,

@@ -28,17 +28,26 @@ METHODS_HELP = "; ".join(f"{method.help} ({method.name})" for method in methods.
 
 @dataclass(frozen=True)
 class RetuneOptions:
-    """The tuning of a run's ``top`` most expensive kernels. ``budget_s`` is the limit of all of it in seconds."""
+    """The tuning of a run's ``top`` most expensive kernels.
+
+    Attributes:
+        method: the way of choosing candidates.
+        top: the number of kernels.
+        budget_s: the limit of all of it in seconds.
+        verify: whether the program is run again afterwards, to prove what the winners save.
+    """
 
     method: str
     top: int = 10
     budget_s: float | None = None
+    verify: bool = True
 
     @property
     def words(self) -> tuple[str, ...]:
         """The options of ``breakdown`` on the command line."""
         budget = ("--budget", f"{self.budget_s:g}") if self.budget_s is not None else ()
-        return ("--autotune", self.method, "--top", str(self.top), *budget)
+        verify = () if self.verify else ("--no-verify",)
+        return ("--autotune", self.method, "--top", str(self.top), *budget, *verify)
 
 
 @dataclass(frozen=True)
@@ -67,6 +76,7 @@ class BreakdownOptions:
         steps: the number of the program's steps that are timed, and of those that are profiled.
         skip: the number of steps before them; ``None`` waits until compilation has settled.
         stop: whether the program is ended once its steps are measured.
+        eager: whether the program also runs without compilation, which times its steps.
         values_limit_bytes: maximum size of the recorded values of one kernel; storages above it are drawn.
         retune: the retuning of the most expensive kernels afterwards; ``None`` for none.
         redact: names of options and variables whose values are kept out of the RUN; see ``store.redaction``.
@@ -93,6 +103,7 @@ class BreakdownOptions:
     steps: int | None = None
     skip: int | None = None
     stop: bool = False
+    eager: bool = False
     values_limit_bytes: int = VALUES_LIMIT_BYTES
     retune: RetuneOptions | None = None
     redact: tuple[str, ...] = ()

@@ -16,10 +16,10 @@ WIDTH, BATCH = (64, 8) if SMALL else (2048, 256)
 
 class Rows(Dataset[Tensor]):
     def __len__(self) -> int:
-        return 100_000
+        return 100_000_000  # more than any stopwatch asks for
 
     def __getitem__(self, index: int) -> Tensor:
-        return torch.full((WIDTH,), index / 100_000)
+        return torch.full((WIDTH,), index % 100_000 / 100_000)
 
 
 class Network(nn.Module):

@@ -1,8 +1,12 @@
 """The stopwatch of the programs in this folder: what each program itself says about its step.
 
 ``timed`` runs the steps in three blocks and synchronises after each block, so that a block's time includes its device
-work. With ``PROFILE=1`` it also records ten steps with ``torch.profiler``, and prints the profiler's totals. With
-``NCU_STEP=1`` it runs one step after the warm-up between the start and the stop of CUDA's profiler, and nothing else.
+work. Variables of the environment change what it does:
+
+``PROFILE=1``         it also records ten steps with ``torch.profiler``, and prints the profiler's totals.
+``STEP_ENDS=FOLDER``  it also writes ``<pid>.json`` with the end of each step, on the host's clock and on the device's.
+``INTERLEAVE=STEPS``  in an observed process, it times blocks of so many steps with and without the observation's hooks.
+``NCU_STEP=1``        it runs one step after the warm-up between the start and the stop of CUDA's profiler, and no more.
 """
 
 from __future__ import annotations
@@ -12,39 +16,109 @@ import os
 import statistics
 import time
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import torch
 
 BLOCKS = 3
+INTERLEAVED_BLOCKS = 48
 PROFILED = 10
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 RANK = int(os.environ.get("RANK", "0"))
 
+Step = Callable[[int], object]
 
-def timed(step: Callable[[int], object], warm_up: int = 20) -> None:
+
+def timed(step: Step, warm_up: int = 20) -> None:
     """Runs ``warm_up`` and then ``STEPS`` (default 60) steps, and prints the median block's seconds per step."""
     count = int(os.environ.get("STEPS", "60"))
+    ends = Ends(step)
+    folder = os.environ.get("STEP_ENDS")
+    if folder:
+        step = ends.step
     for number in range(warm_up):
         step(number)
     _wait()
     if os.environ.get("NCU_STEP"):
         _for_counters(step, warm_up)
         return
+    if os.environ.get("INTERLEAVE"):
+        print("stopwatch", json.dumps(_interleaved(step, warm_up, int(os.environ["INTERLEAVE"]))), flush=True)
+        return
     times = []
     length = max(1, count // BLOCKS)
     for block in range(BLOCKS):
-        begin = time.perf_counter()
-        for number in range(length):
-            step(warm_up + block * length + number)
-        _wait()
-        times.append((time.perf_counter() - begin) / length)
-    report = {"rank": RANK, "step_s": statistics.median(times), "blocks_s": times}
+        times.append(_block(step, warm_up + block * length, length))
+    report: dict[str, Any] = {"rank": RANK, "step_s": statistics.median(times), "blocks_s": times}
     if os.environ.get("PROFILE"):
         report |= _profiled(step)
+    if folder:
+        ends.write(Path(folder))
     print("stopwatch", json.dumps(report), flush=True)
 
 
-def _for_counters(step: Callable[[int], object], number: int) -> None:
+class Ends:
+    """The end of each step: on the host's clock, which the observation also uses, and on the device's.
+
+    The device's clock is an event on the current stream, as host and device are apart by the work that is queued.
+    """
+
+    def __init__(self, step: Step) -> None:
+        self._step = step
+        self._host_s: list[float] = []
+        self._events: list[Any] = []
+
+    def step(self, number: int) -> None:
+        """Runs a step and notes its end."""
+        self._step(number)
+        self._host_s.append(time.perf_counter())
+        if DEVICE == "cuda":
+            event = torch.cuda.Event(enable_timing=True)
+            event.record()
+            self._events.append(event)
+
+    def write(self, folder: Path) -> None:
+        """Writes the ends in seconds; those of the device count from the first one."""
+        _wait()
+        device_s = [self._events[0].elapsed_time(event) / 1e3 for event in self._events]
+        text = json.dumps({"host_s": self._host_s, "device_s": device_s})
+        (folder / f"{os.getpid()}.json").write_text(text, encoding="utf-8")
+
+
+def _block(step: Step, first: int, length: int) -> float:
+    """The seconds per step of ``length`` steps and the wait for their work."""
+    begin = time.perf_counter()
+    for number in range(first, first + length):
+        step(number)
+    _wait()
+    return (time.perf_counter() - begin) / length
+
+
+def _interleaved(step: Step, number: int, length: int) -> dict[str, Any]:
+    """The seconds per step of blocks with the observation's hooks and of blocks without them: A B B A, and so on.
+
+    The first step after each change is not timed.
+    """
+    from inductor_bench.worker.capture.observation import running
+
+    (observer,) = running
+    observer.remove_hooks()
+    times: dict[str, list[float]] = {"observed_s": [], "unobserved_s": []}
+    for block in range(INTERLEAVED_BLOCKS):
+        observed = block % 4 in (0, 3)
+        if observed:
+            observer.add_hooks()
+        step(number)
+        _wait()
+        times["observed_s" if observed else "unobserved_s"].append(_block(step, number + 1, length))
+        number += 1 + length
+        if observed:
+            observer.remove_hooks()
+    return {"rank": RANK, "step_s": statistics.median(times["observed_s"]), **times}
+
+
+def _for_counters(step: Step, number: int) -> None:
     """Runs one step, whose kernels ``ncu --profile-from-start off`` counts."""
     torch.cuda.profiler.start()
     step(number)
@@ -52,7 +126,7 @@ def _for_counters(step: Callable[[int], object], number: int) -> None:
     torch.cuda.profiler.stop()
 
 
-def _profiled(step: Callable[[int], object]) -> dict[str, float]:
+def _profiled(step: Step) -> dict[str, float]:
     """The profiler's own totals of ten steps: device time and the number of device activities, per step."""
     from torch.profiler import ProfilerActivity, profile
 

@@ -267,6 +267,24 @@ def test_a_kernel_of_this_kind_is_named(fields: dict[str, object], kind: str, wo
     assert kind not in kinds(with_kernel())
 
 
+def test_a_copy_before_a_product_is_told_apart_from_other_copies() -> None:
+    seed = {"category": Category.COPY, "name": "Memcpy DtoD (Device -> Device)", "operator": "aten.addmm", "calls": 12}
+    run = with_kernel(**seed)
+    found = the(run, "copied-addends")
+    assert found.text == (
+        "aten.addmm calls copy what they add into their output before the product, 12 times per iteration, 1.00 ms "
+        "(16.4%): cuBLAS adds to the output; try mode='max-autotune-no-cudagraphs', whose Triton products read the "
+        "addend where it lies"
+    )
+    assert found.gain_s == pytest.approx(1e-3) and "copies" not in kinds(run)
+    tuned = replace(run, request=replace(run.request, mode="max-autotune"))
+    assert the(tuned, "copied-addends").text.endswith("cuBLAS adds to the output")
+    assert "copied-addends" not in kinds(with_kernel(**{**seed, "operator": "aten.copy_"}))
+    assert "copied-addends" not in kinds(with_kernel(**{**seed, "name": "Memcpy HtoD (Pinned -> Device)"}))
+    assert "copied-addends" not in kinds(with_kernel(**{**seed, "category": Category.EXTERN_GEMM}))
+    assert "copied-addends" not in kinds(with_kernel(**{**seed, "time_s": 1e-5}))
+
+
 def test_float32_products_that_use_tf32_are_left_alone() -> None:
     run = with_kernel(category=Category.EXTERN_GEMM, name="ampere_sgemm_128x64_nn")
     assert "full-float32" in kinds(run)

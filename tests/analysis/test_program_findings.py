@@ -9,9 +9,10 @@ import run_builder as build
 import step_runs
 from inline import change
 
-from inductor_bench.analysis.findings.finding import Finding
+from inductor_bench.analysis.findings.finding import CAUTION, NOTE, Finding
 from inductor_bench.analysis.findings.headline import headline
 from inductor_bench.analysis.findings.table import STEP_RULES, findings
+from inductor_bench.records.code.compile_phases import CompilePhase
 from inductor_bench.records.program import (
     ALLOCATING,
     COLLECTIVE,
@@ -71,7 +72,7 @@ def test_a_busy_program_is_bound_by_its_device() -> None:
     assert lead(step_runs.transformer()) == (
         "30.0 ms a step (optimizer steps; 20 timed): GPU-bound, busy 95%: Block.backward 45%, Block.forward 22%, "
         "AdamW 17%, eager operators 10%, copies 1%, idle 5% (Python 2%, launching 2%). "
-        "Could save: generated kernels at their peaks 3.0% (upper bound)"
+        "Could save: generated kernels at their peaks 2.3% (upper bound)"
     )
 
 
@@ -257,3 +258,40 @@ def test_rules_about_the_step_are_silent_without_one() -> None:
 
 def test_python_alone_is_what_an_unlabelled_rest_is() -> None:
     assert f"({PYTHON})" in lead(with_parts([Part(GRAPH, "g", 1, 9.5e-3, 0)]))
+
+
+PHASES = (CompilePhase("compilers of kernels", 8.5), CompilePhase("Dynamo", 5.0), CompilePhase("AOTAutograd", 0.5))
+
+
+def compiled(run: Run, eager_s: float | None = None) -> Run:
+    return replace(with_program(run, eager_step_time_s=eager_s), capture=Capture(compile_phases=PHASES))
+
+
+def test_compilation_is_reported_by_phase_with_the_next_command() -> None:
+    run = compiled(step_runs.transformer())
+    text = the(run, "compile-time").text
+    assert text.startswith(
+        "compilation with empty caches took 14.0 s: compilers of kernels 61% and Dynamo 36%. --eager"
+    )
+    assert "--eager" not in the(compiled(run, 0.04), "compile-time").text
+    assert "compile-time" not in kinds(replace(run, capture=Capture(compile_phases=PHASES[2:])))
+    assert "against-eager" not in kinds(run)
+
+
+def test_compilation_pays_off_after_some_steps_or_never() -> None:
+    run = step_runs.transformer()
+    faster = the(compiled(run, 0.054), "against-eager")
+    assert faster.level == NOTE and faster.text == (
+        "a compiled step is 1.80x faster than an eager one (30.0 ms instead of 54.0 ms): the 14.0 s of compilation, "
+        "with empty caches, pays off after about 590 steps"
+    )
+    assert lead(compiled(run, 0.054)).startswith(
+        "30.0 ms a step (optimizer steps; 20 timed; 1.80x faster than eager): "
+    )
+    slower = the(compiled(run, 0.02), "against-eager")
+    assert slower.level == CAUTION and "takes longer than an eager one (30.0 ms, eager 20.0 ms)" in slower.text
+    assert slower.text.endswith("never pays off") and "eager: 20.0 ms)" in lead(compiled(run, 0.02))
+    equal = the(compiled(run, 0.0303), "against-eager")
+    assert "takes as long as" in equal.text and "as fast as eager" in lead(compiled(run, 0.0303))
+    known = the(with_program(run, eager_step_time_s=0.054), "against-eager").text
+    assert known.endswith("(30.0 ms instead of 54.0 ms)"), "how long compilation took is unknown"

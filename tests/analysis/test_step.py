@@ -47,7 +47,7 @@ def test_a_step_time_without_a_profile_is_no_currency() -> None:
     assert whole_time_s(run) == pytest.approx(0.72e-3 * 3)
 
 
-def test_a_cost_in_the_step_scales_the_gain_limit() -> None:
+def test_a_cost_in_the_step_has_the_gain_limit_of_all_its_calls() -> None:
     run = step_runs.transformer()
     backward = run.modules[1]
     kernel = next(kernel for kernel in backward.kernels if kernel.roof.gain_limit_s)
@@ -56,7 +56,11 @@ def test_a_cost_in_the_step_scales_the_gain_limit() -> None:
     assert cost.time_s == kernel.step_time_s and cost.time_s == pytest.approx(
         12 * kernel.time_s * 1.1167 / 1.26, rel=1e-3
     )
-    assert cost.gain_limit_s == pytest.approx((kernel.roof.gain_limit_s or 0) * cost.time_s / kernel.time_s)
+    assert cost.gain_limit_s == pytest.approx(12 * (kernel.roof.gain_limit_s or 0))
+    assert kernel.roof.peak_share is not None
+    assert cost.gain_limit_s == pytest.approx(cost.time_s * (1 - kernel.roof.peak_share)), (
+        "both of the time in the step"
+    )
 
 
 def test_a_kernel_that_the_step_does_not_run_costs_nothing() -> None:

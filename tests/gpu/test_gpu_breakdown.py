@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from p_text import disagreements, read_p_text
 
+from inductor_bench.analysis.costs.step import cost_of
 from inductor_bench.records.category import Category
 from inductor_bench.records.kernel import Kernel
 from inductor_bench.records.module import ModuleRecord
@@ -96,7 +97,8 @@ def test_shares_are_shares(run: Run) -> None:
         assert sum(total.wall_share or 0 for total in module.categories) <= 1 + 1e-9
         for kernel in module.kernels:
             assert kernel.roof.peak_share is None or 0 <= kernel.roof.peak_share <= 1
-            assert kernel.roof.gain_limit_s is None or 0 <= kernel.roof.gain_limit_s <= kernel.time_s
+            cost = cost_of(run, module, kernel)
+            assert cost.gain_limit_s is None or 0 <= cost.gain_limit_s <= cost.time_s * (1 + 1e-9)
 
 
 def test_traces_are_small_and_compressed(gpu_run: Path, run: Run) -> None:

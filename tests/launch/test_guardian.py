@@ -77,8 +77,11 @@ def test_nothing_outlives_a_command_by_three_seconds(
         family = await_file(tmp_path / "pids")
         everybody = {*family, *psutil.Process(tool.pid).children(recursive=True)}
         assert len(everybody) > len(family), "and the guardian"
-        tool.send_signal(number)
-        tool.wait()
+        try:
+            tool.send_signal(number)
+            tool.wait(timeout=10)
+        finally:
+            tool.kill()
         assert are_gone([*everybody], within_s=3.0)
 
 

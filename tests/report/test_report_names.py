@@ -125,6 +125,7 @@ def test_a_generated_name_keeps_its_kind_and_its_number() -> None:
     for width in range(8, 90):
         assert names.cells(names.short(name, width)) <= width
     assert names.short("triton_poi_fused_cat_12", 40) == "triton_poi_fused_cat_12"
+    assert names.short("triton_red_fused_native_layer_norm_0", 33) == "triton_red_…native_layer_norm_0"
 
 
 def test_the_most_expensive_shape_is_named() -> None:

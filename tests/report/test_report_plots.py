@@ -13,6 +13,7 @@ from inline import change
 from matplotlib import image
 
 from inductor_bench.records.category import Category
+from inductor_bench.records.run import Environment
 from inductor_bench.report.run import plot_parts, plots
 from inductor_bench.report.run.geometry import Box, Point, around, beside, best_place, neighbours, segments, spread
 from inductor_bench.report.run.plots import draw_plots
@@ -40,6 +41,21 @@ def test_what_is_drawn(name: str, drawn: set[str]) -> None:
         for edge in (pixels[:, :8], pixels[:, -8:], pixels[:8], pixels[-8:]):
             assert edge[..., :3].min() == 1, "something is cut off"
         assert pixels[..., :3].min() < 0.3 and (pixels[..., :3] == 1).mean() > 0.3  # ink on white
+
+
+@pytest.mark.parametrize(
+    ("environment", "about"), [(build.GPU, "one (NVIDIA H200 · torch 2.11.0 · triton 3.6.0)"), (Environment(), "one")]
+)
+def test_an_unknown_machine_is_not_named(environment: Environment, about: str) -> None:
+    run = replace(build.run("one", [build.mixnet().modules[0]]), environment=environment)
+    figure, _ = plots._figure(run, 3.0, "title", 0.5, 0.5, 0.5)
+    assert [text.get_text() for text in figure.texts] == ["title", about]
+
+
+def test_a_short_logarithmic_axis_has_labels_between_powers_of_ten() -> None:
+    ticks = [0.2, 0.30000000000000004, 0.05, 0.002]
+    assert [plot_parts.minor_percent(tick, (2, 5)) for tick in ticks] == ["20%", "", "5%", "0.2%"]
+    assert plot_parts.minor_percent(0.2, ()) == ""
 
 
 def test_the_same_record_gives_the_same_picture() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,10 +15,15 @@ import step_runs
 from matplotlib import image
 from rich.console import Console
 
-from inductor_bench.records.batches.batch import DONE, BatchModel, ModelRequest
+from inductor_bench.analysis.batch_aggregation import summarize_model
+from inductor_bench.records.batches.batch import DONE, Batch, BatchModel, ModelRequest
+from inductor_bench.records.batches.results import OUTSIDE, BatchResults, ModelResult
 from inductor_bench.records.category import Category
 from inductor_bench.records.program import EAGER, HOST_LANE, Interval, Part, Timeline
 from inductor_bench.records.run import Run
+from inductor_bench.report.batch.csvs import models_csv
+from inductor_bench.report.batch.phrases import model_notes, progress_words, wall_words
+from inductor_bench.report.batch.view import BatchView
 from inductor_bench.report.run.console import run_lines
 from inductor_bench.report.run.csvs import csv_text, write_tables
 from inductor_bench.report.run.folder import write_report
@@ -28,11 +34,10 @@ from inductor_bench.report.run.step.console import bar
 from inductor_bench.report.run.step.pictures import lanes_of
 from inductor_bench.report.run.step.rows import bar_rows, launched, ledger_rows
 from inductor_bench.report.terminal import print_lines
-from inductor_bench.report.text import names
+from inductor_bench.report.text import names, palette
 from inductor_bench.report.text.ranking import rank
 from inductor_bench.store.digest import read_digest
 from inductor_bench.store.folder import RunFolder
-from inductor_bench.store.step_digest import OUTSIDE
 from inductor_bench.store.timeline import TIMELINE, write_timeline
 
 PROGRAMS = ["transformer", "decode", "host_paced", "distributed", "cpu"]
@@ -139,6 +144,25 @@ def test_markdown_and_html_tell_the_same(name: str) -> None:
     assert ("the ledger is its own" in text) == ("the ledger is its own" in page) == (name == "distributed")
 
 
+def test_the_page_has_no_table_for_a_graph_that_the_step_does_not_call() -> None:
+    page = render_html(step_runs.cpu(), {})
+    assert [module.label for module in step_runs.cpu().modules] == ["forward", "backward"]
+    assert re.findall(r"<h3>(.*)</h3>", page) == ["forward"]
+
+
+def test_idle_time_has_the_colour_of_a_light_or_a_dark_page() -> None:
+    page = render_html(step_runs.host_paced(), {})
+    body = page.partition("</style>")[2]
+    assert palette.IDLE not in body and body.count("background: var(--idle)") == 2 * 4, "in the bar and in the table"
+
+
+def test_the_bandwidth_of_kernels_that_the_step_does_not_run_is_not_drawn() -> None:
+    run = step_runs.transformer()
+    bare = [replace(k, step_calls=None, step_time_s=None) for k in run.modules[0].kernels]
+    assert "bandwidth" in draw_plots(run)
+    assert "bandwidth" not in draw_plots(replace(run, modules=(replace(run.modules[0], kernels=tuple(bare)),)))
+
+
 def test_tables_have_the_columns_of_the_step(tmp_path: Path) -> None:
     run = step_runs.distributed()
     assert {path.name for path in write_tables(run, tmp_path)} >= {"step.csv", "modules.csv"}
@@ -202,6 +226,32 @@ def test_a_batch_is_in_the_currency_of_the_step(name: str, tmp_path: Path) -> No
     kernels = [kernel for graph in found.graphs for kernel in graph.kernels]
     assert [k.time_s for k in kernels] == [k.step_time_s for m in run.modules for k in m.kernels if k.step_time_s]
     assert all(kernel.step_share for kernel in kernels)
+
+
+def batch_of(*models: ModelResult) -> BatchResults:
+    batch = Batch(1, "", "", "", "list.txt", tuple(model.model for model in models))
+    return BatchResults(batch, models)
+
+
+def test_a_batch_says_step_where_its_figures_are_of_one(tmp_path: Path) -> None:
+    (tmp_path / "old").mkdir()
+    step, old = digest(step_runs.transformer(), tmp_path), digest(build.mixnet(), tmp_path / "old")
+    assert wall_words(summarize_model(step)) == "30.0 ms a step" and "step" not in wall_words(summarize_model(old))
+    ends = {
+        (step,): "30.0 ms in all, one step of each",
+        (old,): "61.6 ms in all, each model once",
+        (step, old): "91.6 ms in all, one step or iteration of each",
+    }
+    for models, end in ends.items():
+        assert progress_words(batch_of(*models)).endswith(end)
+    assert list(model_notes([summarize_model(step)])) == [], (
+        "a graph that runs 12 times a step is not profiled for long"
+    )
+    models, graphs, *_ = (
+        {one.name: one.values for one in table.columns} for table in BatchView(batch_of(step)).tables()
+    )
+    assert models["graphs"] == [2] and graphs["graph"] == [graph.label for graph in step.graphs]
+    assert "outside of graphs=" not in models_csv([summarize_model(step)])
 
 
 def test_the_rest_of_a_step_has_its_categories(tmp_path: Path) -> None:

@@ -251,6 +251,7 @@ def roofed(one: Kernel, peaks: Peaks | None) -> Kernel:
         roof, bound = flop_rate / peaks.matmul_flops[one.work.dtype], "compute"
     if not roof:
         return one
+    roof = min(roof, 1.0)
     return change(one, bound=bound, peak_share=roof, gain_limit_s=one.time_s * (1 - roof))
 
 

@@ -32,7 +32,7 @@ from inductor_bench.records.program import (
     RankSteps,
     Timeline,
 )
-from inductor_bench.records.run import Run
+from inductor_bench.records.run import Peaks, Run
 
 
 def line(number: int, file: str = "/home/user/project/train.py") -> SourceLine:
@@ -61,10 +61,16 @@ def program(parts: list[Part], *, step_s: float, steps: int = 20, device: str = 
     return Program(step_s, times, **values)  # type: ignore[arg-type]
 
 
-def in_step(module: ModuleRecord, calls: float, longer: float = 1.0) -> ModuleRecord:
+def in_step(module: ModuleRecord, calls: float, longer: float = 1.0, peaks: Peaks | None = build.H200) -> ModuleRecord:
     """The module whose kernels take ``longer`` times as long per call in the program, in so many calls of the graph."""
     kernels = tuple(
-        replace(one, step_calls=one.calls * calls, step_time_s=one.time_s * calls * longer) for one in module.kernels
+        replace(
+            one,
+            step_calls=one.calls * calls,
+            step_time_s=one.time_s * calls * longer,
+            roof=build.roofed(replace(one, time_s=one.time_s * longer), peaks).roof if peaks else one.roof,
+        )
+        for one in module.kernels
     )
     return replace(module, kernels=kernels, program_calls=round(14 * calls))
 
@@ -162,7 +168,7 @@ def cpu() -> Run:
         Part(OPTIMIZER, "SGD", 1, 1.2e-3, 0),
         Part(EAGER, "aten::nll_loss", 1, 0.3e-3, 0, source=line(12)),
     ]
-    modules = [in_step(old.modules[0], 2), *old.modules[1:]]
+    modules = [in_step(old.modules[0], 2, peaks=None), *old.modules[1:]]
     return of_step(replace(old, modules=tuple(modules), program=program(parts, step_s=9.5e-3, device="cpu")))
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from inductor_bench.analysis.costs.ranks import exposed_s, pace_setter
 from inductor_bench.analysis.ledger.parts import GraphName, Ledger, Place, Steps, account
+from inductor_bench.analysis.traffic.eager import eager_bytes, find_operators
 from inductor_bench.messages.steps import ObservedSteps
 from inductor_bench.records.program import Part, RankSteps
 from inductor_bench.source.capture.user_lines import UserFiles
@@ -115,6 +116,17 @@ def test_copies_reads_and_data_loading_have_their_lines() -> None:
     assert part_of(ledger, "idle", "data loading").share > 0.3
     assert part_of(ledger, "optimizer", "Adam").calls == 1
     assert [part.calls for part in ledger.parts if part.kind == "graph"] == [1] * 4
+
+
+def test_eager_operators_stand_between_the_graph_calls_of_a_step() -> None:
+    program = read_program_trace(PROGRAMS / "breaks" / "steps.trace.json.gz", MARKERS)
+    works = works_of("breaks")
+    found = find_operators(program, works.works, works.calls, *works.window.marks[-2:])
+    assert found.graphs == (4, 5, 6, 7), "two forwards and two backwards"
+    batch, squares = 4 * 256 * 2048, 2 * 4 * 256 * 2048
+    between = eager_bytes(found, (), 9e12)
+    assert between == {0: batch + 4, 1: 1, 2: squares + 12}, "the copy of a batch, a condition, the loss"
+    assert eager_bytes(found, [(1, batch), (2, batch)], 9e12) == {0: 4, 1: 1, 2: 12}
 
 
 def rank_of(rank: int) -> RankSteps:

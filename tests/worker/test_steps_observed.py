@@ -7,45 +7,59 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import breakdown_runs as runs
+import forking_python
 import pytest
 
 from inductor_bench.messages.steps import BOUNDARY, DONE, GRAPH_CALL, TIMING, WAITING, ObservedSteps
 from inductor_bench.records.program import MARKS, OPTIMIZER_STEPS, PATTERN
 from inductor_bench.store.formats import codec
-from inductor_bench.workflows.modules.program import SITE
+from inductor_bench.workflows.modules.environment import SITE
 
 pytestmark = pytest.mark.slow
 
 
+STEPS = str(runs.PROGRAMS / "steps.py")
+
+
 @functools.cache
 def observe(kind: str, steps: int, **variables: str) -> tuple[ObservedSteps, str]:
-    """The observation and the output of ``tests/programs/steps.py``. All runs share the compiled kernels."""
+    """The observation and the output of ``tests/programs/steps.py``, run in a fork. All share the compiled kernels."""
     folder = runs.scratch() / f"steps-{kind}-{steps}-{len(variables)}"
-    (found,), printed = start([sys.executable, str(runs.PROGRAMS / "steps.py"), kind, str(steps)], folder, **variables)
-    return found, printed
-
-
-def start(words: list[str], folder: Path, **variables: str) -> tuple[list[ObservedSteps], str]:
     folder.mkdir()
+    ended = forking_python.run([STEPS, kind, str(steps)], INDUCTOR_BENCH_CAPTURE=folder, **cache(), **variables)
+    assert ended.returncode == 0, ended.stderr
+    (found,) = observations(folder, ended)
+    return found, ended.stdout
+
+
+@functools.cache
+def start(*words: str) -> tuple[list[ObservedSteps], str]:
+    """Runs a program in processes of its own, observed from their start, as a capture runs it."""
+    folder = Path(tempfile.mkdtemp(dir=runs.scratch()))
     path = os.pathsep.join([str(SITE), runs.environment()["PYTHONPATH"]])
     ended = subprocess.run(
-        words,
-        env={
-            **runs.environment(PYTHONPATH=path, **variables),
-            "INDUCTOR_BENCH_CAPTURE": str(folder),
-            "TORCHINDUCTOR_CACHE_DIR": str(runs.scratch() / "steps-cache"),
-        },
+        [sys.executable, *words],
+        env=runs.environment(PYTHONPATH=path, INDUCTOR_BENCH_CAPTURE=folder, **cache()),
         capture_output=True,
         text=True,
         timeout=600,
         check=True,
     )
+    return observations(folder, ended), ended.stdout
+
+
+def cache() -> dict[str, str]:
+    return {"TORCHINDUCTOR_CACHE_DIR": str(runs.scratch() / "steps-cache")}
+
+
+def observations(folder: Path, ended: subprocess.CompletedProcess[str]) -> list[ObservedSteps]:
     assert "Traceback" not in ended.stderr, ended.stderr
     files = sorted(folder.glob("*.steps.json"))
-    return [codec.decode(ObservedSteps, json.loads(file.read_text())) for file in files], ended.stdout
+    return [codec.decode(ObservedSteps, json.loads(file.read_text())) for file in files]
 
 
 def ranges(trace: str, prefix: str) -> list[tuple[float, int]]:
@@ -56,7 +70,7 @@ def ranges(trace: str, prefix: str) -> list[tuple[float, int]]:
 
 
 def test_an_optimizer_delimits_steps_that_are_timed_and_profiled() -> None:
-    found, _ = observe("plain", 120)
+    (found,), _ = start(STEPS, "plain", "120")
     assert (found.state, found.source, found.settled_after, found.notes) == (DONE, OPTIMIZER_STEPS, 3, ())
     assert len(found.step_times_s) == 50 and found.window_s == pytest.approx(sum(found.step_times_s))
     assert (found.first_step_time_s or 0) > 10 * found.window_s / 50
@@ -70,15 +84,8 @@ def test_an_optimizer_delimits_steps_that_are_timed_and_profiled() -> None:
 
 
 def test_the_observation_changes_no_result() -> None:
-    _, observed = observe("plain", 120)
-    alone = subprocess.run(
-        [sys.executable, str(runs.PROGRAMS / "steps.py"), "plain", "120"],
-        env={**runs.environment(), "TORCHINDUCTOR_CACHE_DIR": str(runs.scratch() / "steps-cache")},
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=True,
-    )
+    _, observed = start(STEPS, "plain", "120")
+    alone = forking_python.run([STEPS, "plain", "120"], **cache())
     assert observed == alone.stdout and "result:" in observed
 
 
@@ -127,9 +134,29 @@ def test_forked_children_and_a_sudden_exit_lose_nothing() -> None:
 
 
 def test_ranks_measure_the_same_steps() -> None:
-    words = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone"]
-    ranks, _ = start([*words, str(runs.PROGRAMS / "ranks.py"), "160"], runs.scratch() / "ranks")
+    words = ["-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone"]
+    ranks, _ = start(*words, str(runs.PROGRAMS / "ranks.py"), "160")
     assert sorted(one.rank or 0 for one in ranks) == [0, 1] and {one.world_size for one in ranks} == {2}
     assert {one.state for one in ranks} == {DONE}
     (numbers,) = {tuple(number for _, number in ranges(one.trace, BOUNDARY)) for one in ranks}
     assert len(numbers) == ranks[0].profiled_steps + 1 and len({one.settled_after for one in ranks}) == 1
+
+
+def test_the_steps_of_a_program_without_compilation_are_timed_only() -> None:
+    found, printed = observe("plain", 90, INDUCTOR_BENCH_EAGER="cpu", TORCH_COMPILE_DISABLE="1")
+    assert (found.state, found.source, found.settled_after, found.device) == (DONE, OPTIMIZER_STEPS, 3, "cpu")
+    assert len(found.step_times_s) == 50 and found.window_s == pytest.approx(sum(found.step_times_s))
+    assert (found.graphs, found.trace, found.lines_trace, found.notes) == ((), "", "", ()) and "result:" in printed
+    found, _ = observe("marks", 240, INDUCTOR_BENCH_EAGER="cpu", TORCH_COMPILE_DISABLE="1")
+    assert (found.state, found.source) == (DONE, MARKS)
+
+
+def test_ranks_without_compilation_time_the_same_steps() -> None:
+    words = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone"]
+    variables = {"INDUCTOR_BENCH_EAGER": "cpu", "TORCH_COMPILE_DISABLE": "1"}
+    ranks, _ = start([*words, str(runs.PROGRAMS / "ranks.py"), "160"], runs.scratch() / "eager-ranks", **variables)
+    assert {(one.rank, one.state, one.source) for one in ranks} == {
+        (0, DONE, ranks[0].source),
+        (1, DONE, ranks[0].source),
+    }
+    assert len({(one.settled_after, len(one.step_times_s)) for one in ranks}) == 1

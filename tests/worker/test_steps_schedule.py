@@ -56,6 +56,12 @@ def test_long_steps_are_timed_five_times_and_profiled_three_times_and_one() -> N
     assert places[A.CLOSE] - places[A.OPEN] == WINDOW_STEPS[0] and places[A.EXPORT] - places[A.RECORD] == 4
 
 
+def test_without_a_profile_all_is_measured_at_the_end_of_the_window() -> None:
+    program = Program(limits=Limits(steps=5, profiles=False))
+    program.cross(40)
+    assert program.done == [(3, A.OPEN), (8, A.CLOSE)] and program.schedule.state == DONE
+
+
 def test_the_users_numbers_hold_whatever_compiles() -> None:
     program = Program(limits=Limits(skip=2, steps=3))
     program.cross(20, noisy=True)

@@ -11,6 +11,7 @@ import pytest
 from h200 import activities_of, iterations_of, source_of, text_of, trace_of
 
 from inductor_bench.analysis.kernel_aggregation import steady_iterations
+from inductor_bench.analysis.traffic.eager import EagerOperator, EagerOperators
 from inductor_bench.messages.steps import DONE, GraphCallTouches, ObservedGraph, ObservedSteps, ObservedTouches
 from inductor_bench.records.code.details import Details
 from inductor_bench.records.run import Capture, Environment, Peaks, Request, Run
@@ -60,7 +61,7 @@ def captured_with(module: AttributedModule, *calls: GraphCallTouches) -> Capture
 
 
 def test_the_shares_of_a_program_reach_the_details_and_the_record(module: AttributedModule, folder: RunFolder) -> None:
-    (found,) = with_dram_shares([module], captured_with(module, CALL), PEAKS, folder)
+    (found,) = with_dram_shares([module], captured_with(module, CALL), PEAKS, folder, {})
     shares = found.profiled.details.dram_shares
     assert shares.keys() == {str(site.index) for site in module.profiled.source.calls}
     assert set(shares.values()) == {0.0}, "all of it fits into a cache of 1 GiB, in every step"
@@ -76,7 +77,7 @@ def test_a_graph_call_between_evicts_the_weights_and_dram_limits_the_kernels(
     module: AttributedModule, folder: RunFolder
 ) -> None:
     other = GraphCallTouches(1, ((1, 1 << 31),), ())  # a graph without a file
-    (found,) = with_dram_shares([module], captured_with(module, CALL, other), PEAKS, folder)
+    (found,) = with_dram_shares([module], captured_with(module, CALL, other), PEAKS, folder, {})
     assert max(found.profiled.details.dram_shares.values()) > 0.6
     record = describe_module(found, folder, {})
     run = Run(1, "", "", "", "", "", "", Request("", "script"), Environment(), modules=(record,))
@@ -93,7 +94,7 @@ def test_without_an_observed_step_or_a_known_cache_nothing_changes(module: Attri
         (observed, None),
         (observed, replace(PEAKS, cache_bytes=None)),
     ):
-        assert with_dram_shares([module], captured, peaks, folder) == [module]
+        assert with_dram_shares([module], captured, peaks, folder, {}) == [module]
     assert not list(folder.traces.iterdir())
 
 
@@ -102,6 +103,15 @@ def test_eager_bytes_stand_before_the_graph_call_of_their_number(module: Attribu
     buffers = {path: describe_buffers(module.profiled.module.text, module.profiled.source)}
     step = lay_out_step([path], ObservedTouches((CALL, CALL)), buffers, {1: 5, 2: 6})
     assert [getattr(item, "size", "graph") for item in step] == ["graph", 5, "graph", 6]
+
+
+def test_eager_operators_evict_what_the_graphs_left_in_the_cache(module: AttributedModule, folder: RunFolder) -> None:
+    operators = EagerOperators((0,), (EagerOperator(1, 1.0, (1 << 31,)),))
+    (found,) = with_dram_shares([module], captured_with(module, CALL), PEAKS, folder, {7: operators})
+    assert max(found.profiled.details.dram_shares.values()) > 0.6
+    for eager in ({8: operators}, {7: replace(operators, graphs=(0, 0))}, {7: replace(operators, graphs=(1,))}):
+        (kept,) = with_dram_shares([module], captured_with(module, CALL), PEAKS, folder, eager)
+        assert set(kept.profiled.details.dram_shares.values()) == {0.0}, "of another process or another order"
 
 
 def test_a_damaged_file_of_touches_counts_as_missing(tmp_path: Path) -> None:

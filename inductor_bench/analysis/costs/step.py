@@ -22,6 +22,10 @@ FAR_OFF = 0.25
 """Difference of a call's time by itself and in the program, as a share of the latter, from which it is reported."""
 
 
+EQUAL_STEPS = 0.02
+"""Difference of a compiled and an eager step, as a share of the compiled one, up to which neither is called faster."""
+
+
 @dataclass(frozen=True)
 class Cost:
     """The cost of a kernel: its calls, seconds and gain limit in the step, or in one iteration of its graph.
@@ -61,9 +65,9 @@ def cost_of(run: Run, module: ModuleRecord, kernel: Kernel) -> Cost:
     if step_of(run) is None:
         return Cost(kernel.calls, kernel.time_s, kernel.roof.gain_limit_s, module.program_calls or 1)
     calls, time_s = kernel.step_calls or 0.0, kernel.step_time_s or 0.0
-    if kernel.roof.gain_limit_s is None or not kernel.time_s:
+    if kernel.roof.gain_limit_s is None or not kernel.calls:
         return Cost(calls, time_s)
-    return Cost(calls, time_s, kernel.roof.gain_limit_s * time_s / kernel.time_s)
+    return Cost(calls, time_s, kernel.roof.gain_limit_s * calls / kernel.calls)
 
 
 def category_totals(run: Run, module: ModuleRecord) -> tuple[CategoryTotal, ...]:
@@ -158,9 +162,8 @@ def host_sets_pace(run: Run) -> bool:
 
 def alone_ratio(run: Run, kernel: Kernel) -> float | None:
     """The time of a call by itself divided by its time in the program; ``None`` where either is unknown."""
-    if step_of(run) is None or not kernel.step_calls or not kernel.step_time_s or not kernel.calls:
-        return None
-    return kernel.time_s / kernel.calls * kernel.step_calls / kernel.step_time_s
+    slowdown = kernel.step_slowdown if step_of(run) is not None else None
+    return 1 / slowdown if slowdown is not None else None
 
 
 def is_far_off(ratio: float | None) -> bool:
@@ -174,3 +177,10 @@ def eager_groups(run: Run) -> Iterator[tuple[str, float]]:
     for part in parts_of(run, EAGER):
         times[part.label] = times.get(part.label, 0.0) + part.time_s
     yield from sorted(times.items(), key=lambda item: -item[1])
+
+
+def eager_ratio(program: Program) -> float | None:
+    """The time of an eager step divided by that of a compiled one; ``None`` where the program was not run eagerly."""
+    if program.eager_step_time_s is None or not program.step_time_s:
+        return None
+    return program.eager_step_time_s / program.step_time_s

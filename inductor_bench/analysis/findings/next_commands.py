@@ -69,7 +69,9 @@ def _inspection_commands(run: Run, place: str, sort: str) -> Iterator[NextComman
     else:
         yield NextCommand(f"inductor-bench report {place} --sort {sort} --top 30", "more of the kernels")
     yield from _kernel_commands(run, place)
-    tunable = any(finding.kind.startswith("below-") and _TUNED in finding.text for finding in findings(run))
+    tunable = any(
+        finding.kind.startswith(("below-", "copied-")) and _TUNED in finding.text for finding in findings(run)
+    )
     if tunable and not run.failures and run.request.kind in COMPILED_HERE:
         again = command_again(run, f"--mode {_TUNED}", "--mode", elsewhere=True)
         if again:

@@ -13,7 +13,7 @@ from ...records.run import Run
 from ..costs.step import host_sets_pace
 from .evidence import RunEvidence
 from .finding import ADVICE, CAUTION, FINE, NOTE, Finding
-from .program import alone, cuda_graphs, eager, host, ranks, steadiness
+from .program import alone, compiling, cuda_graphs, eager, host, ranks, steadiness
 from .rules import busy_machine, certainty, compilation, copies, float32, headroom, launches, library, method, waiting
 
 
@@ -40,6 +40,8 @@ STEP_RULES = (
     Rule(("unsteady-steps",), steadiness.unsteady_steps),
     Rule(("few-steps", "untied", "step-note"), steadiness.certainty),
     Rule(("alone-less", "alone-more"), alone.off_by_themselves),
+    Rule(("against-eager",), compiling.against_eager),
+    Rule(("compile-time",), compiling.compile_time),
     Rule(("first-step",), steadiness.first_step),
     Rule(("cuda-graphs-in-use",), cuda_graphs.cuda_graphs_in_use),
 )
@@ -58,6 +60,7 @@ RULES = (
     Rule(("hotspot",), library.hotspots),
     Rule(("host-copies",), copies.host_copies),
     Rule(("copies",), copies.device_copies),
+    Rule(("copied-addends",), copies.copied_addends),
     Rule(("full-float32",), float32.full_float32),
     Rule(("short-kernels",), launches.short_kernels),
     Rule(("spills",), launches.spills),

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from ...records.code.buffers import BufferUse
-from ...records.code.launch import Argument, TensorView
+from ...records.code.launch import Argument
 from ...records.traced.activity import Activity
 from .cpp_accesses import accessed_elements
 
@@ -38,7 +38,7 @@ def touched_bytes(language: str, source: str, arguments: Sequence[Argument]) -> 
     accessed = accessed_elements(source) if language == "cpp" else {}
     total = 0
     for name, tensor in zip(names, tensors, strict=True):
-        size = _stored_elements(tensor)
+        size = stored_elements(tensor.shape, tensor.stride)
         size = min(size, accessed.get(name, size)) * tensor.itemsize
         total += 2 * size if name.startswith("in_out_ptr") else size
     return total
@@ -57,10 +57,9 @@ def _triton_pointers(source: str) -> list[str] | None:
     return re.findall(r"'(\w+)': '\*", match.group(1)) if match else None
 
 
-def _stored_elements(view: TensorView) -> int:
+def stored_elements(shape: Sequence[int], strides: Sequence[int]) -> int:
     """The number of stored elements of a view: an expanded dimension (stride 0) is stored once."""
-    pairs = zip(view.shape, view.stride, strict=True)
-    return math.prod(size if stride else min(size, 1) for size, stride in pairs)
+    return math.prod(size if stride else min(size, 1) for size, stride in zip(shape, strides, strict=True))
 
 
 def fit_uses(uses: Sequence[BufferUse], moved_bytes: float | None) -> tuple[BufferUse, ...]:

@@ -14,6 +14,10 @@ DAMAGED, NEWER = "damaged", "newer"
 """Problems of a record: it cannot be read, or a newer version of the tool wrote it."""
 
 
+OUTSIDE = "outside of graphs"
+"""The label of the row for the rest of the step: eager operators, optimizer, collectives, copies and idle time."""
+
+
 class KernelResult(NamedTuple):
     """A kernel of one graph; see ``records.kernel.Kernel`` for the fields.
 
@@ -52,7 +56,8 @@ class KernelResult(NamedTuple):
 class GraphResult:
     """A graph of a model, or the rest of the program's step. Figures are per step where one was profiled.
 
-    Otherwise they are per iteration, and ``time_s`` is the longer of its wall time and its busy time.
+    Otherwise they are per iteration, and ``time_s`` is the longer of its wall time and its busy time. ``wall_time_s``
+    is always that of the graph's own run.
     """
 
     label: str
@@ -72,10 +77,11 @@ class ModelResult:
 
     Attributes:
         model: its row in the batch.
-        graphs: its graphs; empty where nothing was measured.
+        graphs: its graphs, and the rest of its step (:data:`OUTSIDE`); empty where nothing was measured.
         machine: device and versions, as one line.
         problem: the reason why its record cannot be read; its kind is ``DAMAGED`` or ``NEWER``.
         retunes: the retunes of its most expensive kernels, where they were requested; one for all graphs of a kernel.
+        in_step: whether its figures are those of a step of the program.
     """
 
     model: BatchModel
@@ -83,6 +89,12 @@ class ModelResult:
     machine: str = ""
     problem: Failure | None = None
     retunes: tuple[RetuneRow, ...] = ()
+    in_step: bool = False
+
+    @property
+    def compiled_graphs(self) -> tuple[GraphResult, ...]:
+        """The graphs without the row for the rest of the step."""
+        return tuple(graph for graph in self.graphs if graph.label != OUTSIDE)
 
 
 @dataclass(frozen=True)

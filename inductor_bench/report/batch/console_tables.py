@@ -8,7 +8,7 @@ from ... import units
 from ...analysis.batch_aggregation import KernelGroup, ModelSummary
 from ...analysis.findings.phrases import plural
 from ..text import names, palette
-from ..text.layout import Column, Line, Word, bars, fit_columns, gap_of, header, titled_row, wrapped
+from ..text.layout import Column, Line, Word, bars, fit_columns, gap_of, header, peak_column, titled_row, wrapped
 from .phrases import (
     batch_size,
     best_retune,
@@ -97,7 +97,7 @@ def group_lines(
         return
     yield from wrapped(f"The {len(shown)} {what} of {every:,} that take most of the suite's time", width, "", "title")
     retuned = any(group.speedup is not None for group in groups)
-    columns, gap = _group_columns(title, width, family=family, retuned=retuned), gap_of(width)
+    columns, gap = _group_columns(shown, title, width, family=family, retuned=retuned), gap_of(width)
     yield header(columns, gap)
     room = columns[1].width
     shorts = names.unique((group.name for group in shown), room)
@@ -120,7 +120,9 @@ def group_lines(
     yield []
 
 
-def _group_columns(title: str, width: int, *, family: bool, retuned: bool) -> list[Column]:
+def _group_columns(
+    groups: Sequence[KernelGroup], title: str, width: int, *, family: bool, retuned: bool
+) -> list[Column]:
     columns = [
         Column("#", 3),
         Column(title, NARROWEST_NAME, False),
@@ -129,7 +131,7 @@ def _group_columns(title: str, width: int, *, family: bool, retuned: bool) -> li
         Column("launches", 8),
         Column("time", 8),
         Column("share", 6),
-        Column("of peak", 11),
+        peak_column(map(of_peak, groups)),
         Column("gain limit", 10),
         *([Column("retune", 6)] if retuned else []),
     ]

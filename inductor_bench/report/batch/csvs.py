@@ -22,7 +22,7 @@ def models_csv(summaries: Sequence[ModelSummary]) -> str:
 
     def cells(row: ModelSummary) -> list[object]:
         parts = dict(row.parts)
-        wall_times = "; ".join(f"{graph.label}={graph.wall_time_s}" for graph in row.model.graphs)
+        wall_times = "; ".join(f"{graph.label}={graph.wall_time_s}" for graph in row.model.compiled_graphs)
         return [
             *(get(row) for get in getters),
             wall_times,

@@ -13,10 +13,10 @@ from ...devices.cpu import CPU
 from ...devices.nvidia.device import NVIDIA
 from ...devices.table import common_device
 from ...records.batches.batch import DONE, FAILED, MEASURED, PARTIAL, RUNNING, SKIPPED, WAITING
-from ...records.batches.results import DAMAGED, NEWER, BatchResults
+from ...records.batches.results import DAMAGED, NEWER, BatchResults, GraphResult
 from ...records.category import Category
 from ...records.run import Failure
-from ..run.retunes import caution_words, speedup_words
+from ..run.retunes.table import caution_words, speedup_words
 from ..text import names, palette
 from ..text.run_phrases import bound_name
 
@@ -51,7 +51,7 @@ def suite_machine(results: BatchResults) -> str:
 
 
 def progress_words(results: BatchResults) -> str:
-    """Returns ``16 of 18 models measured, 1 failed, 1 waiting; 123 ms in all, each model once``."""
+    """Returns ``16 of 18 models measured, 1 failed, 1 waiting; 123 ms in all, one step of each``."""
     batch = results.batch
     problems = [model.problem.kind for model in results.models if model.problem is not None]
     measured = batch.count(MEASURED, DONE, PARTIAL) - len(problems)
@@ -60,7 +60,15 @@ def progress_words(results: BatchResults) -> str:
     parts += [f"{count} {words}" for kind, words in UNREADABLE if (count := problems.count(kind))]
     parts += [f"{batch.count(WAITING)} still to be measured"] if batch.count(WAITING) else []
     total = suite_time_s(results)
-    return ", ".join(parts) + (f"; {units.seconds(total)} in all, each model once" if total else "")
+    return ", ".join(parts) + (f"; {units.seconds(total)} in all, {_each_words(results)}" if total else "")
+
+
+def _each_words(results: BatchResults) -> str:
+    """Returns what the time of all models counts of each: a step of its program, or a run of its graphs."""
+    in_step = {model.in_step for model in results.models if model.graphs}
+    if in_step == {False}:
+        return "each model once"
+    return "one step of each" if in_step == {True} else "one step or iteration of each"
 
 
 def lead_words(families: Sequence[KernelGroup], suite_s: float) -> str:
@@ -122,10 +130,15 @@ def batch_size(summary: ModelSummary) -> str:
 
 
 def wall_words(summary: ModelSummary) -> str:
-    """Returns the wall times of the graphs, ``16.2 ms + 46.6 ms``; their sum for many graphs."""
+    """Returns ``17.8 ms a step``; without a step the wall times of the graphs, ``16.2 ms + 46.6 ms``.
+
+    Of many graphs it is their sum.
+    """
     graphs = summary.model.graphs
     if not graphs:
         return units.MISSING
+    if summary.model.in_step:
+        return f"{units.seconds(summary.time_s)} a step"
     if len(graphs) > 2:
         return f"{units.seconds(summary.time_s)} ({len(graphs)} graphs)"
     return " + ".join(units.seconds(graph.wall_time_s or graph.time_s) for graph in graphs)
@@ -136,7 +149,7 @@ def model_notes(summaries: Sequence[ModelSummary]) -> Iterator[str]:
     for summary in summaries:
         yield from (f"{summary.name}: {note}" for note in summary.model.model.notes)
     for summary in summaries:
-        if any(graph.time_s > (graph.wall_time_s or graph.time_s) * STRETCHED for graph in summary.model.graphs):
+        if not summary.model.in_step and any(map(_is_stretched, summary.model.graphs)):
             longer = f"{units.seconds(summary.time_s)} under the profiler, more than its wall time"
             yield f"{summary.name}: shares are of {longer}"
         if summary.retunes is not None and (caution := caution_words(summary.retunes)):
@@ -144,6 +157,11 @@ def model_notes(summaries: Sequence[ModelSummary]) -> Iterator[str]:
         if summary.retunes is not None and summary.retunes.waiting:
             waiting = plural(summary.retunes.waiting, "retuned kernel")
             yield f"{summary.name}: nothing is won by {waiting}, in graphs that wait for their host"
+
+
+def _is_stretched(graph: GraphResult) -> bool:
+    """Whether an iteration of the graph took longer under the profiler than without."""
+    return graph.time_s > (graph.wall_time_s or graph.time_s) * STRETCHED
 
 
 def retune_saving(summary: ModelSummary) -> str:

@@ -42,7 +42,7 @@ _Row = tuple[str, GraphResult, Any]
 
 _Columns = tuple[Column, ...]
 
-_SUITE = "of the suite's time, each graph of each model once"
+_SUITE = "of the suite's time, one step or iteration of each model"
 
 MODELS: Mapping[str, Field] = {
     "model": Field(TEXT, "its name, unique in the batch", lambda row: row.name),
@@ -64,10 +64,10 @@ MODELS: Mapping[str, Field] = {
     "device": Field(TEXT, "which of the machine's devices", lambda row: row.model.model.device),
     "machine": Field(TEXT, "device and versions", lambda row: row.model.machine),
     "took_s": Field(NUMBER, "how long measuring it took", lambda row: row.model.model.time_s),
-    "graphs": Field(WHOLE, "how many", lambda row: len(row.model.graphs)),
-    "time_s": Field(NUMBER, "one iteration, each graph once", lambda row: row.time_s or None),
+    "graphs": Field(WHOLE, "how many", lambda row: len(row.model.compiled_graphs)),
+    "time_s": Field(NUMBER, "one step; without one, an iteration of each graph", lambda row: row.time_s or None),
     "busy_share": Field(NUMBER, "of its time, in which the device worked"),
-    "launches": Field(NUMBER, "of one iteration", lambda row: row.launches if row.parts else None),
+    "launches": Field(NUMBER, "of one step or iteration", lambda row: row.launches if row.parts else None),
     "kernels": Field(WHOLE, "how many different ones", lambda row: row.kernels if row.parts else None),
     "top_kernel": Field(TEXT, "the one that takes most time", lambda row: row.top.name if row.top else None),
     "top_kernel_id": Field(TEXT, "its kernel_id", lambda row: row.top.kernel_id if row.top else None),
@@ -91,17 +91,19 @@ MODELS: Mapping[str, Field] = {
 
 _GRAPHS: Mapping[str, Field] = {
     "device": Field(TEXT, "cuda or cpu"),
-    "time_s": Field(NUMBER, "one iteration: wall time, or busy time if longer"),
-    "wall_time_s": Field(NUMBER, "unprofiled, the median"),
-    "idle_time_s": Field(NUMBER, "wall time outside kernels", attrgetter("idle_s")),
+    "time_s": Field(NUMBER, "in one step; without one, of an iteration: wall time, or busy time if longer"),
+    "wall_time_s": Field(NUMBER, "of its own run, unprofiled, the median"),
+    "idle_time_s": Field(
+        NUMBER, "wall time outside kernels; of a step in the row `outside of graphs`", attrgetter("idle_s")
+    ),
     "busy_share": Field(NUMBER, "of its time, in which the device worked"),
-    "launches": Field(NUMBER, "of one iteration"),
+    "launches": Field(NUMBER, "of one step or iteration"),
     "kernels": Field(WHOLE, "how many different ones", lambda graph: len(graph.kernels)),
     "waits_for_host": Field(YES_NO, "the GPU mostly waits, so faster kernels win nothing", waits_for_host),
 }
 _CATEGORIES: Mapping[str, Field] = {
     "category": Field(TEXT, "as in kernels; idle is the time outside them"),
-    "time_s": Field(NUMBER, "one iteration, all kernels"),
+    "time_s": Field(NUMBER, "one step or iteration, all kernels"),
 }
 _KERNELS: Mapping[str, Field] = {
     "name": Field(TEXT, "in the module, or the library's"),
@@ -109,13 +111,13 @@ _KERNELS: Mapping[str, Field] = {
     "family_id": Field(TEXT, "the same for one structure in other sizes"),
     "category": Field(TEXT, "pointwise, reduction, extern_gemm, …", lambda kernel: kernel.category.value),
     "operator": Field(TEXT, "the ATen call of a library kernel"),
-    "calls": Field(NUMBER, "launches of one iteration"),
-    "time_s": Field(NUMBER, "device time of one iteration, all calls"),
+    "calls": Field(NUMBER, "launches of one step or iteration"),
+    "time_s": Field(NUMBER, "device time of one step or iteration, all calls"),
     "bound": Field(TEXT, "the roof: memory, cache, compute, latency or unknown"),
     "peak_share": Field(NUMBER, "of that roof"),
     "gain_limit_s": Field(NUMBER, "what it would save at that roof, an upper bound"),
-    "moved_bytes": Field(NUMBER, "one iteration, all calls, each buffer once"),
-    "flops": Field(NUMBER, "one iteration, all calls"),
+    "moved_bytes": Field(NUMBER, "one step or iteration, all calls, each buffer once"),
+    "flops": Field(NUMBER, "one step or iteration, all calls"),
     "dtype": Field(TEXT, "that it computes in"),
     "registers": Field(WHOLE, "of a thread"),
     "spills": Field(WHOLE, "registers that are kept in memory"),
@@ -124,7 +126,7 @@ _KERNELS: Mapping[str, Field] = {
     "tuned_best_s": Field(NUMBER, "retuned: one cold call of the best"),
     "speedup": Field(NUMBER, "retuned: of the best over the default"),
     "verdict": Field(TEXT, "retuned: faster, or why it stays as it is"),
-    "saving_s": Field(NUMBER, "retuned: of one iteration, a projection"),
+    "saving_s": Field(NUMBER, "retuned: of one step or iteration, a projection"),
 }
 _STEP: Mapping[str, Field] = {
     "step_calls": Field(NUMBER, "in one step of the program; where this is set, calls and all times are of a step"),
@@ -143,28 +145,28 @@ _FAMILIES: Mapping[str, Field] = {
     "bound": Field(TEXT, "of its dearest kernel"),
     "kernels": Field(WHOLE, "how many different ones", attrgetter("ids")),
     "models": Field(WHOLE, "how many have one", lambda row: len(row.models)),
-    "launches": Field(NUMBER, "of one iteration of every model"),
-    "time_s": Field(NUMBER, "one iteration of every model"),
+    "launches": Field(NUMBER, "of one step or iteration of every model"),
+    "time_s": Field(NUMBER, "one step or iteration of every model"),
     "share": Field(NUMBER, _SUITE),
     "peak_share": Field(NUMBER, "of their roofs, the mean by time"),
     "gain_limit_s": Field(NUMBER, "less graphs that wait for their host; an upper bound"),
     "speedup": Field(NUMBER, "retuned: of the best of them, 1 where none was faster"),
-    "saving_s": Field(NUMBER, "retuned: of one iteration of every model, a projection"),
+    "saving_s": Field(NUMBER, "retuned: of one step or iteration of every model, a projection"),
 }
 _RETUNES: Mapping[str, Field] = {
     "name": Field(TEXT, "as in kernels, or a library call's"),
     "kernel_id": Field(TEXT, "as in kernels, or the call's own"),
     "category": Field(TEXT, "as in kernels", lambda retune: retune.category.value),
     "graphs": Field(TEXT, "that launch it", lambda retune: "; ".join(retune.graphs)),
-    "calls": Field(NUMBER, "launches of one iteration"),
-    "time_s": Field(NUMBER, "device time of one iteration, all calls"),
+    "calls": Field(NUMBER, "launches of one step or iteration"),
+    "time_s": Field(NUMBER, "device time of one step or iteration, all calls"),
     "file": Field(TEXT, "its standalone file, from the RUN folder"),
     "method": Field(TEXT, "max, coordesc or exhaustive"),
     "tuned_default_s": Field(NUMBER, "one cold call as it stands"),
     "tuned_best_s": Field(NUMBER, "one cold call of the best"),
     "speedup": Field(NUMBER, "of the best over the default"),
     "verdict": Field(TEXT, "faster, or why it stays as it is"),
-    "saving_s": Field(NUMBER, "of one iteration, a projection"),
+    "saving_s": Field(NUMBER, "of one step or iteration, a projection"),
     "problem": Field(TEXT, "why nothing came of it"),
     "caution": Field(TEXT, "what is wrong with the measurement"),
 }
@@ -189,7 +191,9 @@ def batch_tables(
     of_suite = partial(_of_suite, suite_s=suite_s)
     return (
         Table("models", "for each model that was asked for", _columns(MODELS, summaries)),
-        Table("graphs", "for each graph of a model", _item_columns(_GRAPHS, graphs, of_suite)),
+        Table(
+            "graphs", "for each graph of a model, and the rest of its step", _item_columns(_GRAPHS, graphs, of_suite)
+        ),
         Table(
             "categories",
             "for each category of a graph, and its idle time",

@@ -39,7 +39,7 @@ class BatchView:
 
     @cached_property
     def suite_s(self) -> float:
-        """Seconds of one iteration of all measured models."""
+        """Seconds of one step or iteration of all measured models."""
         return suite_time_s(self.results)
 
     def tables(self) -> tuple[Table, ...]:

@@ -13,10 +13,23 @@ from ...records.category import Category
 from ...records.module import ModuleRecord
 from ...records.run import Run
 from ..text import names
-from ..text.layout import WIDE, Column, Line, Word, bars, fit_columns, gap_of, header, row, titled_row, wrapped
+from ..text.layout import (
+    WIDE,
+    Column,
+    Line,
+    Word,
+    bars,
+    fit_columns,
+    gap_of,
+    header,
+    peak_column,
+    row,
+    titled_row,
+    wrapped,
+)
 from ..text.ranking import Entry, idle_name, main_modules, module_time_s, wall_known
 from ..text.run_phrases import alone, bar_parts, folded, kernel_caption, method_notes, of_peak, rate
-from .retunes import retune_of, retune_word, retunes_of_kernels
+from .retunes.table import retune_of, retune_word, retunes_of_kernels
 
 MOST_GRAPHS = 12
 NARROWEST_NAME = 16
@@ -125,7 +138,7 @@ def kernel_lines(run: Run, entries: tuple[Entry, ...], width: int, sort: str) ->
         yield from wrapped(line, width, "", "dim")
     gap = gap_of(width)
     roofs = any(entry.kernel.roof.bound != "unknown" for entry in entries)
-    last = [Column("of peak", 11), Column("gain limit", 10)] if roofs else [Column("rate", 12)]
+    last = [peak_column(map(of_peak, entries)), Column("gain limit", 10)] if roofs else [Column("rate", 12)]
     if any(is_far_off(alone_ratio(run, entry.kernel)) for entry in entries):
         last.append(Column("alone", 6))
     known = retunes_of_kernels(run)

@@ -34,8 +34,8 @@ from ..text.run_phrases import (
     whole_words,
 )
 from .html_views import FindingView, GraphView, KernelView, PageView, PartView, RetunesView, StepView
-from .retunes import PROJECTION, TITLES, caution_words, retune_cells, saving_words
-from .step.rows import graph_cells, graph_table, ledger_rows, ledger_table, rank_table
+from .retunes.table import PROJECTION, TITLES, caution_words, retune_cells, saving_words
+from .step.rows import bar_rows, graph_cells, graph_table, ledger_rows, ledger_table, rank_table
 
 _PLOT_TITLES = {
     "step": "Where the step goes",
@@ -97,14 +97,21 @@ def _step(run: Run) -> StepView | None:
     """The ledger and the ranks; ``None`` where no step was profiled."""
     if step_of(run) is None:
         return None
-    rows = ledger_rows(run, most=10**6)
     return StepView(
-        bar=[(f"{100 * row.share:.3f}", row.colour, f"{row.label} {units.percent(row.share)}") for row in rows],
+        bar=[
+            (f"{100 * row.share:.3f}", _css_colour(row.colour), f"{row.label} {units.percent(row.share)}")
+            for row in bar_rows(run)
+        ],
         ledger=ledger_table(run),
-        colours=[row.colour for row in rows],
+        colours=[_css_colour(row.colour) for row in ledger_rows(run, most=10**6)],
         ranks=rank_table(run),
         graph_header=graph_table(run).header[1:5],
     )
+
+
+def _css_colour(colour: str) -> str:
+    """The colour as the page names it: that of idle time is darker on a dark page."""
+    return "var(--idle)" if colour == palette.IDLE else colour
 
 
 def _retunes(run: Run) -> RetunesView | None:
@@ -159,7 +166,7 @@ def _graph(run: Run, module: ModuleRecord) -> GraphView:
                 calls="",
                 kernels="",
                 width=f"{100 * min(1.0, max(0.0, share)):.3f}",
-                colour="var(--idle)",
+                colour=_css_colour(palette.IDLE),
             )
         )
     how = {"-p": "own harness, fresh process", "live": "live, in the program", "trace": "a trace recorded elsewhere"}

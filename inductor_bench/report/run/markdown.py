@@ -30,7 +30,7 @@ from ..text.run_phrases import (
     where_words,
     whole_words,
 )
-from .retunes import PROJECTION, TITLES, caution_words, retune_cells, saving_words
+from .retunes.table import PROJECTION, TITLES, caution_words, retune_cells, saving_words
 from .step.rows import Table, graph_table, ledger_table, rank_table
 
 _SPECIAL = re.compile(r"([\\`*_\[\]{}<>#|~$!&@])")

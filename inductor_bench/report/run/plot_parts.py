@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -21,7 +22,7 @@ LEAST_SHARE = 0.004  # smallest share of a bar that is named; narrower segments 
 
 
 def name_segments(axes: Axes, row: int, bar: list[Segment]) -> None:
-    """Writes the name of each segment inside it, or below it with a thin line if it does not fit inside.
+    """Writes the name of each segment inside it, or below it with a thin line and its colour if it does not fit inside.
 
     Segments below :data:`LEAST_SHARE` get no name.
     """
@@ -51,14 +52,14 @@ def name_segments(axes: Axes, row: int, bar: list[Segment]) -> None:
 
 def _label_below(axes: Axes, row: int, outside: list[Segment]) -> None:
     low, high = (float(axes.transAxes.transform((x, 0))[0]) for x in (0, 1))
-    low, high, gap = low - 20, high + 20, 14.0
+    low, high, gap, key = low - 20, high + 20, 12.0, 19.0
     texts = {
         segment: axes.text(
             0, row + 0.47, f"{segment.title} {units.percent(segment.share)}", fontsize=8.5, ha="center", va="center"
         )
         for segment in outside
     }
-    width = {segment: float(text.get_window_extent().width) for segment, text in texts.items()}
+    width = {segment: float(text.get_window_extent().width) + key for segment, text in texts.items()}
     while outside and sum(width[segment] + gap for segment in outside) > high - low:
         smallest = min(outside, key=lambda segment: segment.share)
         outside.remove(smallest)
@@ -68,9 +69,13 @@ def _label_below(axes: Axes, row: int, outside: list[Segment]) -> None:
     for segment, centre, pixel in zip(
         outside, centres, spread(pixels, [width[segment] for segment in outside], low, high, gap), strict=True
     ):
-        middle = float(axes.transData.inverted().transform((pixel, 0))[0])
-        texts[segment].set_x(middle)
+        left = pixel - width[segment] / 2
+        middle, beside, words = (
+            float(axes.transData.inverted().transform((x, 0))[0]) for x in (pixel, left + key / 2 - 4, pixel + key / 2)
+        )
+        texts[segment].set_x(words)
         axes.plot([centre, middle], [row + 0.29, row + 0.38], color=palette.MUTED, linewidth=0.7, clip_on=False)
+        axes.plot([beside], [row + 0.47], marker="s", markersize=5, color=segment.colour, clip_on=False)
 
 
 def label_inches(labels: list[str]) -> float:
@@ -157,7 +162,14 @@ def gain_lines(axes: Axes, taken: Sequence[Box]) -> None:
         axes.plot(*zip(*points, strict=True), color="#b6c2d1", linewidth=0.9, linestyle=(0, (4, 3)), zorder=1)
         curve = axes.transData.transform([point for point in points if point[1] <= 0.93])
         words = f"gain {gain * 100:g}%"
-        taken.append(_place(axes, words, partial(beside, curve), taken, fontsize=8, color=palette.MUTED))
+        paper = {"facecolor": "white", "edgecolor": "none", "pad": 0.6}
+        taken.append(_place(axes, words, partial(beside, curve), taken, fontsize=8, color=palette.MUTED, bbox=paper))
+
+
+def minor_percent(value: float, digits: Sequence[int]) -> str:
+    """Returns the label of a minor tick of a logarithmic axis, ``20%``; empty unless its digit is one of these."""
+    digit = value / 10 ** math.floor(math.log10(value))
+    return f"{value * 100:g}%" if round(digit) in digits else ""
 
 
 def name_points(axes: Axes, entries: list[Entry], marks: Sequence[Box]) -> list[Box]:

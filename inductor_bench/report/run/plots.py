@@ -27,7 +27,7 @@ from ..text import names, palette
 from ..text.ranking import Entry, main_modules, rank, wall_known
 from ..text.run_phrases import folded, heading, machine, whole_words
 from .geometry import segments, step_segments
-from .plot_parts import figure_columns, gain_lines, label_inches, mark_point, name_points, name_segments
+from .plot_parts import figure_columns, gain_lines, label_inches, mark_point, minor_percent, name_points, name_segments
 from .step.pictures import draw_ledger, draw_timeline, lanes_of
 
 PLOTS = ("step", "timeline", "categories", "bandwidth", "headroom")
@@ -100,7 +100,9 @@ def png(figure: Figure) -> bytes:
 def _figure(
     run: Run, height: float, title: str, left: float, right: float, bottom: float, top: float = 0.85
 ) -> tuple[Figure, Axes]:
-    return new_figure(f"{heading(run)}   ({machine(run)})", height, title, left, right, bottom, top)
+    where = machine(run)
+    about = f"{heading(run)} ({where})" if where else heading(run)
+    return new_figure(about, height, title, left, right, bottom, top)
 
 
 def new_figure(
@@ -219,7 +221,7 @@ def _graph_time_s(run: Run, module: ModuleRecord) -> float | None:
 
 
 def _draw_bandwidth(run: Run) -> Figure | None:
-    entries = [entry for entry in rank(run) if entry.kernel.roof.bandwidth][:MOST_KERNELS]
+    entries = [entry for entry in rank(run) if entry.kernel.roof.bandwidth and entry.cost.time_s][:MOST_KERNELS]
     if not entries:
         return None
     peak = run.peaks.memory_bandwidth if run.peaks else None
@@ -262,7 +264,7 @@ def _bandwidth_notes(entries: list[Entry]) -> list[str]:
     notes = [f"The kernels that take most time{known}; numbers as in the kernel table."]
     cache = common_device(entry.module.device for entry in entries).words.whole_cache
     if any(entry.kernel.roof.bound == "cache" for entry in entries):
-        notes[0] += f" Hatched: fits in {cache}, so DRAM is not its limit."
+        notes[0] += f" Hatched: {cache} serves it, so DRAM is not its limit."
     library = any(entry.kernel.category in LIBRARY for entry in entries)
     bytes_of_calls = ", of library kernels those of their part of the ATen call" if library else ""
     notes.append(f"Bytes: each buffer once{bytes_of_calls}; a kernel that reads twice moves more.")
@@ -282,7 +284,10 @@ def _draw_headroom(run: Run) -> Figure | None:
     axes.set_xlim(min(shares) / 1.6, max(min(1.0, max(shares) * 3), max(shares) * 1.2))
     axes.set_ylim(-0.06, max(1.06, max(entry.kernel.roof.peak_share or 0.0 for entry in entries) + 0.06))
     axes.xaxis.set_major_formatter(lambda value, _: f"{value * 100:g}%")
-    axes.xaxis.set_minor_formatter(lambda value, _: "")
+    low, high = axes.get_xlim()
+    shown = (2, 5) if high < 30 * low else ()  # a short axis may hold a single power of ten
+    axes.xaxis.set_minor_formatter(lambda value, _: minor_percent(value, shown))
+    axes.tick_params(axis="x", which="minor", pad=5)
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
     axes.set_xlabel(f"share of {whole_words(run)} (log scale)")
     axes.set_ylabel("of the measured peak that bounds the kernel")

@@ -37,6 +37,11 @@ class Column(NamedTuple):
     right: bool = True
 
 
+def peak_column(cells: Iterable[str]) -> Column:
+    """Returns the column of the shares of peak. Most fit into 11 terminal columns; ``100% compute`` needs 12."""
+    return Column("of peak", max(11, *map(names.cells, cells)))
+
+
 def used_width(columns: int) -> int:
     """Returns the width that a report uses on a console with ``columns`` columns."""
     return min(max(columns, NARROWEST), WIDEST)

@@ -115,6 +115,8 @@ def short(name: str, width: int) -> str:
     room = width - len(kind) - 1
     if room < 8:
         return middle(text, width)
+    if len(rest) <= room:
+        return f"{kind}{ELLIPSIS}{rest}"
     tail = rest[len(rest) - room :]
     at_word = tail.find("_")
     if 0 <= at_word < len(tail) // 2 and tail[at_word:].strip("_"):
@@ -261,9 +263,9 @@ def operation(kernel: Kernel) -> str:
 
 
 def shapes(groups: tuple[ShapeGroup, ...]) -> str:
-    """Returns the most expensive shapes and the number of the others."""
-    if not groups:
+    """Returns the most expensive shapes and the number of the others; nothing where no shapes were recorded."""
+    largest = max(groups, key=lambda group: group.time_s, default=None)
+    if largest is None or not largest.shapes:
         return ""
-    largest = max(groups, key=lambda group: group.time_s)
     more = len(groups) - 1
     return f"[{clean(largest.shapes)}]" + (f" +{more} shape{'s' * (more > 1)}" if more else "")

@@ -1,4 +1,4 @@
-"""Reads torch's structured trace (``TORCH_TRACE``): compiled modules, graph breaks and recompilations.
+"""Reads torch's structured trace (``TORCH_TRACE``): compiled modules, graph breaks, recompilations, compile times.
 
 It reads line by line, because the trace of a large model has hundreds of megabytes, and keeps a few kinds of entries.
 """
@@ -18,8 +18,10 @@ from types import UnionType
 from typing import Any
 
 from ...errors import InductorBenchError
+from ...records.code.compile_phases import CompilePhase, total_s
 from ...records.code.source import CapturedCode
 from ..module.header import read_header
+from .compile_phases import CompileClock
 from .frames import CompiledFrame, compiled_name, read_functions
 from .stack import read_graph_break, read_source_lines
 
@@ -39,6 +41,7 @@ _WANTED = (
     "aot_forward_graph",
     "aot_inference_graph",
     "dynamo_start",
+    "chromium_event",
     '"str":',
 )
 _TYPES: dict[str, type | UnionType] = {
@@ -64,6 +67,7 @@ class StructuredTrace:
             most recent cache entry.
         torch_version: ``None`` in traces before torch 2.12, which do not hold it.
         writers: pairs of a module's path and the id of a process that wrote it.
+        compile_phases: what compilation took in the process that compiled longest, by phase.
     """
 
     codes: tuple[CapturedCode, ...] = ()
@@ -71,6 +75,7 @@ class StructuredTrace:
     recompiles: tuple[str, ...] = ()
     torch_version: str | None = None
     writers: frozenset[tuple[str, int | None]] = frozenset()
+    compile_phases: tuple[CompilePhase, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -99,6 +104,7 @@ class _Process:
     recompiles: list[str] = field(default_factory=list)
     torch_version: str | None = None
     writers: list[tuple[str, int | None]] = field(default_factory=list)
+    clock: CompileClock = field(default_factory=CompileClock)
     _strings: dict[int, str] = field(default_factory=dict)
     _frames: dict[Any, CompiledFrame] = field(default_factory=dict)
     _pending_roles: dict[tuple[Any, Any], list[str]] = field(default_factory=dict)
@@ -124,6 +130,8 @@ class _Process:
             match head["str"]:
                 case [str(text), int(number)]:
                     self._strings[number] = text
+        elif "chromium_event" in head:
+            self.clock.take(_json(entry.payload))
         elif "dynamo_start" in head:
             self._take_frame(entry)
         elif _GUARDS in head and (frame := self._frames.get(entry.frame[0])):
@@ -197,6 +205,7 @@ def read_structured_trace(folder: Path) -> StructuredTrace:
         for code, frame in zip(process.codes, process.frames, strict=True)
     ]
     keys = {(code.path, code.text, code.frame_id, code.frame_compile_id, code.rank): code for code in codes}
+    phases = [process.clock.phases() for process in processes]
     versions = [process.torch_version for process in processes if process.torch_version]
     return StructuredTrace(
         codes=tuple(keys.values()),
@@ -204,6 +213,7 @@ def read_structured_trace(folder: Path) -> StructuredTrace:
         recompiles=tuple(text for process in processes for text in process.recompiles),
         torch_version=versions[0] if versions else None,
         writers=frozenset(writer for process in processes for writer in process.writers),
+        compile_phases=max(phases, key=total_s, default=()),
     )
 
 

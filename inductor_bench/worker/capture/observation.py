@@ -32,7 +32,7 @@ from ..switches import read_switches
 from ..upstream import inductor
 from .steps.graphs import Graphs
 from .steps.observer import RECOVERABLE, StepMeasurement, StepObserver, measure_window
-from .variables import CAPTURE_FOLDER, COMPARISON, LIVE, OBSERVE, REPEAT, STEPS, VALUES_LIMIT
+from .variables import CAPTURE_FOLDER, COMPARISON, EAGER, LIVE, OBSERVE, REPEAT, STEPS, VALUES_LIMIT
 
 DEFAULT_REPEAT = 20
 
@@ -85,6 +85,13 @@ def _choose_measurement(folder: Path) -> Callable[[Graphs], StepMeasurement]:
     from .pins.process import pinned_kernels
 
     return lambda graphs: Comparison(folder, graphs, pinned_kernels())
+
+
+def observe_eager() -> None:
+    """Starts to time the steps of this process, in which ``torch.compile`` compiles nothing."""
+    steps = StepObserver(_choose_measurement(Path(os.environ[CAPTURE_FOLDER])), lambda: None)
+    steps.begin_eager(os.environ[EAGER])
+    running.append(steps)
 
 
 class ObservedModule:

@@ -22,6 +22,7 @@ from inductor_bench.messages.capture import Refusal, RunProgram
 from inductor_bench.store.files import read_json, write_json
 from inductor_bench.store.formats import codec
 from inductor_bench.worker.capture.observation import running
+from inductor_bench.worker.capture.variables import COMPARISON, OBSERVE
 from inductor_bench.worker.capture.zoo.build import build_model
 from inductor_bench.worker.capture.zoo.example import DownloadNeededError, Example
 from inductor_bench.worker.device.sharing import SharedDevice
@@ -33,6 +34,9 @@ if TYPE_CHECKING:
 STEPS = 3
 MEASURED_S = 3.0
 """Maximum seconds of further steps for their measurement."""
+
+COMPARED_S = 120.0
+"""The same where steps with pins and without are compared."""
 
 OFFLINE = "INDUCTOR_BENCH_OFFLINE"
 """Environment variable: set where downloads are forbidden."""
@@ -101,11 +105,11 @@ def run_program(job: RunProgram) -> None:
 
 def _run_steps(run: Callable[[], None]) -> None:
     """Runs :data:`STEPS` steps, and more until they are measured where this process is observed."""
-    begin_s = 0.0
+    begin_s, limit_s = 0.0, COMPARED_S if os.environ.get(OBSERVE) == COMPARISON else MEASURED_S
     for number in itertools.count():
         if number >= STEPS:
             begin_s = begin_s or time.perf_counter()
-            if all(one.is_done for one in running) or time.perf_counter() - begin_s > MEASURED_S:
+            if all(one.is_done for one in running) or time.perf_counter() - begin_s > limit_s:
                 return
         run()
         step_marks.step()

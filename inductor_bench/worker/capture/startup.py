@@ -13,11 +13,13 @@ from collections.abc import Callable, Sequence
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 
-from .variables import CAPTURE_FOLDER, NOTHING, OBSERVE, PINS, PYTHON_STARTED
+from .variables import CAPTURE_FOLDER, EAGER, NOTHING, OBSERVE, PINS, PYTHON_STARTED
 
 CODE_CACHE = "torch._inductor.codecache"
 COMPILER = "torch._inductor.async_compile"
 AUTOTUNERS = "torch._inductor.runtime.triton_heuristics"
+EAGER_COMPILER = "torch._dynamo"
+"""Imported by ``torch.compile`` also where it compiles nothing."""
 
 Then = Callable[[ModuleType], None]
 
@@ -32,7 +34,9 @@ def install() -> None:
     waiting: dict[str, Then] = {}
     if os.environ.get(PINS):
         waiting.update({COMPILER: _pin_cpp_kernels, AUTOTUNERS: _pin_triton_kernels})
-    if os.environ.get(OBSERVE) != NOTHING:
+    if os.environ.get(EAGER):
+        waiting[EAGER_COMPILER] = _observe_eager
+    elif os.environ.get(OBSERVE) != NOTHING:
         waiting[CODE_CACHE] = _observe
     sys.meta_path.insert(0, _AfterImport(waiting))
 
@@ -41,6 +45,12 @@ def _observe(codecache: ModuleType) -> None:
     from .observation import observe
 
     observe(codecache)
+
+
+def _observe_eager(_: ModuleType) -> None:
+    from .observation import observe_eager
+
+    observe_eager()
 
 
 def _pin_cpp_kernels(_: ModuleType) -> None:

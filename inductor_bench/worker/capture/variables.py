@@ -16,6 +16,10 @@ VALUES_LIMIT = "INDUCTOR_BENCH_VALUES_LIMIT"
 SKIP_STEPS = "INDUCTOR_BENCH_SKIP_STEPS"
 """Number of steps between the first boundary and the timed window; empty to wait until compilation has settled."""
 
+EAGER = "INDUCTOR_BENCH_EAGER"
+"""Type of the device of the steps, where the program runs without compilation and its steps are only timed; else empty.
+"""
+
 PYTHON_STARTED = "python.started"
 """Name of the empty file in the folder that says that a Python process of the program looked for its configuration."""
 

@@ -153,7 +153,7 @@ def result_of(compiled: Any) -> Any:
 
 
 @contextlib.contextmanager
-def compiled_with(options: dict[str, Any]) -> Iterator[None]:
+def compiled_with(options: Config) -> Iterator[None]:
     """Compiles in the block with other settings of Inductor. (2.11, 2.13)"""
     from torch._inductor import config
 

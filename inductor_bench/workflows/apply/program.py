@@ -12,7 +12,7 @@ from ...launch.worker import expose_package, join_paths
 from ...messages.pins import PINNED, PinnedProcess, Pins, PinState
 from ...store.files import read_json, write_json
 from ...store.formats import codec
-from ..modules.program import SITE
+from ..modules.environment import SITE
 
 STATES = ".pins.json"
 PINS_FILE = "pins.json"

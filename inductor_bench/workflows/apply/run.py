@@ -8,11 +8,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ...launch.marks import tool_mark
-from ...launch.terminal import run_in_terminal
 from ...launch.worker import default_python
 from ...messages.pins import APPLY
+from ...records.retunes.verification import AppliedKernel
 from ...records.run import Run
-from ...records.verification import AppliedKernel
 from ...store.folder import RunFolder
 from ...store.lock import locked
 from ..modules.command import interpreter_of
@@ -21,6 +20,7 @@ from .folder import require_retuned, write_tuned
 from .guard import read_environment, require_same
 from .pins import PinnedRun, make_pins, with_mode
 from .program import join_states, pinned_environment, read_states, require_taken, users_environment
+from .terminal import run_in_terminal
 from .verification import Plan, describe_kernels, verify
 
 

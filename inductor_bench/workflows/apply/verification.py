@@ -17,7 +17,7 @@ from ...messages.comparison import CUDA_GRAPHS, DONE, FAILED, ComparedOutputs, C
 from ...messages.pins import APPLY, COMPARE, PINNED, PinState
 from ...messages.steps import DONE as STEPS_DONE
 from ...messages.steps import ObservedSteps
-from ...records.verification import PROCESSES, STEPS, AppliedKernel, Outputs, Saving, Verification
+from ...records.retunes.verification import PROCESSES, STEPS, AppliedKernel, Outputs, Saving, Verification
 from ...store.files import read_json
 from ...store.folder import RunFolder
 from ...store.formats import codec

@@ -45,6 +45,7 @@ def request_of(target: Target, options: BreakdownOptions) -> Request:
         steps=options.steps,
         skip=options.skip,
         stop=options.stop,
+        eager=options.eager,
     )
 
 

@@ -7,9 +7,8 @@ import shlex
 import sys
 import uuid
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
-from dataclasses import dataclass, replace
-from pathlib import Path
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 
 from ...devices.table import common_device
 from ...errors import InductorBenchError
@@ -17,19 +16,17 @@ from ...launch.marks import end_marked, tool_mark
 from ...launch.worker import WorkerPool, default_python
 from ...records.model_sources import COMPILED_HERE, PROGRAMS
 from ...records.run import Capture, Environment, Failure, Run
-from ...report.run.folder import write_report
 from ...source.capture.labels import ModuleLabel, label_modules
 from ...store.device_turn import DeviceTurn
 from ...store.evidence import checked, save_costs
-from ...store.files import own_folder, refuse_link
+from ...store.files import own_folder
 from ...store.folder import RunFolder, new_run_folder
 from ...store.formats.schema import FORMAT
-from ...store.lock import locked
 from ...store.redaction import Redaction
 from ...version import __version__
 from ..extract.from_run import RunInMaking
 from ..extract.into_run import extract_run
-from ..ledger.program import enter_program
+from ..ledger.program import find_step
 from ..modules.analysis import (
     AttributedModule,
     attribute_module,
@@ -41,16 +38,20 @@ from ..modules.command import COMMAND, interpreter_of
 from ..modules.environment import capture_environment
 from ..modules.profiling import DEFAULT_REPEAT, ProfiledModule, Profiling
 from ..modules.program import CapturedProgram, FoundModule, capture_program
-from ..modules.reanalysis import reanalyse_run
 from ..modules.residence import with_dram_shares
 from ..modules.roofs import with_roofs
 from ..modules.survey import take_survey
 from ..modules.targets import Target, find_listed_modules, resolve_target
 from ..options import RECORDED, BreakdownOptions
 from ..progress import Progress
+from .again import break_down_again
 from .autotune import STAGE as AUTOTUNE
 from .autotune import autotune_run
+from .eager import time_eager
+from .outcome import BreakdownOutcome, report_run
 from .request import find_secrets, folder_title_of, is_command, request_of, title_of
+from .verification import STAGE as VERIFY
+from .verification import verify_retunes
 
 UNFINISHED = "this run has not come to its end: it is still being measured, or was killed"
 
@@ -59,15 +60,6 @@ Listed = tuple[tuple[FoundModule, ...], tuple[str, ...]]
 
 CALLED = "inductor_bench.breakdown(…)"
 """The command of a run that was started from Python."""
-
-
-@dataclass(frozen=True)
-class BreakdownOutcome:
-    """A finished breakdown: its record, its folder, and the written reports."""
-
-    run: Run
-    folder: Path
-    written: tuple[Path, ...] = ()
 
 
 def run_breakdown(options: BreakdownOptions, progress: Progress) -> BreakdownOutcome:
@@ -80,7 +72,7 @@ def run_breakdown(options: BreakdownOptions, progress: Progress) -> BreakdownOut
     """
     target, redaction = resolve_target(options), find_secrets(options)
     if target.kind == "run":
-        return _again(target, options, redaction, progress)
+        return break_down_again(RunFolder(target.paths[0]), options, redaction, progress)
     listed = None if target.kind in PROGRAMS else find_listed_modules(target)
     title = folder_title_of(target, options)
     with new_run_folder(options.output, title, force=options.force, mark=tool_mark()) as (folder, left):
@@ -93,31 +85,7 @@ def run_breakdown(options: BreakdownOptions, progress: Progress) -> BreakdownOut
             raise KeyboardInterrupt(f"interrupted; what was measured until then is in {folder.path}") from stop
         finally:
             breakdown.conclude()
-        return _report(breakdown.run, folder, options)
-
-
-def _report(run: Run, folder: RunFolder, options: BreakdownOptions) -> BreakdownOutcome:
-    """Writes the reports. The record is saved before, so that a full disk costs only the reports."""
-    try:
-        return BreakdownOutcome(run, folder.path, tuple(write_report(run, folder.path, plots=options.plots)))
-    except InductorBenchError as error:
-        failure = Failure("report", "write", error.message, error.hint)
-        return BreakdownOutcome(replace(run, failures=(*run.failures, failure)), folder.path)
-
-
-def _again(target: Target, options: BreakdownOptions, redaction: Redaction, progress: Progress) -> BreakdownOutcome:
-    folder = RunFolder(target.paths[0])
-    refuse_link(folder.path)
-    with locked(folder.path, tool_mark()) as lock:
-        end_marked(lock.left)
-        progress.stage(f"analysing {folder.path} again")
-        run = redaction.run(reanalyse_run(folder))
-        folder.save(run)
-        try:
-            run = autotune_run(run, folder, options, progress, lambda run: folder.save(redaction.run(run)))
-        except KeyboardInterrupt as stop:
-            raise KeyboardInterrupt(f"interrupted; what was retuned until then is in {folder.path}") from stop
-        return _report(redaction.run(run), folder, options)
+        return report_run(breakdown.run, folder, options)
 
 
 def _interpreter(target: Target, options: BreakdownOptions) -> str | None:
@@ -190,6 +158,7 @@ class _Breakdown:
         with WorkerPool(self._python, self._folder.work, environment, limit, on_line) as pool:
             pool.get_ready(self._workers(graphs=2 if self._options.training else 1))
             self._measure(pool)
+        self._time_eager(environment)
         self._autotune()
 
     def _workers(self, graphs: int) -> int:
@@ -217,8 +186,7 @@ class _Breakdown:
     def _capture(self, environment: Mapping[str, str]) -> CapturedProgram:
         if self._listed is None:
             repeat = self._options.repeat or DEFAULT_REPEAT
-            # A script may use the device at any time. Other programs and workers take turns at it themselves.
-            with nullcontext() if self._target.kind in COMPILED_HERE else DeviceTurn():
+            with self._program_turn():
                 return capture_program(
                     self._request,
                     self._folder,
@@ -234,6 +202,10 @@ class _Breakdown:
             for path in missing
         )
         return CapturedProgram(modules, Capture(), failures)
+
+    def _program_turn(self) -> AbstractContextManager[object]:
+        """A script may use the device at any time. Other programs and workers take turns at it themselves."""
+        return nullcontext() if self._target.kind in COMPILED_HERE else DeviceTurn()
 
     @property
     def _values_limit(self) -> int | None:
@@ -273,12 +245,12 @@ class _Breakdown:
             environment = trace_environment(attributed[0].trace) if attributed else Environment()
         costs = dict(zip(calls, found.costs, strict=False))
         save_costs(self._folder, costs)
-        attributed = with_dram_shares(attributed, captured, found.peaks, self._folder)
+        step, failures = find_step(self.run.request, captured, self._profiled, attributed, self._folder)
+        attributed = with_dram_shares(attributed, captured, found.peaks, self._folder, step.eager if step else {})
         described = {module.profiled.label.label: describe_module(module, self._folder, costs) for module in attributed}
         modules = tuple(described.get(module.label, module) for module in self.run.modules)
         self.run = replace(self.run, modules=modules, environment=environment)
-        run, failures = enter_program(self.run, captured, self._profiled, attributed, self._folder)
-        self.run = with_roofs(run, found.peaks)
+        self.run = with_roofs(step.enter(self.run, stopped=captured.stopped) if step else self.run, found.peaks)
         self._fail(*failures)
         self.save()
         self._write_kernels(attributed)
@@ -294,11 +266,31 @@ class _Breakdown:
         self._fail(*extracted.failures)
         self.run = extracted.named_in(self.run)
 
+    def _time_eager(self, environment: Mapping[str, str]) -> None:
+        if not self._request.eager:
+            return
+        self._stage = "eager"
+        with self._program_turn():
+            run, failures = time_eager(self.run, self._request, self._folder, environment, self._python, self._progress)
+        self.run = run
+        self._fail(*failures)
+        self.save()
+
     def _autotune(self) -> None:
         if self._options.retune is None:
             return
         self._stage = AUTOTUNE
         self.run = autotune_run(self.run, self._folder, self._options, self._progress, self._keep)
+        if self._options.retune.verify:
+            self._verify()
+
+    def _verify(self) -> None:
+        self._stage = VERIFY
+        with self._program_turn():
+            run, failures = verify_retunes(self.run, self._request, self._folder, self._python, self._progress)
+        self.run = run
+        self._fail(*failures)
+        self.save()
 
     def _keep(self, run: Run) -> None:
         self.run = run

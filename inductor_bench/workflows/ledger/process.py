@@ -10,6 +10,7 @@ from pathlib import Path
 from ...analysis.ledger.kernels import KernelKey, StepUse, step_kernels
 from ...analysis.ledger.parts import GraphName, Ledger, Steps, account
 from ...analysis.ledger.timeline import lanes_of
+from ...analysis.traffic.eager import EagerOperators, find_operators
 from ...devices.table import device_of
 from ...errors import InductorBenchError
 from ...messages.steps import ObservedSteps
@@ -42,6 +43,8 @@ class DescribedProcess:
         notes: what limits the figures, in words.
         kernels: the use of kernels in the step, by the module's slug and the kernel.
         timeline: one profiled step; ``None`` without a profile.
+        eager: the eager operators of that step; ``None`` without a profile, and on a CPU, whose profile does not tell
+            an operator that touches memory from one that makes a view.
     """
 
     steps: RankSteps
@@ -49,6 +52,7 @@ class DescribedProcess:
     notes: tuple[str, ...] = ()
     kernels: Mapping[tuple[str, KernelKey], StepUse] = field(default_factory=dict)
     timeline: Timeline | None = None
+    eager: EagerOperators | None = None
 
 
 class Graphs:
@@ -133,7 +137,9 @@ def _with_ledger(
     )
     by_slug = {modules[number].label.slug: activities for number, activities in _by_module(found, modules)}
     uses = step_kernels(by_slug, found.window.steps)
-    return DescribedProcess(steps, observed, tuple(notes), uses, lanes_of(described, found.host_works, observed.rank))
+    eager = None if on_host else find_operators(trace, found.works, found.calls, *found.window.marks[-2:])
+    timeline = lanes_of(described, found.host_works, observed.rank)
+    return DescribedProcess(steps, observed, tuple(notes), uses, timeline, eager)
 
 
 def _by_module(

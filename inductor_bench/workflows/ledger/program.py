@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ...analysis.costs.ranks import pace_setter
 from ...analysis.ledger.kernels import KernelKey, StepUse, module_uses
+from ...analysis.traffic.eager import EagerOperators
 from ...devices.table import device_of
 from ...errors import InductorBenchError
 from ...messages.steps import ObservedSteps
 from ...records.module import ModuleRecord
 from ...records.program import Program
-from ...records.run import Failure, Run
+from ...records.run import Failure, Request, Run
 from ...source.capture.user_lines import UserFiles
 from ...store.folder import RunFolder
 from ...store.timeline import write_timeline
@@ -30,13 +31,18 @@ ESTIMATED = (
 
 @dataclass(frozen=True)
 class DescribedProgram:
-    """The record of a program's step, and the use of kernels in it by module and kernel.
+    """The record of a program's step, and what its trace shows besides.
 
-    In a distributed program the kernels are those of the process that sets the pace, as the parts are.
+    Attributes:
+        program: the record.
+        kernels: the use of kernels in the step by module and kernel. In a distributed program they are those of the
+            process that sets the pace, as the parts are.
+        eager: the eager operators of a step by the id of its process.
     """
 
     program: Program
     kernels: Mapping[tuple[str, KernelKey], StepUse]
+    eager: Mapping[int, EagerOperators] = field(default_factory=dict)
 
     def enter(self, run: Run, *, stopped: bool) -> Run:
         """The run with the program's step, and its kernels with their use in it; ``stopped`` as in ``Program``."""
@@ -59,23 +65,20 @@ class DescribedProgram:
         return replace(module, kernels=tuple(kernels))
 
 
-def enter_program(
-    run: Run,
+def find_step(
+    request: Request,
     captured: CapturedProgram,
     profiled: Sequence[ProfiledModule],
     attributed: Sequence[AttributedModule],
     folder: RunFolder,
-) -> tuple[Run, tuple[Failure, ...]]:
-    """The run with the program's step, where its processes observed one; and what went wrong."""
-    scripts = [word for word in (run.request.target, *run.request.arguments) if word.endswith(".py")]
+) -> tuple[DescribedProgram | None, tuple[Failure, ...]]:
+    """The step of a captured program, where its processes observed one; and what went wrong."""
+    scripts = [word for word in (request.target, *request.arguments) if word.endswith(".py")]
     roots = [Path.cwd(), *(Path(script).resolve().parent for script in scripts)]
     try:
-        described = describe_program(captured.steps, profiled, attributed, folder, roots)
+        return describe_program(captured.steps, profiled, attributed, folder, roots), ()
     except InductorBenchError as error:
-        return run, (Failure("program", "invalid", error.message, error.hint),)
-    if described is None:
-        return run, ()
-    return described.enter(run, stopped=captured.stopped), ()
+        return None, (Failure("program", "invalid", error.message, error.hint),)
 
 
 def describe_program(
@@ -120,7 +123,8 @@ def describe_program(
     )
     if leading.timeline is not None:
         write_timeline(folder, leading.timeline)
-    return DescribedProgram(program, leading.kernels)
+    eager = {one.observed.pid: one.eager for one in ranks if one.eager is not None}
+    return DescribedProgram(program, leading.kernels, eager)
 
 
 def _has_steps(observed: ObservedSteps) -> bool:

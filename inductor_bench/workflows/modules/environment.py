@@ -6,9 +6,16 @@ import contextlib
 import getpass
 import os
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 
+from ...launch.interpreter import SAFE_PATH
+from ...launch.worker import expose_package, join_paths
+from ...records.run import Request
 from ...store.files import ensure_private_folder
+from .command import COMMAND
+
+SITE = Path(__file__).resolve().parent.parent.parent / "worker" / "capture" / "site"
 
 
 def capture_environment(work: Path) -> dict[str, str]:
@@ -36,6 +43,23 @@ def capture_environment(work: Path) -> dict[str, str]:
         "TMPDIR": str(folders["tmp"].resolve()),
         "PYTHONUNBUFFERED": "1",
     }
+
+
+def observed_environment(
+    request: Request, work: Path, environment: Mapping[str, str], repeat: int, values_limit_bytes: int | None
+) -> dict[str, str]:
+    """The environment of the program, in which its Python processes observe themselves."""
+    observed = {
+        "INDUCTOR_BENCH_CAPTURE": str((work / "observed").resolve()),
+        "INDUCTOR_BENCH_LIVE": "1" if request.live else "0",
+        "INDUCTOR_BENCH_REPEAT": str(repeat),
+        "INDUCTOR_BENCH_VALUES_LIMIT": str(values_limit_bytes or ""),
+        "INDUCTOR_BENCH_SKIP_STEPS": "" if request.skip is None else str(request.skip),
+        "INDUCTOR_BENCH_TIMED_STEPS": str(request.steps or ""),
+        "PYTHONPATH": join_paths(str(SITE), join_paths(expose_package(work), environment.get("PYTHONPATH"))),
+    }
+    of_users = request.kind in ("script", COMMAND, "factory")
+    return {**environment, **observed, **({} if of_users else SAFE_PATH)}
 
 
 def _share_precompiled_headers(temporary: Path) -> None:

@@ -10,9 +10,8 @@ from pathlib import Path
 
 from ...errors import InductorBenchError
 from ...launch.diagnosis import last_error, remedy
-from ...launch.interpreter import SAFE_PATH, module_words
+from ...launch.interpreter import module_words
 from ...launch.process import ProcessResult, run_process
-from ...launch.worker import expose_package, join_paths
 from ...messages.capture import Observation, Refusal, RunProgram
 from ...messages.steps import ObservedSteps, ObservedTouches
 from ...records.code.source import CapturedCode
@@ -26,6 +25,7 @@ from ...store.formats import codec
 from ...store.redaction import Redaction
 from ..progress import Progress
 from .command import COMMAND, typed
+from .environment import observed_environment
 from .observed import StepWatch, read_observations, read_steps, read_touches, started_python
 
 MEASURED = "the program's steps are measured, and it goes on: --stop would end it here"
@@ -40,8 +40,6 @@ NO_TORCH = "No module named 'torch'"
 
 ERROR_LINES = 200
 """Lines at the end of a log that are searched for the exception that ended a program."""
-
-SITE = Path(__file__).resolve().parent.parent.parent / "worker" / "capture" / "site"
 
 
 @dataclass(frozen=True)
@@ -129,8 +127,10 @@ def capture_program(
     """
     work = folder.work
     refusal = work / "refusal.json"
-    observed = _observed_environment(request, work, environment, repeat, values_limit_bytes)
-    ended = _run(request, _program_command(request, work, python, refusal), observed, folder, progress)
+    observed = observed_environment(request, work, environment, repeat, values_limit_bytes)
+    command, log = program_command(request, work, python, refusal), folder.logs / "program.log"
+    watch = StepWatch(work / "observed", request.stop, lambda: progress.note(MEASURED))
+    ended = run_program(request, command, observed, log, progress, watch)
     structured, failures = _read_trace(work / "torch_trace")
     printed = printed_module_paths(read_text(ended.log))
     seen = read_observations(work / "observed")
@@ -145,6 +145,7 @@ def capture_program(
         time_s=ended.time_s,
         graph_breaks=structured.graph_breaks,
         recompiles=structured.recompiles,
+        compile_phases=structured.compile_phases,
     )
     if request.kind == COMMAND and ended.ok and not started_python(work / "observed"):
         failures += (_no_python(request, ended),)
@@ -154,43 +155,37 @@ def capture_program(
     return CapturedProgram(modules, capture, failures, steps, ended.stopped, touches)
 
 
-def _observed_environment(
-    request: Request, work: Path, environment: Mapping[str, str], repeat: int, values_limit_bytes: int | None
-) -> dict[str, str]:
-    """The environment of the program, in which its Python processes observe themselves."""
-    observed = {
-        "INDUCTOR_BENCH_CAPTURE": str((work / "observed").resolve()),
-        "INDUCTOR_BENCH_LIVE": "1" if request.live else "0",
-        "INDUCTOR_BENCH_REPEAT": str(repeat),
-        "INDUCTOR_BENCH_VALUES_LIMIT": str(values_limit_bytes or ""),
-        "INDUCTOR_BENCH_SKIP_STEPS": "" if request.skip is None else str(request.skip),
-        "INDUCTOR_BENCH_TIMED_STEPS": str(request.steps or ""),
-        "PYTHONPATH": join_paths(str(SITE), join_paths(expose_package(work), environment.get("PYTHONPATH"))),
-    }
-    of_users = request.kind in ("script", COMMAND, "factory")
-    return {**environment, **observed, **({} if of_users else SAFE_PATH)}
-
-
-def _run(
-    request: Request, command: list[str], environment: dict[str, str], folder: RunFolder, progress: Progress
+def run_program(
+    request: Request,
+    command: list[str],
+    environment: dict[str, str],
+    log: Path,
+    progress: Progress,
+    watch: StepWatch,
+    how: str = "",
 ) -> ProcessResult:
+    """Runs the command of a request to its end, or until its ``watch`` ends it; ``how`` begins the shown line.
+
+    Raises:
+        InductorBenchError: the program cannot be started.
+    """
     if request.kind in ("script", COMMAND):
         # its starter holds the turn for the whole program, and for commands of this tool in it
         environment.pop(TURN, None)
     shown = Redaction.find([request.arguments], environment).words(request.arguments)
-    progress.stage(f"running {shlex.join(shown if request.kind == COMMAND else [request.target, *shown])}")
-    watch = StepWatch(folder.work / "observed", request.stop, lambda: progress.note(MEASURED))
+    progress.stage(f"running {how}{shlex.join(shown if request.kind == COMMAND else [request.target, *shown])}")
     return run_process(
         command,
         environment=environment,
-        log=folder.logs / "program.log",
+        log=log,
         timeout_s=request.timeout_s,
         on_line=progress.output,
         is_finished=watch.is_finished,
     )
 
 
-def _program_command(request: Request, work: Path, python: str, refusal: Path) -> list[str]:
+def program_command(request: Request, work: Path, python: str, refusal: Path) -> list[str]:
+    """The command that runs the program of a request. A job for it is written into ``work``."""
     if request.kind == COMMAND:
         return list(request.arguments)
     if request.kind == "script":

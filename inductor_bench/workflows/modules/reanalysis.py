@@ -1,4 +1,8 @@
-"""Analyses an earlier RUN again from its kept modules, traces and raw measurements, without running anything."""
+"""Analyses an earlier RUN again from its kept modules, traces and raw measurements, without running anything.
+
+The step of a program stays as the first analysis found it: a RUN holds the trace of the steps, but not what the
+program's processes observed besides (which module each graph is, the user's lines, the addresses of arguments).
+"""
 
 from __future__ import annotations
 
@@ -14,14 +18,18 @@ from ...source.capture.labels import ModuleLabel
 from ...source.module.reader import read_module
 from ...store.evidence import checked, load_code, load_costs, load_details, load_module
 from ...store.folder import RunFolder
+from ...version import __version__
 from .analysis import AttributedModule, Costs, attribute_module, describe_module
 from .profiling import ProfiledModule
 from .program import FoundModule
 from .roofs import with_roofs
 
+STEP_KEPT = "the figures of the step are those of the first analysis, by inductor-bench {version}"
+"""The note of a program whose RUN another version of the tool analyses again."""
+
 
 def reanalyse_run(folder: RunFolder) -> Run:
-    """The run's record, made again by this version of the analysis.
+    """The run's record, made again by this version of the analysis. The program's step stays as it was.
 
     A module whose files are missing or damaged keeps its old row, and a failure is added for it.
 
@@ -41,7 +49,15 @@ def reanalyse_run(folder: RunFolder) -> Run:
         except InductorBenchError as error:
             modules.append(old)
             failures.append(Failure("analysis", "invalid", error.message, error.hint, subject=old.label))
-    return with_roofs(replace(run, modules=tuple(modules), failures=tuple(failures)), run.peaks)
+    return with_roofs(replace(_with_note(run), modules=tuple(modules), failures=tuple(failures)), run.peaks)
+
+
+def _with_note(run: Run) -> Run:
+    """The run, whose program says so where another version made the figures of its step."""
+    if run.program is None or run.tool_version == __version__:
+        return run
+    notes = dict.fromkeys([*run.program.notes, STEP_KEPT.format(version=run.tool_version)])
+    return replace(run, program=replace(run.program, notes=tuple(notes)))
 
 
 def _reanalyse_module(folder: RunFolder, old: ModuleRecord, costs: Costs) -> ModuleRecord:
@@ -90,6 +106,7 @@ KNOWN: Mapping[str, Callable[[ModuleRecord], int]] = {
     "FLOPs": _count(lambda kernel: kernel.work.flops),
     "moved bytes": _count(lambda kernel: kernel.work.moved_bytes),
     "registers": _count(lambda kernel: kernel.compiled.registers),
+    "costs in the step": _count(lambda kernel: kernel.step_time_s),
 }
 """What a row is worse without: a count of each."""
 

@@ -7,6 +7,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
+from ...analysis.traffic.eager import EagerOperators, eager_bytes
 from ...analysis.traffic.kernel_bytes import fit_uses
 from ...analysis.traffic.residence import EagerBytes, GraphCall, dram_shares, step_traffic
 from ...errors import InductorBenchError
@@ -39,7 +40,7 @@ def lay_out_step(
     paths: Sequence[str],
     touches: ObservedTouches,
     modules: Mapping[str, ModuleBuffers],
-    eager_bytes: Mapping[int, int] | None = None,
+    eager: Mapping[int, int] | None = None,
 ) -> tuple[GraphCall | EagerBytes, ...]:
     """The step of a program, in its order.
 
@@ -48,11 +49,11 @@ def lay_out_step(
         touches: the graph calls of the step.
         modules: the buffers of each module, by its real path. The arguments and results of other graphs are bytes that
             nothing else touches.
-        eager_bytes: the bytes of the eager operators before the graph call of a number; those after the last call have
+        eager: the bytes of the eager operators before the graph call of a number; those after the last call have
             the next number.
     """
     step: list[GraphCall | EagerBytes] = []
-    eager = dict(eager_bytes or {})
+    eager = eager or {}
     for number, call in enumerate(touches.calls):
         step += [EagerBytes(size) for size in [eager.get(number, 0)] if size]
         path = paths[call.graph] if call.graph < len(paths) else ""
@@ -65,8 +66,26 @@ def lay_out_step(
     return tuple(step)
 
 
+def bytes_between(touches: ObservedTouches, eager: EagerOperators | None, peaks: Peaks) -> dict[int, int]:
+    """The bytes of eager operators for :func:`lay_out_step`.
+
+    Args:
+        touches: the graph calls of one step.
+        eager: the eager operators of another step; they count only where it called the same graphs in the same order.
+        peaks: the peaks of the device.
+    """
+    if eager is None or eager.graphs != tuple(call.graph for call in touches.calls):
+        return {}
+    known = [place for call in touches.calls for place in (*call.inputs, *call.outputs)]
+    return eager_bytes(eager, known, max(peaks.memory_bandwidth, peaks.cache_bandwidth or 0.0))
+
+
 def predict_dram_shares(
-    steps: ObservedSteps, touches: ObservedTouches, modules: Mapping[str, ModuleBuffers], cache_bytes: int
+    steps: ObservedSteps,
+    touches: ObservedTouches,
+    modules: Mapping[str, ModuleBuffers],
+    cache_bytes: int,
+    eager: Mapping[int, int],
 ) -> dict[Hashable, dict[int, float]]:
     """DRAM's bytes per byte that a call site touches, by the real path of its module and its index.
 
@@ -75,18 +94,24 @@ def predict_dram_shares(
         touches: the graph calls of one of these steps.
         modules: the buffers of each module, by its real path.
         cache_bytes: the size of the device's cache.
+        eager: the bytes of eager operators; see :func:`lay_out_step`.
     """
     paths = [os.path.realpath(graph.path) if graph.path else "" for graph in steps.graphs]
-    step = lay_out_step(paths, touches, modules)
+    step = lay_out_step(paths, touches, modules, eager)
     return dram_shares(step, step_traffic(step, cache_bytes))
 
 
 def with_dram_shares(
-    attributed: Sequence[AttributedModule], captured: CapturedProgram, peaks: Peaks | None, folder: RunFolder
+    attributed: Sequence[AttributedModule],
+    captured: CapturedProgram,
+    peaks: Peaks | None,
+    folder: RunFolder,
+    eager: Mapping[int, EagerOperators],
 ) -> list[AttributedModule]:
     """The modules with the shares of the program's step in their details, which are stored again.
 
-    They stay as they are where no step was observed, or the size of the cache is unknown.
+    They stay as they are where no step was observed, or the size of the cache is unknown. ``eager`` holds the eager
+    operators of a step by the id of its process.
     """
     seen = [(steps, captured.touches[steps.pid]) for steps in captured.steps if steps.pid in captured.touches]
     if not seen or peaks is None or peaks.cache_bytes is None:
@@ -97,7 +122,9 @@ def with_dram_shares(
         path = os.path.realpath(module.path)
         with suppress(InductorBenchError):  # its bytes count, but not where they come from
             buffers[path] = describe_buffers(module.text, known.get(path) or read_module(module.text))
-    shares = predict_dram_shares(*seen[0], buffers, peaks.cache_bytes)
+    steps, touches = seen[0]
+    between = bytes_between(touches, eager.get(steps.pid), peaks)
+    shares = predict_dram_shares(steps, touches, buffers, peaks.cache_bytes, between)
     return [_with_shares(one, shares.get(os.path.realpath(one.profiled.module.path), {}), folder) for one in attributed]
 
 

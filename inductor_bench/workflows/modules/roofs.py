@@ -1,4 +1,8 @@
-"""Adds measured peaks to a run, with the rates, shares of peak and gain limits that follow from them."""
+"""Adds measured peaks to a run, with the rates, shares of peak and gain limits that follow from them.
+
+A kernel that the program's step runs is judged by the time of its calls there, as its bytes of DRAM are those of the
+step; else by their time in the module's own run.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +12,7 @@ from dataclasses import replace
 from ...analysis.roofline import TimedWork, judge_groups
 from ...devices.table import device_of
 from ...records.category import Category
-from ...records.kernel import Kernel, ShapeGroup, Work
+from ...records.kernel import Kernel, Work
 from ...records.module import ModuleRecord
 from ...records.run import Peaks, Run
 
@@ -45,17 +49,20 @@ def _judge_kernel(kernel: Kernel, peaks: Peaks | None, in_tf32: frozenset[Catego
 
 
 def _works(kernel: Kernel) -> Sequence[TimedWork]:
+    slowdown = kernel.step_slowdown or 1.0
     if not kernel.shapes:
-        return [_timed(kernel, kernel.calls, kernel.work, kernel.dram_bytes)]
+        return [_timed(kernel.time_s * slowdown, kernel.calls, kernel.work, kernel.dram_bytes)]
     # A kernel is judged as its part of an operator call; kernels of one part share its bytes and FLOPs.
     dtype = kernel.work.dtype
     return [
-        _timed(group, group.operator_calls, Work(group.moved_bytes, group.flops, dtype), group.dram_bytes)
+        _timed(
+            group.time_s * slowdown, group.operator_calls, Work(group.moved_bytes, group.flops, dtype), group.dram_bytes
+        )
         for group in kernel.shapes
     ]
 
 
-def _timed(measured: Kernel | ShapeGroup, calls: float, work: Work, dram_bytes: float | None) -> TimedWork:
+def _timed(time_s: float, calls: float, work: Work, dram_bytes: float | None) -> TimedWork:
     known = work.moved_bytes is not None and dram_bytes is not None
     cached = max(0.0, (work.moved_bytes or 0.0) - (dram_bytes or 0.0)) if known else None
-    return TimedWork(measured.time_s, calls, work, dram_bytes=dram_bytes, cache_bytes=cached)
+    return TimedWork(time_s, calls, work, dram_bytes=dram_bytes, cache_bytes=cached)

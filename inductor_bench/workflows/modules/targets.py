@@ -204,8 +204,9 @@ def _misfits(target: Target, options: BreakdownOptions) -> Iterator[UsageError]:
         if given is not None and "steps" not in takes:
             hint = "a factory or a named model is run until its steps are measured" if target.kind in PROGRAMS else ""
             yield UsageError(f"{option} is for a script or a command, and the target is a {target.kind}", hint)
-    if options.live and target.kind not in PROGRAMS:
-        yield UsageError("--live needs a program to run", f"give the {_PROGRAM} instead")
+    for option, asked in (("--live", options.live), ("--eager", options.eager)):
+        if asked and target.kind not in PROGRAMS:
+            yield UsageError(f"{option} needs a program to run", f"give the {_PROGRAM} instead")
     if options.values == RECORDED and target.kind in ("run", "trace"):
         yield UsageError("--values recorded needs a run to record, and this target is only read", "measure it again")
     if options.retune is not None and target.kind == "trace":

@@ -66,6 +66,9 @@ def test_what_is_no_command_and_what_takes_no_steps(tmp_path: Path, monkeypatch:
         resolve_target(BreakdownOptions(()))
     with pytest.raises(UsageError, match="--stop is for a script or a command"):
         resolve_target(BreakdownOptions(("timm:resnet18",), stop=True))
+    Path("run.log").write_text("Compiled module path: x.py\n")
+    with pytest.raises(UsageError, match="--eager needs a program to run"):
+        resolve_target(BreakdownOptions(("run.log",), eager=True))
 
 
 def test_a_command_that_starts_no_python(tmp_path: Path) -> None:

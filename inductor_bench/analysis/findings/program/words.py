@@ -6,7 +6,7 @@ from .... import units
 from ....records.code.source import SourceLine
 from ....records.program import COLLECTIVE, COPY, EAGER, GRAPH, MARKS, OPTIMIZER, OPTIMIZER_STEPS, Part, Program
 from ....records.run import Run
-from ...costs.step import idle_labels, idle_share, part_time_s, parts_of
+from ...costs.step import EQUAL_STEPS, eager_ratio, idle_labels, idle_share, part_time_s, parts_of
 
 LEAST = 0.005
 """Smallest share of the step that the first line names."""
@@ -18,9 +18,19 @@ _SOURCES = {MARKS: "marked by the program", OPTIMIZER_STEPS: "optimizer steps"}
 
 
 def step_words(program: Program) -> str:
-    """Returns ``12.4 ms a step (optimizer steps; 20 timed)``."""
+    """Returns ``12.4 ms a step (optimizer steps; 20 timed)``, and how it compares with an eager one where known."""
     source = _SOURCES.get(program.step_source, "found in the pattern of compiled calls")
-    return f"{units.seconds(program.step_time_s)} a step ({source}; {len(program.step_times_s)} timed)"
+    timed = f"{len(program.step_times_s)} timed"
+    return f"{units.seconds(program.step_time_s)} a step ({'; '.join([source, timed, *_eager_words(program)])})"
+
+
+def _eager_words(program: Program) -> list[str]:
+    ratio = eager_ratio(program)
+    if ratio is None:
+        return []
+    if ratio > 1 + EQUAL_STEPS:
+        return [f"{ratio:.2f}x faster than eager"]
+    return ["as fast as eager" if ratio >= 1 - EQUAL_STEPS else f"eager: {units.seconds(program.eager_step_time_s)}"]
 
 
 def share_words(run: Run, seconds: float) -> str:

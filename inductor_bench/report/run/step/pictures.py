@@ -15,6 +15,9 @@ from .rows import bar_rows, graph_colours
 HEIGHT = 0.62
 """Height of a bar; the distance of two rows is 1."""
 
+VISIBLE = 0.008
+"""Share of the step from which an interval has a white edge, which tells it from a neighbour of its colour."""
+
 MOST_GRAPHS_NAMED = 4
 _KIND_NAMES = {
     EAGER: "eager operators",
@@ -72,7 +75,12 @@ def draw_timeline(axes: Axes, run: Run, timeline: Timeline) -> list[tuple[str, s
         shown = [one for one in timeline.intervals if one.lane == lane]
         fills = [_colour(one, colour_of) for one in shown]
         widths = [(one.end_s - one.start_s) * scale for one in shown]
-        axes.barh([row] * len(shown), widths, left=[one.start_s * scale for one in shown], height=HEIGHT, color=fills)
+        bars = axes.barh(
+            [row] * len(shown), widths, left=[one.start_s * scale for one in shown], height=HEIGHT, color=fills
+        )
+        for bar in bars:
+            if bar.get_width() > VISIBLE * timeline.time_s * scale:
+                bar.set(edgecolor="white", linewidth=0.5)
         _name_intervals(axes, row, shown, fills, scale)
     axes.set_yticks(range(len(lanes)), [names.middle(names.clean(lane), 18) for lane in lanes])
     axes.tick_params(axis="y", length=0)

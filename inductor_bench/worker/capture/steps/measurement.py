@@ -44,7 +44,6 @@ class Measurement:
         self._stem = folder / str(os.getpid())
         self._graphs = graphs
         self._clock = Clock()
-        self._limits = limits
         self._schedule = Schedule(limits, agreement_of(os.environ, folder))
         self._moments: list[Moment] = []
         self._settling: list[Moment] = []
@@ -145,7 +144,8 @@ class Measurement:
             self._moments, self._settling = self._moments[-1:], []
         elif action is Action.CLOSE:
             self._window, self._moments = self._moments, []
-            self.write(PROFILING)
+            write = self.write if self._schedule.state == PROFILING else self._complete
+            write(self._schedule.state)
         else:
             try:
                 self._profile(action, number)

@@ -19,7 +19,7 @@ from inductor_bench.records.program import MARKS, OPTIMIZER_STEPS
 
 from ...upstream import compiling
 from ...upstream import steps as upstream
-from ..variables import SKIP_STEPS, TIMED_STEPS
+from ..variables import EAGER, SKIP_STEPS, TIMED_STEPS
 from .boundaries import Boundaries
 from .graphs import Graph, Graphs
 from .measurement import Measurement
@@ -68,7 +68,8 @@ class StepMeasurement(Protocol):
 
 def measure_window(folder: Path, graphs: Graphs) -> Measurement:
     """The measurement that times and profiles a window of steps, within the limits that the environment names."""
-    return Measurement(folder, Limits(_number(SKIP_STEPS), _number(TIMED_STEPS)), graphs)
+    limits = Limits(_number(SKIP_STEPS), _number(TIMED_STEPS), profiles=not os.environ.get(EAGER))
+    return Measurement(folder, limits, graphs)
 
 
 class StepObserver:
@@ -100,6 +101,20 @@ class StepObserver:
             compiling.on_compiling(self._compiles, lambda: None)
             self._hears_compilations = True
 
+    def begin_eager(self, device: str) -> None:
+        """Begins to time the steps of a program that compiles nothing: it has neither graphs nor a pattern of calls.
+
+        ``device`` is the type of the device whose work a step waits for.
+        """
+        self._measurement.note_compiler()
+        self._graphs.device = device
+        self._is_attached = True
+        try:
+            self._stay()
+            self._hear_steps()
+        except RECOVERABLE as error:
+            self._fail(error)
+
     def note_module(self) -> None:
         """Notes that the program loads a compiled module. The first one begins the observation."""
         if not self._is_attached and not self.is_done:
@@ -111,19 +126,38 @@ class StepObserver:
         self.note_change()
 
     def _attach(self) -> None:
-        os.register_at_fork(after_in_child=self._leave_child)
-        atexit.register(self._finish)
         if not self._hears_compilations:
             compiling.on_compiling(self._compiles, lambda: None)
+        self._stay()
+        self.add_hooks()
+
+    def _stay(self) -> None:
+        """Writes what was measured at the end of the program, and nothing in its forked children."""
+        os.register_at_fork(after_in_child=self._leave_child)
+        atexit.register(self._finish)
+
+    def add_hooks(self) -> None:
+        """Begins to hear the program's marks, optimizers, profilers and calls of compiled graphs."""
+        self._hear_steps()
+        self._undo += [
+            upstream.around_graph_calls(self._around_call),
+            upstream.on_cuda_graphs(self._records_graph, self.note_change, self._graphs.note_refusal),
+        ]
+
+    def _hear_steps(self) -> None:
         step_marks.listeners.append(self._mark)
         self._undo = [
             lambda: step_marks.listeners.remove(self._mark),
             upstream.on_profiler_steps(lambda profiler: self._event(MARKS, id(profiler))),
             upstream.on_optimizer_steps(lambda optimizer: self._event(OPTIMIZER_STEPS, id(optimizer))),
             upstream.around_profilers(self._profiler_begins, self._profiler_ends),
-            upstream.around_graph_calls(self._around_call),
-            upstream.on_cuda_graphs(self._records_graph, self.note_change, self._graphs.note_refusal),
         ]
+
+    def remove_hooks(self) -> None:
+        """Undoes :meth:`add_hooks`."""
+        undo, self._undo = self._undo, []
+        for one in undo:
+            one()
 
     def exclude(self, time_s: float) -> None:
         """Notes that a measurement in the program took so long, which is not the program's time."""
@@ -263,9 +297,7 @@ class StepObserver:
 
     def _detach(self) -> None:
         self.is_done = True
-        undo, self._undo = self._undo, []
-        for one in undo:
-            one()
+        self.remove_hooks()
 
 
 def _number(variable: str) -> int | None:

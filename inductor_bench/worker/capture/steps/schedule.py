@@ -46,10 +46,14 @@ class Action(Enum):
 
 @dataclass(frozen=True)
 class Limits:
-    """What the user decides: the steps to skip after the first boundary, the number of steps in the window."""
+    """What the user decides: the steps to skip after the first boundary, the number of steps in the window.
+
+    ``profiles`` says whether steps are profiled after the window; otherwise all is measured at its end.
+    """
 
     skip: int | None = None
     steps: int | None = None
+    profiles: bool = True
 
 
 class Schedule:
@@ -136,7 +140,8 @@ class Schedule:
             agreement.decide(plan)
         if plan.end is None or number < plan.end:
             return []
-        self.state, self.step_s = PROFILING, (now_s - self._begin_s) / steps
+        self.state = PROFILING if self._limits.profiles else DONE
+        self.step_s = (now_s - self._begin_s) / steps
         return [Action.CLOSE]
 
     def _is_long_enough(self, steps: int, time_s: float) -> bool:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .forms import Place
-from .tuning import Config
+from ..forms import Place
+from ..tuning import Config
 
 STEPS, PROCESSES = "steps", "processes"
 """How the two were compared: steps of one process in turn, or processes in turn."""

@@ -6,7 +6,7 @@ import signal
 import subprocess
 from collections.abc import Mapping, Sequence
 
-from ..errors import InductorBenchError
+from ...errors import InductorBenchError
 
 SIGNALLED = 128
 """Added to the number of the signal that ended a command, as shells do."""

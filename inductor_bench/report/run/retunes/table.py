@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from ... import units
-from ...analysis.costs.step import step_of
-from ...analysis.findings.phrases import plural
-from ...analysis.retunes import RetuneSummary, retunes_of
-from ...records.retune import FASTER, RetuneRow, by_kernel
-from ...records.run import Run
-from ..text import names
-from ..text.layout import Column, Line, Word, bullet, header, titled_row, wrapped
-from ..text.ranking import Entry, whole_time_s
+from .... import units
+from ....analysis.costs.step import step_of
+from ....analysis.findings.phrases import plural
+from ....analysis.retunes import RetuneSummary, retunes_of
+from ....records.retune import FASTER, RetuneRow, by_kernel
+from ....records.run import Run
+from ...text import names
+from ...text.layout import Column, Line, Word, bullet, header, titled_row, wrapped
+from ...text.ranking import Entry, whole_time_s
 
 MOST_PROBLEMS = 4
 PROJECTION = (

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from ... import units
-from ...analysis.findings.phrases import plural
-from ...records.verification import (
+from .... import units
+from ....analysis.findings.phrases import plural
+from ....records.retunes.verification import (
     NO_DIFFERENCE,
     SAVES,
     SLOWER,
@@ -16,8 +16,8 @@ from ...records.verification import (
     Saving,
     Verification,
 )
-from ..text import names
-from ..text.layout import Column, Line, Word, bullet, header, titled_row, wrapped
+from ...text import names
+from ...text.layout import Column, Line, Word, bullet, header, titled_row, wrapped
 
 PINNED = "pinned"
 MOST_REASONS = 6

@@ -1,0 +1,1 @@
+"""What the retunes of a run save in its program."""

@@ -1,0 +1,87 @@
+"""The program's step without compilation: which runs tell it, what is said where none does, and a real one."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import breakdown_runs as runs
+import pytest
+import step_runs
+
+from inductor_bench.launch.process import ProcessResult
+from inductor_bench.messages.steps import DONE, WAITING, ObservedSteps
+from inductor_bench.records.program import MARKS, OPTIMIZER_STEPS, PATTERN
+from inductor_bench.records.run import Failure, Run
+from inductor_bench.store.folder import RunFolder
+from inductor_bench.workflows.breakdown import eager
+from inductor_bench.workflows.breakdown.eager import NO_EAGER_STEPS, NO_PATTERN, eager_step_time_s, time_eager
+from inductor_bench.workflows.progress import Silent
+
+
+def observed(*times_s: float, source: str = OPTIMIZER_STEPS) -> ObservedSteps:
+    state = DONE if times_s else WAITING
+    return ObservedSteps(1, "cuda", state, source=source, step_times_s=times_s, window_s=sum(times_s))
+
+
+def timed(
+    run: Run, folder: Path, patch: pytest.MonkeyPatch, ended: ProcessResult, found: Sequence[ObservedSteps]
+) -> tuple[Run, tuple[Failure, ...]]:
+    """Times a run without compilation, with the end of the program and what its processes observed."""
+    patch.setattr(eager, "run_program", lambda *arguments, **keywords: ended)
+    patch.setattr(eager, "read_steps", lambda place: tuple(found))
+    made = RunFolder(folder)
+    made.work.mkdir(parents=True)
+    return time_eager(run, replace(run.request, kind="script"), made, {}, sys.executable, Silent())
+
+
+def result(exit_code: int = 0, *, stopped: bool = False) -> ProcessResult:
+    return ProcessResult(exit_code, None, False, 2.0, Path("eager.log"), stopped)
+
+
+def test_the_slowest_process_tells_the_time() -> None:
+    program = step_runs.transformer().program
+    assert program is not None
+    ranks = [observed(0.05, 0.06), observed(0.052, 0.062), observed()]
+    assert eager_step_time_s(ranks, program) == pytest.approx(0.057)
+    assert eager_step_time_s([observed(0.05, source=MARKS)], program) is None, "other steps than the compiled ones"
+
+
+def test_steps_without_compilation_are_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = step_runs.transformer()
+    ended, failures = timed(run, tmp_path, monkeypatch, result(stopped=True), [observed(0.05, 0.06)])
+    assert ended.program is not None and ended.program.eager_step_time_s == pytest.approx(0.055) and failures == ()
+
+
+@pytest.mark.parametrize(("code", "message"), [(0, NO_EAGER_STEPS), (3, "without compilation exited with code 3")])
+def test_a_run_without_steps_is_a_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, message: str
+) -> None:
+    run = step_runs.transformer()
+    ended, (failure,) = timed(run, tmp_path, monkeypatch, result(code), [observed()])
+    assert ended == run and failure.stage == "eager" and failure.kind == "exit" and message in failure.message
+
+
+def test_a_pattern_of_compiled_calls_has_no_steps_without_compilation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = step_runs.decode()
+    assert run.program is not None and run.program.step_source == PATTERN
+    ended, failures = timed(run, tmp_path, monkeypatch, result(), [observed(0.05)])
+    assert ended.program is not None and ended.program.notes == (NO_PATTERN,) and failures == ()
+    assert ended.program.eager_step_time_s is None
+    assert timed(replace(run, program=None), tmp_path / "none", monkeypatch, result(), [])[0].program is None
+
+
+@pytest.mark.slow
+def test_a_program_is_timed_with_and_without_compilation(tmp_path: Path) -> None:
+    endless = [sys.executable, str(runs.PROGRAMS / "steps.py"), "plain", "100000000"]
+    done = runs.breakdown(tmp_path / "run", "--stop", "--eager", "--", *endless)
+    assert done.code == 0 and done.record["failures"] == [] and done.record["request"]["eager"] is True
+    assert 0 < done.record["program"]["eager_step_time_s"] < 1
+    phases = {phase["name"]: phase["time_s"] for phase in done.record["capture"]["compile_phases"]}
+    assert {"Dynamo", "AOTAutograd", "Inductor's lowering", "compilers of kernels"} <= set(phases)
+    assert 0 < sum(phases.values()) < done.record["capture"]["time_s"]
+    assert "eager" in done.stdout

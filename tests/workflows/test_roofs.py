@@ -1,0 +1,74 @@
+"""Kernels are judged by their time in the program's step, where the step runs them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import run_builder as build
+import step_runs
+
+from inductor_bench.analysis.costs.step import alone_ratio, cost_of
+from inductor_bench.records.category import Category as C
+from inductor_bench.records.kernel import Kernel, ShapeGroup, Work
+from inductor_bench.records.run import Peaks, Run
+from inductor_bench.store.digest import _kernel
+from inductor_bench.store.formats import codec
+from inductor_bench.store.step_digest import kernels_in_step
+from inductor_bench.workflows.modules.roofs import with_roofs
+
+PEAKS = Peaks("made-up", 4e12, {}, cache_bytes=50_000_000, cache_bandwidth=1e13, launch_floor_s=1e-6)
+READER = build.kernel("triton_red_fused_sum_0", C.REDUCTION, 2, 20e-6, moved_bytes=8e7)
+"""Two calls of 40 MB: 10 µs each by themselves, out of the cache."""
+
+
+def judged(kernel: Kernel) -> tuple[Run, Kernel]:
+    module = replace(build.module("forward", [kernel], 1e-3), device="cuda")
+    program = step_runs.program(step_runs.transformer().program.parts[:1], step_s=20e-3)  # type: ignore[union-attr]
+    run = with_roofs(build.run("readers", [module], program=program), PEAKS)
+    return run, run.modules[0].kernels[0]
+
+
+def test_rates_and_gains_are_those_of_the_calls_in_the_step() -> None:
+    run, kernel = judged(replace(READER, step_calls=12.0, step_time_s=12 * 20e-6, dram_bytes=8e7))
+    assert kernel.step_slowdown == pytest.approx(2) and alone_ratio(run, kernel) == pytest.approx(0.5)
+    assert kernel.roof.bandwidth == pytest.approx(2e12), "40 MB in 20 µs"
+    assert (kernel.roof.bound, kernel.roof.peak_share) == ("memory", pytest.approx(0.5))
+    cost = cost_of(run, run.modules[0], kernel)
+    assert cost.gain_limit_s == pytest.approx(12 * 10e-6) and cost.time_s == pytest.approx(12 * 20e-6)
+
+
+def test_the_bytes_of_dram_in_the_step_fit_its_time_and_not_the_time_by_itself() -> None:
+    """By itself the kernel reads 40 MB in 5 µs from the cache, which DRAM cannot serve; in the program it can."""
+    fast = replace(READER, time_s=10e-6, dram_bytes=8e7)
+    _, alone = judged(fast)
+    _, inside = judged(replace(fast, step_calls=2.0, step_time_s=40e-6))
+    assert (alone.roof.bound, inside.roof.bound) == ("cache", "memory")
+
+
+@pytest.mark.parametrize("use", [{}, {"step_calls": 0.0, "step_time_s": 0.0}])
+def test_a_kernel_that_the_step_does_not_run_is_judged_by_its_own_run(use: dict[str, float]) -> None:
+    _, kernel = judged(replace(READER, **use))
+    assert kernel.step_slowdown is None
+    assert (kernel.roof.bandwidth, kernel.roof.gain_limit_s) == (pytest.approx(4e12), pytest.approx(12e-6))
+
+
+def test_the_shapes_of_a_library_kernel_are_slower_by_the_same_ratio() -> None:
+    shapes = (
+        ShapeGroup("[1024,1024]", 1, 15e-6, 1.0, moved_bytes=6e7, dram_bytes=6e7),
+        ShapeGroup("[512,512]", 1, 5e-6, 1.0, moved_bytes=2e7, dram_bytes=2e7),
+    )
+    kernel = replace(READER, category=C.EXTERN_ATEN, work=Work(8e7), shapes=shapes)
+    _, alone = judged(kernel)
+    _, inside = judged(replace(kernel, step_calls=2.0, step_time_s=40e-6))
+    assert alone.roof.gain_limit_s == 0 and alone.roof.peak_share == 1
+    assert inside.roof.peak_share == pytest.approx(0.5) and inside.roof.gain_limit_s == pytest.approx(20e-6)
+
+
+def test_a_batch_reads_the_same_gain_of_the_step_from_the_record() -> None:
+    run, kernel = judged(replace(READER, step_calls=12.0, step_time_s=12 * 20e-6, dram_bytes=8e7))
+    data = codec.encode(kernel)
+    (row,) = kernels_in_step([_kernel(data)], [data])
+    cost = cost_of(run, run.modules[0], kernel)
+    assert (row.gain_limit_s, row.time_s, row.calls) == (pytest.approx(cost.gain_limit_s), cost.time_s, cost.calls)
+    assert row.peak_share == kernel.roof.peak_share
