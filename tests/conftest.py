@@ -29,20 +29,36 @@ SHIM = ROOT / "tests" / "torchvision_shim"
 sys.path.insert(0, str(ROOT / "tests" / "support"))
 
 SHARERS = {
-    **dict.fromkeys(("bad_input_program", "breakdown_capture", "breakdown_record", "breakdown_targets"), "captures"),
+    **dict.fromkeys(("breakdown_capture", "breakdown_record", "breakdown_targets"), "captures"),
     **dict.fromkeys(("api", "bad_input_received", "extract_values"), "values"),
 }
 """Test files that look at the same runs, which one process should make once."""
+
+LONGEST = (
+    *("captures", "extract_cpu", "cli_kernel", "batch_cli", "values", "batch_overlap", "bad_input_program"),
+    *("run_retunes", "extract_fixtures", "findings", "fuzz", "bad_input_kernel", "steps_observed", "redaction"),
+)
+"""Groups that take more than 20 s, longest first. A process that began one at the end would keep the others waiting."""
 
 Tool = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
 @pytest.hookimpl(tryfirst=True)  # before the groups are looked at
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keeps each file, and the files that share runs, in one process."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Keeps each file, and the files and single tests that share runs, in one process. Long groups begin first."""
     for item in items:
         name = item.path.stem.removeprefix("test_")
-        item.add_marker(pytest.mark.xdist_group(SHARERS.get(name, name)))
+        if item.get_closest_marker("xdist_group") is None:
+            item.add_marker(pytest.mark.xdist_group(SHARERS.get(name, name)))
+    if config.getoption("loadgroup", False):
+        places = {group: place for place, group in enumerate(LONGEST)}
+        items.sort(key=lambda item: places.get(group_of(item), len(places)))
+
+
+def group_of(item: pytest.Item) -> str:
+    marker = item.get_closest_marker("xdist_group")
+    assert marker is not None
+    return str(marker.args[0])
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

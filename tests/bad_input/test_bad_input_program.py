@@ -106,6 +106,7 @@ def test_an_impatient_ctrl_c_ends_what_resists(tmp_path: Path, monkeypatch) -> N
 
 
 @pytest.mark.slow
+@pytest.mark.xdist_group("captures")  # which make this run
 def test_being_stopped_during_a_profile_keeps_what_was_measured(tmp_path: Path) -> None:
     modules = runs.factory().folder / "modules"
     words = (modules / "forward.py", modules / "backward.py")
