@@ -14,7 +14,6 @@ from ...analysis.costs.times import calls_differ
 from ...analysis.findings.finding import Finding
 from ...analysis.findings.headline import headline
 from ...analysis.findings.table import findings_beside
-from ...analysis.retunes import retunes_of
 from ...devices.table import common_device
 from ...records.kernel import Kernel, ShapeGroup
 from ...records.module import ModuleRecord
@@ -33,8 +32,8 @@ from ..text.run_phrases import (
     where_words,
     whole_words,
 )
-from .html_views import FindingView, GraphView, KernelView, PageView, PartView, RetunesView, StepView
-from .retunes.table import PROJECTION, TITLES, caution_words, retune_cells, saving_words
+from .html_views import FindingView, GraphView, KernelView, PageView, PartView, StepView
+from .retunes.html import proof_view, retunes_view
 from .step.rows import bar_rows, graph_cells, graph_table, ledger_rows, ledger_table, rank_table
 
 _PLOT_TITLES = {
@@ -84,7 +83,7 @@ def _page(run: Run, plots: Mapping[str, bytes]) -> PageView:
         plots=[(_PLOT_TITLES.get(name, name), base64.b64encode(data).decode("ascii")) for name, data in plots.items()],
         kernels=[_kernel(run, entry, shorts[entry.kernel.name], files) for entry in entries],
         caption=kernel_caption(run, entries),
-        retunes=_retunes(run),
+        retunes=[view for view in (retunes_view(run), proof_view(run)) if view],
         graphs_known=any(module.times.graph_time_s for module in run.modules),
         runs_known=calls_differ(run),
         several=len(run.modules) > 1,
@@ -112,18 +111,6 @@ def _step(run: Run) -> StepView | None:
 def _css_colour(colour: str) -> str:
     """The colour as the page names it: that of idle time is darker on a dark page."""
     return "var(--idle)" if colour == palette.IDLE else colour
-
-
-def _retunes(run: Run) -> RetunesView | None:
-    summary = retunes_of(run)
-    if summary is None:
-        return None
-    return RetunesView(
-        title=saving_words(summary, run),
-        captions=[line for line in (PROJECTION, caution_words(summary)) if line],
-        columns=TITLES,
-        rows=[(names.short(found.name, NAME_WIDTH), retune_cells(found), found.problem) for found in summary.rows],
-    )
 
 
 def _finding(finding: Finding, entries: Sequence[Entry], run: Run) -> FindingView:
