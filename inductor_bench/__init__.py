@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from .records.run import Run
     from .records.tuning import MeasuredKernel
 
-__all__ = ["__version__", "autotune", "bench", "breakdown", "extract", "step"]
+__all__ = ["__version__", "apply", "autotune", "bench", "breakdown", "extract", "step"]
 
 
 def breakdown(target: "str | Path | Sequence[str | Path]", **options: "Any") -> "Run":
@@ -156,3 +156,34 @@ def autotune(path: "str | Path", method: str = "max", **options: "Any") -> "Meas
     if "save" in options and options["save"] is not None:
         options["save"] = Path(options["save"])
     return bench(path, autotune=method, **options)
+
+
+def apply(run: "str | Path") -> int:
+    """Puts the configs that a RUN's retunes found into the kernels that this process compiles from now on.
+
+    Call it before the first call of a compiled function. ``inductor-bench apply RUN -- COMMAND`` does the same to a
+    program without a change, and says which kernels run their configs.
+
+    Args:
+        run: a RUN folder with retunes.
+
+    Returns:
+        The number of configs.
+
+    Raises:
+        InductorBenchError: there is no RUN, it was not retuned, or its configs are for another torch, Triton or GPU.
+    """
+    from pathlib import Path
+
+    from .errors import InductorBenchError
+    from .worker.capture.pins.process import gpu_name, pinned_kernels
+    from .worker.capture.startup import install
+    from .workflows.apply.guard import require_same_gpu
+    from .workflows.apply.here import prepare_process
+
+    pinned, measured = prepare_process(Path(run))
+    require_same_gpu(pinned.pins, measured, gpu_name())
+    if pinned_kernels().refusal:
+        raise InductorBenchError(pinned_kernels().refusal, "break the program down and retune it here")
+    install()
+    return len(pinned.pins.all)

@@ -50,7 +50,7 @@ ROOMS: dict[str, set[str]] = {
     | LEAVES,
     "cli": {"records", "devices", "store", "report", "workflows", "analysis", "launch"} | LEAVES,
     "__main__": {"cli"},
-    "": {"workflows", "records", "version", "step_marks"},
+    "": {"workflows", "records", "version", "step_marks", "errors"},
 }
 """Each room and the rooms that it may import. The empty name is the package's own ``__init__``."""
 
@@ -90,6 +90,8 @@ INNER: dict[str, set[str]] = {
 """Rooms within rooms, and the ones beside them that each may import. The files above them are open to all."""
 
 DOORS = {
+    ("", "inductor_bench.worker.capture.startup"),
+    ("", "inductor_bench.worker.capture.pins.process"),
     ("workflows", "inductor_bench.report.run.folder"),
     ("workflows", "inductor_bench.report.batch.folder"),
     ("workflows", "inductor_bench.report.batch.view"),

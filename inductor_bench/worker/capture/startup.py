@@ -38,7 +38,10 @@ def install() -> None:
         waiting[EAGER_COMPILER] = _observe_eager
     elif os.environ.get(OBSERVE) != NOTHING:
         waiting[CODE_CACHE] = _observe
-    sys.meta_path.insert(0, _AfterImport(waiting))
+    for name in [name for name in waiting if name in sys.modules]:
+        waiting.pop(name)(sys.modules[name])
+    if waiting:
+        sys.meta_path.insert(0, _AfterImport(waiting))
 
 
 def _observe(codecache: ModuleType) -> None:

@@ -54,6 +54,20 @@ def require_same(pins: Pins, measured: Environment, here: Environment) -> None:
             ("processor", measured.cpu, here.cpu),
             ("vector width", measured.vector_isa or "", here.vector_isa or ""),
         ]
+    _refuse_different(compared)
+
+
+def require_same_gpu(pins: Pins, measured: Environment, name: str) -> None:
+    """Checks that the pins of Triton kernels were found on a GPU of this name.
+
+    Raises:
+        InductorBenchError: they were not.
+    """
+    if pins.triton_pins:
+        _refuse_different([("GPU", measured.accelerator or "", name)])
+
+
+def _refuse_different(compared: list[tuple[str, str, str]]) -> None:
     different = [f"{what} {there or 'none'}, here {now or 'none'}" for what, there, now in compared if there != now]
     if different:
         raise InductorBenchError(

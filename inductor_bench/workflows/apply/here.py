@@ -12,7 +12,6 @@ from ...messages.pins import APPLY
 from ...records.run import Environment
 from ...store.folder import RunFolder
 from .folder import require_retuned
-from .guard import require_same
 from .pins import PinnedRun, make_pins, with_mode
 from .program import pinned_environment
 
@@ -33,13 +32,3 @@ def prepare_process(folder: Path) -> tuple[PinnedRun, Environment]:
     atexit.register(shutil.rmtree, work, ignore_errors=True)
     os.environ.update(pinned_environment(with_mode(pinned, APPLY), work, os.environ, "nothing"))
     return pinned, run.environment
-
-
-def check_device(pinned: PinnedRun, measured: Environment, device: str) -> None:
-    """Checks that the pins of Triton kernels were found on a device of this name.
-
-    Raises:
-        InductorBenchError: they were not.
-    """
-    here = Environment(torch=pinned.pins.torch, triton=pinned.pins.triton, accelerator=device, cpu=measured.cpu)
-    require_same(pinned.pins, measured, Environment(**{**vars(here), "vector_isa": measured.vector_isa}))

@@ -10,6 +10,7 @@ import torch
 
 from inductor_bench.messages.comparison import ComparedOutputs
 
+from ...device.protocol import DeviceRuntime
 from ...device.runtimes import runtime_of
 from ...upstream.inductor import clone_input
 from .kernels import PinnedKernel
@@ -46,7 +47,7 @@ class OutputCheck:
         self._seen: set[str] = set()
 
     def call(self, path: str, original: Call, compiled: Any, inputs: Any) -> Any:
-        """Calls a graph for the program, without the pins, after calls of copies with them."""
+        """Calls a graph for the program without the pins, after it was compared by calls with copies of the inputs."""
         if path in self._seen:
             return original(compiled, inputs)
         self._seen.add(path)
@@ -55,39 +56,19 @@ class OutputCheck:
             self.found.append(ComparedOutputs(path, reason=reason))
             return original(compiled, inputs)
         try:
-            tuned = self._run(True, original, compiled, inputs)
-            again = self._run(False, original, compiled, inputs)
+            self._compare(path, lambda: _run_copy(original, compiled, inputs, self._runtime))
         except torch.OutOfMemoryError:
             self.found.append(ComparedOutputs(path, reason="no memory for a copy of the graph's inputs"))
-            return original(compiled, inputs)
-        kept = [clone_input(value) for value in inputs]
-        passed = list(inputs)
-        result = original(compiled, inputs)
-        own = [*passed, *_leaves(result)]
-        self._judge(path, tuned, again, own, lambda: self._run(None, original, compiled, kept))
-        return result
+        finally:
+            self._pinned.use(False)
+        return original(compiled, inputs)
 
-    def _run(self, tuned: bool | None, original: Call, compiled: Any, inputs: Sequence[Any]) -> list[Any]:
-        """Calls a graph with copies of its inputs; returns them and the results. ``None`` leaves the pins as they are.
-
-        The random state afterwards is that before.
-        """
-        copies = [clone_input(value) for value in inputs]
-        passed = list(copies)
-        with torch.no_grad(), self._runtime.preserve_random_state():
-            if tuned is not None:
-                self._pinned.use(tuned)
-            try:
-                result = original(compiled, passed)
-            finally:
-                if tuned is not None:
-                    self._pinned.use(False)
-            return [*copies, *_leaves(result)]
-
-    def _judge(
-        self, path: str, tuned: list[Any], again: list[Any], own: list[Any], rerun: Callable[[], list[Any]]
-    ) -> None:
-        found = _compare(path, tuned, again, own)
+    def _compare(self, path: str, run: Callable[[], list[Any]]) -> None:
+        """Runs a graph without the pins twice and with them, and looks for the kernels that change its outputs."""
+        own, again = run(), run()
+        self._pinned.use(True)
+        found = _worst(path, run(), again, own)
+        self._pinned.use(False)
         self.found.append(found)
         if found.is_equal:
             return
@@ -96,9 +77,9 @@ class OutputCheck:
             if time.perf_counter() - begin_s > BLAME_S:
                 break
             kernel.use(True)
-            alone = rerun()
+            alone = run()
             kernel.use(False)
-            if not _compare(path, alone, again, own).is_equal:
+            if not _worst(path, alone, again, own).is_equal:
                 self._drop(kernel)
 
     def _drop(self, kernel: PinnedKernel) -> None:
@@ -114,11 +95,19 @@ def _why_not(inputs: Iterable[Any]) -> str:
     return ""
 
 
+def _run_copy(original: Call, compiled: Any, inputs: Sequence[Any], runtime: DeviceRuntime) -> list[Any]:
+    """Calls a graph with copies of its inputs; returns them and the results. The random state stays as it is."""
+    copies = [clone_input(value) for value in inputs]
+    with torch.no_grad(), runtime.preserve_random_state():
+        result = original(compiled, list(copies))
+    return [*copies, *_leaves(result)]
+
+
 def _leaves(result: Any) -> list[Any]:
     return list(result) if isinstance(result, tuple | list) else [result]
 
 
-def _compare(path: str, tuned: Sequence[Any], again: Sequence[Any], own: Sequence[Any]) -> ComparedOutputs:
+def _worst(path: str, tuned: Sequence[Any], again: Sequence[Any], own: Sequence[Any]) -> ComparedOutputs:
     """The worst tensor, by its difference relative to its tolerance."""
     worst, tensors = ComparedOutputs(path), 0
     for one, repeated, reference in zip(tuned, again, own, strict=True):

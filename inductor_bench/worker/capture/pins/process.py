@@ -164,6 +164,13 @@ def pinned_kernels() -> PinnedKernels:
     return pinned
 
 
+def gpu_name() -> str:
+    """The name of the GPU that torch uses; empty without one."""
+    import torch
+
+    return torch.cuda.get_device_name() if torch.cuda.is_available() else ""
+
+
 def save_states(pinned: PinnedKernels) -> None:
     """Writes what the pinned kernels of this process launch now."""
     path = Path(os.environ[CAPTURE_FOLDER]) / f"{os.getpid()}.pins.json"
