@@ -21,7 +21,7 @@ from inductor_bench.records.category import Category
 from inductor_bench.records.program import EAGER, HOST_LANE, Interval, Part, Timeline
 from inductor_bench.records.run import Run
 from inductor_bench.report.batch.csvs import models_csv
-from inductor_bench.report.batch.phrases import model_notes, progress_words, wall_words
+from inductor_bench.report.batch.phrases import lead_words, model_notes, progress_words, wall_words
 from inductor_bench.report.batch.view import BatchView
 from inductor_bench.report.run.console import run_lines
 from inductor_bench.report.run.csvs import csv_text, write_tables
@@ -232,6 +232,15 @@ def test_a_batch_says_step_where_its_figures_are_of_one(tmp_path: Path) -> None:
     )
     assert models["graphs"] == [2] and graphs["graph"] == [graph.label for graph in step.graphs]
     assert "outside of graphs=" not in models_csv([summarize_model(step)])
+
+
+def test_a_batch_promises_nothing_where_the_host_sets_the_pace_of_the_step(tmp_path: Path) -> None:
+    """The device of this program is busy for 76% of the step."""
+    (tmp_path / "busy").mkdir()
+    paced, busy = digest(step_runs.host_paced(), tmp_path), digest(step_runs.transformer(), tmp_path / "busy")
+    assert summarize_model(paced).gain_limit_s is None and summarize_model(busy).gain_limit_s
+    assert lead_words(BatchView(batch_of(paced)).families, 1.0) == ""
+    assert lead_words(BatchView(batch_of(busy)).families, busy.graphs[0].time_s)
 
 
 def test_the_rest_of_a_step_has_its_categories(tmp_path: Path) -> None:
