@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from .... import units
 from ....records.code.compile_phases import total_s
+from ....records.program import PATTERN
 from ...costs.step import eager_ratio, step_of, step_spread
 from ..evidence import RunEvidence
 from ..finding import CAUTION, NOTE, Finding
@@ -27,12 +28,11 @@ def compile_time(evidence: RunEvidence) -> Iterator[Finding]:
         return
     named = [phase for phase in phases if phase.time_s >= LEAST_PHASE * whole]
     words = join_words([f"{phase.name} {units.whole_percent(phase.time_s / whole)}" for phase in named])
+    text = f"compilation with empty caches took {units.seconds(whole)}: {words}"
     program = step_of(evidence.run)
-    asks = program is not None and program.eager_step_time_s is None and not evidence.run.request.eager
-    pays = ". --eager also times the steps without compilation, and says when it has paid off" if asks else ""
-    yield Finding(
-        "compile-time", f"compilation with empty caches took {units.seconds(whole)}: {words}{pays}", level=NOTE
-    )
+    if program is not None and program.step_source != PATTERN and not evidence.run.request.eager:
+        text += ". --eager also times the steps without compilation, and says when it has paid off"
+    yield Finding("compile-time", text, level=NOTE)
 
 
 def against_eager(evidence: RunEvidence) -> Iterator[Finding]:
