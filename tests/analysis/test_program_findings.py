@@ -9,7 +9,7 @@ import run_builder as build
 import step_runs
 from inline import change
 
-from inductor_bench.analysis.findings.finding import CAUTION, NOTE, Finding
+from inductor_bench.analysis.findings.finding import CAUTION, FINE, NOTE, Finding
 from inductor_bench.analysis.findings.headline import headline
 from inductor_bench.analysis.findings.table import STEP_RULES, findings
 from inductor_bench.records.code.compile_phases import CompilePhase
@@ -270,6 +270,7 @@ def compiled(run: Run, eager_s: float | None = None) -> Run:
 def test_compilation_is_reported_by_phase_with_the_next_command() -> None:
     run = compiled(step_runs.transformer())
     text = the(run, "compile-time").text
+    assert the(run, "compile-time").level == NOTE
     assert text.startswith(
         "compilation with empty caches took 14.0 s: compilers of kernels 61% and Dynamo 36%. --eager"
     )
@@ -283,7 +284,7 @@ def test_compilation_is_reported_by_phase_with_the_next_command() -> None:
 def test_compilation_pays_off_after_some_steps_or_never() -> None:
     run = step_runs.transformer()
     faster = the(compiled(run, 0.054), "against-eager")
-    assert faster.level == NOTE and faster.text == (
+    assert faster.level == FINE and faster.text == (
         "a compiled step is 1.80x faster than an eager one (30.0 ms instead of 54.0 ms): the 14.0 s of compilation, "
         "with empty caches, pays off after about 590 steps"
     )
@@ -294,7 +295,7 @@ def test_compilation_pays_off_after_some_steps_or_never() -> None:
     assert slower.level == CAUTION and "takes longer than an eager one (30.0 ms, eager 20.0 ms)" in slower.text
     assert slower.text.endswith("never pays off") and "eager: 20.0 ms)" in lead(compiled(run, 0.02))
     equal = the(compiled(run, 0.0303), "against-eager")
-    assert "take equally long (30.0 ms, eager 30.3 ms; steps vary by " in equal.text and equal.level == NOTE
+    assert "take equally long (30.0 ms, eager 30.3 ms; steps vary by " in equal.text and equal.level == CAUTION
     varying = with_program(run, step_times_s=(0.02, 0.03, 0.04) * 6)
     assert "equally long" in the(compiled(varying, 0.04), "against-eager").text, "within the spread of the steps"
     assert "as fast as eager" in lead(compiled(run, 0.0303))

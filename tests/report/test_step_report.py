@@ -234,6 +234,15 @@ def test_a_batch_says_step_where_its_figures_are_of_one(tmp_path: Path) -> None:
     assert "outside of graphs=" not in models_csv([summarize_model(step)])
 
 
+def test_the_console_tells_whether_compilation_pays_off() -> None:
+    """Whoever asked for it with --eager finds it on the first screen."""
+    run = step_runs.transformer()
+    assert run.program is not None
+    faster, slower = (replace(run, program=replace(run.program, eager_step_time_s=time_s)) for time_s in (0.054, 0.02))
+    for told, words in ((faster, "1.80x faster than an eager one"), (slower, "never pays off")):
+        assert words in " ".join(line.strip() for line in shown(told))
+
+
 def test_a_batch_promises_nothing_where_the_host_sets_the_pace_of_the_step(tmp_path: Path) -> None:
     """The device of this program is busy for 76% of the step."""
     (tmp_path / "busy").mkdir()

@@ -10,7 +10,7 @@ from ....records.code.compile_phases import total_s
 from ....records.program import PATTERN
 from ...costs.step import eager_ratio, step_of, step_spread
 from ..evidence import RunEvidence
-from ..finding import CAUTION, NOTE, Finding
+from ..finding import CAUTION, FINE, NOTE, Finding
 from ..phrases import join_words
 
 LEAST_COMPILATION_S = 1.0
@@ -48,11 +48,11 @@ def against_eager(evidence: RunEvidence) -> Iterator[Finding]:
         text = f"a compiled step is {ratio:.2f}x faster than an eager one ({compiled} instead of {eager})"
         steps = whole / (program.eager_step_time_s - program.step_time_s)
         text += f": {cost} pays off after about {units.count(_rounded(steps))} steps" if whole else ""
-        yield Finding("against-eager", text, level=NOTE)
+        yield Finding("against-eager", text, level=FINE)
     elif ratio == 1:
         varies = f"steps vary by {units.percent(step_spread(program))}"
         text = f"compiled and eager steps take equally long ({compiled}, eager {eager}; {varies})"
-        yield Finding("against-eager", f"{text}: {cost} has not paid off", level=NOTE)
+        yield Finding("against-eager", f"{text}: {cost} has not paid off", level=CAUTION)
     else:
         text = f"a compiled step takes longer than an eager one ({compiled}, eager {eager}): {cost} never pays off"
         yield Finding("against-eager", text, level=CAUTION)
