@@ -10,6 +10,7 @@ from typing import NamedTuple
 from ..devices.table import device_of
 from ..records.batches.results import BatchResults, GraphResult, KernelResult, ModelResult
 from ..records.category import Category
+from .costs.step import HOST_SETS_PACE
 from .findings.bottleneck import LAUNCH_BOUND
 from .findings.evidence import UNTUNABLE
 from .retunes import RetuneSummary, summarize_retunes
@@ -213,6 +214,8 @@ def waits_for_host(graph: GraphResult) -> bool:
     """Whether the device waits for the host in this graph, so that a faster kernel would not shorten the run."""
     if device_of(graph.device).runs_on_host:
         return False
+    if graph.host_idle_share is not None:
+        return graph.host_idle_share > HOST_SETS_PACE
     return graph.busy_share is not None and graph.busy_share < LAUNCH_BOUND
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from ..records.batches.results import OUTSIDE, GraphResult, KernelResult
 from ..records.category import Category
-from ..records.program import COLLECTIVE, COPY, GRAPH, IDLE, Program
+from ..records.program import COLLECTIVE, COPY, GRAPH, IDLE, QUEUED, Program
 from .formats import codec
 
 _CATEGORIES = {COLLECTIVE: Category.COLLECTIVE, COPY: Category.COPY}
@@ -63,6 +63,7 @@ def graph_in_step(graph: GraphResult, slug: str, program: Program) -> GraphResul
         launches=sum(part.launches for part in parts),
         idle_s=None,
         categories=tuple(times.items()),
+        host_idle_share=_host_idle_share(program),
     )
 
 
@@ -84,9 +85,15 @@ def outside_of_graphs(graphs: Sequence[GraphResult], slugs: Sequence[str], progr
             sum(part.time_s for part in rest if part.kind == IDLE),
             tuple(times.items()),
             (),
+            _host_idle_share(program),
         )
 
 
 def _busy_share(program: Program) -> float:
     idle = sum(part.time_s for part in program.parts if part.kind == IDLE)
     return 1 - idle / program.step_time_s if program.step_time_s else 0.0
+
+
+def _host_idle_share(program: Program) -> float:
+    idle = sum(part.time_s for part in program.parts if part.kind == IDLE and part.label != QUEUED)
+    return idle / program.step_time_s if program.step_time_s else 0.0

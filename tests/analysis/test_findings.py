@@ -17,7 +17,7 @@ from inductor_bench.analysis.findings.phrases import short_paths
 from inductor_bench.analysis.findings.table import RULES, Rule, findings
 from inductor_bench.records.category import Category
 from inductor_bench.records.code.source import SourceLine
-from inductor_bench.records.kernel import Kernel
+from inductor_bench.records.kernel import Kernel, ShapeGroup
 from inductor_bench.records.module import ModuleRecord
 from inductor_bench.records.run import Capture, Failure, Request, Run
 
@@ -283,6 +283,24 @@ def test_a_copy_before_a_product_is_told_apart_from_other_copies() -> None:
     assert "copied-addends" not in kinds(with_kernel(**{**seed, "name": "Memcpy HtoD (Pinned -> Device)"}))
     assert "copied-addends" not in kinds(with_kernel(**{**seed, "category": Category.EXTERN_GEMM}))
     assert "copied-addends" not in kinds(with_kernel(**{**seed, "time_s": 1e-5}))
+
+
+def test_a_broadcast_bias_is_copied_by_a_kernel_and_a_matrix_by_an_inner_operator() -> None:
+    whole, inner = (
+        ShapeGroup("bf16[64] bf16[1,32] bf16[32,64] bf16[1,64]", 3, 1e-3),
+        ShapeGroup("copy_ bf16[1]", 3, 1e-3),
+    )
+    copy = {
+        "category": Category.EXTERN_GEMM,
+        "name": "void at::native::elementwise_kernel<128, 4, direct_copy_kernel_cuda(T&)>",
+        "operator": "aten.addmm",
+        "shapes": (whole,),
+    }
+    run = with_kernel(**copy)
+    assert the(run, "copied-addends").kernels[0].name == copy["name"] and "layout-copies" not in kinds(run)
+    for fields in ({"shapes": (inner,)}, {"shapes": (whole, inner)}, {"shapes": ()}, {"operator": "aten.baddbmm"}):
+        run = with_kernel(**{**copy, **fields})
+        assert "copied-addends" not in kinds(run) and "layout-copies" in kinds(run)
 
 
 def test_float32_products_that_use_tf32_are_left_alone() -> None:

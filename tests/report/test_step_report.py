@@ -22,7 +22,7 @@ from inductor_bench.records.category import Category
 from inductor_bench.records.program import EAGER, HOST_LANE, Interval, Part, Timeline
 from inductor_bench.records.run import Run
 from inductor_bench.report.batch.csvs import models_csv
-from inductor_bench.report.batch.phrases import model_notes, progress_words, wall_words
+from inductor_bench.report.batch.phrases import lead_words, model_notes, progress_words, wall_words
 from inductor_bench.report.batch.view import BatchView
 from inductor_bench.report.run.console import run_lines
 from inductor_bench.report.run.csvs import csv_text, write_tables
@@ -252,6 +252,24 @@ def test_a_batch_says_step_where_its_figures_are_of_one(tmp_path: Path) -> None:
     )
     assert models["graphs"] == [2] and graphs["graph"] == [graph.label for graph in step.graphs]
     assert "outside of graphs=" not in models_csv([summarize_model(step)])
+
+
+def test_the_console_tells_whether_compilation_pays_off() -> None:
+    """Whoever asked for it with --eager finds it on the first screen."""
+    run = step_runs.transformer()
+    assert run.program is not None
+    faster, slower = (replace(run, program=replace(run.program, eager_step_time_s=time_s)) for time_s in (0.054, 0.02))
+    for told, words in ((faster, "1.80x faster than an eager one"), (slower, "never pays off")):
+        assert words in " ".join(line.strip() for line in shown(told))
+
+
+def test_a_batch_promises_nothing_where_the_host_sets_the_pace_of_the_step(tmp_path: Path) -> None:
+    """The device of this program is busy for 76% of the step."""
+    (tmp_path / "busy").mkdir()
+    paced, busy = digest(step_runs.host_paced(), tmp_path), digest(step_runs.transformer(), tmp_path / "busy")
+    assert summarize_model(paced).gain_limit_s is None and summarize_model(busy).gain_limit_s
+    assert lead_words(BatchView(batch_of(paced)).families, 1.0) == ""
+    assert lead_words(BatchView(batch_of(busy)).families, busy.graphs[0].time_s)
 
 
 def test_the_rest_of_a_step_has_its_categories(tmp_path: Path) -> None:

@@ -57,7 +57,8 @@ class GraphResult:
     """A graph of a model, or the rest of the program's step. Figures are per step where one was profiled.
 
     Otherwise they are per iteration, and ``time_s`` is the longer of its wall time and its busy time. ``wall_time_s``
-    is always that of the graph's own run.
+    is always that of the graph's own run. ``host_idle_share`` is the share of the step in which the device waits for
+    the host; ``None`` without a step.
     """
 
     label: str
@@ -69,6 +70,7 @@ class GraphResult:
     idle_s: float | None
     categories: tuple[tuple[Category, float], ...]  # seconds
     kernels: tuple[KernelResult, ...]
+    host_idle_share: float | None = None
 
 
 @dataclass(frozen=True)
