@@ -21,7 +21,7 @@ from ..records.category import Category
 from ..records.failure import Failure
 from ..records.program import Program
 from ..records.retune import RetuneRow, by_kernel, why_untuned
-from ..records.run import Environment
+from ..records.run import AcceleratorFacts, Environment, Host, Versions
 from .batch import BatchFolder
 from .files import read_json
 from .formats import schema
@@ -210,10 +210,14 @@ def _whole(value: Any) -> int | None:
 
 
 def _machine(data: dict[str, Any], graphs: Sequence[GraphResult]) -> str:
-    known = ("cpu", "accelerator", "torch", "triton")
-    environment = Environment(**{name: data[name] for name in known})
+    environment = Environment(
+        versions=Versions(torch=data["torch"], triton=data["triton"]),
+        host=Host(data["cpu"]),
+        device=AcceleratorFacts(data["accelerator"]),
+    )
     device = common_device(graph.device for graph in graphs)
-    parts = [device.name_in(environment) or environment.cpu, f"torch {environment.torch}" if environment.torch else ""]
-    if environment.triton and device.generates_triton:
-        parts.append(f"triton {environment.triton}")
+    versions = environment.versions
+    parts = [device.name_in(environment) or environment.host.cpu, f"torch {versions.torch}" if versions.torch else ""]
+    if versions.triton and device.generates_triton:
+        parts.append(f"triton {versions.triton}")
     return " · ".join(part for part in parts if part)

@@ -45,13 +45,13 @@ def machine(run: Run) -> str:
     """Describes the machine in one line: ``NVIDIA H200 · torch 2.11.0 · triton 3.6.0``."""
     environment = run.environment
     device = common_device(module.device for module in run.modules)
-    parts = [device.name_in(environment) or environment.cpu]
-    if device.runs_on_host and environment.threads:
-        parts.append(f"{environment.threads} thread{'s' * (environment.threads > 1)}")
-    if environment.torch:
-        parts.append(f"torch {environment.torch}")
-    if environment.triton and device.generates_triton:
-        parts.append(f"triton {environment.triton}")
+    parts = [device.name_in(environment) or environment.host.cpu]
+    if device.runs_on_host and environment.host.threads:
+        parts.append(f"{environment.host.threads} thread{'s' * (environment.host.threads > 1)}")
+    if environment.versions.torch:
+        parts.append(f"torch {environment.versions.torch}")
+    if environment.versions.triton and device.generates_triton:
+        parts.append(f"triton {environment.versions.triton}")
     return " · ".join(part for part in parts if part)
 
 
