@@ -31,6 +31,7 @@ from inductor_bench.report.run.step.rows import bar_rows, launched, ledger_rows
 from inductor_bench.report.terminal import print_lines
 from inductor_bench.report.text import names, palette
 from inductor_bench.report.text.ranking import rank
+from inductor_bench.report.text.run_phrases import alone
 from inductor_bench.store.digest import read_digest
 from inductor_bench.store.folder import RunFolder
 from inductor_bench.store.step_digest import OUTSIDE
@@ -84,6 +85,15 @@ def test_a_kernel_far_off_by_itself_has_a_sign() -> None:
     assert head.split()[-1] == "alone" and "alone: a call in the module's own run" in " ".join(lines)
     assert next(line for line in lines if line.startswith("  1  sm90")).endswith("0.6x")
     assert "alone" not in " ".join(shown(step_runs.transformer()))
+
+
+@pytest.mark.parametrize(
+    ("longer", "sign"), [(1 / 0.713, "0.713x"), (2000, "<0.1x"), (1 / 12.34, "12.3x"), (1 / 2000, ">100x"), (1.1, "")]
+)
+def test_the_sign_fits_its_column(longer: float, sign: str) -> None:
+    run = step_runs.decode()
+    run = replace(run, modules=(step_runs.in_step(run.modules[0], 1, longer),))
+    assert alone(run, rank(run)[0]) == sign
 
 
 def test_replays_are_told_from_launches() -> None:

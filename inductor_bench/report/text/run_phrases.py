@@ -200,7 +200,9 @@ def of_peak(entry: Entry) -> str:
 def alone(run: Run, entry: Entry) -> str:
     """Returns ``0.62x`` for a kernel whose call by itself is far off a call in the program; else nothing."""
     ratio = alone_ratio(run, entry.kernel)
-    return f"{ratio:.3g}x" if ratio is not None and is_far_off(ratio) else ""
+    if ratio is None or not is_far_off(ratio):
+        return ""
+    return "<0.1x" if ratio < 0.1 else ">100x" if ratio > 100 else f"{ratio:.3g}x"
 
 
 def time_words(run: Run, entry: Entry) -> str:
