@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ..records.batches.results import OUTSIDE, GraphResult, KernelResult
+from ..records.batches.results import OUTSIDE, GraphResult, KernelResult, StepResult
 from ..records.category import Category
 from ..records.program import COLLECTIVE, COPY, GRAPH, IDLE, QUEUED, Program
 from .formats import codec
@@ -38,15 +38,16 @@ def kernels_in_step(kernels: Sequence[KernelResult], data: Sequence[Mapping[str,
 def _in_step(kernel: KernelResult, data: Mapping[str, Any]) -> KernelResult:
     calls, time_s = float(data["step_calls"] or 0.0), float(data["step_time_s"])
     more = calls / kernel.calls if kernel.calls else 0.0
+    gain_s, moved, flops = kernel.limit.gain_limit_s, kernel.work.moved_bytes, kernel.work.flops
     return kernel._replace(
         calls=calls,
         time_s=time_s,
-        gain_limit_s=None if kernel.gain_limit_s is None else kernel.gain_limit_s * more,
-        moved_bytes=None if kernel.moved_bytes is None else kernel.moved_bytes * more,
-        flops=None if kernel.flops is None else kernel.flops * more,
-        step_calls=calls,
-        step_time_s=time_s,
-        step_share=None if data["step_share"] is None else float(data["step_share"]),
+        limit=kernel.limit._replace(gain_limit_s=None if gain_s is None else gain_s * more),
+        work=kernel.work._replace(
+            moved_bytes=None if moved is None else moved * more,
+            flops=None if flops is None else flops * more,
+        ),
+        step=StepResult(calls, time_s, None if data["step_share"] is None else float(data["step_share"])),
     )
 
 

@@ -488,12 +488,12 @@ def test_a_retune_that_was_refused_here_is_not_proposed_here() -> None:
     library = build.kernel("sgemm", Category.EXTERN_GEMM, 1, 9e-3, file="kernels/aten_mm_0.py")
     kernels = [replace(kernel, file=f"kernels/{kernel.name}.py") for kernel in quiet().kernels]
     run = run_of(replace(quiet(), kernels=(library, *kernels)))
-    run = replace(run, environment=replace(run.environment, compute_capability="9.0"))
+    run = replace(run, environment=change(run.environment, compute_capability="9.0"))
     assert "inductor-bench breakdown runs/m-1 --autotune --top 20" in commands(run)
     refused = replace(run, failures=(Failure("retune", "elsewhere", "there is no GPU here"),))
     _, compiled = commands(refused)
     assert compiled == "inductor-bench kernel runs/m-1/kernels/triton_poi_fused_add_0.py --target sm_90 --autotune"
-    unknown = replace(refused, environment=replace(run.environment, compute_capability="3.5"))
+    unknown = replace(refused, environment=change(run.environment, compute_capability="3.5"))
     assert len(commands(unknown)) == 1
 
 
