@@ -58,7 +58,7 @@ RUN = Run(
     target="model.py",
     title="model.py",
     request=Request("model.py", "script", arguments=("--steps", "3")),
-    environment=Environment(torch="2.13.0", variables={"OMP_NUM_THREADS": "2"}),
+    environment=make(Environment, torch="2.13.0", variables={"OMP_NUM_THREADS": "2"}),
     peaks=Peaks("NVIDIA H200", 4.3e12, {"float16": 7.9e14}),
     modules=(
         make(

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from fake_device import Silent
+from inline import make
 
 from inductor_bench.launch.worker import WorkerPool
 from inductor_bench.messages.request import Request
@@ -34,7 +35,7 @@ class Bench(KernelSession):
     """A kernel session with a GPU whose workers are all :class:`FakeWorker`."""
 
     def __init__(self, folder: Path, answers: Answers, **options: Any) -> None:
-        environment = Environment(accelerator="a GPU", cpu="a CPU", compute_capability="9.0")
+        environment = make(Environment, accelerator="a GPU", cpu="a CPU", compute_capability="9.0")
         super().__init__(KernelOptions((), **options), WorkerPool("python", folder, {}), Silent(), environment)
         self.answers, self.asked, self.started = answers, Asked(), list[str]()
 

@@ -16,6 +16,7 @@ import pytest
 
 from inductor_bench.messages.steps import BOUNDARY, DONE, GRAPH_CALL, TIMING, WAITING, ObservedSteps
 from inductor_bench.records.program import MARKS, OPTIMIZER_STEPS, PATTERN
+from inductor_bench.source.capture.ranks import group_ranks
 from inductor_bench.store.formats import codec
 from inductor_bench.workflows.modules.environment import SITE
 
@@ -140,6 +141,10 @@ def test_ranks_measure_the_same_steps() -> None:
     assert {one.state for one in ranks} == {DONE}
     (numbers,) = {tuple(number for _, number in ranges(one.trace, BOUNDARY)) for one in ranks}
     assert len(numbers) == ranks[0].profiled_steps + 1 and len({one.settled_after for one in ranks}) == 1
+    loaded = {graph.path: [one.rank] for one in ranks for graph in one.graphs}
+    assert len(loaded) == 4, "each rank has files of its own"
+    pairs = group_ranks({path: Path(path).read_text() for path in loaded}, loaded)
+    assert pairs == tuple(zip(*[(graph.path for graph in one.graphs) for one in ranks], strict=True))
 
 
 def test_the_steps_of_a_program_without_compilation_are_timed_only() -> None:

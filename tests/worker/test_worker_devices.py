@@ -70,8 +70,8 @@ def h200(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("h200")
 def test_an_nvidia_gpu_is_described_with_its_limits() -> None:
-    found = describe_environment()
-    assert (found.accelerator, found.compute_capability, found.driver) == ("NVIDIA H200", "9.0", "580.82")
+    device = describe_environment().device
+    assert (device.accelerator, device.compute_capability, device.driver) == ("NVIDIA H200", "9.0", "580.82")
     present = NVIDIA_RUNTIME.architecture()
     assert replace(present, device="H100") == ARCHITECTURES["sm_90"]
     assert best_device_type() == "cuda" and open_device("cuda")[0] is NVIDIA_RUNTIME
@@ -91,10 +91,10 @@ def test_a_race_on_a_gpu_takes_short_windows(monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.mark.usefixtures("rocm")
 def test_an_amd_gpu_is_described_without_a_compute_capability() -> None:
-    found = describe_environment()
-    assert (found.accelerator, found.accelerator_count, found.multiprocessors) == ("AMD Instinct MI300X", 1, 304)
-    assert found.accelerator_memory_bytes == 192 << 30 and found.cuda == "6.4.43482"
-    assert found.compute_capability is None and found.driver is None
+    device = describe_environment().device
+    assert (device.accelerator, device.accelerator_count, device.multiprocessors) == ("AMD Instinct MI300X", 1, 304)
+    assert device.accelerator_memory_bytes == 192 << 30 and device.cuda == "6.4.43482"
+    assert device.compute_capability is None and device.driver is None
 
 
 @pytest.mark.usefixtures("rocm")

@@ -66,7 +66,7 @@ def failure_lines(failures: Sequence[Failure], width: int) -> Iterator[Line]:
 def _title(kernels: Sequence[MeasuredKernel], environment: Environment, width: int) -> Iterator[Line]:
     left = f"{len(kernels)} kernel{'s' * (len(kernels) != 1)}"
     devices = dict.fromkeys(kernel.device for kernel in kernels)
-    right = " · ".join([*devices, f"torch {environment.torch}"])
+    right = " · ".join([*devices, f"torch {environment.versions.torch}"])
     room = max(width - names.cells(left) - names.cells(right), 2)
     yield [Word(left, "title"), Word(" " * room), Word(right, "dim")]
     yield []

@@ -263,16 +263,16 @@ def _facts(run: Run) -> list[tuple[str, str]]:
         ("recorded", f"{run.created}, inductor-bench {run.tool_version}, run {run.run_id}"),
     ]
     versions = [
-        ("Python", environment.python),
-        ("torch", environment.torch),
-        ("triton", environment.triton),
-        ("CUDA", environment.cuda),
+        ("Python", environment.versions.python),
+        ("torch", environment.versions.torch),
+        ("triton", environment.versions.triton),
+        ("CUDA", environment.device.cuda),
     ]
     facts.append(("versions", ", ".join(f"{name} {value}" for name, value in versions if value)))
     facts.append(
         (
             "machine",
-            ", ".join(part for part in (environment.platform, environment.cpu, environment.accelerator) if part),
+            ", ".join(filter(None, (environment.platform, environment.host.cpu, environment.device.accelerator))),
         )
     )
     if peaks is not None:

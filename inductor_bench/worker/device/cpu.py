@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from inductor_bench.devices.cpu import CPU
-from inductor_bench.records.run import Environment
+from inductor_bench.records.run import Environment, Host
 from inductor_bench.source.standalone.harness.arguments import Arguments
 from inductor_bench.source.standalone.harness.timing_cpu import CpuTimer, measure_cpu
 
@@ -43,14 +43,14 @@ class CpuRuntime:
         return processor.cpu_name()
 
     def describe(self, environment: Environment) -> Environment:
-        return replace(
-            environment,
+        host = Host(
             cpu=processor.cpu_name(),
             cpu_count=len(processor.usable_cpus()),
             threads=torch.get_num_threads(),
             vector_isa=processor.vector_isa(),
             memory_bytes=processor.memory_bytes(),
         )
+        return replace(environment, host=host)
 
     def synchronize(self) -> None:
         return

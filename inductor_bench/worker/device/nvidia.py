@@ -13,7 +13,7 @@ from inductor_bench.devices.nvidia.architectures import Architecture
 from inductor_bench.devices.nvidia.device import NVIDIA
 from inductor_bench.devices.rocm import refusal
 from inductor_bench.errors import InductorBenchError
-from inductor_bench.records.run import Environment
+from inductor_bench.records.run import AcceleratorFacts, Environment
 from inductor_bench.source.standalone.harness.arguments import Arguments
 from inductor_bench.source.standalone.harness.launch_gap import launch_gap, measure_cuda
 from inductor_bench.source.standalone.harness.timing_cuda import GpuTimer
@@ -56,12 +56,15 @@ class NvidiaRuntime:
 
     def describe(self, environment: Environment) -> Environment:
         """Adds the current GPU's facts. An AMD GPU gets no compute capability: its version only looks like one."""
-        environment = replace(environment, cuda=torch.version.cuda or torch.version.hip)
-        if not self.is_present():
-            return environment
+        device = replace(environment.device, cuda=torch.version.cuda or torch.version.hip)
+        if self.is_present():
+            device = self._describe(device)
+        return replace(environment, device=device)
+
+    def _describe(self, device: AcceleratorFacts) -> AcceleratorFacts:
         here = torch.cuda.get_device_properties(torch.cuda.current_device())
         described = replace(
-            environment,
+            device,
             accelerator=here.name,
             accelerator_count=torch.cuda.device_count(),
             accelerator_memory_bytes=here.total_memory,

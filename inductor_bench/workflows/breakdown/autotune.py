@@ -210,7 +210,7 @@ class _Retunes:
 
 
 def _check_device(device: str, measured: Environment) -> None:
-    there = [name for name in (measured.accelerator, measured.cpu) if name]
+    there = [name for name in (measured.device.accelerator, measured.host.cpu) if name]
     if there and device not in there:
         message = f"the run was measured on {there[0]}, and this is {device}: a retune here says nothing about it"
         raise _ElsewhereError(message, "retune it where it was measured")
@@ -219,5 +219,5 @@ def _check_device(device: str, measured: Environment) -> None:
 def _check_gpu(run: Run) -> None:
     launched = any(not device_of(module.device).runs_on_host for module in run.modules if module.kernels)
     if launched and not visible_gpus():
-        message = f"the run was measured on {run.environment.accelerator or 'a GPU'}, and there is no GPU here"
+        message = f"the run was measured on {run.environment.device.accelerator or 'a GPU'}, and there is no GPU here"
         raise _ElsewhereError(message, "retune it where it was measured")

@@ -169,7 +169,7 @@ class KernelSession:
 
         Errors are ignored here, because the measurement of the same files reports them.
         """
-        here = [file for file in files if holds_triton_kernel(file)] if self.environment.accelerator else []
+        here = [file for file in files if holds_triton_kernel(file)] if self.environment.device.accelerator else []
         if not here:
             return
         self.progress.stage(f"compiling {len(here)} kernel{'s' * (len(here) != 1)}")

@@ -32,16 +32,13 @@ class Boundaries:
         self.source = ""
         self.first = 1
         """The number of the first boundary: a mark and an optimizer end the first step, a pattern begins it."""
+        self.searches_pattern = True
+        """Whether the program has neither marks nor optimizer steps until now."""
         self._cross = cross
         self._restart = restart
         self._anchor: Origin | None = None
         self._counts: dict[Origin, int] = {}
         self._others: dict[Origin, int] = {}
-
-    @property
-    def searches_pattern(self) -> bool:
-        """Whether the program has neither marks nor optimizer steps until now."""
-        return PRIORITY[self.source] <= PRIORITY[PATTERN]
 
     def event(self, source: str, origin: int) -> None:
         """A mark or an optimizer step."""
@@ -62,7 +59,7 @@ class Boundaries:
             if self._others[who] <= PATIENCE:
                 return False
             self._counts[who] -= 1
-        self.source, self.first, self._anchor = source, 1, who
+        self.source, self.first, self._anchor, self.searches_pattern = source, 1, who, False
         self._others.clear()
         self._restart()
         return True
