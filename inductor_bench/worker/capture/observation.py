@@ -30,8 +30,9 @@ from inductor_bench.store.formats import codec
 
 from ..switches import read_switches
 from ..upstream import inductor
+from .steps.boundaries import StepMeasurement
 from .steps.graphs import Graphs
-from .steps.observer import RECOVERABLE, StepMeasurement, StepObserver, measure_window
+from .steps.observer import RECOVERABLE, StepObserver, measure_window
 from .variables import CAPTURE_FOLDER, COMPARISON, EAGER, LIVE, OBSERVE, REPEAT, STEPS, VALUES_LIMIT
 
 DEFAULT_REPEAT = 20

@@ -60,9 +60,9 @@ def write_tuned(run: Run, folder: RunFolder, pinned: PinnedRun) -> list[Path]:
         TABLE: json.dumps(table, indent=1, sort_keys=True) + "\n",
         MODULE: _MODULE.format(
             title=run.title,
-            torch=run.environment.torch,
-            triton=run.environment.triton,
-            device=run.environment.accelerator,
+            torch=run.environment.versions.torch,
+            triton=run.environment.versions.triton,
+            device=run.environment.device.accelerator,
             table=TABLE,
         ),
         PAGE: page(run, folder, pinned, left),
@@ -80,8 +80,10 @@ def write_tuned(run: Run, folder: RunFolder, pinned: PinnedRun) -> list[Path]:
 def page(run: Run, folder: RunFolder, pinned: PinnedRun, left: Mapping[str, str]) -> str:
     """The page of the folder, in Markdown; ``left`` has the reasons why kernels are not in the table."""
     environment, pins = run.environment, pinned.pins.all
-    device = environment.accelerator if pinned.pins.triton_pins else environment.cpu
-    versions = f"torch {environment.torch}" + (f", Triton {environment.triton}" if environment.triton else "")
+    device = environment.device.accelerator if pinned.pins.triton_pins else environment.host.cpu
+    versions = f"torch {environment.versions.torch}" + (
+        f", Triton {environment.versions.triton}" if environment.versions.triton else ""
+    )
     tabled = len(pins) - len(left)
     lines = [
         f"# Tuned configs of {run.title}",

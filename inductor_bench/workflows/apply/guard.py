@@ -43,16 +43,16 @@ def require_same(pins: Pins, measured: Environment, here: Environment) -> None:
     Raises:
         InductorBenchError: they were not; the message names each difference.
     """
-    compared = [("torch", pins.torch, here.torch)]
+    compared = [("torch", pins.torch, here.versions.torch)]
     if pins.triton_pins:
         compared += [
-            ("Triton", pins.triton or "", here.triton or ""),
-            ("GPU", measured.accelerator or "", here.accelerator or ""),
+            ("Triton", pins.triton or "", here.versions.triton or ""),
+            ("GPU", measured.device.accelerator or "", here.device.accelerator or ""),
         ]
     if pins.cpp_pins:
         compared += [
-            ("processor", measured.cpu, here.cpu),
-            ("vector width", measured.vector_isa or "", here.vector_isa or ""),
+            ("processor", measured.host.cpu, here.host.cpu),
+            ("vector width", measured.host.vector_isa or "", here.host.vector_isa or ""),
         ]
     _refuse_different(compared)
 
@@ -64,7 +64,7 @@ def require_same_gpu(pins: Pins, measured: Environment, name: str) -> None:
         InductorBenchError: they were not.
     """
     if pins.triton_pins:
-        _refuse_different([("GPU", measured.accelerator or "", name)])
+        _refuse_different([("GPU", measured.device.accelerator or "", name)])
 
 
 def _refuse_different(compared: list[tuple[str, str, str]]) -> None:

@@ -85,7 +85,14 @@ def make_pins(run: Run, folder: RunFolder) -> PinnedRun:
             triton.append(pin)
             keys[pin.kernel_id] = key or KernelKey(pin.key, pin.types, pin.name)
     environment = run.environment
-    pins = Pins(APPLY, _digest([*triton, *cpp]), environment.torch, environment.triton, tuple(triton), tuple(cpp))
+    pins = Pins(
+        APPLY,
+        _digest([*triton, *cpp]),
+        environment.versions.torch,
+        environment.versions.triton,
+        tuple(triton),
+        tuple(cpp),
+    )
     return PinnedRun(pins, keys, {retune.kernel_id: retune.row for retune in found}, tuple(unpinned))
 
 

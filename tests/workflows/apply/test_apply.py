@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from breakdown_runs import PROGRAMS, Done, command, copy_of, factory, run, scratch
+from inline import change
 
 from inductor_bench.analysis.statistics import summarize
 from inductor_bench.autotune.variants.cpp_text import default_config
@@ -126,7 +127,7 @@ def test_the_folder_says_what_cannot_be_in_the_table() -> None:
 def test_other_versions_are_refused() -> None:
     folder = RunFolder(copy_of(factory(), "refused"))
     record = retuned(folder, flags="unroll")
-    folder.save(replace(record, environment=replace(record.environment, torch="2.9.9")))
+    folder.save(replace(record, environment=change(record.environment, torch="2.9.9")))
     done = apply(folder.path, "--", sys.executable, "-c", "print('never')")
     assert done.code == 1 and done.stdout == ""
     assert "torch 2.9.9, here" in done.stderr and "may be slow here" in done.stderr

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from typing import Any, Protocol
 
 from inductor_bench.records.program import MARKS, OPTIMIZER_STEPS, PATTERN
 
@@ -70,3 +71,26 @@ class Boundaries:
             self.source, self.first = PATTERN, 0
         if self.source == PATTERN:
             self._cross(number)
+
+
+class StepMeasurement(Protocol):
+    """What is measured at the boundaries of steps; see ``measurement.Measurement``."""
+
+    is_noisy: bool
+    is_recording: bool
+    is_ours: bool
+    excluded_s: float
+
+    @property
+    def is_complete(self) -> bool: ...
+    def note_compiler(self) -> None: ...
+    def note_compilation(self) -> None: ...
+    def restart(self) -> None: ...
+    def call_graph(self, number: int, original: Callable[[Any, Any], Any], compiled: Any, inputs: Any) -> Any: ...
+    def pass_within_window(self, number: int, arrived_s: float) -> bool: ...
+    def cross(
+        self, number: int, boundaries: Boundaries, arrived_s: float, *, busy: bool, cycle_s: float | None
+    ) -> None: ...
+    def give_way(self) -> None: ...
+    def fail(self, error: BaseException) -> None: ...
+    def finish(self, boundaries: Boundaries) -> None: ...

@@ -11,7 +11,7 @@ import time
 import traceback
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from inductor_bench import step_marks
 from inductor_bench.errors import InductorBenchError
@@ -20,7 +20,7 @@ from inductor_bench.records.program import MARKS, OPTIMIZER_STEPS
 from ...upstream import compiling
 from ...upstream import steps as upstream
 from ..variables import EAGER, SKIP_STEPS, TIMED_STEPS
-from .boundaries import Boundaries
+from .boundaries import Boundaries, StepMeasurement
 from .graphs import Graph, Graphs
 from .measurement import Measurement
 from .pattern import Pattern
@@ -42,28 +42,6 @@ RECOVERABLE = (
 
 OPTIMIZER_PATIENCE = 256
 """Cycles of a pattern with a backward graph that are waited for an optimizer's step, where there is an optimizer."""
-
-
-class StepMeasurement(Protocol):
-    """What is measured at the boundaries of steps; see :class:`Measurement`."""
-
-    is_noisy: bool
-    is_recording: bool
-    is_ours: bool
-    excluded_s: float
-
-    @property
-    def is_complete(self) -> bool: ...
-    def note_compiler(self) -> None: ...
-    def note_compilation(self) -> None: ...
-    def restart(self) -> None: ...
-    def call_graph(self, number: int, original: Callable[[Any, Any], Any], compiled: Any, inputs: Any) -> Any: ...
-    def cross(
-        self, number: int, boundaries: Boundaries, arrived_s: float, *, busy: bool, cycle_s: float | None
-    ) -> None: ...
-    def give_way(self) -> None: ...
-    def fail(self, error: BaseException) -> None: ...
-    def finish(self, boundaries: Boundaries) -> None: ...
 
 
 def measure_window(folder: Path, graphs: Graphs) -> Measurement:
