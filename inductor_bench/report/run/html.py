@@ -41,6 +41,7 @@ _PLOT_TITLES = {
     "timeline": "A timeline of one step",
     "categories": "Time of each graph by category",
     "bandwidth": "Achieved against peak bandwidth of the kernels that take most time",
+    "savings": "What the retuned kernels save of a step's device time",
     "headroom": "Each kernel's share of the time against its share of the peak that bounds it",
 }
 NAME_WIDTH = 64
