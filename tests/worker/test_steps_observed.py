@@ -38,13 +38,13 @@ def observe(kind: str, steps: int, **variables: str) -> tuple[ObservedSteps, str
 
 
 @functools.cache
-def start(*words: str) -> tuple[list[ObservedSteps], str]:
+def start(*words: str, **variables: str) -> tuple[list[ObservedSteps], str]:
     """Runs a program in processes of its own, observed from their start, as a capture runs it."""
     folder = Path(tempfile.mkdtemp(dir=runs.scratch()))
     path = os.pathsep.join([str(SITE), runs.environment()["PYTHONPATH"]])
     ended = subprocess.run(
         [sys.executable, *words],
-        env=runs.environment(PYTHONPATH=path, INDUCTOR_BENCH_CAPTURE=folder, **cache()),
+        env=runs.environment(PYTHONPATH=path, INDUCTOR_BENCH_CAPTURE=folder, **cache(), **variables),
         capture_output=True,
         text=True,
         timeout=600,
@@ -147,19 +147,22 @@ def test_ranks_measure_the_same_steps() -> None:
     assert pairs == tuple(zip(*[(graph.path for graph in one.graphs) for one in ranks], strict=True))
 
 
+EAGER = {"INDUCTOR_BENCH_EAGER": "cpu", "TORCH_COMPILE_DISABLE": "1"}
+"""Variables that are read at the start of Python and at the import of torch."""
+
+
 def test_the_steps_of_a_program_without_compilation_are_timed_only() -> None:
-    found, printed = observe("plain", 90, INDUCTOR_BENCH_EAGER="cpu", TORCH_COMPILE_DISABLE="1")
+    (found,), printed = start(STEPS, "plain", "90", **EAGER)
     assert (found.state, found.source, found.settled_after, found.device) == (DONE, OPTIMIZER_STEPS, 3, "cpu")
     assert len(found.step_times_s) == 50 and found.window_s == pytest.approx(sum(found.step_times_s))
     assert (found.graphs, found.trace, found.lines_trace, found.notes) == ((), "", "", ()) and "result:" in printed
-    found, _ = observe("marks", 240, INDUCTOR_BENCH_EAGER="cpu", TORCH_COMPILE_DISABLE="1")
+    (found,), _ = start(STEPS, "marks", "240", **EAGER)
     assert (found.state, found.source) == (DONE, MARKS)
 
 
 def test_ranks_without_compilation_time_the_same_steps() -> None:
-    words = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone"]
-    variables = {"INDUCTOR_BENCH_EAGER": "cpu", "TORCH_COMPILE_DISABLE": "1"}
-    ranks, _ = start([*words, str(runs.PROGRAMS / "ranks.py"), "160"], runs.scratch() / "eager-ranks", **variables)
+    words = ["-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone"]
+    ranks, _ = start(*words, str(runs.PROGRAMS / "ranks.py"), "160", **EAGER)
     assert {(one.rank, one.state, one.source) for one in ranks} == {
         (0, DONE, ranks[0].source),
         (1, DONE, ranks[0].source),
