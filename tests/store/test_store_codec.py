@@ -202,7 +202,7 @@ def test_a_recorded_record_is_written_again_with_the_same_keys_and_values(name: 
             kernel.update(dict.fromkeys(("step_calls", "step_time_s", "step_share", "dram_bytes")))
             for shapes in kernel["shapes"]:
                 shapes["dram_bytes"] = None
-    data["program"] = None
+    data["program"] = data["verification"] = None
     data["request"].update({"steps": None, "skip": None, "stop": False, "eager": False})
     data["capture"].setdefault("compile_phases", [])
     written, recorded = (

@@ -9,10 +9,10 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import matplotlib
-from matplotlib.axes import Axes
+from matplotlib.axes import Axes as Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
+from matplotlib.figure import Figure as Figure
+from matplotlib.lines import Line2D as Line2D
 from PIL import Image  # a dependency of matplotlib
 
 from ...records.run import Run

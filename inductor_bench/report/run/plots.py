@@ -5,8 +5,6 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Callable, Sequence
 
-from matplotlib.figure import Figure
-
 from ... import units
 from ...analysis.costs.step import category_totals, graph_use, step_of
 from ...analysis.findings.evidence import LIBRARY
@@ -17,7 +15,7 @@ from ...records.run import Run
 from ..text import names, palette
 from ..text.ranking import Entry, main_modules, rank, wall_known
 from ..text.run_phrases import folded, whole_words
-from .figures import WIDTH, colour_legend, drawing, png, run_figure
+from .figures import WIDTH, Figure, colour_legend, drawing, png, run_figure
 from .geometry import segments, step_segments
 from .plot_parts import figure_columns, gain_lines, label_inches, mark_point, minor_percent, name_points, name_segments
 from .retunes.waterfall import draw_waterfall, measured_kernels, row_count

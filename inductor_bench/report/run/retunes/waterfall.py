@@ -39,20 +39,20 @@ def draw_waterfall(axes: Axes, device: Saving, kernels: Sequence[AppliedKernel])
     if folded:
         saving, projected = sum(one.saving_s or 0.0 for one in folded), sum(one.predicted_s for one in folded)
         steps.append((f"{len(folded)} more kernels", saving, projected))
-    steps.append(("everything else", device.own_s - device.tuned_s - sum(saving for _, saving, _ in steps), None))
+    steps.append(("everything else", device.own_s - device.tuned_s - sum(step[1] for step in steps), None))
     axes.barh(0, device.own_s, height=HEIGHT, color=OWN, edgecolor="white")
     left, labels = device.own_s, ["as it was"]
     lowest = device.own_s
-    for row, (label, saving, projected) in enumerate(steps, 1):
+    for row, (label, saving, expected) in enumerate(steps, 1):
         axes.barh(row, -saving, left=left, height=HEIGHT, color=SAVED if saving >= 0 else LOST, edgecolor="white")
-        if projected is not None:
-            axes.plot([left - projected] * 2, [row - 0.42, row + 0.42], color=palette.INK, linewidth=1.1)
+        if expected is not None:
+            axes.plot([left - expected] * 2, [row - 0.42, row + 0.42], color=palette.INK, linewidth=1.1)
         left -= saving
-        lowest = min(lowest, left, left + saving - (projected or 0.0))
+        lowest = min(lowest, left, left + saving - (expected or 0.0))
         labels.append(label)
     axes.barh(len(steps) + 1, device.tuned_s, height=HEIGHT, color=TUNED, edgecolor="white")
     labels.append("as it is")
-    values = [device.own_s, *(saving for _, saving, _ in steps), device.tuned_s]
+    values = [device.own_s, *(step[1] for step in steps), device.tuned_s]
     low = max(0.0, lowest - 0.25 * (device.own_s - lowest))
     axes.set_xlim(low, device.own_s + 0.02 * (device.own_s - low))
     axes.set_ylim(len(labels) - 0.4, -0.6)
