@@ -25,6 +25,9 @@ MOST_BLAMED = 3
 SHARE, LEAST_S = 0.2, 0.0002
 """A projection holds where it is within this share of the saving, or within these seconds."""
 
+HIDDEN = 0.5
+"""Share of the device's saving that the step surely does not save, where the saving counts as hidden by the host."""
+
 TITLES = ("kernel", "config", "projected", "saves")
 
 
@@ -37,12 +40,12 @@ def lead_words(found: Verification) -> str:
         return f"Proven: a step takes {_change(step)}"
     if step.verdict == SLOWER:
         return f"A step is slower with the configs: {_change(step)}"
-    if device is not None and device.verdict == SAVES:
-        return (
-            f"The device works {units.seconds(device.saving_s)} less in a step "
-            f"({units.percent(device.saving_s / device.own_s)}), and the step takes as long as before: the host sets "
-            "its pace"
-        )
+    if step.verdict == NO_DIFFERENCE and device is not None and device.verdict == SAVES:
+        less = f"The device works {units.seconds(device.saving_s)} less in a step"
+        share = units.percent(device.saving_s / device.own_s)
+        if step.high_s < HIDDEN * device.saving_s:
+            return f"{less} ({share}), and the step takes as long as before: the host sets its pace"
+        return f"{less} ({share}), which is less than the step's own variation"
     if step.verdict == UNDECIDED:
         return f"Undecided: {plural(step.pairs, 'pair')} of steps are too few to tell {_change(step)} from chance"
     return f"No difference: a step takes {units.seconds(step.own_s)} with the configs and without"
