@@ -28,6 +28,7 @@ class Candidate:
         change: the change that a worker makes to the kernel of the file.
         status: empty while it may win; otherwise the status of its entry in the record.
         reason: the reason for the status.
+        is_prepared: whether it computed what the default computes, or failed to.
         compiled: its registers, spills and shared memory, where they are known.
         relative_time: its time divided by the default's, from the screening; ``None`` before it was screened.
         runner: its result in its last race.
@@ -39,6 +40,7 @@ class Candidate:
     change: Change = field(default_factory=Change)
     status: str = ""
     reason: str = ""
+    is_prepared: bool = False
     compiled: Compiled = field(default_factory=Compiled)
     relative_time: float | None = None
     runner: Runner | None = None

@@ -198,6 +198,7 @@ class MeasuredKernel:
 
     Attributes:
         cold, warm: times of one call with emptied caches, and with the data of the previous call in the caches.
+            ``warm`` is ``None`` for a kernel of a run that was retuned without a measurement of its own.
         method: the way of timing.
         work: the work of one call.
         roof: its rates, and the roof that it reaches.
@@ -221,7 +222,7 @@ class MeasuredKernel:
     device: str
     config: Config
     cold: Timing
-    warm: Timing
+    warm: Timing | None
     method: str
     work: Inline[CallWork] = CallWork()
     roof: Inline[MeasuredRoof] = MeasuredRoof()

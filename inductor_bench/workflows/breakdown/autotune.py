@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import shlex
+import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from ...analysis.costs.step import step_factors
+from ...analysis.costs.step import cost_of, step_factors
+from ...autotune.stake import Stake
 from ...devices.nvidia.visible import visible_gpus
 from ...devices.table import device_of
 from ...errors import InductorBenchError
@@ -27,6 +29,10 @@ from ..options import DRAWN, RECORDED, BreakdownOptions, RetuneOptions
 from ..progress import Progress
 
 STAGE = "retune"
+
+SAVES_SHARE = 0.05
+"""Maximum share of the time that is spent on saving the record after each outcome. The last outcomes are saved at the
+end, also after an interruption."""
 
 
 class _Use(NamedTuple):
@@ -79,8 +85,9 @@ def _autotune(
                 timeout_s=options.timeout_s,
                 python=options.python or run.request.python,
                 force=True,  # as a breakdown does: the record of each kernel names another job on its GPU
+                stakes=state.stakes,
             )
-            with DeviceTurn():
+            with DeviceTurn(), state:
                 run_kernel(request, progress, state.put)
     except InductorBenchError as error:
         kind = ELSEWHERE if isinstance(error, _ElsewhereError) else "invalid"
@@ -144,6 +151,20 @@ def _row(uses: Sequence[_Use], folder: RunFolder, method: str) -> Retune:
     )
 
 
+def _find_stake(row: Retune, run: Run) -> Stake:
+    """What is at stake with a kernel: its time in the step, and the gain limit of all its launches."""
+    limits = [
+        cost_of(run, module, kernel).gain_limit_s
+        for module in run.modules
+        if module.label in row.graphs
+        for kernel in module.kernels
+        if kernel.kernel_id == row.kernel_id
+    ]
+    known = [limit for limit in limits if limit is not None]
+    gain_limit_s = sum(known) if known and len(known) == len(limits) else None
+    return Stake(row.time_s, gain_limit_s, is_library_call=row.category.value.startswith("extern_"))
+
+
 def _find_refusal(kernel: ExtractedKernel, folder: RunFolder) -> Failure | None:
     """The failure of a kernel that cannot be tuned by its standalone file; ``None`` where it can."""
     if kernel.file is None:
@@ -168,10 +189,22 @@ class _Retunes:
         self.run = run
         self._folder, self._keep = folder, keep
         self._waiting: dict[str, Retune] = {}
+        self._saved, self._saving_s = time.monotonic(), 0.0
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, *_: object) -> None:
+        self._save()
 
     @property
     def files(self) -> tuple[str, ...]:
         return tuple(self._waiting)
+
+    @property
+    def stakes(self) -> dict[str, Stake]:
+        """What is at stake with each file, for the step."""
+        return {file: _find_stake(row, self.run) for file, row in self._waiting.items()}
 
     def ask(self, options: RetuneOptions, progress: Progress) -> None:
         """Adds rows for the requested kernels that have none."""
@@ -183,6 +216,7 @@ class _Retunes:
         files = {row.file: row for row in asked if row.file is not None and row.failure is None}
         self._waiting = {str(self._folder.path / file): row for file, row in files.items()}
         self._store(*asked)
+        self._save()
 
     def put(self, found: MeasuredKernel | Failure) -> None:
         """Updates the row of a kernel with its outcome.
@@ -206,7 +240,14 @@ class _Retunes:
         known = {(retune.kernel_id, retune.method): retune for retune in self.run.retunes}
         known.update({(row.kernel_id, row.method): row for row in rows})
         self.run = replace(self.run, retunes=tuple(sorted(known.values(), key=lambda row: -row.time_s)))
+        if (time.monotonic() - self._saved) * SAVES_SHARE > self._saving_s:
+            self._save()
+
+    def _save(self) -> None:
+        began = time.monotonic()
         self._keep(self.run)
+        self._saved = time.monotonic()
+        self._saving_s = self._saved - began
 
 
 def _check_device(device: str, measured: Environment) -> None:
