@@ -47,7 +47,7 @@ BUILD_S = 120.0
 def keep_timer(path: Path) -> tuple[Kernel, Any]:
     """A kernel and its timer, which serve many trials."""
     kernel = open_file(path)
-    return kernel, kernel.make_timer()
+    return kernel, kernel.make_timer(kernel.make_arguments())
 
 
 def run_race(timer: Any, binds: Sequence[Callable[[Any], Any]]) -> RaceResult:

@@ -19,7 +19,13 @@ from inductor_bench.messages import kernels, machine, times
 from inductor_bench.messages.request import Request, by_name, decode_request
 from inductor_bench.records.device_use import DeviceUse
 from inductor_bench.records.run import Environment
-from inductor_bench.source.standalone.harness.arguments import mutated_storages, restore, snapshot
+from inductor_bench.source.standalone.harness.arguments import (
+    Arguments,
+    copy_arguments,
+    mutated_storages,
+    restore,
+    snapshot,
+)
 from inductor_bench.source.standalone.same_arguments import takes_alike
 from inductor_bench.store.formats import codec
 
@@ -48,7 +54,7 @@ class _Computed:
     """The launch key and arguments of the last computed kernel, and the contents that it overwrites."""
 
     launched: str
-    arguments: Any
+    arguments: Arguments
     before: dict[int, Any]
 
 
@@ -215,8 +221,17 @@ class Bench:
         if key not in self._timers:
             if is_memory_short():
                 self._free_memory()
-            self._timers[key] = kernel.make_timer()
+            self._timers[key] = kernel.make_timer(self._arguments_of(kernel, key))
         return self._timers[key]
+
+    def _arguments_of(self, kernel: Kernel, key: str) -> Arguments:
+        """Arguments for a kernel with this launch key: a copy of those that it was computed with, if it was."""
+        last = self._last_computed
+        devices = {str(storage.device) for storage in last.arguments.storages} if last is not None else set()
+        if last is None or last.launched != key or len(devices) != 1:
+            return kernel.make_arguments()
+        restore(last.arguments, last.before)
+        return copy_arguments(kernel.launch, last.arguments, devices.pop())
 
     def describe(self, request: times.Describe) -> times.Described:
         return self._kernels[request.number].kernel.describe()

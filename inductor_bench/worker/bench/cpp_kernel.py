@@ -76,8 +76,8 @@ class CppBenchKernel:
     def timer_key(self) -> Any:
         return find_values_folder(self.launch, self.folder)
 
-    def make_timer(self) -> CpuRaceTimer:
-        return CpuRaceTimer(self.kernel.launch, self.kernel.make_arguments(), self.kernel.bind)
+    def make_timer(self, arguments: Arguments) -> CpuRaceTimer:
+        return CpuRaceTimer(self.kernel.launch, arguments, self.kernel.bind)
 
     def bind(self, arguments: Arguments) -> Callable[[], Any]:
         return self.kernel.bind(arguments)

@@ -15,7 +15,7 @@ from inductor_bench.messages.kernels import Binary, Change, Compiled, Facts, Rec
 from inductor_bench.messages.times import Described, Measured
 from inductor_bench.records.code.details import CompiledKernel
 from inductor_bench.records.tuning import Config
-from inductor_bench.source.standalone.harness.arguments import with_zeros
+from inductor_bench.source.standalone.harness.arguments import Arguments, build_arguments, with_zeros
 from inductor_bench.source.standalone.harness.comparison import TOLERANCES
 from inductor_bench.store.formats import codec
 
@@ -78,10 +78,11 @@ class TritonBenchKernel:
         compiled = self._read_compiled()
         return Compiled(compiled.registers, compiled.spills, compiled.shared_memory_bytes)
 
-    def make_arguments(self) -> Any:
-        return self.file.make_arguments()
+    def make_arguments(self) -> Arguments:
+        """Arguments from this process's harness, which draws the patterns of random values once for all files."""
+        return build_arguments(self.launch, self.file.device, folder=self.file.folder)
 
-    def compute(self, arguments: Any) -> list[torch.Tensor]:
+    def compute(self, arguments: Arguments) -> list[torch.Tensor]:
         self.file.call(arguments)
         outputs: list[torch.Tensor] = self.file.outputs(arguments)
         return outputs
@@ -104,8 +105,8 @@ class TritonBenchKernel:
     def timer_key(self) -> Any:
         return _launch_options(self.file), find_values_folder(self.launch, self.file.folder)
 
-    def make_timer(self) -> Timer:
-        return self.runtime.make_timer(self.launch, self.make_arguments(), self.bind, **_launch_options(self.file))
+    def make_timer(self, arguments: Arguments) -> Timer:
+        return self.runtime.make_timer(self.launch, arguments, self.bind, **_launch_options(self.file))
 
     def bind(self, arguments: Any) -> Callable[[], Any]:
         return lambda: self.file.run(arguments)
