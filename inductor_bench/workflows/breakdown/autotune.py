@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from ...analysis.costs.step import cost_of, step_factors
-from ...autotune.stake import Stake
+from ...autotune.stake import Stake, find_least
 from ...devices.nvidia.visible import visible_gpus
 from ...devices.table import device_of
 from ...errors import InductorBenchError
@@ -120,6 +120,8 @@ def _is_left(retune: Retune, problem: str | None) -> bool:
 def _most_expensive(run: Run, folder: RunFolder, options: RetuneOptions) -> list[Retune]:
     """The kernels with the most time in the program's step, or in one iteration of all graphs, without duplicates.
 
+    Of many kernels those are left out that can win next to nothing, all together; see ``stake.find_least``.
+
     Raises:
         InductorBenchError: the index of the standalone files is missing or damaged.
     """
@@ -129,7 +131,10 @@ def _most_expensive(run: Run, folder: RunFolder, options: RetuneOptions) -> list
         if kernel.time_s and time:
             groups[kernel.kernel_id].append(_Use(kernel, kernel.calls * calls, kernel.time_s * time))
     ranked = sorted(groups.values(), key=lambda uses: -_time_s(uses))
-    return [_row(uses, folder, options.method) for uses in ranked[: options.top]]
+    rows = [_row(uses, folder, options.method) for uses in ranked[: options.top]]
+    stakes = [_find_stake(row, run) for row in rows]
+    least_s = find_least(stakes)
+    return [row for row, stake in zip(rows, stakes, strict=True) if stake.most_s >= least_s]
 
 
 def _time_s(uses: Sequence[_Use]) -> float:
