@@ -37,6 +37,7 @@ from inductor_bench.launch import session as sessions
 from inductor_bench.launch.session import WorkerSession
 from inductor_bench.messages.request import Request
 from inductor_bench.store.folder import RunFolder
+from inductor_bench.workflows.breakdown import autotune
 from inductor_bench.workflows.breakdown.autotune import autotune_run
 from inductor_bench.workflows.kernel import session as kernel_sessions
 from inductor_bench.workflows.options import BreakdownOptions, RetuneOptions
@@ -316,6 +317,7 @@ def read_options() -> argparse.Namespace:
     parser.add_argument("--method", default="coordesc", help="the method (coordesc)")
     parser.add_argument("--budget", type=float, help="seconds for each retune (no limit)")
     parser.add_argument("--unlimited", action="store_true", help="also retune all kernels without pruning")
+    parser.add_argument("--library", action="store_true", help="also retune library calls")
     parser.add_argument("--profile", action="store_true", help="profile the worker that times, in a trial of its own")
     parser.add_argument("--output", type=Path, default=Path("runs/tuning"), help="what is written (runs/tuning)")
     return parser.parse_args()
@@ -339,6 +341,15 @@ def main() -> int:
         say(describe(trials[-1]))
         return trials[-1]
 
+    if not options.library:
+        listed = autotune._most_expensive
+        autotune._most_expensive = (
+            lambda run, folder, wanted: [  # type: ignore[assignment]
+                row
+                for row in listed(run, folder, replace(wanted, top=ALL))
+                if not row.category.value.startswith("extern_")
+            ][: wanted.top]
+        )
     with tempfile.TemporaryDirectory(prefix="inductor-bench-tuning-") as scratch:
         folder = Path(scratch)
         os.environ["INDUCTOR_BENCH_CACHE"] = str(folder / "cache")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import select
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -174,8 +175,9 @@ class CompilePool:
 
     def end(self) -> None:
         """Ends the workers at once, and drops the jobs that have not begun."""
-        for worker in self.workers:
-            worker.session.abort()
+        with ThreadPoolExecutor(max(len(self.workers), 1)) as threads:  # one after the other takes seconds
+            for worker in self.workers:
+                threads.submit(worker.session.abort)
         self.workers.clear()
         self.waiting.clear()
 

@@ -74,11 +74,13 @@ class Pruning:
 
 
 def find_least(stakes: Collection[Stake]) -> float:
-    """The gain in seconds of the step below which kernels are left as they are; 0 for few kernels.
+    """The gain in seconds of the step below which generated kernels are left as they are; 0 for few kernels.
 
     The kernels that can win less than this can win ``NEGLIGIBLE`` of what all can, all together.
     """
-    ranked = sorted(stake.most_s for stake in stakes) if len(stakes) > FEW else []
+    ranked = sorted(stake.most_s for stake in stakes if not stake.is_library_call)
+    if len(ranked) <= FEW:
+        return 0.0
     left = NEGLIGIBLE * sum(ranked)
     for most_s in ranked:
         left -= most_s

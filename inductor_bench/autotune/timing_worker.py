@@ -160,7 +160,9 @@ class TimingWorker:
         """Sends the requests that precede the candidates, and marks the default as the one loaded candidate."""
         number = self.default.number
         for request in self.variants.opening_requests(number):
-            self._ask(session, request, COMPILE_S)
+            answer = self._ask(session, request, COMPILE_S)
+            if isinstance(answer, Compiled):
+                self.default.compiled = answer
         self.loaded_in, self.loaded = session, {number}
 
     def _ask_about(self, candidate: Candidate, request: Request[Answer], limit_s: float) -> Answer | None:

@@ -134,7 +134,8 @@ def _most_expensive(run: Run, folder: RunFolder, options: RetuneOptions) -> list
     rows = [_row(uses, folder, options.method) for uses in ranked[: options.top]]
     stakes = [_find_stake(row, run) for row in rows]
     least_s = find_least(stakes)
-    return [row for row, stake in zip(rows, stakes, strict=True) if stake.most_s >= least_s]
+    kept = (stake.is_library_call or stake.most_s >= least_s for stake in stakes)
+    return [row for row, is_kept in zip(rows, kept, strict=True) if is_kept]
 
 
 def _time_s(uses: Sequence[_Use]) -> float:
