@@ -342,8 +342,8 @@ def main() -> int:
         return trials[-1]
 
     if not options.library:
-        listed = autotune._most_expensive
-        autotune._most_expensive = (
+        listed = autotune.most_expensive
+        autotune.most_expensive = (
             lambda run, folder, wanted: [  # type: ignore[assignment]
                 row
                 for row in listed(run, folder, replace(wanted, top=ALL))

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import contextlib
 import math
-import statistics
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from ..errors import InductorBenchError
@@ -20,7 +19,7 @@ from ..launch.session import WorkerSession
 from ..messages.kernels import Ask, Binary, Facts, Numbered, TellFacts
 from ..messages.request import Answer
 from ..records.tuning import Config, Tuning
-from .candidates import MORE_BUDGET, BudgetSpentError, Candidate, describe_candidate, make_no_verdict_error
+from .candidates import MORE_BUDGET, BudgetSpentError, Candidate, describe_tuning, make_no_verdict_error
 from .compile_pool import BUDGET_SPENT, CompileJob, CompileOutcome
 from .methods import METHODS
 from .plans import FINAL, HOPELESS_FINAL, MINIMUM_GAIN, NEAR, QUICK_FINAL, QUICK_SCREENING, SCREENING
@@ -54,6 +53,7 @@ class Tuner:
         candidates: all candidates, the default first.
         binaries: the first candidate of each binary, by the binary's digest and shared memory in bytes.
         time_s: the time spent on checks and races in seconds.
+        cut_short: what ended the search before its method did.
     """
 
     file: str
@@ -71,6 +71,7 @@ class Tuner:
     candidates: list[Candidate] = field(default_factory=list)
     binaries: dict[tuple[str, int], Candidate] = field(default_factory=dict)
     time_s: float = 0.0
+    cut_short: str = ""
 
     def __post_init__(self) -> None:
         self.timing = TimingWorker(self.file, self.worker, self.timeout_s)
@@ -129,7 +130,11 @@ class Tuner:
             before, began = self._best_relative_time(), time.monotonic()
             self._try([one for one in new if one.relative_time is None and not one.status])
             self.time_s += time.monotonic() - began
-            if self.is_over() or (self.pruning and self.pruning.ends(before, self._best_relative_time())):
+            if self.is_over():
+                self.cut_short = "budget"
+                break
+            if self.pruning and self.pruning.ends(before, self._best_relative_time()):
+                self.cut_short = "gain"
                 break
             try:
                 configs, new = search.send(self._best_so_far().config), []
@@ -138,7 +143,8 @@ class Tuner:
         began = time.monotonic()
         entrants, result = self._race_finalists(method)
         self.time_s += time.monotonic() - began
-        return self._make_tuning(method, entrants, result)
+        tuning = describe_tuning(self.candidates, entrants, result)
+        return replace(tuning, method=method, state=self.state, time_s=self.time_s, cut_short=self.cut_short)
 
     def _compile(self, new: Sequence[Candidate]) -> Generator[list[CompileJob], list[CompileOutcome], None]:
         """Yields the jobs of new candidates, and records the outcomes that it receives."""
@@ -282,27 +288,6 @@ class Tuner:
                 for candidate, runner in zip(entrants, result.runners, strict=True):
                     candidate.runner = runner
                 return entrants, result
-
-    # The record
-
-    def _make_tuning(self, method: str, entrants: Sequence[Candidate], result: RaceResult) -> Tuning:
-        best = entrants[result.best]
-        winner, default = result.runners[result.best], result.runners[0]
-        contender = result.runners[result.contender if result.contender is not None else 0]
-        default_s, best_s = (statistics.median(runner.samples) for runner in (default, winner))
-        return Tuning(
-            method=method,
-            state=self.state,
-            candidates=tuple(describe_candidate(one, self.candidates[0], best) for one in self.candidates),
-            tried=sum(one.relative_time is not None and not one.status for one in self.candidates[1:]),
-            default_s=default_s,
-            best_s=best_s,
-            speedup=1 / winner.ratio.median if winner.ratio else 1.0,
-            verdict=result.verdict,
-            best_config=best.config,
-            ratio=contender.ratio,
-            time_s=self.time_s,
-        )
 
 
 def _ask_nothing(request: Numbered[Answer]) -> Answer:

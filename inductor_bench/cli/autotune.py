@@ -34,8 +34,11 @@ def _is_target(word: str) -> bool:
 
 
 def autotune_options(function: F) -> F:
-    """Adds ``--autotune`` and ``--budget``; see :func:`take_autotune`."""
+    """Adds ``--autotune``, ``--budget`` and ``--remeasure``; see :func:`take_autotune`."""
     for option in (
+        click.option(
+            "--remeasure", is_flag=True, help="Retune also kernels that are known from the retune of another run."
+        ),
         click.option(
             "--budget",
             "budget_s",
@@ -59,16 +62,18 @@ def take_autotune(values: dict[str, Any], top: int) -> RetuneOptions | None:
     """Removes the autotune options from the parsed values and returns the options of the workflow.
 
     Args:
-        values: click's parsed values by name; two entries are removed.
+        values: click's parsed values by name; three entries are removed.
         top: the number of kernels to autotune.
 
     Returns:
         The options, or ``None`` where ``--autotune`` was not given.
 
     Raises:
-        UsageError: ``--budget`` was given without ``--autotune``.
+        UsageError: ``--budget`` or ``--remeasure`` was given without ``--autotune``.
     """
-    method, budget_s = values.pop("autotune"), values.pop("budget_s")
+    method, budget_s, remeasure = (values.pop(name) for name in ("autotune", "budget_s", "remeasure"))
     if method is None and budget_s is not None:
         raise UsageError("--budget is for a retune", "add --autotune")
-    return RetuneOptions(method, top, budget_s) if method is not None else None
+    if method is None and remeasure:
+        raise UsageError("--remeasure is for a retune", "add --autotune")
+    return RetuneOptions(method, top, budget_s, remeasure) if method is not None else None

@@ -91,6 +91,8 @@ class Tuning:
         best_config: the configuration of the best candidate.
         ratio: the best contender's ratio to the default in the final rounds.
         time_s: duration of the retune in seconds.
+        cut_short: what ended the search before its method did: ``gain`` (too little was left to win for the step) or
+            ``budget``; empty where nothing did.
         notes: remarks for the user.
     """
 
@@ -106,6 +108,7 @@ class Tuning:
     ratio: Ratio | None = None
     time_s: float = 0.0
     notes: tuple[str, ...] = ()
+    cut_short: str = ""
 
 
 @dataclass(frozen=True)

@@ -28,17 +28,26 @@ METHODS_HELP = "; ".join(f"{method.help} ({method.name})" for method in methods.
 
 @dataclass(frozen=True)
 class RetuneOptions:
-    """The tuning of a run's ``top`` most expensive kernels. ``budget_s`` is the limit of all of it in seconds."""
+    """The tuning of a run's ``top`` most expensive kernels.
+
+    Attributes:
+        method: the name of a method.
+        top: the number of kernels.
+        budget_s: the limit of all of it in seconds.
+        remeasure: whether kernels are tuned also where their tuning is known from another run.
+    """
 
     method: str
     top: int = 10
     budget_s: float | None = None
+    remeasure: bool = False
 
     @property
     def words(self) -> tuple[str, ...]:
         """The options of ``breakdown`` on the command line."""
         budget = ("--budget", f"{self.budget_s:g}") if self.budget_s is not None else ()
-        return ("--autotune", self.method, "--top", str(self.top), *budget)
+        again = ("--remeasure",) if self.remeasure else ()
+        return ("--autotune", self.method, "--top", str(self.top), *budget, *again)
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,7 @@ from inductor_bench.store.files import sha256_of_text, write_json
 from inductor_bench.store.folder import RunFolder
 from inductor_bench.store.formats import codec
 from inductor_bench.workflows.breakdown import autotune
+from inductor_bench.workflows.kernel.run import KernelOutcome
 from inductor_bench.workflows.kernel.session import KernelOptions
 from inductor_bench.workflows.options import BreakdownOptions, RetuneOptions
 from inductor_bench.workflows.progress import Silent
@@ -94,7 +95,7 @@ class Engine:
 
     def __call__(
         self, options: KernelOptions, progress: object, report: Callable[[MeasuredKernel | Failure], None]
-    ) -> None:
+    ) -> KernelOutcome:
         assert options.autotune is not None
         self.requests.append(options)
         for file in options.targets:
@@ -103,6 +104,7 @@ class Engine:
             if isinstance(found, BaseException):
                 raise found
             report(found)
+        return KernelOutcome((), run_builder.GPU)
 
 
 def main(words: list[str]) -> int:

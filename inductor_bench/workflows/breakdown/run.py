@@ -48,8 +48,8 @@ from ..modules.survey import take_survey
 from ..modules.targets import Target, find_listed_modules, resolve_target
 from ..options import RECORDED, BreakdownOptions
 from ..progress import Progress
-from .autotune import STAGE as AUTOTUNE
 from .autotune import autotune_run
+from .most_expensive import STAGE as AUTOTUNE
 from .request import find_secrets, folder_title_of, is_command, request_of, title_of
 
 UNFINISHED = "this run has not come to its end: it is still being measured, or was killed"

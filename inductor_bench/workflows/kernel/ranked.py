@@ -57,7 +57,7 @@ def tune_ranked(files: Sequence[Path], method: str, session: KernelSession) -> I
 
 def _make_tuners(stakes: Mapping[Path, Stake], method: str, session: KernelSession) -> dict[Hashable, Tuner]:
     """The tuners, those first whose kernels can win most for the step in a second of search."""
-    least_s = find_least(stakes.values())
+    least_s = find_least(session.options.stakes.values())
     ranked = sorted(stakes, key=lambda file: -stakes[file].rank)
     return {
         file: make_tuner(

@@ -55,8 +55,9 @@ class KernelOptions:
         python: the interpreter whose torch measures; ``None`` for this one.
         ncu: whether Nsight Compute reads hardware counters of each kernel.
         force: whether a GPU that another job uses is measured all the same.
-        stakes: what is at stake with each target, where the targets are the files of a run's kernels. These are tuned
-            by what they can win for the step, and not measured before; empty for other requests.
+        stakes: what is at stake with each target, where the targets are files of a run's kernels, and with the run's
+            other kernels. The targets are tuned by what they can win for the step, and not measured before. Empty for
+            other requests.
     """
 
     targets: tuple[str, ...]
