@@ -34,7 +34,7 @@ from ..text.run_phrases import (
     whole_words,
 )
 from .html_views import FindingView, GraphView, KernelView, PageView, PartView, RetunesView, StepView
-from .retunes import PROJECTION, TITLES, caution_words, retune_cells, saving_words
+from .retunes import PROJECTION, TITLES, caution_words, known_words, retune_cells, saving_words
 from .step.rows import graph_cells, graph_table, ledger_rows, ledger_table, rank_table
 
 _PLOT_TITLES = {
@@ -113,7 +113,7 @@ def _retunes(run: Run) -> RetunesView | None:
         return None
     return RetunesView(
         title=saving_words(summary, run),
-        captions=[line for line in (PROJECTION, caution_words(summary)) if line],
+        captions=[line for line in (PROJECTION, known_words(run), caution_words(summary)) if line],
         columns=TITLES,
         rows=[(names.short(found.name, NAME_WIDTH), retune_cells(found), found.problem) for found in summary.rows],
     )
