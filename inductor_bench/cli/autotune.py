@@ -34,8 +34,11 @@ def _is_target(word: str) -> bool:
 
 
 def autotune_options(function: F) -> F:
-    """Adds ``--autotune``, ``--budget`` and ``--verify``; see :func:`take_autotune`."""
+    """Adds ``--autotune``, ``--budget``, ``--remeasure`` and ``--verify``; see :func:`take_autotune`."""
     for option in (
+        click.option(
+            "--remeasure", is_flag=True, help="Retune also kernels that are known from the retune of another run."
+        ),
         click.option(
             "--budget",
             "budget_s",
@@ -71,11 +74,13 @@ def take_autotune(values: dict[str, Any], top: int) -> RetuneOptions | None:
         The options, or ``None`` where ``--autotune`` was not given.
 
     Raises:
-        UsageError: ``--budget`` or ``--verify`` was given without ``--autotune``.
+        UsageError: an option for a retune was given without ``--autotune``.
     """
-    method, budget_s, verify = values.pop("autotune"), values.pop("budget_s"), values.pop("verify")
-    if method is None and verify is not None:
-        raise UsageError("--verify and --no-verify are for a retune", "add --autotune")
-    if method is None and budget_s is not None:
-        raise UsageError("--budget is for a retune", "add --autotune")
-    return RetuneOptions(method, top, budget_s, verify is not False) if method is not None else None
+    method, budget_s, remeasure = (values.pop(name) for name in ("autotune", "budget_s", "remeasure"))
+    verify = values.pop("verify")
+    if method is not None:
+        return RetuneOptions(method, top, budget_s, remeasure, verify is not False)
+    given = {"--budget": budget_s is not None, "--remeasure": remeasure, "--verify": verify is not None}
+    for option in (name for name, is_given in given.items() if is_given):
+        raise UsageError(f"{option} is for a retune", "add --autotune")
+    return None

@@ -31,23 +31,26 @@ class RetuneOptions:
     """The tuning of a run's ``top`` most expensive kernels.
 
     Attributes:
-        method: the way of choosing candidates.
+        method: the name of a method.
         top: the number of kernels.
         budget_s: the limit of all of it in seconds.
+        remeasure: whether kernels are tuned also where their tuning is known from another run.
         verify: whether the program is run again afterwards, to prove what the winners save.
     """
 
     method: str
     top: int = 10
     budget_s: float | None = None
+    remeasure: bool = False
     verify: bool = True
 
     @property
     def words(self) -> tuple[str, ...]:
         """The options of ``breakdown`` on the command line."""
         budget = ("--budget", f"{self.budget_s:g}") if self.budget_s is not None else ()
+        again = ("--remeasure",) if self.remeasure else ()
         verify = () if self.verify else ("--no-verify",)
-        return ("--autotune", self.method, "--top", str(self.top), *budget, *verify)
+        return ("--autotune", self.method, "--top", str(self.top), *budget, *again, *verify)
 
 
 @dataclass(frozen=True)

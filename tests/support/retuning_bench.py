@@ -24,8 +24,17 @@ class FakeWorker:
         self.alive, self.answers, self.asked = True, answers, asked
 
     def ask(self, request: Request[Any], timeout_s: float) -> Any:
+        self.post(request, timeout_s)
+        return self.collect()
+
+    def post(self, request: Request[Any], timeout_s: float) -> None:
         self.asked.append((type(request), timeout_s))
-        answer = self.answers.get(type(request))
+
+    def is_answered(self) -> bool:
+        return True
+
+    def collect(self) -> Any:
+        answer = self.answers.get(self.asked[-1][0])
         if isinstance(answer, Exception):
             raise answer
         return answer

@@ -81,7 +81,7 @@ def test_an_nvidia_gpu_is_described_with_its_limits() -> None:
 
 def test_a_race_on_a_gpu_takes_short_windows(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: dict[str, Any] = {}
-    monkeypatch.setattr(nvidia, "GpuTimer", lambda *_, **how: seen.update(how))
+    monkeypatch.setattr(nvidia, "GpuRaceTimer", lambda *_, **how: seen.update(how))
     monkeypatch.setattr(nvidia, "launch_gap", lambda: {"cold": 1e-6})
     arguments: Any = None
     NVIDIA_RUNTIME.make_timer({}, arguments, lambda made: print, moved=8, reset=[1])

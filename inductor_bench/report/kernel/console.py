@@ -84,7 +84,7 @@ def kernel_table(kernels: Sequence[MeasuredKernel], width: int) -> Iterator[Line
         cells = [
             names.middle(names.clean(kernel.name), titles[0].width),
             *(units.seconds(kernel.cold.median_s), _spread(kernel.cold)),
-            *(units.seconds(kernel.warm.median_s), _spread(kernel.warm)),
+            *((units.seconds(kernel.warm.median_s), _spread(kernel.warm)) if kernel.warm else (units.MISSING,) * 2),
             *(units.size(kernel.work.moved_bytes), units.rate(kernel.roof.bandwidth), of_peak(kernel)),
         ]
         yield [Word(row(titles, cells, 1))]

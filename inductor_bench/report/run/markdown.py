@@ -31,7 +31,7 @@ from ..text.run_phrases import (
     where_words,
     whole_words,
 )
-from .retunes.table import PROJECTION, TITLES, caution_words, retune_cells, saving_words
+from .retunes.table import PROJECTION, TITLES, caution_words, known_words, retune_cells, saving_words
 from .retunes.verification import TITLES as PROOF_TITLES
 from .retunes.verification import detail_words, kernel_cells, lead_words, missed_words
 from .step.rows import Table, graph_table, ledger_table, rank_table
@@ -172,7 +172,7 @@ def _retunes(run: Run) -> Iterator[str]:
         return
     yield f"## {escaped(saving_words(summary, run))}"
     yield ""
-    yield "  \n".join(f"{escaped(line)}." for line in (PROJECTION, caution_words(summary)) if line)
+    yield "  \n".join(f"{escaped(line)}." for line in (PROJECTION, known_words(run), caution_words(summary)) if line)
     yield ""
     shorts = names.unique((found.name for found in summary.rows), NAME_WIDTH)
     rows = ((shorts[found.name], *retune_cells(found), found.problem) for found in summary.rows)

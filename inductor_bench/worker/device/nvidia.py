@@ -16,12 +16,13 @@ from inductor_bench.errors import InductorBenchError
 from inductor_bench.records.run import AcceleratorFacts, Environment
 from inductor_bench.source.standalone.harness.arguments import Arguments
 from inductor_bench.source.standalone.harness.launch_gap import launch_gap, measure_cuda
-from inductor_bench.source.standalone.harness.timing_cuda import GpuTimer
 
 from ..peaks.gpu import measure_gpu
 from ..peaks.roofs import Roofs
+from ..upstream.inductor import import_triton_launcher
 from .nvml import driver_version
 from .protocol import Bind
+from .race_timer import GpuRaceTimer
 
 RACE_WINDOW_S = 7e-4
 """Length in seconds of each of the two windows of a GPU sample in a race."""
@@ -103,9 +104,14 @@ class NvidiaRuntime:
     def measure_call(self, launch: dict[str, Any], arguments: Arguments, bind: Bind, **how: Any) -> dict[str, Any]:
         return measure_cuda(launch, arguments, bind, **how)
 
-    def make_timer(self, launch: dict[str, Any], arguments: Arguments, bind: Bind, **how: Any) -> GpuTimer:
+    def make_timer(self, launch: dict[str, Any], arguments: Arguments, bind: Bind, **how: Any) -> GpuRaceTimer:
         how |= {"window_s": RACE_WINDOW_S, "warm_up_s": RACE_WARM_UP_S, "gap": launch_gap()}
-        return GpuTimer(launch, arguments, bind, **how)
+        return GpuRaceTimer(launch, arguments, bind, **how)
+
+    def get_ready(self) -> None:
+        """Imports Triton's launcher, and measures the gap between two launches."""
+        import_triton_launcher()
+        launch_gap()
 
     def architecture(self) -> Architecture:
         """The architecture of the current GPU, for workers that compile for it without using it. (2.11, 2.13)"""

@@ -45,9 +45,9 @@ from ..modules.targets import Target, find_listed_modules, resolve_target
 from ..options import RECORDED, BreakdownOptions
 from ..progress import Progress
 from .again import break_down_again
-from .autotune import STAGE as AUTOTUNE
 from .autotune import autotune_run
 from .eager import time_eager
+from .most_expensive import STAGE as AUTOTUNE
 from .outcome import BreakdownOutcome, report_run
 from .request import find_secrets, folder_title_of, is_command, request_of, title_of
 from .verification import STAGE as VERIFY

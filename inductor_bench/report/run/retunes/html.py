@@ -6,7 +6,7 @@ from ....analysis.retunes import retunes_of
 from ....records.run import Run
 from ...text import names
 from ..html_views import RetunesView
-from .table import PROJECTION, TITLES, caution_words, retune_cells, saving_words
+from .table import PROJECTION, TITLES, caution_words, known_words, retune_cells, saving_words
 from .verification import TITLES as PROOF_TITLES
 from .verification import detail_words, kernel_cells, lead_words, missed_words
 
@@ -20,7 +20,7 @@ def retunes_view(run: Run) -> RetunesView | None:
         return None
     return RetunesView(
         title=saving_words(summary, run),
-        captions=[line for line in (PROJECTION, caution_words(summary)) if line],
+        captions=[line for line in (PROJECTION, known_words(run), caution_words(summary)) if line],
         columns=TITLES,
         rows=[(names.short(found.name, NAME_WIDTH), retune_cells(found), found.problem) for found in summary.rows],
     )

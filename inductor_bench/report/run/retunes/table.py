@@ -45,6 +45,18 @@ def caution_words(summary: RetuneSummary) -> str:
     return f"{count} {'were' if count > 1 else 'was'} measured poorly, as: {first}"
 
 
+def known_words(run: Run) -> str:
+    """``3 were known from mixnet_l, 2026-11-23``; empty where all kernels were tuned for this run."""
+    origins = [retune.known_from for retune in run.retunes if retune.known_from is not None]
+    if not origins:
+        return ""
+    last = max(origins, key=lambda origin: origin.tuned_at)
+    others = len({origin.run_id for origin in origins}) - 1
+    more = f" and {plural(others, 'other run')}" if others else ""
+    verb = "were" if len(origins) > 1 else "was"
+    return f"{len(origins)} {verb} known from {names.clean(last.title)}, {names.clean(last.tuned_at[:10])}{more}"
+
+
 def speedup_words(speedup: float) -> str:
     """Returns the speedup with three digits: ``1.34x``, ``12.3x``, ``128x``."""
     return f"{speedup:.{2 if speedup < 9.995 else 1 if speedup < 99.95 else 0}f}x"
@@ -90,6 +102,8 @@ def retune_lines(run: Run, width: int, top: int) -> Iterator[Line]:
         return
     yield from wrapped(f"{saving_words(summary, run)}", width, "", "title")
     yield from wrapped(PROJECTION, width, "", "dim")
+    if known := known_words(run):
+        yield from wrapped(known, width, "", "dim")
     tuned = [found for found in summary.rows if not found.problem]
     if tuned:
         yield from _table(tuned[:top], width)
