@@ -15,7 +15,8 @@ from .output.presentation import format_option, show
 
 
 @click.command("apply", cls=ProgramCommand, no_args_is_help=True)
-@click.argument("run", metavar="RUN", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.argument("run", metavar="[RUN]", required=False, type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.option("--known", is_flag=True, help="In the place of RUN: all tunings that are known for this machine.")
 @click.option("--verify", is_flag=True, help="Run the program's steps with the configs and without in turn.")
 @click.option("--stop", is_flag=True, help="With --verify: end the program once its steps are compared.")
 @click.option(
@@ -32,7 +33,8 @@ from .output.presentation import format_option, show
 @click.pass_context
 def command(
     context: click.Context,
-    run: Path,
+    run: Path | None,
+    known: bool,
     verify: bool,
     stop: bool,
     timeout_s: float | None,
@@ -47,6 +49,7 @@ def command(
     inductor-bench apply RUN                             writes RUN/tuned
     inductor-bench apply RUN -- python train.py          any program, unchanged
     inductor-bench apply RUN --verify -- python train.py and what it saves
+    inductor-bench apply --known -- python train.py      with the tunings of all RUNs so far
 
     RUN/tuned has the configs in the form that Inductor reads, a module with one line to add, and a page about them.
     Another torch, Triton or device than the RUN's is refused.
@@ -56,8 +59,12 @@ def command(
     from ..workflows.apply.run import ApplyOptions, run_apply
 
     words: tuple[str, ...] = context.meta.get(ARGUMENTS, ())
+    if known == (run is not None):
+        raise UsageError("give either a RUN or --known", "inductor-bench apply --known -- python train.py")
+    if known and not words:
+        raise UsageError("--known needs a program", "inductor-bench apply --known -- python train.py")
     if (verify or stop or timeout_s) and not words:
-        example = f"inductor-bench apply {run} --verify -- python train.py"
+        example = f"inductor-bench apply {run or '--known'} --verify -- python train.py"
         raise UsageError("--verify, --stop and --timeout need a program", example)
     if stop and not verify:
         raise UsageError("--stop needs --verify: without it nothing is measured", "leave out --stop")

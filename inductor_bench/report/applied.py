@@ -8,8 +8,7 @@ from typing import Protocol
 
 from .. import units
 from ..analysis.findings.phrases import plural
-from ..records.retunes.verification import AppliedKernel
-from ..records.run import Run
+from ..records.retunes.verification import AppliedKernel, Verification
 from .renderer import Format, Formats, View, json_row
 from .run.retunes.verification import PINNED, missed_words, verification_lines
 from .text.layout import Line, Word, bullet, labelled, wrapped
@@ -19,15 +18,13 @@ class Applied(Protocol):
     """The result of ``apply``; see ``workflows.apply.run.ApplyOutcome``."""
 
     @property
-    def run(self) -> Run: ...
-    @property
-    def folder(self) -> Path: ...
+    def folder(self) -> Path | None: ...
     @property
     def kernels(self) -> Sequence[AppliedKernel]: ...
     @property
     def written(self) -> Sequence[Path]: ...
     @property
-    def is_verified(self) -> bool: ...
+    def verification(self) -> Verification | None: ...
     @property
     def winners(self) -> int: ...
     @property
@@ -36,8 +33,8 @@ class Applied(Protocol):
 
 def applied_lines(applied: Applied, view: View) -> Iterator[Line]:
     """What was written, what the program runs, or what the configs save."""
-    if applied.is_verified:
-        yield from verification_lines(applied.run.verification, view.width, view.top)
+    if applied.verification is not None:
+        yield from verification_lines(applied.verification, view.width, view.top)
     elif applied.written:
         yield from _written(applied, view)
     else:
@@ -51,6 +48,9 @@ def state_texts(kernels: Sequence[AppliedKernel], width: int) -> Iterator[str]:
 
 def _states(kernels: Sequence[AppliedKernel], width: int) -> Iterator[Line]:
     """How many kernels of a program run their configs, and why the others do not."""
+    if not kernels:
+        yield [Word("no kernel of the program has a config to run", "title")]
+        return
     pinned = [one for one in kernels if one.state == PINNED]
     projected = sum(one.predicted_s for one in pinned)
     words = f"{len(pinned)} of {plural(len(kernels), 'kernel')} that won something ran the config"

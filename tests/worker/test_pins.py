@@ -24,12 +24,11 @@ from inductor_bench.messages.pins import (
     REFUSED,
     REPLACED,
     UNUSED,
-    CppPin,
     PinnedProcess,
     Pins,
     PinState,
-    TritonPin,
 )
+from inductor_bench.records.retunes.pins import CppPin, TritonPin
 from inductor_bench.records.tuning import Config
 from inductor_bench.source.module.lookup import find_kernel_key
 from inductor_bench.source.module.reader import read_module

@@ -1,1 +1,1 @@
-"""What the retunes of a run save in its program."""
+"""What puts the winners of retunes into a program, and what they save there."""

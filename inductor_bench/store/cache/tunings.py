@@ -12,6 +12,7 @@ from pathlib import Path
 
 from ...errors import InductorBenchError
 from ...records.retune import TuningOrigin
+from ...records.retunes.pins import CppPin, TritonPin
 from ...records.tuning import MeasuredKernel
 from ..files import read_json, write_json
 from ..formats import codec
@@ -55,11 +56,16 @@ class TuningKey:
 
 @dataclass(frozen=True)
 class KnownTuning:
-    """A tuning of the store: the kernel with its tuning, and the RUN in which it was tuned."""
+    """A tuning of the store: the kernel with its tuning, and the RUN in which it was tuned.
+
+    A winner has its pin, by which a program takes it over without a RUN; ``None`` where it cannot be pinned.
+    """
 
     key: TuningKey
     kernel: MeasuredKernel
     origin: TuningOrigin
+    triton_pin: TritonPin | None = None
+    cpp_pin: CppPin | None = None
 
 
 def load_tuning(key: TuningKey) -> KnownTuning | None:

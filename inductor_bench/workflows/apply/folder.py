@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from ...errors import InductorBenchError
-from ...messages.pins import CppPin, TritonPin
+from ...records.retunes.pins import CppPin, TritonPin
 from ...records.run import Run
 from ...store.files import own_folder, write_text
 from ...store.folder import RunFolder

@@ -9,8 +9,9 @@ from dataclasses import asdict, dataclass, replace
 
 from ...autotune.variants.cpp_text import vary, with_fixed_threads
 from ...errors import InductorBenchError
-from ...messages.pins import APPLY, CppPin, Pins, TritonPin
+from ...messages.pins import APPLY, Pins
 from ...records.retune import FASTER, Retune, RetuneRow
+from ...records.retunes.pins import CppPin, TritonPin
 from ...records.run import Run
 from ...source.module.identity import without_profiler_marks
 from ...source.module.lookup import KernelKey, find_kernel_key
@@ -48,8 +49,12 @@ class PinnedRun:
     @property
     def predicted_s(self) -> float:
         """The projected saving of all pins in seconds per step."""
-        ids = {pin.kernel_id for pin in self.pins.all}
-        return sum(row.saving_s or 0.0 for kernel_id, row in self.rows.items() if kernel_id in ids)
+        return sum(self.predicted_of(pin.kernel_id) for pin in self.pins.all)
+
+    def predicted_of(self, kernel_id: str) -> float:
+        """The projected saving of a kernel in seconds per step; 0 where the program's step is unknown."""
+        row = self.rows.get(kernel_id)
+        return (row.saving_s if row is not None else None) or 0.0
 
 
 def winners(run: Run) -> dict[str, Retune]:
@@ -73,13 +78,13 @@ def make_pins(run: Run, folder: RunFolder) -> PinnedRun:
     found = sorted(winners(run).values(), key=lambda retune: -(retune.row.saving_s or 0.0))
     for retune in found:
         try:
-            pin, key = _make_pin(retune, folder)
+            pin, key = make_pin(retune, folder)
         except InductorBenchError as error:
             unpinned.append(Unpinned(retune.row, error.message))
             continue
         if isinstance(pin, CppPin):
             cpp.append(pin)
-        elif (twin := _twin(pin, triton)) is not None:
+        elif (twin := find_twin(pin, triton)) is not None:
             unpinned.append(Unpinned(retune.row, f"its text and its types are those of {twin.name}, which has another"))
         else:
             triton.append(pin)
@@ -87,7 +92,7 @@ def make_pins(run: Run, folder: RunFolder) -> PinnedRun:
     environment = run.environment
     pins = Pins(
         APPLY,
-        _digest([*triton, *cpp]),
+        digest_pins([*triton, *cpp]),
         environment.versions.torch,
         environment.versions.triton,
         tuple(triton),
@@ -125,7 +130,7 @@ def with_mode(pinned: PinnedRun, mode: str) -> Pins:
     return replace(pinned.pins, mode=mode)
 
 
-def _make_pin(retune: Retune, folder: RunFolder) -> tuple[TritonPin | CppPin, KernelKey | None]:
+def make_pin(retune: Retune, folder: RunFolder) -> tuple[TritonPin | CppPin, KernelKey | None]:
     """The pin of a winner, and its key where it is a Triton kernel.
 
     Raises:
@@ -150,10 +155,12 @@ def _make_pin(retune: Retune, folder: RunFolder) -> tuple[TritonPin | CppPin, Ke
     return TritonPin(key.key, key.types, retune.name, retune.kernel_id, tuning.best_config), key
 
 
-def _twin(pin: TritonPin, others: Iterable[TritonPin]) -> TritonPin | None:
+def find_twin(pin: TritonPin, others: Iterable[TritonPin]) -> TritonPin | None:
+    """The pin among others that is for the same kernel as far as a process can tell."""
     return next((other for other in others if (other.key, other.types) == (pin.key, pin.types)), None)
 
 
-def _digest(pins: list[TritonPin | CppPin]) -> str:
+def digest_pins(pins: Iterable[TritonPin | CppPin]) -> str:
+    """A hash of pins in their order."""
     text = json.dumps([asdict(pin) for pin in pins], sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -226,11 +226,13 @@ def _read_compared(work: Path) -> list[ComparedSteps]:
 def describe_kernels(
     pinned: PinnedRun, states: Mapping[str, PinState], dropped: Sequence[str], savings: Mapping[str, float]
 ) -> tuple[AppliedKernel, ...]:
-    """Every winner in the program, the largest projection first."""
+    """Every winner in the program, the largest projection first. Without a RUN those that the program has."""
     found = []
     for pin in pinned.pins.all:
-        predicted_s = pinned.rows[pin.kernel_id].saving_s or 0.0
+        predicted_s = pinned.predicted_of(pin.kernel_id)
         state = states.get(pin.kernel_id)
+        if state is None and not pinned.rows:
+            continue  # the pins of other programs, too
         one = AppliedKernel(pin.name, pin.kernel_id, pin.config, "missing", NO_SUCH_KERNEL, predicted_s)
         if pin.kernel_id in dropped:
             one = replace(one, state="dropped", reason="it changes the outputs of its graph")

@@ -13,14 +13,17 @@ from typing import Any
 
 from ...devices.table import device_of
 from ...errors import InductorBenchError
-from ...records.retune import Retune, TuningOrigin
+from ...records.retune import FASTER, Retune, TuningOrigin
+from ...records.retunes.pins import CppPin, TritonPin
 from ...records.run import Environment, Run
 from ...records.tuning import ModelCalls
 from ...store.cache.tunings import KnownTuning, TuningKey, TuningPlace, load_tuning, save_tuning
 from ...store.files import read_text
 from ...store.folder import RunFolder
+from ..apply.pins import make_pin
 
 BUDGET, GAIN = "budget", "gain"
+UNDECIDED = "undecided"
 _PLACES = ("storage", "offset")
 """Keys of a launch that say where a tensor lies, which is not the same in every run."""
 
@@ -58,7 +61,8 @@ class KnownTunings:
     def keep(self, rows: Iterable[Retune], environment: Environment) -> bool:
         """Keeps the tunings that were measured in an environment; returns whether all could be written.
 
-        What the budget cut short, and what was measured beside another job, is left for another time.
+        What the budget cut short, what was measured beside another job, and what stayed undecided is left for another
+        time.
         """
         now = datetime.now(timezone.utc).isoformat(timespec="seconds")
         origin = TuningOrigin(self.run.run_id, self.run.title, now)
@@ -67,9 +71,22 @@ class KnownTunings:
             kernel, key = row.kernel, self._key(row, environment)
             if kernel is None or key is None or kernel.tuning is None or kernel.shared_device:
                 continue
+            if kernel.tuning.verdict == UNDECIDED:
+                continue
             if kernel.tuning.cut_short != BUDGET and row.known_from is None and not kernel.edited:
-                written &= save_tuning(KnownTuning(key, replace(kernel, file="", original=ModelCalls()), origin))
+                kept = replace(kernel, file="", original=ModelCalls())
+                written &= save_tuning(KnownTuning(key, kept, origin, *self._pins(row)))
         return written
+
+    def _pins(self, row: Retune) -> tuple[TritonPin | None, CppPin | None]:
+        """The pin of a winner, by its language."""
+        if row.tuning is None or row.tuning.verdict != FASTER:
+            return None, None
+        try:
+            pin, _ = make_pin(row, self.folder)
+        except InductorBenchError:
+            return None, None
+        return (pin, None) if isinstance(pin, TritonPin) else (None, pin)
 
     def _key(self, row: Retune, environment: Environment) -> TuningKey | None:
         """The key of a kernel in an environment; ``None`` where its file or the environment cannot be told."""

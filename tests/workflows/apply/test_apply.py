@@ -88,7 +88,7 @@ def test_steps_with_the_configs_and_without_are_compared() -> None:
     words = ("--verify", "--stop", "--format", "json", "--", sys.executable, str(program("verified_program")))
     done = apply(folder.path, *words)
     assert done.code == 0, done.stderr
-    found = json.loads(done.stdout)["run"]["verification"]
+    found = json.loads(done.stdout)["verification"]
     assert found["way"] == "steps" and found["step"]["pairs"] >= 9
     assert {kernel["state"] for kernel in found["kernels"]} == {"pinned"}
     assert found["outputs"]["graphs"] == 2 and found["outputs"]["difference"] <= found["outputs"]["tolerance"]
@@ -106,7 +106,7 @@ def test_a_config_that_changes_the_outputs_is_dropped_and_named() -> None:
     file.write_text(text.replace("tanh()", "sin()"))
     words = ("--verify", "--stop", "--format", "json", "--", sys.executable, str(program("wrong_program")))
     done = apply(folder.path, *words)
-    found = json.loads(done.stdout)["run"]["verification"]
+    found = json.loads(done.stdout)["verification"]
     states = {kernel["name"]: kernel["state"] for kernel in found["kernels"]}
     assert states.pop(forward.name) == "dropped"
     assert set(states.values()) <= {"pinned"}

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from inductor_bench.messages.pins import PINNED, REFUSED, REPLACED, UNUSED, CppPin, PinState, TritonPin
+from inductor_bench.messages.pins import PINNED, REFUSED, REPLACED, UNUSED, PinState
+from inductor_bench.records.retunes.pins import CppPin, TritonPin
 
 from ...upstream import pinning
 

@@ -11,7 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from inductor_bench.messages.pins import COMPARE, CppPin, PinnedProcess, Pins, TritonPin
+from inductor_bench.messages.pins import COMPARE, PinnedProcess, Pins
+from inductor_bench.records.retunes.pins import CppPin, TritonPin
 from inductor_bench.source.module.identity import cpp_kernel_id
 from inductor_bench.store.files import read_json
 from inductor_bench.store.formats import codec
