@@ -194,3 +194,21 @@ def test_outputs_are_compared_and_the_kernel_that_changes_them_is_found() -> Non
     assert not found.is_equal and found.tensors == 2 and found.own_difference == 0
     check.call("graph.py", call, None, [torch.zeros(64)])
     assert len(check.found) == 1, "each graph once"
+
+
+@pytest.mark.slow
+def test_a_file_of_pins_that_is_gone_costs_the_pins_and_not_the_program(tmp_path: Path) -> None:
+    variables = {
+        "INDUCTOR_BENCH_CAPTURE": str(tmp_path),
+        "INDUCTOR_BENCH_OBSERVE": "nothing",
+        "INDUCTOR_BENCH_PINS": str(tmp_path / "gone.json"),
+    }
+    script = (
+        "from inductor_bench.worker.capture import startup\nstartup.install()\n"
+        "import torch._inductor.async_compile\nprint('the program goes on')"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, env={**os.environ, **variables}, check=False
+    )
+    assert (ended.returncode, ended.stdout) == (0, "the program goes on\n")
+    assert "gone.json" in ended.stderr

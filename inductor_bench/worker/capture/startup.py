@@ -57,15 +57,15 @@ def _observe_eager(_: ModuleType) -> None:
 
 
 def _pin_cpp_kernels(_: ModuleType) -> None:
-    from .pins.process import pinned_kernels
+    from .pins.process import try_pinning
 
-    pinned_kernels().adjust_cpp()
+    try_pinning(lambda pinned: pinned.adjust_cpp())
 
 
 def _pin_triton_kernels(_: ModuleType) -> None:
-    from .pins.process import pinned_kernels
+    from .pins.process import try_pinning
 
-    pinned_kernels().adjust_triton()
+    try_pinning(lambda pinned: pinned.adjust_triton())
 
 
 class _AfterImport:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from inductor_bench.errors import InductorBenchError
 from inductor_bench.messages.pins import COMPARE, PinnedProcess, Pins
 from inductor_bench.records.retunes.pins import CppPin, TritonPin
 from inductor_bench.source.module.identity import cpp_kernel_id
@@ -163,6 +164,14 @@ def pinned_kernels() -> PinnedKernels:
 
     atexit.register(save)
     return pinned
+
+
+def try_pinning(adjust: Callable[[PinnedKernels], None]) -> None:
+    """Adjusts the kernels of this process. A failure costs the pins, and no program."""
+    try:
+        adjust(pinned_kernels())
+    except (InductorBenchError, *COMPILE_ERRORS):
+        traceback.print_exc()
 
 
 def gpu_name() -> str:
