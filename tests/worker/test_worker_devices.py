@@ -19,12 +19,13 @@ from inductor_bench.messages.jobs import ListLaunches
 from inductor_bench.messages.machine import TellArchitecture
 from inductor_bench.messages.request import encode_request
 from inductor_bench.records.code.details import Details
+from inductor_bench.source.standalone.harness.timing_cuda import GpuTimer
 from inductor_bench.store.formats import codec
 from inductor_bench.worker import survey as worker_survey
 from inductor_bench.worker.bench.bench import Bench
 from inductor_bench.worker.bench.triton_kernel import TritonBenchKernel
 from inductor_bench.worker.capture import programs
-from inductor_bench.worker.device import nvidia
+from inductor_bench.worker.device import nvidia, race_timer
 from inductor_bench.worker.device.environment import describe_environment
 from inductor_bench.worker.device.runtimes import NVIDIA_RUNTIME, best_device_type, open_device, runtime_of
 from inductor_bench.worker.profile.measurement import measure_graph_replay, measure_run
@@ -87,6 +88,33 @@ def test_a_race_on_a_gpu_takes_short_windows(monkeypatch: pytest.MonkeyPatch) ->
     NVIDIA_RUNTIME.make_timer({}, arguments, lambda made: print, moved=8, reset=[1])
     windows = {"window_s": nvidia.RACE_WINDOW_S, "warm_up_s": nvidia.RACE_WARM_UP_S, "gap": {"cold": 1e-6}}
     assert seen == {"moved": 8, "reset": [1], **windows}
+
+
+@pytest.mark.parametrize(
+    ("host_us", "taken", "retaken"),
+    [
+        ((50, 51), 2, 0),
+        ((50, 120, 52), 3, 1),  # the second window: its host was late once
+        ((50, 900, 300, 200, 100, 50), 5, 3),  # always late: the window in which it was least late
+    ],
+)
+def test_a_window_is_timed_again_where_the_host_was_late(
+    host_us: tuple[int, ...], taken: int, retaken: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    windows = iter([(7e-4 + us * 1e-6, us * 1e-6) for us in host_us])
+    seen: list[float] = []
+
+    def take(replay: Any, count: int) -> tuple[float, float]:
+        window = next(windows)
+        seen.append(window[0])
+        return window
+
+    monkeypatch.setattr(race_timer, "_time_window", take)
+    monkeypatch.setattr(GpuTimer, "__init__", lambda self: None)
+    timer, replay = race_timer.GpuRaceTimer(), lambda: None
+    assert timer._window(replay, 1) == seen[0]
+    assert timer._window(replay, 1) == min(seen[1:])
+    assert (len(seen), timer.retaken) == (taken, retaken)
 
 
 @pytest.mark.usefixtures("rocm")
