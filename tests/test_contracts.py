@@ -21,6 +21,7 @@ import pytest
 from inductor_bench.devices.table import DEVICES
 from inductor_bench.report import doctor, extraction
 from inductor_bench.report.batch import formats as batch_formats
+from inductor_bench.report.comparison import formats as comparison_formats
 from inductor_bench.report.kernel import formats as kernel_formats
 from inductor_bench.report.query import formats as query_formats
 from inductor_bench.report.run import formats as run_formats
@@ -80,9 +81,11 @@ INNER: dict[str, set[str]] = {
     "workflows/ledger": {"modules"},
     "workflows/breakdown": {"modules", "extract", "kernel", "ledger"},
     "workflows/batch": {"modules", "breakdown"},
+    "workflows/compare": {"modules", "breakdown"},
     "report/text": set(),
     "report/kernel": {"text"},
     "report/run": {"text"},
+    "report/comparison": {"text", "run"},
     "report/query": {"text", "run"},
     "report/batch": {"text", "run"},
 }
@@ -549,6 +552,7 @@ FORMAT_NAMES = {
     name
     for table in (
         batch_formats.FORMATS,
+        comparison_formats.FORMATS,
         doctor.FORMATS,
         extraction.FORMATS,
         kernel_formats.MEASURED,

@@ -1,0 +1,171 @@
+"""The first lines of a comparison in words: how much, why, how sure; and what to type next."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+
+from ... import units
+from ...records.comparisons.run import (
+    CODE,
+    CONFIG,
+    FASTER,
+    KERNEL_CAUSES,
+    LIBRARY,
+    MERGED,
+    NOT_COMPARABLE,
+    REST,
+    SAME,
+    SLOWER,
+    SPLIT,
+    UNCHANGED,
+    UNDECIDED,
+    KernelChange,
+    PartChange,
+    RunComparison,
+)
+from ...records.program import COPY, IDLE
+from ..findings.next_commands import NextCommand
+from ..findings.phrases import join_words, plural
+
+EXPLAINED = 0.8
+"""Share of the difference that the named parts explain, where at most :data:`MOST_NAMED` of them do."""
+MOST_NAMED = 3
+
+_REWRITTEN = (CODE, SPLIT, MERGED, LIBRARY)
+
+
+def signed(value: float) -> str:
+    """A difference in seconds with its sign: ``+0.31 ms``, ``-12.0 µs``."""
+    return f"{'-' if value < 0 else '+'}{units.seconds(abs(value))}"
+
+
+def signed_percent(delta: float, base: float) -> str:
+    """A difference as a share of ``base``, with its sign."""
+    if not base:
+        return units.MISSING
+    text = units.percent(abs(delta) / base)
+    return text if text.startswith("<") else f"{'-' if delta < 0 else '+'}{text}"
+
+
+def part_name(part: PartChange) -> str:
+    """The name of a part: ``changed code``, ``idle: synchronising``, ``aten.sin``."""
+    if part.cause in (IDLE, COPY):
+        return f"{part.cause}: {part.label}"
+    return part.label.replace("::", ".", 1) or part.cause
+
+
+def headline(comparison: RunComparison) -> str:
+    """The answer in one or two sentences."""
+    step = comparison.step
+    of = f"a {step.currency}" if step.currency != "iteration" else "an iteration of all graphs"
+    times = f"{of} takes {units.seconds(step.a_s)} in A and {units.seconds(step.b_s)} in B"
+    change = f"{signed(step.delta_s)}, {signed_percent(step.delta_s, step.a_s)}"
+    if comparison.verdict == NOT_COMPARABLE:
+        return f"A and B are not comparable: {'; '.join(comparison.reasons)}. No verdict: {times}."
+    if comparison.verdict in (SLOWER, FASTER):
+        share = units.percent(abs(step.delta_s) / step.a_s)
+        return f"B is {share} {comparison.verdict}: {times} ({signed(step.delta_s)}, {interval(comparison)})."
+    if comparison.verdict == SAME:
+        return f"B takes as long as A: {times} ({change})."
+    return (
+        f"No difference beyond noise: {times} ({change}), and the noise between runs is ±{units.percent(step.noise)}, "
+        f"{step.noise_source}."
+    )
+
+
+def interval(comparison: RunComparison) -> str:
+    """The interval of the step's difference: ``between +0.21 ms and +0.40 ms``."""
+    step = comparison.step
+    if step.low_s is None or step.high_s is None:
+        return "of unknown uncertainty"
+    return f"between {signed(step.low_s)} and {signed(step.high_s)}"
+
+
+def reasons(comparison: RunComparison) -> Iterator[str]:
+    """Why: the parts that explain most of the difference, and what of the generated code changed."""
+    named = main_parts(comparison)
+    if comparison.verdict in (SLOWER, FASTER) and named:
+        yield f"Most of it: {join_words([_named(part) for part in named])}."
+        if named[0].cause == UNCHANGED:
+            yield (
+                "Its largest part is in kernels that have the same code, config and calls in both: the machine, its "
+                "clock or noise, not the program."
+            )
+    if comparison.verdict in (UNDECIDED, SAME):
+        sure = [part for part in comparison.parts if part.verdict in (SLOWER, FASTER)]
+        if sure:
+            yield f"Parts that differ beyond noise: {join_words([_named(part) for part in sure])}."
+    yield code_words(comparison)
+
+
+def main_parts(comparison: RunComparison) -> list[PartChange]:
+    """The largest parts with the sign of the difference that explain most of it, at most :data:`MOST_NAMED`."""
+    delta = comparison.step.delta_s
+    found: list[PartChange] = []
+    for part in comparison.parts:
+        if sum(one.delta_s for one in found) / delta >= EXPLAINED if delta else True:
+            break
+        if part.delta_s * delta > 0 and part.cause != REST and len(found) < MOST_NAMED:
+            found.append(part)
+    return found
+
+
+def _named(part: PartChange) -> str:
+    count = f" of {plural(part.kernels, 'kernel')}" if part.kernels and part.cause in KERNEL_CAUSES else ""
+    detail = f" ({part.detail})" if part.detail else ""
+    return f"{part_name(part)}{count} {signed(part.delta_s)}{detail}"
+
+
+def code_words(comparison: RunComparison) -> str:
+    """What of the generated code changed: ``The generated code is the same; 3 of 40 kernels have another config.``"""
+    kernels = comparison.kernels
+    rewritten = [change for change in kernels if change.cause in _REWRITTEN or not change.a or not change.b]
+    configs = [change for change in kernels if CONFIG in change.seconds]
+    whole = plural(len(kernels), "kernel")
+    if not kernels:
+        return "No kernels are known of either side."
+    code = f"{len(rewritten)} of {whole} differ in code" if rewritten else f"All {whole} have the same code in both"
+    if not configs:
+        return (
+            f"{code}, and no config differs."
+            if any(change.b and change.b[0].configs for change in kernels)
+            else f"{code}."
+        )
+    luck = sum(change.seconds[CONFIG] for change in configs)
+    return f"{code}; {len(configs)} have another config, {signed(luck)}: the autotuner's choice, which varies by luck."
+
+
+def next_commands(comparison: RunComparison) -> list[NextCommand]:
+    """What to type next, the most useful first. Paths are those that the user gave."""
+    found = []
+    config = _largest(comparison, (CONFIG,))
+    code = _largest(comparison, (CODE,))
+    if code is not None:
+        files = (_file(comparison.a.name, code.a[0].file), _file(comparison.b.name, code.b[0].file))
+        found.append(
+            NextCommand(
+                f"inductor-bench kernel {files[0]} --compare {files[1]}",
+                "times both versions of the kernel in turn, as they stand and in one config",
+            )
+        )
+    if config is not None:
+        found.append(
+            NextCommand(
+                f"inductor-bench kernel {_file(comparison.b.name, config.b[0].file)} --autotune",
+                "times the configs side by side, and says whether the choice was bad luck",
+            )
+        )
+    return found
+
+
+def _largest(comparison: RunComparison, causes: tuple[str, ...]) -> KernelChange | None:
+    """The largest change of one of these causes of which both kernels have a file."""
+    for change in comparison.kernels:
+        if change.cause in causes and change.a and change.b and change.a[0].file and change.b[0].file:
+            return change
+    return None
+
+
+def _file(folder: str, file: str | None) -> str:
+    return shlex.quote(f"{folder}/{file}")
