@@ -124,7 +124,7 @@ PRIVATE_HOMES = re.compile(
 
 EDGES: dict[str, tuple[str, ...]] = {
     "click's parsed values, on their way to the fields of options": (
-        *("cli/autotune.py", "cli/batch.py", "cli/breakdown.py", "cli/kernel.py", "cli/values.py"),
+        *(f"cli/{name}.py" for name in ("autotune", "batch", "breakdown", "compare", "kernel", "values")),
         "cli/output/presentation.py",
     ),
     "decoded JSON or YAML, in the file that reads it": (
@@ -553,6 +553,7 @@ FORMAT_NAMES = {
     for table in (
         batch_formats.FORMATS,
         comparison_formats.FORMATS,
+        comparison_formats.BATCH_FORMATS,
         doctor.FORMATS,
         extraction.FORMATS,
         kernel_formats.MEASURED,

@@ -27,6 +27,7 @@ TABLES = {
     "run": run.FORMATS,
     "batch": batch.FORMATS,
     "comparison": comparison.FORMATS,
+    "batch comparison": comparison.BATCH_FORMATS,
     "query": query.FORMATS,
     "measured": kernel.MEASURED,
     "compared": kernel.COMPARED,

@@ -30,7 +30,7 @@ NEGLIGIBLE = 1e-9
 
 @dataclass(frozen=True)
 class Limits:
-    """What verdicts on parts rest on: the noise, and in seconds the least difference that counts and the longer step."""
+    """What verdicts on parts rest on: the noise, the least difference that counts, and the longer step, in seconds."""
 
     noise: Noise
     least_s: float

@@ -1,51 +1,76 @@
-"""Compares two runs from their records."""
+"""Compares two runs: of two folders, or of one program that it runs twice and more."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ...analysis.comparison.run import compare_runs
 from ...errors import UsageError
-from ...records.comparisons.run import RunComparison
+from ...records.comparisons.run import EnvironmentDifference, RunComparison
+from ..progress import Progress
+from .bundle import kernel_files
+from .pair import PairOptions, run_pair
 from .sides import KernelTexts, OpenedRun, check_exists, is_batch, opened_run
 
 
 @dataclass(frozen=True)
-class CompareOptions:
-    """The request of a comparison.
+class Compared:
+    """A comparison, and the files of the kernels that differ, by their paths in a bundle."""
 
-    Attributes:
-        bundle: the zip file to write; ``None`` for none.
-    """
-
-    bundle: Path | None = None
+    comparison: RunComparison
+    kernels: dict[str, bytes]
 
 
-def compare_records(a: Path, b: Path, options: CompareOptions) -> RunComparison:
+def compare_records(a: Path, b: Path, *, bundle: bool = False) -> Compared:
     """Compares two RUN folders or zipped RUNs.
 
+    Args:
+        a, b: the runs.
+        bundle: whether the kernels' files are wanted.
+
     Raises:
-        UsageError: one of the paths is missing, or one is a batch.
+        UsageError: one of the paths is missing, or is a batch.
         InductorBenchError: a record cannot be read, or holds no measurement.
     """
     for path in (a, b):
         check_exists(path)
-    if is_batch(a) != is_batch(b):
-        batch, other = (a, b) if is_batch(a) else (b, a)
-        raise UsageError(f"{batch} is a batch, and {other} is not", "compare two runs or two batches")
+        if is_batch(path):
+            other = b if path == a else a
+            raise UsageError(f"{path} is a batch, and {other} is not", "compare two runs or two batches")
     with ExitStack() as stack:
         opened = [stack.enter_context(opened_run(path)) for path in (a, b)]
-        return compare_opened(opened[:1], opened[1:], options)
+        return _compare(opened[:1], opened[1:], bundle=bundle)
 
 
-def compare_opened(a: Sequence[OpenedRun], b: Sequence[OpenedRun], options: CompareOptions) -> RunComparison:
-    """Compares the runs of two sides, the first of which stands for its side's files."""
-    return compare_runs(
+def compare_program(options: PairOptions, progress: Progress, *, bundle: bool = False) -> Compared:
+    """Runs one program in two settings, interleaved, and compares its runs.
+
+    Raises:
+        UsageError: the options do not fit.
+        InductorBenchError: a run measured nothing.
+    """
+    pair = run_pair(options, progress)
+    return _compare(pair.a, pair.b, pair.changed, bundle=bundle)
+
+
+def _compare(
+    a: Sequence[OpenedRun],
+    b: Sequence[OpenedRun],
+    changed: Sequence[EnvironmentDifference] = (),
+    *,
+    bundle: bool,
+) -> Compared:
+    """Compares the runs of two sides, of which the first ones stand for their sides' files."""
+    comparison = compare_runs(
         [one.run for one in a],
         [one.run for one in b],
         (a[0].name, b[0].name),
         (KernelTexts(a[0]), KernelTexts(b[0])),
     )
+    known = {row.name for row in comparison.environment_differences}
+    further = [row for row in changed if row.name not in known and row.a != row.b]
+    comparison = replace(comparison, environment_differences=(*further, *comparison.environment_differences))
+    return Compared(comparison, kernel_files(comparison, a[0].folder, b[0].folder) if bundle else {})
