@@ -35,7 +35,7 @@ SMALLEST_SHARE = 0.002
 SAME_CALLS = 0.01
 """Relative difference of two numbers of calls per step up to which they are the same: means over few steps."""
 
-_T = {1: 12.71, 2: 4.30, 3: 3.18, 4: 2.78, 5: 2.57, 6: 2.45, 7: 2.36, 8: 2.31}
+_T = {2: 4.30, 3: 3.18, 4: 2.78, 5: 2.57, 6: 2.45, 7: 2.36, 8: 2.31}
 """The 97.5% quantile of Student's t by degrees of freedom; 2.2 beyond."""
 
 
@@ -83,13 +83,10 @@ def step_noise(a: Side, b: Side, matches: Sequence[Match]) -> Noise:
 
 
 def _measured(a: Sequence[float], b: Sequence[float]) -> float:
-    """The half-width of the difference of two means, whose spreads may differ (Welch)."""
-    parts = [stdev(times) ** 2 / len(times) for times in (a, b)]
-    whole = sum(parts)
-    if not whole:
-        return 0.0
-    freedom = whole**2 / sum(part**2 / (len(times) - 1) for part, times in zip(parts, (a, b), strict=True))
-    return _T.get(max(1, math.floor(freedom)), 2.2) * math.sqrt(whole)
+    """The half-width of the difference of two means. The runs share a machine, so that their spread is pooled."""
+    freedom = len(a) + len(b) - 2
+    pooled = sum((len(times) - 1) * stdev(times) ** 2 for times in (a, b)) / freedom
+    return _T.get(freedom, 2.2) * math.sqrt(pooled * (1 / len(a) + 1 / len(b)))
 
 
 def step_error_s(side: Side) -> float:

@@ -107,7 +107,7 @@ def _part_columns(width: int, gap: int) -> list[Column]:
     first = Column(PART_COLUMNS[0], 20, right=False)
     columns = [first, *(Column(title, 10) for title in PART_COLUMNS[1:4])]
     columns += [Column(PART_COLUMNS[4], 11), Column(PART_COLUMNS[5], 14, right=False)]
-    return fit_columns(columns, width, gap, [PART_COLUMNS[4]], PART_COLUMNS[0])
+    return fit_columns(columns, width, gap, [PART_COLUMNS[4], PART_COLUMNS[1]], PART_COLUMNS[0])
 
 
 def _part_line(columns: list[Column], cells: tuple[str, ...], gap: int, style: str = "") -> Line:
@@ -141,7 +141,9 @@ def _kernels(comparison: RunComparison, width: int, top: int) -> Iterator[Line]:
         text = titled_row(columns, {**cells, "verdict": ""}, gap).rstrip()
         used = sum(column.width + gap for column in columns[:-1])
         yield [Word(names.pad(text, used)), Word(change.verdict, VERDICT_STYLES.get(change.verdict, "dim"))]
-        for line in detail_lines(change):
+        first, *more = detail_lines(change) or [""]
+        yield from wrapped(": ".join(filter(None, [change.cause, first])), width, "     ", "dim")
+        for line in more:
             yield from wrapped(line, width, "     ", "dim")
     yield []
 
@@ -153,11 +155,10 @@ def _currency(comparison: RunComparison) -> str:
 def _kernel_columns(width: int, gap: int) -> list[Column]:
     columns = [
         Column(KERNEL_COLUMNS[0], 3),
-        Column("kernel", 24, right=False),
-        Column("cause", 21, right=False),
+        Column("kernel", 20, right=False),
         Column("calls", 7),
         *(Column(title, 8) for title in ("A", "B")),
         Column("difference", 10),
         Column("verdict", 9, right=False),
     ]
-    return fit_columns(columns, width, gap, ["calls", "A"], "kernel")
+    return fit_columns(columns, width, gap, ["calls", "A", "B"], "kernel")
