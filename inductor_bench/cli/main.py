@@ -37,7 +37,7 @@ VERBS = {
     "extract": "Write every kernel as a file of its own, with the arguments that it had.",
     "kernel": "Time standalone kernel files, and retune them.",
     "batch": "Break every model of a list down, and say which kernels matter over all of them.",
-    "compare": "Say how much slower one run is than another, and why.",
+    "compare": "Say how much slower B is than A, and why.",
     "report": "Draw an earlier run or batch again from its records.",
     "query": "Ask the tables of a batch or a run with SQL.",
     "doctor": "Say what is installed and what the devices can reach.",

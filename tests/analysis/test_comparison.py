@@ -170,6 +170,17 @@ def test_tf32_off_is_named() -> None:
     assert [(row.name, row.a, row.b) for row in found.environment_differences] == [("TF32", "on", "off")]
 
 
+def test_equal_kernels_on_another_machine_are_no_noise() -> None:
+    driver = replace(build.GPU, driver="580.1")
+    found = compare(pairs.run(), pairs.run(longer=1.2, environment=driver))
+    assert found.verdict == records.SLOWER and kernel(found, MM).verdict == records.SLOWER
+    assert part(found, records.UNCHANGED).detail.startswith("not the generated code: driver not set → 580.1")
+    assert "in kernels whose code, config and calls are the same: not the generated code: driver" in words(found)
+    alike = compare(pairs.run(), pairs.run(longer=1.2))
+    assert alike.verdict == kernel(alike, MM).verdict == records.UNDECIDED
+    assert part(alike, records.UNCHANGED).detail == "clocks and noise"
+
+
 def test_other_calls_are_divided_from_the_time_of_a_call() -> None:
     rows = pairs.changed(MM, calls=4, time_s=4.4e-3)
     found = compare(pairs.run(), pairs.run(rows))

@@ -12,6 +12,7 @@ import compared_runs as pairs
 import pytest
 import run_builder as build
 
+from inductor_bench import units
 from inductor_bench.analysis.comparison.run import compare_runs
 from inductor_bench.analysis.comparison.words import signed, signed_percent
 from inductor_bench.records.comparisons.run import RunComparison
@@ -99,4 +100,8 @@ def test_runs_that_cannot_be_compared_have_tables_and_no_verdict() -> None:
 
 def test_differences_have_signs() -> None:
     assert (signed(0.31e-3), signed(-12e-6)) == ("+0.310 ms", "-12.0 µs")
-    assert (signed_percent(0.1, 1.0), signed_percent(-1e-9, 1.0), signed_percent(1.0, 0.0)) == ("+10.0%", "<0.1%", "–")
+    assert (signed_percent(0.1, 1.0), signed_percent(-1e-9, 1.0), signed_percent(1.0, 0.0)) == (
+        "+10.0%",
+        "<0.1%",
+        units.MISSING,
+    )

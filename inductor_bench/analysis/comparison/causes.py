@@ -19,6 +19,7 @@ from ...records.comparisons.run import (
     SPLIT,
     UNCHANGED,
     UNDECIDED,
+    EnvironmentDifference,
     KernelChange,
     KernelSide,
 )
@@ -38,6 +39,7 @@ class Setting:
     Attributes:
         noise: the noise between the runs.
         texts: the texts of the kernels of both sides.
+        around: the differences that may change the time of equal kernels.
         same_compiler: whether both sides have the same torch, Triton and device.
         tuned: the median seconds of a call by kernel id and config, from the records' retunes.
     """
@@ -45,6 +47,7 @@ class Setting:
     noise: Noise
     texts: tuple[Sources, Sources] = ({}, {})
     same_compiler: bool = True
+    around: tuple[EnvironmentDifference, ...] = ()
     tuned: tuple[tuple[str, dict[str, int], float], ...] = ()
 
 
@@ -56,8 +59,8 @@ def kernel_change(match: Match, setting: Setting) -> KernelChange:
     kernels = (*match.a, *match.b)
     error_s = (kernel_error_s(kernels) ** 2 + (setting.noise.relative * max(a_s, b_s)) ** 2) ** 0.5
     low, high, verdict = judge(a_s, b_s, error_s, kernel_effect_s(match.a or match.b))
-    if cause == UNCHANGED and verdict != SAME:
-        verdict = UNDECIDED  # the program is the same: a faster or slower device is no verdict on it
+    if cause == UNCHANGED and verdict != SAME and not setting.around:
+        verdict = UNDECIDED  # nothing differs: the clock and noise are no verdict on the program
     return KernelChange(_shown(match.a), _shown(match.b), b_s - a_s, low, high, verdict, cause, seconds, detail)
 
 

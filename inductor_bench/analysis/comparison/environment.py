@@ -36,6 +36,17 @@ def environment_differences(a: Run, b: Run) -> tuple[EnvironmentDifference, ...]
     return tuple(EnvironmentDifference(name, one, other) for name, one, other in rows if one != other)
 
 
+def around_kernels(differences: Sequence[EnvironmentDifference]) -> tuple[EnvironmentDifference, ...]:
+    """The differences that may change the time of a kernel whose code and config stay the same."""
+    machine = {_WORDS.get(name, name.replace("_", " ")) for name in ("cuda", "driver", *_MACHINE)}
+    return tuple(row for row in differences if row.name in machine or _is_variable(row.name))
+
+
+def _is_variable(name: str) -> bool:
+    """Whether a name is that of a variable that more than the compiler reads."""
+    return name.isupper() and "_" in name and not name.startswith(("TORCHINDUCTOR_", "INDUCTOR_", "TRITON_"))
+
+
 def _environment_rows(a: Environment, b: Environment) -> Iterator[tuple[str, str, str]]:
     for name in (*_VERSIONS, *_MACHINE):
         yield _WORDS.get(name, name.replace("_", " ")), _text(getattr(a, name)), _text(getattr(b, name))

@@ -18,6 +18,7 @@ from ...records.comparisons.run import FASTER, SAME, SLOWER, UNDECIDED
 from ...records.program import IDLE
 from ..costs.step import idle_share
 from ..statistics import EFFECT, median_interval, smallest_effect
+from .likeness import is_library
 from .pairing import Match
 from .sides import Side, SideKernel
 
@@ -63,9 +64,19 @@ def same_calls(a: float, b: float) -> bool:
     return abs(a - b) <= SAME_CALLS * max(a, b)
 
 
-def step_noise(a: Side, b: Side, matches: Sequence[Match]) -> Noise:
-    """The noise between the runs of both sides, as a share of the step."""
-    unchanged = [match for match in matches if is_unchanged(match)]
+def step_noise(a: Side, b: Side, matches: Sequence[Match], *, same_machine: bool, same_libraries: bool) -> Noise:
+    """The noise between the runs of both sides, as a share of the step.
+
+    Args:
+        a, b: the sides.
+        matches: their kernels.
+        same_machine: whether nothing around the program differs that changes the time of equal kernels. Otherwise
+            their change may be real, and is no measure of noise.
+        same_libraries: the same of the kernels of libraries.
+    """
+    unchanged = [match for match in matches if same_machine and is_unchanged(match)]
+    if not same_libraries:
+        unchanged = [match for match in unchanged if not is_library(match.a[0])]
     before = sum(match.a[0].time_s for match in unchanged)
     drift = abs(sum(match.b[0].time_s - match.a[0].time_s for match in unchanged)) / before if before else 0.0
     if len(a.steps_s) > 1 and len(b.steps_s) > 1:

@@ -20,7 +20,8 @@ from ...records.comparisons.run import (
 )
 from ...records.program import IDLE
 from ..findings.phrases import join_words, short_paths
-from .noise import SMALLEST_SHARE, Noise, judge, part_error_s, same_calls
+from .causes import Setting
+from .noise import SMALLEST_SHARE, judge, part_error_s, same_calls
 from .pairing import GraphPair
 from .sides import Side, SidePart
 
@@ -30,19 +31,19 @@ NEGLIGIBLE = 1e-9
 
 @dataclass(frozen=True)
 class Limits:
-    """What verdicts on parts rest on: the noise, the least difference that counts, and the longer step, in seconds."""
+    """What the verdicts on parts rest on; the least difference that counts, and the longer step, in seconds."""
 
-    noise: Noise
+    setting: Setting
     least_s: float
     step_s: float
 
 
 def difference_parts(
-    a: Side, b: Side, graphs: Sequence[GraphPair], kernels: Sequence[KernelChange], step: StepChange, noise: Noise
+    a: Side, b: Side, graphs: Sequence[GraphPair], kernels: Sequence[KernelChange], step: StepChange, setting: Setting
 ) -> list[PartChange]:
     """The parts, the largest difference first; what the records' parts leave comes last."""
     least = SMALLEST_SHARE * step.a_s
-    limits = Limits(noise, least, max(a.step_s, b.step_s))
+    limits = Limits(setting, least, max(a.step_s, b.step_s))
     rows = [*_kernel_parts(kernels, limits), *_graph_rest(graphs, limits), *_others(a, b, limits)]
     rows = sorted((row for row in rows if row.a_s or row.b_s), key=lambda row: -abs(row.delta_s))
     a_s, b_s = step.a_s - sum(row.a_s for row in rows), step.b_s - sum(row.b_s for row in rows)
@@ -62,11 +63,19 @@ def _kernel_parts(kernels: Sequence[KernelChange], limits: Limits) -> Iterator[P
         a_s = sum(side.time_s for change in main for side in change.a)
         delta = sum(change.seconds[cause] for change in rows)
         own = math.hypot(*((change.high_s - change.low_s) / 2 for change in rows))
-        error = math.hypot(own, limits.noise.relative * max(a_s, a_s + delta))
+        error = math.hypot(own, limits.setting.noise.relative * max(a_s, a_s + delta))
         low, high, verdict = judge(a_s, a_s + delta, error, limits.least_s)
-        if cause == UNCHANGED and verdict != SAME:
+        detail = _around_words(limits.setting) if cause == UNCHANGED else ""
+        if cause == UNCHANGED and verdict != SAME and not limits.setting.around:
             verdict = UNDECIDED
-        yield PartChange(a_s, a_s + delta, delta, low, high, verdict, cause, kernels=len(rows))
+        yield PartChange(a_s, a_s + delta, delta, low, high, verdict, cause, detail=detail, kernels=len(rows))
+
+
+def _around_words(setting: Setting) -> str:
+    if not setting.around:
+        return "clocks and noise"
+    changes = (f"{row.name} {row.a or 'not set'} → {row.b or 'not set'}" for row in setting.around)
+    return f"not the generated code: {join_words(list(changes), 2)}, or clocks and noise"
 
 
 def _graph_rest(graphs: Sequence[GraphPair], limits: Limits) -> Iterator[PartChange]:
@@ -91,7 +100,7 @@ def _others(a: Side, b: Side, limits: Limits) -> Iterator[PartChange]:
 
 def _part(kind: str, a_s: float, b_s: float, limits: Limits, cause: str, label: str, detail: str) -> PartChange:
     low, high, verdict = judge(
-        a_s, b_s, part_error_s(kind, abs(a_s), abs(b_s), limits.noise, limits.step_s), limits.least_s
+        a_s, b_s, part_error_s(kind, abs(a_s), abs(b_s), limits.setting.noise, limits.step_s), limits.least_s
     )
     return PartChange(a_s, b_s, b_s - a_s, low, high, verdict, cause, label, detail)
 

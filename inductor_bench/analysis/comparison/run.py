@@ -9,6 +9,7 @@ from ...records.comparisons.run import (
     ITERATION,
     NOT_COMPARABLE,
     STEP,
+    EnvironmentDifference,
     GraphChange,
     RunComparison,
     SideSummary,
@@ -17,7 +18,7 @@ from ...records.comparisons.run import (
 from ...records.run import Run
 from ..costs.step import step_of
 from .causes import Setting, kernel_change
-from .environment import doubts, environment_differences, machine_words, same_compiler, why_incomparable
+from .environment import around_kernels, doubts, environment_differences, machine_words, same_compiler, why_incomparable
 from .likeness import Sources
 from .noise import Noise, judge, step_effect_s, step_error_s, step_noise
 from .pairing import GraphPair, pair_graphs, pair_kernels
@@ -36,6 +37,7 @@ def compare_runs(
     b: Sequence[Run],
     names: tuple[str, str] = ("A", "B"),
     texts: tuple[Sources, Sources] = ({}, {}),
+    changed: Sequence[EnvironmentDifference] = (),
 ) -> RunComparison:
     """Compares the runs of B with those of A.
 
@@ -43,6 +45,7 @@ def compare_runs(
         a, b: the records of each side; several runs of one program are averaged.
         names: of the sides, as the user would type them.
         texts: the texts of their kernels, where they are known.
+        changed: what was changed on purpose; it comes first, and the records may not hold it.
 
     Raises:
         InductorBenchError: a side measured nothing.
@@ -53,8 +56,11 @@ def compare_runs(
     first, second = fold_small_operators(make_side(a, in_step=not stepless), make_side(b, in_step=not stepless))
     graphs = pair_graphs(first, second)
     matches = pair_kernels(graphs, texts)
-    noise = step_noise(first, second, matches)
-    setting = Setting(noise, texts, same_compiler((*a, *b)), _tuned((*a, *b)))
+    found = environment_differences(a[0], b[0])
+    differences = tuple({row.name: row for row in (*changed, *found) if row.a != row.b}.values())
+    around, torch = around_kernels(differences), any(row.name == "torch" for row in differences)
+    noise = step_noise(first, second, matches, same_machine=not around, same_libraries=not torch)
+    setting = Setting(noise, texts, same_compiler((*a, *b)), around, _tuned((*a, *b)))
     kernels = [kernel_change(match, setting) for match in matches]
     step = _step_change(first, second, noise)
     reasons = why_incomparable(first, second, matches)
@@ -65,11 +71,11 @@ def compare_runs(
         comparable=not reasons,
         reasons=reasons,
         verdict=NOT_COMPARABLE if reasons else step.verdict,
-        environment_differences=environment_differences(a[0], b[0]),
+        environment_differences=differences,
         a=_summary(names[0], a),
         b=_summary(names[1], b),
         step=step,
-        parts=tuple(difference_parts(first, second, graphs, kernels, step, noise)),
+        parts=tuple(difference_parts(first, second, graphs, kernels, step, setting)),
         graphs=tuple(map(_graph_change, graphs)),
         kernels=tuple(sorted(kernels, key=lambda change: -abs(change.delta_s))),
         notes=tuple(dict.fromkeys(notes)),

@@ -88,10 +88,7 @@ def reasons(comparison: RunComparison) -> Iterator[str]:
     if comparison.verdict in (SLOWER, FASTER) and named:
         yield f"Most of it: {join_words([_named(part) for part in named])}."
         if named[0].cause == UNCHANGED:
-            yield (
-                "Its largest part is in kernels that have the same code, config and calls in both: the machine, its "
-                "clock or noise, not the program."
-            )
+            yield f"Its largest part is in kernels whose code, config and calls are the same: {named[0].detail}."
     if comparison.verdict in (UNDECIDED, SAME):
         sure = [part for part in comparison.parts if part.verdict in (SLOWER, FASTER)]
         if sure:
@@ -113,7 +110,7 @@ def main_parts(comparison: RunComparison) -> list[PartChange]:
 
 def _named(part: PartChange) -> str:
     count = f" of {plural(part.kernels, 'kernel')}" if part.kernels and part.cause in KERNEL_CAUSES else ""
-    detail = f" ({part.detail})" if part.detail else ""
+    detail = f" ({part.detail})" if part.detail and part.cause != UNCHANGED else ""
     return f"{part_name(part)}{count} {signed(part.delta_s)}{detail}"
 
 

@@ -12,8 +12,9 @@ NOT_COMPARABLE = "not comparable"
 
 CODE, CONFIG, SPLIT, MERGED = "changed code", "changed config", "fusion split", "fusion merged"
 LIBRARY, PRECISION, CALLS = "library call replaced", "float32 precision", "other calls per step"
-ADDED, REMOVED, UNCHANGED = "new kernel", "removed kernel", "clocks and noise"
-"""The causes of a kernel's difference. ``UNCHANGED``: its code, its config and its calls are the same."""
+ADDED, REMOVED, UNCHANGED = "new kernel", "removed kernel", "same code and config"
+"""The causes of a kernel's difference. ``UNCHANGED``: its code, its config and its calls are the same, so that what
+differs is the clock, noise, or what lies around the program."""
 KERNEL_CAUSES = (CODE, CONFIG, SPLIT, MERGED, LIBRARY, PRECISION, CALLS, ADDED, REMOVED, UNCHANGED)
 
 GRAPH_REST, REST = "graphs, outside of their kernels", "rest"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from ...analysis.comparison.run import compare_runs
@@ -69,8 +69,6 @@ def _compare(
         [one.run for one in b],
         (a[0].name, b[0].name),
         (KernelTexts(a[0]), KernelTexts(b[0])),
+        changed,
     )
-    known = {row.name for row in comparison.environment_differences}
-    further = [row for row in changed if row.name not in known and row.a != row.b]
-    comparison = replace(comparison, environment_differences=(*further, *comparison.environment_differences))
     return Compared(comparison, kernel_files(comparison, a[0].folder, b[0].folder) if bundle else {})
