@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -57,7 +58,7 @@ def kernel_change(match: Match, setting: Setting) -> KernelChange:
     a_s, b_s = (sum(kernel.time_s for kernel in kernels) for kernels in (match.a, match.b))
     cause = max(seconds, key=lambda name: (abs(seconds[name]), name != UNCHANGED))
     kernels = (*match.a, *match.b)
-    error_s = (kernel_error_s(kernels) ** 2 + (setting.noise.relative * max(a_s, b_s)) ** 2) ** 0.5
+    error_s = math.hypot(kernel_error_s(kernels), setting.noise.relative * max(a_s, b_s))
     low, high, verdict = judge(a_s, b_s, error_s, kernel_effect_s(match.a or match.b))
     if cause == UNCHANGED and verdict != SAME and not setting.around:
         verdict = UNDECIDED  # nothing differs: the clock and noise are no verdict on the program

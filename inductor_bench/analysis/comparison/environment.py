@@ -9,6 +9,7 @@ from ...devices.table import common_device
 from ...records.comparisons.run import EnvironmentDifference
 from ...records.model_sources import LIBRARIES
 from ...records.run import Environment, Request, Run
+from ..costs.step import runs_on_host
 from ..findings.phrases import join_words
 from .pairing import Match
 from .sides import Side
@@ -23,7 +24,13 @@ _WORDS = {
     "cpu": "CPU",
     "vector_isa": "vector instructions",
 }
+_LIBRARIES = (
+    *("OMP_", "MKL_", "KMP_", "GOMP_", "ATEN_", "ONEDNN_", "DNNL_", "CUDA_", "CUBLAS_", "NVIDIA_", "PYTORCH_"),
+    *("HIP_", "ROCR_", "ZE_", "MALLOC_", "LD_"),
+)
 
+BUSY = 0.25
+"""Share of its running time for which a process waited for a core, from which the machine counts as busy."""
 MOST_PARTS = 0.01
 """Relative difference of a step and the sum of its parts, above which a record is not what the tool wrote."""
 
@@ -43,8 +50,8 @@ def around_kernels(differences: Sequence[EnvironmentDifference]) -> tuple[Enviro
 
 
 def _is_variable(name: str) -> bool:
-    """Whether a name is that of a variable that more than the compiler reads."""
-    return name.isupper() and "_" in name and not name.startswith(("TORCHINDUCTOR_", "INDUCTOR_", "TRITON_"))
+    """Whether a name is that of a variable that libraries and drivers read when a kernel runs."""
+    return name.startswith(_LIBRARIES)
 
 
 def _environment_rows(a: Environment, b: Environment) -> Iterator[tuple[str, str, str]]:
@@ -110,12 +117,21 @@ def doubts(side: str, run: Run) -> Iterator[str]:
     for failure in run.failures[:2]:
         about = f" of {failure.subject}" if failure.subject else ""
         yield f"{side} is not complete: {failure.stage}{about}: {failure.message}"
+    if runs_on_host(run) and waited_share(run) >= BUSY:
+        share = units.whole_percent(waited_share(run))
+        yield f"the machine was busy during {side}: a process waited for a core for {share} of its time"
     program = run.program
     if program is not None and program.parts:
         whole = sum(part.time_s for part in program.parts)
         if abs(whole - program.step_time_s) > MOST_PARTS * program.step_time_s:
             share = units.whole_percent(whole / program.step_time_s)
             yield f"the parts of {side}'s step add up to {share} of it: its record was edited"
+
+
+def waited_share(run: Run) -> float:
+    """The largest share of its running time for which a measuring process waited for a core, 0 to 1."""
+    loads = (load for module in run.modules for load in (module.loads.wall_load, module.loads.profile_load))
+    return max((load.delayed_share for load in loads if load is not None), default=0.0)
 
 
 def same_compiler(runs: Iterable[Run]) -> bool:

@@ -82,7 +82,7 @@ def step_noise(a: Side, b: Side, matches: Sequence[Match], *, same_machine: bool
     if len(a.steps_s) > 1 and len(b.steps_s) > 1:
         measured = _measured(a.steps_s, b.steps_s)
         runs = f"{len(a.steps_s)} and {len(b.steps_s)} runs"
-        return Noise(measured / max(a.step_s, b.step_s), f"measured, by {runs}", measured)
+        return Noise(measured / (max(a.step_s, b.step_s) or 1.0), f"measured, by {runs}", measured)
     if a.on_host:
         assumed = HOST_NOISE
     else:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ... import units
 from ...records.comparisons.run import (
@@ -95,7 +95,9 @@ def _others(a: Side, b: Side, limits: Limits) -> Iterator[PartChange]:
     for kind, label in dict.fromkeys([*rows[0], *rows[1]]):
         one, other = (found.get((kind, label)) for found in rows)
         times = [part.time_s if part else 0.0 for part in (one, other)]
-        yield _part(kind, times[0], times[1], limits, kind, label, _detail(kind, one, other))
+        row = _part(kind, times[0], times[1], limits, kind, label, _detail(kind, one, other))
+        calls = [part.calls if part else 0.0 for part in (one, other)]
+        yield row if kind == IDLE else replace(row, a_calls=calls[0], b_calls=calls[1])
 
 
 def _part(kind: str, a_s: float, b_s: float, limits: Limits, cause: str, label: str, detail: str) -> PartChange:

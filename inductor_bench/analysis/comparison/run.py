@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from ...errors import InductorBenchError
@@ -18,7 +19,16 @@ from ...records.comparisons.run import (
 from ...records.run import Run
 from ..costs.step import step_of
 from .causes import Setting, kernel_change
-from .environment import around_kernels, doubts, environment_differences, machine_words, same_compiler, why_incomparable
+from .environment import (
+    BUSY,
+    around_kernels,
+    doubts,
+    environment_differences,
+    machine_words,
+    same_compiler,
+    waited_share,
+    why_incomparable,
+)
 from .likeness import Sources
 from .noise import Noise, judge, step_effect_s, step_error_s, step_noise
 from .pairing import GraphPair, pair_graphs, pair_kernels
@@ -58,7 +68,9 @@ def compare_runs(
     matches = pair_kernels(graphs, texts)
     found = environment_differences(a[0], b[0])
     differences = tuple({row.name: row for row in (*changed, *found) if row.a != row.b}.values())
-    around, torch = around_kernels(differences), any(row.name == "torch" for row in differences)
+    busy = first.on_host and any(waited_share(run) >= BUSY for run in (*a, *b))
+    around = () if busy else around_kernels(differences)
+    torch = any(row.name == "torch" for row in differences)
     noise = step_noise(first, second, matches, same_machine=not around, same_libraries=not torch)
     setting = Setting(noise, texts, same_compiler((*a, *b)), around, _tuned((*a, *b)))
     kernels = [kernel_change(match, setting) for match in matches]
@@ -109,7 +121,7 @@ def _step_change(a: Side, b: Side, noise: Noise) -> StepChange:
     error = noise.measured_s
     if error is None:
         between = noise.relative * max(a.step_s, b.step_s)
-        error = (step_error_s(a) ** 2 + step_error_s(b) ** 2 + between**2) ** 0.5
+        error = math.hypot(step_error_s(a), step_error_s(b), between)
     low, high, verdict = judge(a.step_s, b.step_s, error, step_effect_s(a.step_s))
     currency = STEP if a.in_step else ITERATION
     return StepChange(

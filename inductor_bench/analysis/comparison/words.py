@@ -27,6 +27,7 @@ from ...records.comparisons.run import (
 from ...records.program import COPY, IDLE
 from ..findings.next_commands import NextCommand
 from ..findings.phrases import join_words, plural
+from .noise import same_calls
 
 EXPLAINED = 0.8
 """Share of the difference that the named parts explain, where at most :data:`MOST_NAMED` of them do."""
@@ -64,7 +65,7 @@ def headline(comparison: RunComparison) -> str:
     if comparison.verdict == NOT_COMPARABLE:
         return f"A and B are not comparable: {'; '.join(comparison.reasons)}. No verdict: {times}."
     if comparison.verdict in (SLOWER, FASTER):
-        share = units.percent(abs(step.delta_s) / step.a_s)
+        share = units.percent(abs(step.delta_s) / step.a_s if step.a_s else None)
         return f"B is {share} {comparison.verdict}: {times} ({signed(step.delta_s)}, {interval(comparison)})."
     if comparison.verdict == SAME:
         return f"B takes as long as A: {times} ({change})."
@@ -93,7 +94,21 @@ def reasons(comparison: RunComparison) -> Iterator[str]:
         sure = [part for part in comparison.parts if part.verdict in (SLOWER, FASTER)]
         if sure:
             yield f"Parts that differ beyond noise: {join_words([_named(part) for part in sure])}."
+    else:
+        sure = named
+    calls = [part for part in comparison.parts if has_other_calls(part) and part not in sure]
+    if calls:
+        yield f"Other numbers of calls: {join_words([f'{part_name(part)} {_calls(part)}' for part in calls])}."
     yield code_words(comparison)
+
+
+def has_other_calls(part: PartChange) -> bool:
+    """Whether a step of B makes another number of the part's calls."""
+    return part.a_calls is not None and part.b_calls is not None and not same_calls(part.a_calls, part.b_calls)
+
+
+def _calls(part: PartChange) -> str:
+    return f"{units.count(part.a_calls)} → {units.count(part.b_calls)}"
 
 
 def main_parts(comparison: RunComparison) -> list[PartChange]:

@@ -90,12 +90,15 @@ class PartChange(Change):
         label: the operator, the label of idle time, …; empty for a cause of kernels.
         detail: what is known about the part, in words.
         kernels: the number of rows of kernels behind it.
+        a_calls, b_calls: the numbers of calls in a step; ``None`` for causes of kernels and for idle time.
     """
 
     cause: str = REST
     label: str = ""
     detail: str = ""
     kernels: int = 0
+    a_calls: float | None = None
+    b_calls: float | None = None
 
 
 @dataclass(frozen=True)
