@@ -17,8 +17,9 @@ from inductor_bench.analysis.comparison.run import compare_runs
 from inductor_bench.analysis.comparison.words import headline, main_parts, next_commands, reasons
 from inductor_bench.errors import InductorBenchError
 from inductor_bench.records.category import Category
+from inductor_bench.records.code.details import MachineLoad
 from inductor_bench.records.comparisons import run as records
-from inductor_bench.records.comparisons.run import KernelChange, PartChange, RunComparison
+from inductor_bench.records.comparisons.run import EnvironmentDifference, KernelChange, PartChange, RunComparison
 from inductor_bench.records.program import COPY, EAGER, IDLE, SYNCHRONISING, Part
 from inductor_bench.records.run import Failure, Request, Run
 from inductor_bench.store.formats import codec
@@ -106,8 +107,32 @@ def test_several_runs_of_a_side_prove_the_luck_and_measure_the_noise() -> None:
     assert found.step.noise_source == "measured, by 2 and 2 runs" and found.a.runs == 2
     assert found.verdict == records.UNDECIDED
     assert sum(one.delta_s for one in found.parts) == pytest.approx(found.step.delta_s)
-    quiet = compare_runs([pairs.run(), usual], [pairs.run(longer=1.2), pairs.run(longer=1.201)])
-    assert quiet.verdict == records.SLOWER
+    slower = [pairs.run(longer=1.2), pairs.run(longer=1.201)]
+    assert compare_runs([pairs.run(), usual], slower).verdict == records.UNDECIDED
+    purpose = [EnvironmentDifference("X", "", "1")]
+    assert compare_runs([pairs.run(), usual], slower, changed=purpose).verdict == records.SLOWER
+
+
+def test_a_busy_machine_is_named_and_its_slowness_is_noise() -> None:
+    waiting = MachineLoad(10, 2, time_s=2.0, cpu_time_s=1.0, waited_s=1.5)
+
+    def disturbed(one: Run) -> Run:
+        assert one.program is not None
+        ranks = tuple(replace(rank, device="cpu") for rank in one.program.ranks)
+        one = replace(one, program=replace(one.program, ranks=ranks))
+        return pairs.each_module(one, lambda module: change(module, device="cpu", wall_load=waiting))
+
+    threads = replace(build.GPU, threads=1)
+    found = compare(disturbed(pairs.run()), disturbed(pairs.run(longer=1.5, environment=threads)))
+    assert found.verdict == records.UNDECIDED
+    assert "the machine was busy during B: a process waited for a core for 60% of its time" in found.notes
+
+
+def test_an_operator_that_one_run_of_a_side_lists_keeps_its_calls() -> None:
+    listed = pairs.run(others=[*pairs.parts(), Part(EAGER, "aten::item", 1, 0.4e-3, 0, source=steps.line(9))])
+    found = compare_runs([pairs.run(), pairs.run()], [listed, pairs.run()])
+    item = part(found, EAGER, "aten::item")
+    assert (item.a_calls, item.b_calls) == (0, 1) and item.delta_s == pytest.approx(0.2e-3)
 
 
 def test_a_broken_fusion_is_found() -> None:

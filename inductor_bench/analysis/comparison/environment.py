@@ -117,9 +117,6 @@ def doubts(side: str, run: Run) -> Iterator[str]:
     for failure in run.failures[:2]:
         about = f" of {failure.subject}" if failure.subject else ""
         yield f"{side} is not complete: {failure.stage}{about}: {failure.message}"
-    if runs_on_host(run) and waited_share(run) >= BUSY:
-        share = units.whole_percent(waited_share(run))
-        yield f"the machine was busy during {side}: a process waited for a core for {share} of its time"
     program = run.program
     if program is not None and program.parts:
         whole = sum(part.time_s for part in program.parts)
@@ -128,7 +125,15 @@ def doubts(side: str, run: Run) -> Iterator[str]:
             yield f"the parts of {side}'s step add up to {share} of it: its record was edited"
 
 
-def waited_share(run: Run) -> float:
+def busy_words(side: str, runs: Sequence[Run]) -> Iterator[str]:
+    """Says that the machine was busy during the runs of a side, if it was. A GPU works on beside a busy host."""
+    share = max(map(_waited_share, runs))
+    if runs_on_host(runs[0]) and share >= BUSY:
+        waited = f"a process waited for a core for {units.whole_percent(share)} of its time"
+        yield f"the machine was busy during {side}: {waited}"
+
+
+def _waited_share(run: Run) -> float:
     """The largest share of its running time for which a measuring process waited for a core, 0 to 1."""
     loads = (load for module in run.modules for load in (module.loads.wall_load, module.loads.profile_load))
     return max((load.delayed_share for load in loads if load is not None), default=0.0)

@@ -44,12 +44,12 @@ _T = {2: 4.30, 3: 3.18, 4: 2.78, 5: 2.57, 6: 2.45, 7: 2.36, 8: 2.31}
 class Noise:
     """The relative half-width for the difference of two runs, and its source in words.
 
-    ``measured_s`` is the half-width of the step's difference in seconds where both sides have several runs.
+    ``measured`` says whether it comes from several runs of each side, and holds all that makes runs differ.
     """
 
     relative: float
     source: str
-    measured_s: float | None = None
+    measured: bool = False
 
 
 def is_unchanged(match: Match) -> bool:
@@ -79,18 +79,17 @@ def step_noise(a: Side, b: Side, matches: Sequence[Match], *, same_machine: bool
         unchanged = [match for match in unchanged if not is_library(match.a[0])]
     before = sum(match.a[0].time_s for match in unchanged)
     drift = abs(sum(match.b[0].time_s - match.a[0].time_s for match in unchanged)) / before if before else 0.0
+    drifted = Noise(DRIFT_FACTOR * drift, f"twice the {units.percent(drift)} by which unchanged kernels differ")
     if len(a.steps_s) > 1 and len(b.steps_s) > 1:
-        measured = _measured(a.steps_s, b.steps_s)
-        runs = f"{len(a.steps_s)} and {len(b.steps_s)} runs"
-        return Noise(measured / (max(a.step_s, b.step_s) or 1.0), f"measured, by {runs}", measured)
+        measured = _measured(a.steps_s, b.steps_s) / (max(a.step_s, b.step_s) or 1.0)
+        runs = f"measured, by {len(a.steps_s)} and {len(b.steps_s)} runs"
+        return max(Noise(measured, runs, measured=True), drifted, key=lambda noise: noise.relative)
     if a.on_host:
         assumed = HOST_NOISE
     else:
         idle = max((idle_share(run) for side in (a, b) for run in side.runs), default=0.0)
         assumed = DEVICE_NOISE * (1 - idle) + HOST_NOISE * idle
-    if DRIFT_FACTOR * drift > assumed:
-        return Noise(DRIFT_FACTOR * drift, f"twice the {units.percent(drift)} by which unchanged kernels differ")
-    return Noise(assumed, "assumed for two runs of one program")
+    return max(Noise(assumed, "assumed for two runs of one program"), drifted, key=lambda noise: noise.relative)
 
 
 def _measured(a: Sequence[float], b: Sequence[float]) -> float:

@@ -20,13 +20,12 @@ from ...records.run import Run
 from ..costs.step import step_of
 from .causes import Setting, kernel_change
 from .environment import (
-    BUSY,
     around_kernels,
+    busy_words,
     doubts,
     environment_differences,
     machine_words,
     same_compiler,
-    waited_share,
     why_incomparable,
 )
 from .likeness import Sources
@@ -68,8 +67,10 @@ def compare_runs(
     matches = pair_kernels(graphs, texts)
     found = environment_differences(a[0], b[0])
     differences = tuple({row.name: row for row in (*changed, *found) if row.a != row.b}.values())
-    busy = first.on_host and any(waited_share(run) >= BUSY for run in (*a, *b))
+    busy = [note for side, runs in (("A", a), ("B", b)) for note in busy_words(side, runs)]
     around = () if busy else around_kernels(differences)
+    if not busy and len(a) > 1 < len(b):  # interleaved runs on a quiet machine: what was changed on purpose may be it
+        around = tuple(dict.fromkeys((*changed, *around)))
     torch = any(row.name == "torch" for row in differences)
     noise = step_noise(first, second, matches, same_machine=not around, same_libraries=not torch)
     setting = Setting(noise, texts, same_compiler((*a, *b)), around, _tuned((*a, *b)))
@@ -77,6 +78,7 @@ def compare_runs(
     step = _step_change(first, second, noise)
     reasons = why_incomparable(first, second, matches)
     notes = [note for side, runs in (("A", a), ("B", b)) for run in runs for note in doubts(side, run)]
+    notes += busy
     notes += [NO_STEP.format(" and ".join(stepless))] if stepless else []
     notes += [ONE_RUN] if len(a) == 1 == len(b) else []
     return RunComparison(
@@ -118,10 +120,9 @@ def _tuned(runs: Sequence[Run]) -> tuple[tuple[str, dict[str, int], float], ...]
 
 
 def _step_change(a: Side, b: Side, noise: Noise) -> StepChange:
-    error = noise.measured_s
-    if error is None:
-        between = noise.relative * max(a.step_s, b.step_s)
-        error = math.hypot(step_error_s(a), step_error_s(b), between)
+    error = noise.relative * max(a.step_s, b.step_s)
+    if not noise.measured:
+        error = math.hypot(error, step_error_s(a), step_error_s(b))
     low, high, verdict = judge(a.step_s, b.step_s, error, step_effect_s(a.step_s))
     currency = STEP if a.in_step else ITERATION
     return StepChange(

@@ -21,7 +21,7 @@ from ..costs.times import module_time_s, whole_time_s
 OTHERS = "other eager operators"
 """The label under which the ledger sums up short eager operators."""
 SMALL = 0.004
-"""Share of the step below which an eager operator that the other side does not list is one of :data:`OTHERS`: the
+"""Share of the longer step below which an eager operator that some runs do not list is one of :data:`OTHERS`: the
 ledger lists operators from 0.2% on, so that an operator of about that time is listed in some runs only."""
 
 Key = TypeVar("Key", bound=Hashable)
@@ -77,13 +77,19 @@ class SideGraph:
 
 @dataclass(frozen=True)
 class SidePart:
-    """What is no kernel of a graph. ``places`` are the lines of the program, as ``FILE:LINE``."""
+    """What is no kernel of a graph.
+
+    Attributes:
+        calls: the mean of the runs that list it; ``listed`` is their number.
+        places: the lines of the program, as ``FILE:LINE``.
+    """
 
     kind: str
     label: str
     calls: float
     times_s: tuple[float, ...]
     places: tuple[str, ...] = ()
+    listed: int = 1
 
     @property
     def time_s(self) -> float:
@@ -126,7 +132,7 @@ def make_side(runs: Sequence[Run], *, in_step: bool) -> Side:
 
 
 def fold_small_operators(a: Side, b: Side) -> tuple[Side, Side]:
-    """Both sides, with short eager operators that only one of them lists among the ledger's other operators.
+    """Both sides, with short eager operators that only some runs list among the ledger's other operators.
 
     They stay listed where the calls of the other operators are the same in both: then the operators are new.
     """
@@ -134,13 +140,18 @@ def fold_small_operators(a: Side, b: Side) -> tuple[Side, Side]:
     others = [labels.get(OTHERS) for labels in listed]
     if others[0] is None or others[1] is None or others[0].calls == others[1].calls:
         return a, b
-    lone = listed[0].keys() ^ listed[1].keys()
-    return _folded(a, others[0], lone), _folded(b, others[1], lone)
+    always = [
+        {label for label, part in labels.items() if part.listed == len(side.runs)}
+        for labels, side in zip(listed, (a, b), strict=True)
+    ]
+    lone = (listed[0].keys() | listed[1].keys()) - (always[0] & always[1])
+    least_s = SMALL * max(a.step_s, b.step_s)
+    return _folded(a, others[0], lone, least_s), _folded(b, others[1], lone, least_s)
 
 
-def _folded(side: Side, others: SidePart, lone: Set[str]) -> Side:
+def _folded(side: Side, others: SidePart, lone: Set[str], least_s: float) -> Side:
     def is_small(part: SidePart) -> bool:
-        return part.kind == EAGER and part.label in lone and part.time_s < SMALL * side.step_s
+        return part.kind == EAGER and part.label in lone - {OTHERS} and part.time_s < least_s
 
     small = [part for part in side.parts if is_small(part)]
     merged = replace(
@@ -200,9 +211,10 @@ def _parts(runs: Sequence[Run]) -> tuple[SidePart, ...]:
         times = [0.0] * len(runs)
         for number, part in parts:
             times[number] += part.time_s
-        calls = sum(part.calls for _, part in parts) / len(runs)
+        listed = len({number for number, _ in parts})
+        calls = sum(part.calls for _, part in parts) / listed
         places = (f"{part.source.file}:{part.source.line}" for _, part in parts if part.source is not None)
-        found.append(SidePart(kind, label, calls, tuple(times), tuple(dict.fromkeys(places))))
+        found.append(SidePart(kind, label, calls, tuple(times), tuple(dict.fromkeys(places)), listed))
     return tuple(found)
 
 

@@ -96,6 +96,11 @@ def reasons(comparison: RunComparison) -> Iterator[str]:
             yield f"Parts that differ beyond noise: {join_words([_named(part) for part in sure])}."
     else:
         sure = named
+        opposite = {SLOWER: FASTER, FASTER: SLOWER}.get(comparison.verdict)
+        against = [part for part in comparison.parts if part.verdict == opposite]
+        if against:
+            yield f"Against it: {join_words([_named(part) for part in against[:MOST_NAMED]])}."
+            sure = [*named, *against]
     calls = [part for part in comparison.parts if has_other_calls(part) and part not in sure]
     if calls:
         yield f"Other numbers of calls: {join_words([f'{part_name(part)} {_calls(part)}' for part in calls])}."
