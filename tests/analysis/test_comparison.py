@@ -87,7 +87,7 @@ def test_a_config_made_worse_is_found_and_named_luck() -> None:
     assert "XBLOCK 512, num_warps 4 → XBLOCK 1024, num_warps 8: 1.20 ms → 1.80 ms a call" in worse.detail
     assert "luck of the choice" in worse.detail
     assert found.verdict == records.SLOWER and main_parts(found)[0].cause == records.CONFIG
-    assert "1 have another config, +0.600 ms" in words(found)
+    assert "1 has another config, +0.600 ms" in words(found)
     assert next_commands(found)[0].command == f"inductor-bench kernel runs/b/kernels/{GELU}.py --autotune"
 
 
@@ -166,6 +166,13 @@ def test_changed_code_is_paired_by_its_origin() -> None:
     assert part(found, records.CODE).delta_s == pytest.approx(0.8e-3)
     files = f"runs/a/kernels/{NORM}.py --compare runs/b/kernels/{NORM}.py"
     assert next_commands(found)[0].command == f"inductor-bench kernel {files}"
+    assert "1 of the 4 kernels of B are other kernels than in A" in words(found)
+    assert next_commands(replace(found, a=replace(found.a, name="a.zip"))) == []
+    newer = EnvironmentDifference("torch", "2.13", "2.15")
+    assert next_commands(replace(found, environment_differences=(newer,))) == []
+    python = EnvironmentDifference("interpreter", "old", "new python")
+    there = next_commands(replace(found, environment_differences=(newer, python)))
+    assert there[0].command == f"inductor-bench kernel {files} --other-python 'new python'"
 
 
 def test_the_text_of_kernels_is_compared() -> None:
@@ -192,6 +199,7 @@ def test_tf32_off_is_named() -> None:
     found = compare(pairs.run(tf32=True), pairs.run(pairs.replaced(MM, other)))
     assert kernel(found, MM).cause == records.PRECISION and "TF32" in kernel(found, MM).detail
     assert part(found, records.PRECISION).delta_s == pytest.approx(4.0e-3)
+    assert "1 of the 4 kernels of B are other kernels" in words(found)
     assert [(row.name, row.a, row.b) for row in found.environment_differences] == [("TF32", "on", "off")]
 
 

@@ -38,7 +38,10 @@ NO_STEP = (
     "the figures are those of one iteration of each graph, outside of the program: no step was profiled in {}, so that "
     "eager operators, copies and the calls of graphs are not compared"
 )
-ONE_RUN = "each side is one run: how much two runs of the same program differ is not known from them"
+ONE_RUN = (
+    "each side is one run, which cannot show how much two runs of the same program differ; `inductor-bench compare "
+    "TARGET` makes several of each side, interleaved"
+)
 
 
 def compare_runs(

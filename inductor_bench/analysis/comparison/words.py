@@ -14,6 +14,7 @@ from ...records.comparisons.run import (
     LIBRARY,
     MERGED,
     NOT_COMPARABLE,
+    PRECISION,
     REST,
     SAME,
     SLOWER,
@@ -135,51 +136,73 @@ def _named(part: PartChange) -> str:
 
 
 def code_words(comparison: RunComparison) -> str:
-    """What of the generated code changed: ``The generated code is the same; 3 of 40 kernels have another config.``"""
+    """What of the kernels changed: ``All 40 kernels have the same code in both; 3 have another config, +0.6 ms: …``"""
     kernels = comparison.kernels
-    rewritten = [change for change in kernels if change.cause in _REWRITTEN or not change.a or not change.b]
-    configs = [change for change in kernels if CONFIG in change.seconds]
-    whole = plural(len(kernels), "kernel")
     if not kernels:
-        return "No kernels are known of either side."
-    code = f"{len(rewritten)} of {whole} differ in code" if rewritten else f"All {whole} have the same code in both"
-    if not configs:
-        return (
-            f"{code}, and no config differs."
-            if any(change.b and change.b[0].configs for change in kernels)
-            else f"{code}."
-        )
-    luck = sum(change.seconds[CONFIG] for change in configs)
-    return f"{code}; {len(configs)} have another config, {signed(luck)}: the autotuner's choice, which varies by luck."
+        return "No kernel of either side is known."
+    changed = [change for change in kernels if is_rewritten(change)]
+    whole = sum(len(change.b) for change in kernels)
+    other, gone = sum(len(change.b) for change in changed), sum(not change.b for change in changed)
+    if changed:
+        code = f"{other} of the {plural(whole, 'kernel')} of B are other kernels than in A"
+        code += f", and {gone} of A {'has' if gone == 1 else 'have'} no counterpart" if gone else ""
+    else:
+        code = f"All {plural(whole, 'kernel')} have the same code in both"
+    configs = [change for change in kernels if CONFIG in change.seconds]
+    if configs:
+        luck = signed(sum(change.seconds[CONFIG] for change in configs))
+        have = "has" if len(configs) == 1 else "have"
+        return f"{code}; {len(configs)} {have} another config, {luck}: the autotuner's choice, which varies by luck."
+    known = any(side.configs for change in kernels for side in change.b)
+    return f"{code}, and no config differs." if known else f"{code}."
+
+
+def is_rewritten(change: KernelChange) -> bool:
+    """Whether B runs other kernels than A for the same work, or only one side does the work."""
+    if not change.a or not change.b or change.cause in _REWRITTEN:
+        return True
+    return change.cause == PRECISION and {side.name for side in change.a} != {side.name for side in change.b}
 
 
 def next_commands(comparison: RunComparison) -> list[NextCommand]:
-    """What to type next, the most useful first. Paths are those that the user gave."""
+    """What to type next, the most useful first. Paths are those that the user gave; files in zip files have none."""
     found = []
-    config = _largest(comparison, (CONFIG,))
-    code = _largest(comparison, (CODE,))
-    if code is not None:
+    code, config = _largest(comparison, CODE), _largest(comparison, CONFIG)
+    python = _other_python(comparison)
+    if code is not None and python is not None and _is_folder(comparison.a.name) and _is_folder(comparison.b.name):
         files = (_file(comparison.a.name, code.a[0].file), _file(comparison.b.name, code.b[0].file))
         found.append(
             NextCommand(
-                f"inductor-bench kernel {files[0]} --compare {files[1]}",
+                f"inductor-bench kernel {files[0]} --compare {files[1]}{python}",
                 "times both versions of the kernel in turn, as they stand and in one config",
             )
         )
-    if config is not None:
+    if config is not None and _is_folder(comparison.b.name):
         found.append(
             NextCommand(
                 f"inductor-bench kernel {_file(comparison.b.name, config.b[0].file)} --autotune",
-                "times the configs side by side, and says whether the choice was bad luck",
+                "times this config against others side by side, which the two runs could not",
             )
         )
     return found
 
 
-def _largest(comparison: RunComparison, causes: tuple[str, ...]) -> KernelChange | None:
-    """The largest change of one of these causes of which both kernels have a file."""
+def _other_python(comparison: RunComparison) -> str | None:
+    """The option for B's interpreter; empty where one torch runs both, ``None`` where it is not known."""
+    differences = {row.name: row for row in comparison.environment_differences}
+    if "interpreter" in differences:
+        return f" --other-python {shlex.quote(differences['interpreter'].b)}"
+    return None if "torch" in differences else ""
+
+
+def _is_folder(name: str) -> bool:
+    return not name.endswith((".zip", ".json"))
+
+
+def _largest(comparison: RunComparison, cause: str) -> KernelChange | None:
+    """The largest change of a cause of which both kernels have a file."""
     for change in comparison.kernels:
-        if change.cause in causes and change.a and change.b and change.a[0].file and change.b[0].file:
+        if change.cause == cause and change.a and change.b and change.a[0].file and change.b[0].file:
             return change
     return None
 

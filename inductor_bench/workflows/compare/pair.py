@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ...errors import InductorBenchError, UsageError
 from ...records.comparisons.run import EnvironmentDifference
-from ...store.folder import RunFolder, first_free_folder
+from ...store.folder import RECORD, RunFolder, first_free_folder
 from ..breakdown.run import run_breakdown
 from ..modules.environment import PLACES, SETTINGS
 from ..options import BreakdownOptions
@@ -80,6 +80,9 @@ def interleaved(runs: int) -> Iterator[str]:
 
 
 def _check(options: PairOptions) -> None:
+    for target in options.breakdown.targets:
+        if Path(target).is_dir() or target.endswith((".zip", RECORD)):
+            raise UsageError(f"{target} alone cannot be compared", "give two runs, A and B, or one program")
     if len(options.pythons) > 2:
         raise UsageError("--python is given more than twice", "give that of A and that of B")
     for name, _ in options.variables:

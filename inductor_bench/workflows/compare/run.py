@@ -13,7 +13,7 @@ from ...records.comparisons.run import EnvironmentDifference, RunComparison
 from ..progress import Progress
 from .bundle import kernel_files
 from .pair import PairOptions, run_pair
-from .sides import KernelTexts, OpenedRun, check_exists, is_batch, opened_run
+from .sides import KernelTexts, OpenedRun, check_run, is_batch, opened_run
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ def compare_records(a: Path, b: Path, *, bundle: bool = False) -> Compared:
         InductorBenchError: a record cannot be read, or holds no measurement.
     """
     for path in (a, b):
-        check_exists(path)
+        check_run(path)
         if is_batch(path):
             other = b if path == a else a
             raise UsageError(f"{path} is a batch, and {other} is not", "compare two runs or two batches")

@@ -49,17 +49,18 @@ def is_batch(path: Path) -> bool:
     return (path / BATCH).is_file()
 
 
-def is_run(path: Path) -> bool:
-    """Whether a path may be a run: a folder, a record, or a file that is no Python file."""
-    return path.is_dir() or path.name == RECORD or path.suffix == ".zip"
+def check_run(path: Path) -> None:
+    """Checks that a path may be a run.
 
-
-def check_exists(path: Path) -> None:
-    """Raises: UsageError: there is nothing at the path."""
+    Raises:
+        UsageError: nothing is there, or it is a Python file.
+    """
     if not path.exists():
         raise UsageError(
             f"there is no {path}", "give two RUN folders, two zipped RUNs or two batches; `breakdown` writes RUNs"
         )
+    if path.suffix == ".py":
+        raise UsageError(f"{path} is a program and no run", "give one program: it is run for both sides")
 
 
 class KernelTexts(Mapping[tuple[str, str], str]):

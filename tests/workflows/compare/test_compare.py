@@ -114,6 +114,7 @@ def test_a_record_that_cannot_be_read_is_one_sentence(a: Path, b: Path, what: st
 
 def test_what_is_no_run_is_refused_in_words(a: Path, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
+    (tmp_path / "train.py").write_text("")
     (tmp_path / "text.zip").write_text("no zip file")
     with zipfile.ZipFile(tmp_path / "two.zip", "w") as archive:
         archive.writestr("x/record.json", "{}")
@@ -122,6 +123,7 @@ def test_what_is_no_run_is_refused_in_words(a: Path, tmp_path: Path) -> None:
         archive.writestr("x.txt", "")
     for name, message in (
         ("missing", "there is no"),
+        ("train.py", "is a program and no run"),
         ("empty", "holds no record.json"),
         ("text.zip", "is not a readable zip file"),
         ("two.zip", "holds 2 files record.json"),
@@ -166,6 +168,7 @@ def test_fail_above_decides_the_exit_code(a: Path, b: Path, tmp_path: Path) -> N
         (["a", "b", "--env", "X=1"], "--env is for a program that is run here"),
         (["a", "b", "--runs", "3"], "--runs is for a program that is run here"),
         (["a", "b", "c"], "3 targets were given"),
+        (["a.zip"], "a.zip alone cannot be compared"),
         (["a.py", "--python", "x", "--python", "y", "--python", "z"], "--python is given more than twice"),
         (["a.py", "--env", "TORCHINDUCTOR_FX_GRAPH_CACHE=1"], "the measurement itself sets it"),
     ],
