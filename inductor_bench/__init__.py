@@ -14,10 +14,11 @@ if TYPE_CHECKING:
     from typing import Any
 
     from .records.code.extraction import KernelFile
+    from .records.comparisons.run import RunComparison
     from .records.run import Run
     from .records.tuning import MeasuredKernel
 
-__all__ = ["__version__", "apply", "autotune", "bench", "breakdown", "extract", "step"]
+__all__ = ["__version__", "apply", "autotune", "bench", "breakdown", "compare", "extract", "step"]
 
 
 def breakdown(target: "str | Path | Sequence[str | Path]", **options: "Any") -> "Run":
@@ -187,3 +188,24 @@ def apply(run: "str | Path") -> int:
         raise InductorBenchError(pinned_kernels().refusal, "break the program down and retune it here")
     install()
     return len(pinned.pins.all)
+
+
+def compare(a: "str | Path", b: "str | Path") -> "RunComparison":
+    """Compares two runs, as ``inductor-bench compare A B`` does.
+
+    Args:
+        a: a RUN folder or a zipped RUN.
+        b: another one, which is held against it.
+
+    Returns:
+        The verdict on B, the parts of the difference of their steps, which add up to it, and each graph and kernel; see
+        ``records.comparisons.run``. Times are in seconds of a step of the program.
+
+    Raises:
+        InductorBenchError: one of them is missing, cannot be read, or holds no measurement.
+    """
+    from pathlib import Path
+
+    from .workflows.compare.run import compare_records
+
+    return compare_records(Path(a), Path(b)).comparison

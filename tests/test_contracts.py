@@ -21,6 +21,7 @@ import pytest
 from inductor_bench.devices.table import DEVICES
 from inductor_bench.report import doctor, extraction
 from inductor_bench.report.batch import formats as batch_formats
+from inductor_bench.report.comparison import formats as comparison_formats
 from inductor_bench.report.kernel import formats as kernel_formats
 from inductor_bench.report.query import formats as query_formats
 from inductor_bench.report.run import formats as run_formats
@@ -81,9 +82,11 @@ INNER: dict[str, set[str]] = {
     "workflows/apply": {"modules", "ledger"},
     "workflows/breakdown": {"modules", "extract", "kernel", "ledger", "apply"},
     "workflows/batch": {"modules", "breakdown"},
+    "workflows/compare": {"modules", "breakdown"},
     "report/text": set(),
     "report/kernel": {"text"},
     "report/run": {"text"},
+    "report/comparison": {"text", "run"},
     "report/query": {"text", "run"},
     "report/batch": {"text", "run"},
 }
@@ -124,7 +127,7 @@ PRIVATE_HOMES = re.compile(
 
 EDGES: dict[str, tuple[str, ...]] = {
     "click's parsed values, on their way to the fields of options": (
-        *("cli/autotune.py", "cli/batch.py", "cli/breakdown.py", "cli/kernel.py", "cli/values.py"),
+        *(f"cli/{name}.py" for name in ("autotune", "batch", "breakdown", "compare", "kernel", "values")),
         "cli/output/presentation.py",
     ),
     "decoded JSON or YAML, in the file that reads it": (
@@ -552,6 +555,8 @@ FORMAT_NAMES = {
     name
     for table in (
         batch_formats.FORMATS,
+        comparison_formats.FORMATS,
+        comparison_formats.BATCH_FORMATS,
         doctor.FORMATS,
         extraction.FORMATS,
         kernel_formats.MEASURED,

@@ -38,6 +38,7 @@ VERBS = {
     "kernel": "Time standalone kernel files, and retune them.",
     "apply": "Run a program with the configs that retunes found, and prove what they save.",
     "batch": "Break every model of a list down, and say which kernels matter over all of them.",
+    "compare": "Say how much slower B is than A, and why.",
     "report": "Draw an earlier run or batch again from its records.",
     "query": "Ask the tables of a batch or a run with SQL.",
     "doctor": "Say what is installed and what the devices can reach.",

@@ -83,6 +83,7 @@ class BreakdownOptions:
         values_limit_bytes: maximum size of the recorded values of one kernel; storages above it are drawn.
         retune: the retuning of the most expensive kernels afterwards; ``None`` for none.
         redact: names of options and variables whose values are kept out of the RUN; see ``store.redaction``.
+        variables: environment variables of the program, as pairs of name and value, beside those of this process.
     """
 
     targets: tuple[str, ...]
@@ -110,3 +111,4 @@ class BreakdownOptions:
     values_limit_bytes: int = VALUES_LIMIT_BYTES
     retune: RetuneOptions | None = None
     redact: tuple[str, ...] = ()
+    variables: tuple[tuple[str, str], ...] = ()

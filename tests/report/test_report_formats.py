@@ -12,6 +12,7 @@ from inductor_bench.errors import UsageError
 from inductor_bench.records.run import Run
 from inductor_bench.report import doctor, extraction
 from inductor_bench.report.batch import formats as batch
+from inductor_bench.report.comparison import formats as comparison
 from inductor_bench.report.kernel import formats as kernel
 from inductor_bench.report.query import formats as query
 from inductor_bench.report.renderer import Format, Formats, View
@@ -25,6 +26,8 @@ def _title(result: Run, view: View) -> str:
 TABLES = {
     "run": run.FORMATS,
     "batch": batch.FORMATS,
+    "comparison": comparison.FORMATS,
+    "batch comparison": comparison.BATCH_FORMATS,
     "query": query.FORMATS,
     "measured": kernel.MEASURED,
     "compared": kernel.COMPARED,

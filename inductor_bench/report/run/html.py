@@ -1,12 +1,10 @@
-"""Renders a run as one self-contained HTML page. Jinja2 is imported only here, and escapes all values."""
+"""Renders a run as one self-contained HTML page."""
 
 from __future__ import annotations
 
 import base64
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-
-import jinja2
 
 from ... import units
 from ...analysis.costs.step import category_totals, step_of
@@ -19,6 +17,7 @@ from ...records.kernel import Kernel, ShapeGroup
 from ...records.module import ModuleRecord
 from ...records.run import Peaks, Run
 from ..text import names, palette
+from ..text.pages import render_page
 from ..text.ranking import Entry, idle_name, module_time_s, rank
 from ..text.run_phrases import (
     bar_parts,
@@ -44,6 +43,8 @@ _PLOT_TITLES = {
     "savings": "What the retuned kernels save of a step's device time",
     "headroom": "Each kernel's share of the time against its share of the peak that bounds it",
 }
+TEMPLATES = Path(__file__).parent / "templates"
+"""The templates, of which other reports include the style."""
 NAME_WIDTH = 64
 MOST_SHAPES = 40
 
@@ -55,12 +56,7 @@ def render_html(run: Run, plots: Mapping[str, bytes]) -> str:
         run: the record.
         plots: the contents of PNG files by name.
     """
-    loader = jinja2.FileSystemLoader(Path(__file__).parent / "templates")
-    environment = jinja2.Environment(
-        loader=loader, autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-    environment.filters["clean"] = names.clean
-    return environment.get_template("report.html.j2").render(vars(_page(run, plots)))
+    return render_page("report.html.j2", vars(_page(run, plots)), TEMPLATES)
 
 
 def _page(run: Run, plots: Mapping[str, bytes]) -> PageView:

@@ -153,7 +153,7 @@ class _Breakdown:
         self.run = replace(self.run, failures=(*self.run.failures, failure))
 
     def measure(self) -> None:
-        environment = capture_environment(self._folder.work) | self._redaction.variables
+        environment = capture_environment(self._folder.work, dict(self._options.variables)) | self._redaction.variables
         on_line, limit = self._progress.output, self._options.timeout_s
         with WorkerPool(self._python, self._folder.work, environment, limit, on_line) as pool:
             pool.get_ready(self._workers(graphs=2 if self._options.training else 1))

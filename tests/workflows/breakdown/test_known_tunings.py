@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import run_builder
+from inline import change
 from retune_fakes import Engine, make_run, retuned
 
 from inductor_bench.errors import UsageError
@@ -88,7 +89,7 @@ def test_what_was_tuned_for_something_else_is_not_known(
     text: str, changes: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tune(tmp_path / "first", monkeypatch)
-    _, begun, _ = tune(tmp_path / "second", monkeypatch, text=text, environment=replace(run_builder.GPU, **changes))
+    _, begun, _ = tune(tmp_path / "second", monkeypatch, text=text, environment=change(run_builder.GPU, **changes))
     assert begun == TUNED
 
 
