@@ -167,7 +167,9 @@ def test_our_own_processes_are_no_other_job(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(os, "getppid", os.getpid)
     with subprocess.Popen(["sleep", "60"]) as child:
         told = [GpuProcess(child.pid, GIB), GpuProcess(os.getpid(), 34 * 10**9), GpuProcess(NOBODY, None)]
-        use = find_use(FakeDriver(told, [1.0] * 4 + [0.9, 0.0, 0.8, 1.0], 40 * GIB, drawing=GIB), pause=lambda seconds: None)
+        use = find_use(
+            FakeDriver(told, [1.0] * 4 + [0.9, 0.0, 0.8, 1.0], 40 * GIB, drawing=GIB), pause=lambda seconds: None
+        )
         child.kill()
     seen, hidden = use.processes
     assert (seen.pid, seen.memory_bytes) == (os.getpid(), 34 * 10**9)
