@@ -22,6 +22,7 @@ from inductor_bench.devices.table import DEVICES
 from inductor_bench.report import doctor, extraction
 from inductor_bench.report.batch import formats as batch_formats
 from inductor_bench.report.kernel import formats as kernel_formats
+from inductor_bench.report.modes import formats as modes_formats
 from inductor_bench.report.query import formats as query_formats
 from inductor_bench.report.run import formats as run_formats
 
@@ -64,6 +65,7 @@ INNER: dict[str, set[str]] = {
     "trace/reading": set(),
     "trace/program": {"reading"},
     "analysis/ledger": set(),
+    "analysis/modes": set(),
     "analysis/traffic": set(),
     "autotune/variants": set(),
     "worker/upstream": set(),
@@ -80,11 +82,13 @@ INNER: dict[str, set[str]] = {
     "workflows/ledger": {"modules"},
     "workflows/breakdown": {"modules", "extract", "kernel", "ledger"},
     "workflows/batch": {"modules", "breakdown"},
+    "workflows/modes": {"modules", "breakdown"},
     "report/text": set(),
     "report/kernel": {"text"},
     "report/run": {"text"},
     "report/query": {"text", "run"},
     "report/batch": {"text", "run"},
+    "report/modes": {"text", "run"},
 }
 """Rooms within rooms, and the ones beside them that each may import. The files above them are open to all."""
 
@@ -146,7 +150,8 @@ EDGES: dict[str, tuple[str, ...]] = {
         *("worker/bench/times.py", "worker/bench/triton_kernel.py"),
     ),
     "arguments of a call of torch, Triton or a model": (
-        *("worker/capture/programs.py", "worker/costs/arguments.py", "worker/launches/recorder.py"),
+        *("worker/capture/modes.py", "worker/capture/programs.py", "worker/upstream/compiling.py"),
+        *("worker/costs/arguments.py", "worker/launches/recorder.py"),
         *(f"worker/capture/zoo/{name}.py" for name in ("example", "timm_models", "transformers_models")),
         *("worker/bench/library_lowering.py", "worker/upstream/launching.py"),
     ),
@@ -554,6 +559,7 @@ FORMAT_NAMES = {
         kernel_formats.MEASURED,
         kernel_formats.COMPARED,
         kernel_formats.COMPILED,
+        modes_formats.FORMATS,
         query_formats.FORMATS,
         run_formats.FORMATS,
     )

@@ -37,6 +37,7 @@ VERBS = {
     "extract": "Write every kernel as a file of its own, with the arguments that it had.",
     "kernel": "Time standalone kernel files, and retune them.",
     "batch": "Break every model of a list down, and say which kernels matter over all of them.",
+    "modes": "Say which mode of torch.compile is fastest for a program, and when its compilation pays.",
     "report": "Draw an earlier run or batch again from its records.",
     "query": "Ask the tables of a batch or a run with SQL.",
     "doctor": "Say what is installed and what the devices can reach.",

@@ -29,8 +29,9 @@ from inductor_bench.store.formats import codec
 
 from ..switches import read_switches
 from ..upstream import inductor
+from . import modes
 from .steps.observer import RECOVERABLE, StepObserver
-from .variables import CAPTURE_FOLDER, EAGER, LIVE, REPEAT, VALUES_LIMIT
+from .variables import CAPTURE_FOLDER, EAGER, FOUND, LIVE, REPEAT, VALUES_LIMIT
 
 DEFAULT_REPEAT = 20
 
@@ -54,11 +55,18 @@ def observe(codecache: ModuleType) -> None:
             for observed in seen:
                 observed.save()
 
-    steps = StepObserver(folder, save_all)
+    def save_measured() -> None:
+        save_all()
+        modes.note_measured(steps.device)
+
+    steps = StepObserver(folder, save_measured)
     steps.begin()
     running.append(steps)
 
     def on_load(module: ModuleType, path: str, constants: Mapping[str, Any]) -> None:
+        if modes.active:  # only the steps are measured
+            steps.note_module()
+            return
         stem = f"{os.getpid()}-{len(seen)}"
         observed = ObservedModule(module, path, constants, folder / stem, steps.exclude, forced=forced, repeat=repeat)
         seen.append(observed)
@@ -68,14 +76,16 @@ def observe(codecache: ModuleType) -> None:
     inductor.watch_compiled_modules(codecache, on_load)
     _write(folder / f"{owner}.followed", "")
 
-    atexit.register(save_all)
+    atexit.register(save_measured)
 
 
 def observe_eager() -> None:
     """Starts to time the steps of this process, in which ``torch.compile`` compiles nothing."""
-    steps = StepObserver(Path(os.environ[CAPTURE_FOLDER]), lambda: None)
-    steps.begin_eager(os.environ[EAGER])
+    steps = StepObserver(Path(os.environ[CAPTURE_FOLDER]), lambda: modes.note_measured(steps.device))
+    device = os.environ[EAGER]
+    steps.begin_eager("" if device == FOUND else device)
     running.append(steps)
+    atexit.register(lambda: modes.note_measured(steps.device))
 
 
 class ObservedModule:

@@ -8,11 +8,19 @@ SKIP_STEPS = "INDUCTOR_BENCH_SKIP_STEPS"
 """Number of steps between the first boundary and the timed window; empty to wait until compilation has settled."""
 
 EAGER = "INDUCTOR_BENCH_EAGER"
-"""Type of the device of the steps, where the program runs without compilation and its steps are only timed; else empty.
-"""
+"""Where the program runs without compilation and its steps are only timed: the type of their device, or ``found`` for
+the accelerator that the program uses; else empty."""
+
+FOUND = "found"
 
 PYTHON_STARTED = "python.started"
 """Name of the empty file in the folder that says that a Python process of the program looked for its configuration."""
 
 TIMED_STEPS = "INDUCTOR_BENCH_TIMED_STEPS"
 """Number of steps that are timed, and of those that are profiled; empty for the usual number."""
+
+MODE = "INDUCTOR_BENCH_MODE"
+"""The encoded ``messages.modes.ModeChange`` of this process; empty to leave the program's own settings."""
+
+PROFILES = "INDUCTOR_BENCH_PROFILES"
+"""``0`` to profile no steps, ``1`` to profile them also where nothing is compiled; else empty."""

@@ -14,12 +14,13 @@ from pathlib import Path
 from typing import Any
 
 from inductor_bench import step_marks
+from inductor_bench.devices.cpu import CPU
 from inductor_bench.errors import InductorBenchError
 from inductor_bench.records.program import MARKS, OPTIMIZER_STEPS
 
 from ...upstream import compiling
 from ...upstream import steps as upstream
-from ..variables import EAGER, SKIP_STEPS, TIMED_STEPS
+from ..variables import EAGER, PROFILES, SKIP_STEPS, TIMED_STEPS
 from .boundaries import Boundaries
 from .graphs import Graph, Graphs
 from .measurement import Measurement
@@ -53,7 +54,8 @@ class StepObserver:
     """
 
     def __init__(self, folder: Path, on_done: Callable[[], None]) -> None:
-        limits = Limits(_number(SKIP_STEPS), _number(TIMED_STEPS), profiles=not os.environ.get(EAGER))
+        profiles = os.environ.get(PROFILES) or ("0" if os.environ.get(EAGER) else "1")
+        limits = Limits(_number(SKIP_STEPS), _number(TIMED_STEPS), profiles=profiles == "1")
         self.is_done = False
         self._on_done = on_done
         self._graphs = Graphs()
@@ -64,8 +66,13 @@ class StepObserver:
         self._entered = False
         self._foreign: set[int] = set()
         self._waited_cycles = 0
-        self._is_attached = self._hears_compilations = False
+        self._is_attached = self._hears_compilations = self._finds_device = False
         self._undo: list[Callable[[], object]] = []
+
+    @property
+    def device(self) -> str:
+        """The type of the device whose work a step waits for."""
+        return self._graphs.device or CPU.type
 
     def begin(self) -> None:
         """Begins to wait for the first compiled module; torch's compiler has just been imported."""
@@ -77,8 +84,10 @@ class StepObserver:
     def begin_eager(self, device: str) -> None:
         """Begins to time the steps of a program that compiles nothing: it has neither graphs nor a pattern of calls.
 
-        ``device`` is the type of the device whose work a step waits for.
+        ``device`` is the type of the device whose work a step waits for; empty for the accelerator that the program
+        uses, if it uses one.
         """
+        self._finds_device = not device
         self._measurement.note_compiler()
         self._graphs.device = device
         self._is_attached = True
@@ -224,6 +233,8 @@ class StepObserver:
     def _cross(self, number: int) -> None:
         arrived_s = time.perf_counter()
         measurement = self._measurement
+        if self._finds_device and not self._graphs.device:
+            self._graphs.device = upstream.accelerator_in_use()
         busy = bool(self._foreign) or (not measurement.is_recording and upstream.is_any_profiler_running())
         measurement.cross(number, self._boundaries, arrived_s, busy=busy, cycle_s=self._pattern.first_cycle_end_s)
         if measurement.is_complete:

@@ -1,0 +1,1 @@
+"""The verb ``modes``; ``run`` is its entry. Of ``workflows`` it may import ``modules`` and ``breakdown``."""

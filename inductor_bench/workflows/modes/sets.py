@@ -1,0 +1,77 @@
+"""Reads the settings of rows as a user types them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+
+from ...errors import UsageError
+from ...records.modes.settings import DEFAULT, EAGER, MODES, SWITCHES, ModeSet
+
+OPTION = "inductor."
+_VARIABLE = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
+_OPTION = re.compile(r"inductor\.([a-z_][\w.]*)=(.+)", re.DOTALL)
+
+
+def read_set(text: str) -> ModeSet:
+    """The settings of one row: modes, switches, options and variables, with commas between them.
+
+    ``tf32`` means ``default,tf32``; ``max-autotune,tf32,inductor.epilogue_fusion=false,OMP_NUM_THREADS=8`` has one of
+    each.
+
+    Raises:
+        UsageError: a word is none of these, or two modes are named.
+    """
+    found = ModeSet("")
+    for word in (part.strip() for part in text.split(",")):
+        if word in MODES:
+            if found.mode:
+                raise UsageError(f"{text!r} names two modes", "a row has one mode; give --with twice for two rows")
+            found = replace(found, mode=word)
+        elif word in SWITCHES:
+            found = replace(found, switches=(*dict.fromkeys((*found.switches, word)),))
+        elif word.startswith(OPTION):
+            found = replace(found, options=found.options | read_option(word).options)
+        else:
+            found = replace(found, environment=found.environment | read_variable(word).environment)
+    return _checked(replace(found, mode=found.mode or DEFAULT), text)
+
+
+def read_variable(text: str) -> ModeSet:
+    """The row of a variable ``NAME=VALUE``. Raises: UsageError: the text has another form."""
+    match = _VARIABLE.fullmatch(text)
+    if match is None:
+        known = ", ".join((*MODES, *SWITCHES))
+        raise UsageError(f"{text!r} is no setting", f"give {known}, inductor.OPTION=VALUE or VARIABLE=VALUE")
+    return ModeSet(DEFAULT, environment={match[1]: match[2]})
+
+
+def read_option(text: str) -> ModeSet:
+    """The row of an option ``inductor.NAME=VALUE``. Raises: UsageError: the text has another form."""
+    match = _OPTION.fullmatch(text)
+    if match is None:
+        raise UsageError(
+            f"{text!r} is no option of Inductor", "give inductor.NAME=VALUE: inductor.epilogue_fusion=false"
+        )
+    return ModeSet(DEFAULT, options={match[1]: match[2]})
+
+
+def _checked(found: ModeSet, text: str) -> ModeSet:
+    compiled = [name for name in found.switches if SWITCHES[name].variable]
+    if found.mode == EAGER and (found.options or compiled):
+        raise UsageError(f"{text!r} compiles nothing, and has settings of the compiler", "name a mode that compiles")
+    return found
+
+
+def read_sets(
+    modes: Sequence[str], withs: Sequence[str], variables: Sequence[str], options: Sequence[str]
+) -> tuple[ModeSet, ...]:
+    """The rows of a comparison: the modes, all where none is named, and then one's own sets.
+
+    Raises:
+        UsageError: a set has another form.
+    """
+    own = [*map(read_set, withs), *map(read_variable, variables), *map(read_option, options)]
+    rows = [*(ModeSet(mode) for mode in modes or MODES), *own]
+    return tuple({row.name: row for row in rows}.values())
