@@ -37,6 +37,7 @@ class ModeReport:
         notes: settings that had no effect, in words.
         graph_breaks: torch's reasons, one for each break.
         peak_memory_bytes: the most memory that torch allocated on the device; on a CPU the most of the process.
+        threads: the number of torch's threads.
         agreement: of the outputs; ``None`` where they are not compared.
     """
 
@@ -45,4 +46,5 @@ class ModeReport:
     notes: tuple[str, ...] = ()
     graph_breaks: tuple[str, ...] = ()
     peak_memory_bytes: int | None = None
+    threads: int | None = None
     agreement: Agreement | None = None

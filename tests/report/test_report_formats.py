@@ -13,6 +13,7 @@ from inductor_bench.records.run import Run
 from inductor_bench.report import doctor, extraction
 from inductor_bench.report.batch import formats as batch
 from inductor_bench.report.kernel import formats as kernel
+from inductor_bench.report.modes import formats as modes
 from inductor_bench.report.query import formats as query
 from inductor_bench.report.renderer import Format, Formats, View
 from inductor_bench.report.run import formats as run
@@ -25,6 +26,7 @@ def _title(result: Run, view: View) -> str:
 TABLES = {
     "run": run.FORMATS,
     "batch": batch.FORMATS,
+    "modes": modes.FORMATS,
     "query": query.FORMATS,
     "measured": kernel.MEASURED,
     "compared": kernel.COMPARED,

@@ -57,6 +57,7 @@ class ModeProcess:
         compile_time_s: the time from the first compilation to the timed window without that of the steps in it;
             ``None`` without compilation and where it is unknown.
         peak_memory_bytes: the most memory that torch allocated on the device; on a CPU the most that the process had.
+        threads: the number of torch's threads in the program.
         graph_breaks: torch's reasons, one for each break.
         calls: the number of calls of ``torch.compile`` whose settings were replaced.
         kept_calls: the reasons why other calls were left as they are.
@@ -76,6 +77,7 @@ class ModeProcess:
     device: str
     compile_time_s: float | None = None
     peak_memory_bytes: int | None = None
+    threads: int | None = None
     graph_breaks: tuple[str, ...] = ()
     calls: int = 0
     kept_calls: tuple[str, ...] = ()

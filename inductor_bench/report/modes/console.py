@@ -8,12 +8,16 @@ from ...analysis.findings.phrases import plural
 from ...records.modes.comparison import NOT_TIMED, ModeComparison, ModeRow
 from ..renderer import View
 from ..text import names
-from ..text.layout import Column, Line, Word, bullet, fit_columns, gap_of, header, labelled, titled_row, wrapped
+from ..text.layout import WIDE, Column, Line, Word, bullet, fit_columns, gap_of, header, labelled, titled_row, wrapped
 from .phrases import advice, legend, machine, notes
 from .rows import cells_of, titles_of
 
 SPARE = ("breaks", "memory", "busy", "vs shorter", "launches", "outputs")
 """Columns that may be left out on a narrow console, the first one first."""
+
+
+NAME_WIDTH, NARROW_NAME_WIDTH = 28, 16
+"""Columns that the name of a row gets at least, on a wide console and on a narrow one."""
 
 
 def console(comparison: ModeComparison, view: View) -> Iterator[Line]:
@@ -54,7 +58,12 @@ def _heading(comparison: ModeComparison, width: int) -> Iterator[Line]:
 def _columns(comparison: ModeComparison, width: int) -> list[Column]:
     rows = [cells_of(row) for row in comparison.rows]
     columns = [_column(title, [row[title] for row in rows]) for title in titles_of(comparison)]
-    return fit_columns(columns, width, gap_of(width), SPARE, "")
+    longest = columns[0].width
+    shortest = min(longest, NAME_WIDTH if width >= WIDE else NARROW_NAME_WIDTH)
+    mode, *others = fit_columns(
+        [columns[0]._replace(width=shortest), *columns[1:]], width, gap_of(width), SPARE, "mode"
+    )
+    return [mode._replace(width=min(mode.width, longest)), *others]
 
 
 def _table(comparison: ModeComparison, columns: Sequence[Column], width: int) -> Iterator[Line]:
@@ -64,7 +73,8 @@ def _table(comparison: ModeComparison, columns: Sequence[Column], width: int) ->
     best = comparison.winner.name if comparison.winner else ""
     for row, cells in zip(comparison.rows, rows, strict=True):
         style = "good" if row.name == best else "bad" if row.failure else ""
-        yield [Word(titled_row(columns, cells, gap).rstrip(), style)]
+        named = {**cells, "mode": names.end(cells["mode"], columns[0].width)}
+        yield [Word(titled_row(columns, named, gap).rstrip(), style)]
 
 
 def _column(title: str, cells: Sequence[str]) -> Column:

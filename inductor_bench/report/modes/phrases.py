@@ -43,8 +43,9 @@ def machine(comparison: ModeComparison) -> str:
     kinds = {one.device for row in comparison.rows for one in row.processes}
     on_host = all(device_of(kind).runs_on_host for kind in kinds)
     parts = [environment.cpu if on_host else environment.accelerator or ""]
-    if on_host and environment.threads:
-        parts.append(plural(environment.threads, "thread"))
+    threads = {one.threads for row in comparison.rows for one in row.processes if one.threads}
+    if on_host and len(threads) == 1:
+        parts.append(plural(*threads, "thread"))
     if environment.torch:
         parts.append(f"torch {environment.torch}")
     return " · ".join(filter(None, parts))
@@ -72,7 +73,10 @@ def advice(comparison: ModeComparison) -> str:
         )
     if winner.equals:
         others, one = join_words(list(winner.equals)), len(winner.equals) == 1
-        return f"{text} {others} {'is' if one else 'are'} within noise of it, and compile{'s' * one} longer."
+        rest = (
+            "is within noise of it, and its compilation is" if one else "are within noise of it, and compilations are"
+        )
+        return f"{text} The step{'s' * (not one)} of {others} {rest} no shorter."
     return text
 
 
@@ -128,7 +132,7 @@ def _code_notes(measured: Sequence[ModeRow]) -> Iterator[str]:
     for name, others in twins.items():
         yield (
             f"{join_words(others)}: the same generated code as {name}"
-            f"{_no_graphs(measured, others)}; their differences in step time are noise"
+            f"{_no_graphs(measured, others)}; a difference in step time is noise"
         )
     for row in measured:
         refusals = row.processes[0].refusals

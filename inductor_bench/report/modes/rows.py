@@ -8,6 +8,7 @@ from ... import units
 from ...records.modes.comparison import (
     AGREES,
     DIFFERS,
+    NOT_TIMED,
     ModeComparison,
     ModeFigures,
     ModeRow,
@@ -32,7 +33,7 @@ def cells_of(row: ModeRow) -> dict[str, str]:
     """The cells of a row by title."""
     figures = row.figures
     if figures is None:
-        return dict.fromkeys(TITLES, "") | {"mode": row.name, "step": "failed" if row.failure else ""}
+        return dict.fromkeys(TITLES, "") | {"mode": row.name, "step": _missing(row)}
     compiled = row.settings.mode != EAGER
     work = figures.work
     return {
@@ -49,6 +50,12 @@ def cells_of(row: ModeRow) -> dict[str, str]:
         "breaks": str(figures.graph_breaks) if compiled and figures.graph_breaks else "",
         "outputs": _outputs(figures),
     }
+
+
+def _missing(row: ModeRow) -> str:
+    if row.failure is None:
+        return ""
+    return "not timed" if row.failure.kind == NOT_TIMED else "failed"
 
 
 def _step(figures: ModeFigures) -> str:

@@ -107,11 +107,16 @@ class ModeSetter:
         if self._is_measured or os.getpid() != self._owner:
             return
         self._is_measured = True
+        import torch
+
         from ..device.runtimes import runtime_of
 
-        breaks = compiling.graph_breaks()
-        memory = runtime_of(device).peak_memory_bytes()
-        self.report = replace(self.report, graph_breaks=breaks, peak_memory_bytes=memory)
+        self.report = replace(
+            self.report,
+            graph_breaks=compiling.graph_breaks(),
+            peak_memory_bytes=runtime_of(device).peak_memory_bytes(),
+            threads=torch.get_num_threads(),
+        )
         self.save()
 
     def save(self) -> None:

@@ -43,6 +43,9 @@ NOT_INHERITED = (
 )
 """Variables that would share caches between modes, hide the compilation, or forbid it."""
 
+COMMON = "common"
+"""Name of the cache that each row begins with: what Inductor finds out about the processor once, on its first use."""
+
 NO_PATTERN = (
     "the program's steps are found in the pattern of its compiled calls, which it lacks without compilation; mark "
     "their ends with inductor_bench.step()"
@@ -108,6 +111,9 @@ class ProgramRunner:
         shutil.rmtree(observed, ignore_errors=True)
         observed.mkdir(parents=True)
         refusal.unlink(missing_ok=True)
+        common, cache = self._folder.work / COMMON, work / "cache"
+        if common.is_dir() and not cache.exists():
+            shutil.copytree(common, cache)
         log = self._folder.logs / f"{place.slug}-{place.round + 1}.log"
         log.unlink(missing_ok=True)
         here = request.kind in COMPILED_HERE
@@ -176,6 +182,7 @@ def _describe(place: Place, steps: ObservedSteps, report: ModeReport, ended: Pro
         device=steps.device,
         compile_time_s=None if compile_s is None or place.settings.mode == EAGER else max(compile_s, 0.0),
         peak_memory_bytes=report.peak_memory_bytes,
+        threads=report.threads,
         graph_breaks=report.graph_breaks,
         calls=report.calls,
         kept_calls=report.kept,

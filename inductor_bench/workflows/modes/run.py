@@ -30,7 +30,7 @@ from ..modules.survey import take_survey
 from ..modules.targets import Target, resolve_target
 from ..options import BreakdownOptions
 from ..progress import Progress
-from .process import STAGE, Place, ProgramRunner
+from .process import COMMON, STAGE, Place, ProgramRunner
 
 DEFAULT_ROUNDS = 4
 """Rounds where none are given: an even number, so that each row is as often early as late."""
@@ -172,8 +172,9 @@ class _Comparing:
             UsageError: it comes from another machine or another torch.
         """
         self._progress.stage("looking at the machine")
-        log = self._folder.logs / "survey.log"
-        with WorkerPool(self._python, self._folder.work, self._environment, on_line=self._progress.output) as pool:
+        log, work = self._folder.logs / "survey.log", self._folder.work
+        environment = self._environment | {"TORCHINDUCTOR_CACHE_DIR": str((work / COMMON).resolve())}
+        with WorkerPool(self._python, work, environment, on_line=self._progress.output) as pool:
             survey = take_survey(pool, [], device="cpu", peaks="none", log=log)
         found, known = survey.environment, self.comparison.environment
         if known.torch and (known.torch, known.accelerator, known.cpu) != (found.torch, found.accelerator, found.cpu):
