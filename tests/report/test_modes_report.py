@@ -81,6 +81,12 @@ def test_notes_say_what_each_mode_really_did() -> None:
     assert any(note.startswith("outputs were not compared") for note in said)
 
 
+def test_a_noisy_machine_is_named() -> None:
+    said = next(notes(comparison(EAGER, row("default", [0.05, 0.05, 0.05, 0.07], 12.0))))
+    assert said.startswith("the machine is noisy: the slowest process of default takes 40% longer")
+    assert not any("noisy" in note for note in notes(comparison(EAGER, DEFAULT)))
+
+
 def test_outputs_that_differ_or_cannot_be_compared_have_their_reason() -> None:
     wrong = row("default", [0.05] * 4, 9.0, agreement=Agreement(DIFFERS, 0.5, "output 0 differs"))
     unknown = row("max-autotune", [0.04] * 4, 9.0, agreement=Agreement(UNKNOWN, reason="it draws random numbers"))

@@ -19,6 +19,9 @@ from ...records.modes.settings import EAGER
 
 CUDA_GRAPH_MODES = ("reduce-overhead", "max-autotune")
 
+NOISY = 0.1
+"""Relative difference between the processes of a row above which the report says that the machine is noisy."""
+
 LEGEND = {
     "step": "mean over the processes, with its 95% interval",
     "of eager": "the step divided by eager's",
@@ -45,7 +48,7 @@ def machine(comparison: ModeComparison) -> str:
     parts = [environment.cpu if on_host else environment.accelerator or ""]
     threads = {one.threads for row in comparison.rows for one in row.processes if one.threads}
     if on_host and len(threads) == 1:
-        parts.append(plural(*threads, "thread"))
+        parts.append(plural(min(threads), "thread"))
     if environment.torch:
         parts.append(f"torch {environment.torch}")
     return " · ".join(filter(None, parts))
@@ -118,10 +121,27 @@ def _steps(number: float | None) -> str:
 def notes(comparison: ModeComparison) -> Iterator[str]:
     """What limits the figures, and what each mode really did."""
     measured = [row for row in comparison.rows if row.processes]
+    yield from _noise_notes(comparison, measured)
     yield from _code_notes(measured)
     yield from _call_notes(comparison, measured)
     yield from _output_notes(comparison, measured)
     yield from _own_notes(measured)
+
+
+def _noise_notes(comparison: ModeComparison, measured: Sequence[ModeRow]) -> Iterator[str]:
+    """Says where the processes of a row differ so much that little can be decided."""
+    spreads = {row.name: max(times) / min(times) - 1 for row in measured if len(times := _process_steps(row)) > 1}
+    worst = max(spreads, key=lambda name: spreads[name], default="")
+    if worst and spreads[worst] > NOISY:
+        yield (
+            f"the machine is noisy: the slowest process of {worst} takes {units.whole_percent(spreads[worst])} longer "
+            "a step than its fastest; leave the machine to this program, or give more rounds than "
+            f"{comparison.rounds} with --rounds"
+        )
+
+
+def _process_steps(row: ModeRow) -> list[float]:
+    return [one.step_time_s for one in row.processes]
 
 
 def _code_notes(measured: Sequence[ModeRow]) -> Iterator[str]:
