@@ -10,7 +10,7 @@ from typing import Any
 
 from ...errors import InductorBenchError, UsageError
 from ...records.modes.comparison import ModeComparison
-from ..files import leftovers_of, read_json, write_json
+from ..files import leftovers_of, read_json, refuse_link, write_json
 from ..formats import codec
 from ..lock import LOCK
 
@@ -63,8 +63,13 @@ class ModesFolder:
             raise UsageError(f"{self.path} is not empty and holds no comparison of modes", ANOTHER)
 
     def clear(self) -> None:
-        """Removes an earlier comparison: its own files, and no others."""
+        """Removes an earlier comparison: its own files, and no others.
+
+        Raises:
+            InductorBenchError: a folder is a symbolic link.
+        """
         for folder, pattern in ((self.records, "*.json"), (self.logs, "*.log")):
+            refuse_link(folder)
             for file in folder.glob(pattern):
                 file.unlink(missing_ok=True)
         self.remove_work()
@@ -79,6 +84,10 @@ class ModesFolder:
     def save(self, comparison: ModeComparison, hide: Callable[[str], str]) -> None:
         """Writes ``modes.json`` atomically; ``hide`` takes the secrets out of each text."""
         write_json(self.record, _each_text(codec.encode(comparison), hide))
+
+    def save_observed(self, name: str, observed: object, hide: Callable[[str], str]) -> None:
+        """Writes what a process observed into ``records/``, without secrets."""
+        write_json(self.records / f"{name}.json", _each_text(codec.encode(observed), hide))
 
     def load(self) -> ModeComparison:
         """Reads ``modes.json``.

@@ -22,9 +22,10 @@ from ...records.modes.settings import EAGER, SWITCHES, ModeSet
 from ...records.program import PATTERN
 from ...records.run import Failure, Request
 from ...store.device_turn import DeviceTurn
-from ...store.files import read_json, write_json
+from ...store.files import read_json
 from ...store.folders.modes import ModesFolder
 from ...store.formats import codec
+from ...store.redaction import Redaction
 from ...trace.program.device_work import measure_work
 from ...trace.program.reader import Markers, read_program_trace
 from ..breakdown.eager import NOT_COMPILED
@@ -77,6 +78,7 @@ class ProgramRunner:
         environment: the environment of this command.
         python: the interpreter of a script.
         profiles: whether the first round profiles steps; in vain where there is no accelerator.
+        redaction: takes secrets out of what is written.
         progress: shows what is done.
     """
 
@@ -86,12 +88,13 @@ class ProgramRunner:
         folder: ModesFolder,
         environment: Mapping[str, str],
         python: str,
+        redaction: Redaction,
         progress: Progress,
         *,
         profiles: bool,
     ) -> None:
         self._request, self._folder, self._python, self._progress = request, folder, python, progress
-        self._environment, self._profiles = environment, profiles
+        self._environment, self._redaction, self._profiles = environment, redaction, profiles
 
     def run(self, place: Place, rounds: int, source: str) -> ModeProcess | Failure:
         """Runs one process.
@@ -149,7 +152,7 @@ class ProgramRunner:
             failure = program_failures(self._request, ended, refusal, compiled=False)[0]
             return _failed(failure.kind, failure.message, failure.hint, failure.log_tail)
         steps, reports = read_steps(observed), _read_reports(observed)
-        write_json(self._folder.records / f"{place.slug}-{place.round + 1}.json", codec.encode(list(steps)))
+        self._folder.save_observed(f"{place.slug}-{place.round + 1}", list(steps), self._redaction.text)
         hint = f"read {shlex.quote(str(ended.log))}"
         if place.settings.mode != EAGER and not any(report.calls for report in reports.values()):
             kept = sorted({reason for report in reports.values() for reason in report.kept})

@@ -153,11 +153,17 @@ class _Comparing:
             return False
         own_folder(self._folder.work)
         for folder in (self._folder.records, self._folder.logs):
-            folder.mkdir(exist_ok=True)
+            own_folder(folder)
         self._look_around()
         profiles = self._uses_accelerator()
         runner = ProgramRunner(
-            self._request, self._folder, self._environment, self._python, self._progress, profiles=profiles
+            self._request,
+            self._folder,
+            self._environment,
+            self._python,
+            self._redaction,
+            self._progress,
+            profiles=profiles,
         )
         for place in places_in_turn(self._options.rows, self.comparison.rounds):
             row = self.comparison.rows[place.row]

@@ -15,6 +15,7 @@ from inductor_bench.records.failure import Failure
 from inductor_bench.records.modes.settings import ModeSet
 from inductor_bench.records.run import Request
 from inductor_bench.store.folders.modes import ModesFolder
+from inductor_bench.store.redaction import Redaction
 from inductor_bench.workflows.modes.process import Place, ProgramRunner
 from inductor_bench.workflows.progress import Silent
 
@@ -23,7 +24,7 @@ def run_command(tmp_path: Path, code: str, timeout_s: float | None = None) -> Fa
     request = Request("python", "command", (sys.executable, "-c", code), timeout_s=timeout_s, stop=True)
     folder = ModesFolder(tmp_path)
     folder.records.mkdir()
-    runner = ProgramRunner(request, folder, os.environ, sys.executable, Silent(), profiles=False)
+    runner = ProgramRunner(request, folder, os.environ, sys.executable, Redaction(), Silent(), profiles=False)
     found = runner.run(Place(0, "default", ModeSet("default"), 0), 2, "")
     assert isinstance(found, Failure)
     return found

@@ -12,12 +12,14 @@ from pathlib import Path
 import mode_rows
 import pytest
 
-from inductor_bench.errors import UsageError
+from inductor_bench.errors import InductorBenchError, UsageError
 from inductor_bench.records.failure import Failure
 from inductor_bench.records.modes.comparison import NOT_TIMED, ModeProcess
 from inductor_bench.records.modes.settings import ModeSet
 from inductor_bench.records.program import PATTERN
+from inductor_bench.records.run import Request
 from inductor_bench.store.folders.modes import ModesFolder
+from inductor_bench.store.redaction import Redaction
 from inductor_bench.workflows.modes import run as modes
 from inductor_bench.workflows.modes.process import Place, ProgramRunner
 from inductor_bench.workflows.modes.run import ModesOptions, places_in_turn, run_modes
@@ -135,7 +137,8 @@ def test_eager_is_not_run_where_its_end_would_not_be_known(
 
 
 def test_a_pattern_of_compiled_calls_is_missing_without_compilation(tmp_path: Path) -> None:
-    runner = ProgramRunner(None, ModesFolder(tmp_path), {}, "python", Silent(), profiles=False)  # type: ignore[arg-type]
+    folder, request = ModesFolder(tmp_path), Request("train.py", "script")
+    runner = ProgramRunner(request, folder, {}, "python", Redaction(), Silent(), profiles=False)
     found = runner.run(Place(0, "eager", ModeSet("eager"), 0), 4, PATTERN)
     assert isinstance(found, Failure) and found.kind == NOT_TIMED and "inductor_bench.step()" in found.message
 
@@ -168,6 +171,18 @@ def test_files_of_the_user_are_never_removed(monkeypatch: pytest.MonkeyPatch, ra
     Path("modes/train/notes.txt").write_text("mine")
     compare(force=True)
     assert Path("modes/train/notes.txt").read_text() == "mine"
+
+
+def test_nothing_is_removed_through_a_link(monkeypatch: pytest.MonkeyPatch, ran: list[tuple[str, int]]) -> None:
+    answer_with(monkeypatch, ran)
+    outcome = compare()
+    Path("mine").mkdir()
+    Path("mine/notes.json").write_text("mine")
+    (outcome.folder / "records").rmdir()
+    (outcome.folder / "records").symlink_to(Path("mine").resolve())
+    with pytest.raises(InductorBenchError, match="symbolic link"):
+        compare(force=True)
+    assert Path("mine/notes.json").exists()
 
 
 def test_a_record_of_a_newer_version_says_so(monkeypatch: pytest.MonkeyPatch, ran: list[tuple[str, int]]) -> None:
