@@ -14,6 +14,7 @@ from ..records.modes.comparison import NOT_TIMED, ModeComparison
 from ..records.modes.settings import MODES, SWITCHES
 from ..report.modes.formats import FORMATS
 from ..report.renderer import View
+from ..workflows.modes.sets import DEFAULT_ROUNDS, read_sets
 from ..workflows.options import AMP, BreakdownOptions
 from .breakdown import ARGUMENTS, ProgramCommand
 from .output.console import Console
@@ -29,9 +30,10 @@ The program runs several times in each mode, in processes that take turns; a scr
 measured. In a script the settings of its own calls of torch.compile are replaced. The same command goes on after an
 interruption.
 
+Rows are eager and the modes of torch.compile, and one more for each --with, --env and --option. --with takes
+several settings with commas between them (max-autotune,tf32,OMP_NUM_THREADS=8), or one of these:
+
 \b
-Rows are eager and the modes of torch.compile, and one more for each --with, --env and --option. --with takes a
-switch, or several settings with commas between them (max-autotune,tf32):
 {_SWITCHES}
 
 Exit code: 0, 1 where a row failed (the others are compared and shown), 2 for a request that cannot be carried out
@@ -51,7 +53,7 @@ as typed, 130 after Ctrl-C.
     "--rounds",
     metavar="N",
     type=click.IntRange(min=1, max=MOST_ROUNDS),
-    default=4,
+    default=DEFAULT_ROUNDS,
     show_default=True,
     help="Processes of each row; an even number cancels a drift of the machine.",
 )
@@ -82,7 +84,6 @@ def command(context: click.Context, /, **values: Any) -> int:
     form = FORMATS.get(values.pop("format"))
     with Console(quiet=values.pop("quiet"), verbose=values.pop("verbose")) as console:
         from ..workflows.modes.run import ModesOptions, run_modes
-        from ..workflows.modes.sets import read_sets
 
         sets = [values.pop(name) for name in ("modes", "withs", "variables", "inductor")]
         rows, rounds, amp = read_sets(*sets), values.pop("rounds"), values.pop("amp")

@@ -70,6 +70,13 @@ def test_within_noise_the_shorter_compilation_wins() -> None:
     assert (winner.name, winner.fastest, winner.equals) == ("default", "max-autotune", ("default",))
 
 
+def test_noise_that_hides_a_large_difference_leaves_it_undecided() -> None:
+    wild = comparison(EAGER, row("default", [0.02, 0.09, 0.03, 0.08], 10.0, codes=("a",))).winner
+    assert wild is not None and (wild.name, wild.fastest, wild.decided) == ("eager", "default", False)
+    calm = comparison(EAGER, row("default", [0.0995, 0.1, 0.0985, 0.1], 10.0, codes=("a",))).winner
+    assert calm is not None and (calm.name, calm.fastest, calm.decided) == ("eager", "default", True)
+
+
 def test_of_nearly_equal_compilations_the_plainer_row_wins() -> None:
     other = row("reduce-overhead", [0.0499, 0.0501, 0.0500, 0.0498], 8.0, codes=("b",))
     winner = comparison(EAGER, DEFAULT, other).winner

@@ -56,6 +56,11 @@ def test_the_advice_is_honest_about_noise() -> None:
     )
     slow = row("default", [0.099, 0.102, 0.098, 0.101], 10.0, codes=("a",))
     assert "Leave it uncompiled" in advice(comparison(EAGER, slow))
+    wild = row("default", [0.02, 0.09, 0.03, 0.08], 10.0, codes=("a",))
+    said = advice(comparison(EAGER, wild))
+    assert said.startswith("Undecided: default measured 45.6 ms a step and eager 100 ms")
+    assert said.endswith("until then, eager compiles nothing.")
+    assert "Type" not in screen(comparison(EAGER, wild))
 
 
 def test_without_enough_there_is_no_advice() -> None:

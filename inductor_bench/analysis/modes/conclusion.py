@@ -30,6 +30,10 @@ COMPILE_NOISE = 1.5
 """Ratio of two compile times up to which they count as equal: each is measured once, in an order, on a busy host."""
 
 
+ACCEPTED = 0.1
+"""The most that the advised row may be slower than the fastest one, at the upper end of the interval."""
+
+
 def conclude(comparison: ModeComparison) -> ModeComparison:
     """The comparison with the figures of each row and the winner."""
     rows = [replace(row, figures=_figures(row)) for row in comparison.rows]
@@ -144,7 +148,9 @@ def _winner(rows: Sequence[ModeRow]) -> ModeWinner | None:
     # rows stand in the order in which they are asked for, and the plain modes come first
     chosen = next(row for row in rows if row in close and _compile_time(row) <= shortest_s * COMPILE_NOISE)
     equals = tuple(row.name for row in close if row is not fastest)
-    return ModeWinner(chosen.name, lines_of(chosen.settings), fastest.name, equals)
+    ratio = chosen.figures.to_fastest if chosen.figures else None
+    decided = ratio is None or ratio.verdict == "same" or ratio.high <= 1 + ACCEPTED
+    return ModeWinner(chosen.name, lines_of(chosen.settings), fastest.name, equals, decided)
 
 
 def _is_close(row: ModeRow) -> bool:

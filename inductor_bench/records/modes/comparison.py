@@ -167,12 +167,15 @@ class ModeWinner:
         lines: what to type into the program to have it; empty where nothing has to be typed.
         fastest: the name of the row with the shortest step.
         equals: names of other rows whose difference to the fastest one is within noise.
+        decided: whether the row costs little if it is slower after all; otherwise the noise hides differences that
+            matter, and the row is only the one with the shortest compilation.
     """
 
     name: str
     lines: tuple[str, ...]
     fastest: str
     equals: tuple[str, ...] = ()
+    decided: bool = True
 
 
 @dataclass(frozen=True)

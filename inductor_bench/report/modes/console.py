@@ -27,7 +27,7 @@ def console(comparison: ModeComparison, view: View) -> Iterator[Line]:
     yield []
     yield from wrapped(advice(comparison), width, "", "title")
     winner = comparison.winner
-    for index, line in enumerate(winner.lines if winner else ()):
+    for index, line in enumerate(winner.lines if winner and winner.decided else ()):
         yield [Word(names.pad("Type" if index == 0 else "", 6), "title"), Word(line)]
     yield []
     columns = _columns(comparison, width)

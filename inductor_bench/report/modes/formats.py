@@ -32,7 +32,7 @@ def _markdown_lines(comparison: ModeComparison) -> Iterator[str]:
     yield ""
     yield f"**{escaped(advice(comparison))}**"
     yield ""
-    if comparison.winner is not None and comparison.winner.lines:
+    if comparison.winner is not None and comparison.winner.decided and comparison.winner.lines:
         yield from ("```", *comparison.winner.lines, "```", "")
     titles = titles_of(comparison)
     cells = [cells_of(row) for row in comparison.rows]

@@ -22,6 +22,8 @@ CUDA_GRAPH_MODES = ("reduce-overhead", "max-autotune")
 NOISY = 0.1
 """Relative difference between the processes of a row above which the report says that the machine is noisy."""
 
+QUIETER = "Give more rounds (--rounds), or leave the machine to this program"
+
 LEGEND = {
     "step": "mean over the processes, with its 95% interval",
     "of eager": "the step divided by eager's",
@@ -61,6 +63,12 @@ def advice(comparison: ModeComparison) -> str:
         return _no_advice(comparison)
     rows = {row.name: row for row in comparison.rows}
     chosen, fastest = rows[winner.name], rows[winner.fastest]
+    if not winner.decided:
+        return (
+            f"Undecided: {fastest.name} measured {_step(fastest)} a step and {chosen.name} {_step(chosen)}, but the "
+            f"processes of a row differ so much that this may be noise. {QUIETER}; until then, {chosen.name} "
+            f"{'compiles nothing' if chosen.settings.mode == EAGER else 'has the shorter compilation'}."
+        )
     if chosen.settings.mode == EAGER:
         if winner.fastest == winner.name:
             return f"Leave it uncompiled: {_step(chosen)} a step, and no mode is faster."
@@ -121,22 +129,21 @@ def _steps(number: float | None) -> str:
 def notes(comparison: ModeComparison) -> Iterator[str]:
     """What limits the figures, and what each mode really did."""
     measured = [row for row in comparison.rows if row.processes]
-    yield from _noise_notes(comparison, measured)
+    yield from _noise_notes(measured)
     yield from _code_notes(measured)
     yield from _call_notes(comparison, measured)
     yield from _output_notes(comparison, measured)
     yield from _own_notes(measured)
 
 
-def _noise_notes(comparison: ModeComparison, measured: Sequence[ModeRow]) -> Iterator[str]:
+def _noise_notes(measured: Sequence[ModeRow]) -> Iterator[str]:
     """Says where the processes of a row differ so much that little can be decided."""
     spreads = {row.name: max(times) / min(times) - 1 for row in measured if len(times := _process_steps(row)) > 1}
     worst = max(spreads, key=lambda name: spreads[name], default="")
     if worst and spreads[worst] > NOISY:
         yield (
             f"the machine is noisy: the slowest process of {worst} takes {units.whole_percent(spreads[worst])} longer "
-            "a step than its fastest; leave the machine to this program, or give more rounds than "
-            f"{comparison.rounds} with --rounds"
+            "a step than its fastest"
         )
 
 

@@ -31,9 +31,7 @@ from ..modules.targets import Target, resolve_target
 from ..options import BreakdownOptions
 from ..progress import Progress
 from .process import COMMON, STAGE, Place, ProgramRunner
-
-DEFAULT_ROUNDS = 4
-"""Rounds where none are given: an even number, so that each row is as often early as late."""
+from .sets import DEFAULT_ROUNDS
 
 CALLED = "inductor_bench.modes(…)"
 ACCEPTED = "give a script, FILE.py:FACTORY, timm:NAME, or a command after --"

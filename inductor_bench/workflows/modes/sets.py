@@ -9,6 +9,9 @@ from dataclasses import replace
 from ...errors import UsageError
 from ...records.modes.settings import DEFAULT, EAGER, MODES, SWITCHES, ModeSet
 
+DEFAULT_ROUNDS = 4
+"""Rounds where none are given: an even number, so that each row is as often early as late."""
+
 OPTION = "inductor."
 _VARIABLE = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
 _OPTION = re.compile(r"inductor\.([a-z_][\w.]*)=(.+)", re.DOTALL)
