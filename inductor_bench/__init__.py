@@ -14,11 +14,12 @@ if TYPE_CHECKING:
     from typing import Any
 
     from .records.code.extraction import KernelFile
+    from .records.comparisons.run import RunComparison
     from .records.modes.comparison import ModeComparison
     from .records.run import Run
     from .records.tuning import MeasuredKernel
 
-__all__ = ["__version__", "autotune", "bench", "breakdown", "extract", "modes", "step"]
+__all__ = ["__version__", "apply", "autotune", "bench", "breakdown", "compare", "extract", "modes", "step"]
 
 
 def breakdown(target: "str | Path | Sequence[str | Path]", **options: "Any") -> "Run":
@@ -198,3 +199,55 @@ def modes(
     targets = () if target is None else (str(target),)
     program = BreakdownOptions(targets=targets, **options)
     return run_modes(ModesOptions(program, read_sets(modes, sets, (), ()), rounds), Silent()).comparison
+
+
+def apply(run: "str | Path") -> int:
+    """Puts the configs that a RUN's retunes found into the kernels that this process compiles from now on.
+
+    Call it before the first call of a compiled function. ``inductor-bench apply RUN -- COMMAND`` does the same to a
+    program without a change, and says which kernels run their configs.
+
+    Args:
+        run: a RUN folder with retunes.
+
+    Returns:
+        The number of configs.
+
+    Raises:
+        InductorBenchError: there is no RUN, it was not retuned, or its configs are for another torch, Triton or GPU.
+    """
+    from pathlib import Path
+
+    from .errors import InductorBenchError
+    from .worker.capture.pins.process import gpu_name, pinned_kernels
+    from .worker.capture.startup import install
+    from .workflows.apply.guard import require_same_gpu
+    from .workflows.apply.here import prepare_process
+
+    pinned, measured = prepare_process(Path(run))
+    require_same_gpu(pinned.pins, measured, gpu_name())
+    if pinned_kernels().refusal:
+        raise InductorBenchError(pinned_kernels().refusal, "break the program down and retune it here")
+    install()
+    return len(pinned.pins.all)
+
+
+def compare(a: "str | Path", b: "str | Path") -> "RunComparison":
+    """Compares two runs, as ``inductor-bench compare A B`` does.
+
+    Args:
+        a: a RUN folder or a zipped RUN.
+        b: another one, which is held against it.
+
+    Returns:
+        The verdict on B, the parts of the difference of their steps, which add up to it, and each graph and kernel; see
+        ``records.comparisons.run``. Times are in seconds of a step of the program.
+
+    Raises:
+        InductorBenchError: one of them is missing, cannot be read, or holds no measurement.
+    """
+    from pathlib import Path
+
+    from .workflows.compare.run import compare_records
+
+    return compare_records(Path(a), Path(b)).comparison

@@ -15,6 +15,8 @@ measures nothing.
 ``cost``     device time of a candidate
 ``retune``   a retune by the library: what was checked before it was timed
 ``builds``   compiling candidates with 1 to 8 workers; needs no GPU
+
+``--load N`` keeps N processes at work meanwhile, as the compile pool of a retune does: the same targets hold.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -37,6 +39,14 @@ from accuracy.outcomes import STEPS, Outcome, Row, read_outcomes, summarize, tab
 
 ROOT = Path(__file__).resolve().parent.parent
 MOST_PROCESSES = 5
+LOAD = """
+import ast
+text = "\\n".join(f"def f{n}(x):\\n    return [each + {n} for each in range(x) if each % {n + 1}]" for n in range(2000))
+while True:
+    compile(ast.parse(text), "load", "exec")
+"""
+"""A program that uses one core and its caches as a compiler does."""
+
 GRACE_S = 15.0
 """What a trial that has begun in time may take beyond the budget."""
 
@@ -87,6 +97,15 @@ def end(child: subprocess.Popen[Any]) -> None:
     """Ends a process at once; workers of its own end when their pipes do."""
     child.kill()
     child.wait()
+
+
+@contextmanager
+def loaded(count: int) -> Iterator[None]:
+    """Keeps processes at work that use a core each."""
+    with ExitStack() as stack:
+        for _ in range(count):
+            stack.callback(end, subprocess.Popen([sys.executable, "-c", LOAD], start_new_session=True))
+        yield
 
 
 @contextmanager
@@ -144,6 +163,7 @@ def read_options() -> argparse.Namespace:
     parser.add_argument("--output", type=Path, default=Path("runs/accuracy"), help="what is written (runs/accuracy)")
     parser.add_argument("--only", choices=STEPS, action="append", help="this step; may be given again")
     parser.add_argument("--python", default=sys.executable, help="the interpreter that measures (this one)")
+    parser.add_argument("--load", type=int, default=0, help="processes that use a core each meanwhile (0)")
     parser.add_argument("--read", action="store_true", help="sum up what was measured before")
     options = parser.parse_args()
     outcomes = options.output / "outcomes.jsonl"
@@ -160,7 +180,7 @@ def main() -> int:
     outcomes, finished = options.output / "outcomes.jsonl", True
     if not options.read:
         try:
-            with stoppable():
+            with stoppable(), loaded(options.load):
                 measure(options, outcomes)
         except Stopped:
             finished = False

@@ -21,6 +21,7 @@ import pytest
 from inductor_bench.devices.table import DEVICES
 from inductor_bench.report import doctor, extraction
 from inductor_bench.report.batch import formats as batch_formats
+from inductor_bench.report.comparison import formats as comparison_formats
 from inductor_bench.report.kernel import formats as kernel_formats
 from inductor_bench.report.modes import formats as modes_formats
 from inductor_bench.report.query import formats as query_formats
@@ -51,7 +52,7 @@ ROOMS: dict[str, set[str]] = {
     | LEAVES,
     "cli": {"records", "devices", "store", "report", "workflows", "analysis", "launch"} | LEAVES,
     "__main__": {"cli"},
-    "": {"workflows", "records", "version", "step_marks"},
+    "": {"workflows", "records", "version", "step_marks", "errors"},
 }
 """Each room and the rooms that it may import. The empty name is the package's own ``__init__``."""
 
@@ -80,12 +81,15 @@ INNER: dict[str, set[str]] = {
     "workflows/extract": {"modules"},
     "workflows/kernel": {"modules"},
     "workflows/ledger": {"modules"},
-    "workflows/breakdown": {"modules", "extract", "kernel", "ledger"},
+    "workflows/apply": {"modules", "ledger"},
+    "workflows/breakdown": {"modules", "extract", "kernel", "ledger", "apply"},
     "workflows/batch": {"modules", "breakdown"},
+    "workflows/compare": {"modules", "breakdown"},
     "workflows/modes": {"modules", "breakdown"},
     "report/text": set(),
     "report/kernel": {"text"},
     "report/run": {"text"},
+    "report/comparison": {"text", "run"},
     "report/query": {"text", "run"},
     "report/batch": {"text", "run"},
     "report/modes": {"text", "run"},
@@ -93,6 +97,8 @@ INNER: dict[str, set[str]] = {
 """Rooms within rooms, and the ones beside them that each may import. The files above them are open to all."""
 
 DOORS = {
+    ("", "inductor_bench.worker.capture.startup"),
+    ("", "inductor_bench.worker.capture.pins.process"),
     ("workflows", "inductor_bench.report.run.folder"),
     ("workflows", "inductor_bench.report.batch.folder"),
     ("workflows", "inductor_bench.report.batch.view"),
@@ -125,7 +131,7 @@ PRIVATE_HOMES = re.compile(
 
 EDGES: dict[str, tuple[str, ...]] = {
     "click's parsed values, on their way to the fields of options": (
-        *("cli/autotune.py", "cli/batch.py", "cli/breakdown.py", "cli/kernel.py", "cli/values.py"),
+        *(f"cli/{name}.py" for name in ("autotune", "batch", "breakdown", "compare", "kernel", "values")),
         "cli/output/presentation.py",
     ),
     "decoded JSON or YAML, in the file that reads it": (
@@ -554,6 +560,8 @@ FORMAT_NAMES = {
     name
     for table in (
         batch_formats.FORMATS,
+        comparison_formats.FORMATS,
+        comparison_formats.BATCH_FORMATS,
         doctor.FORMATS,
         extraction.FORMATS,
         kernel_formats.MEASURED,

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from ..devices.table import device_of
 from ..records.batches.results import BatchResults, GraphResult, KernelResult, ModelResult
 from ..records.category import Category
+from .costs.step import HOST_SETS_PACE
 from .findings.bottleneck import LAUNCH_BOUND
 from .findings.evidence import UNTUNABLE
 from .retunes import RetuneSummary, summarize_retunes
@@ -170,24 +171,27 @@ def _group(key: str, members: list[_Member], whole: float) -> KernelGroup:
     if len(members) == 1:  # a fast path: a batch may have a hundred thousand kernels, most of them in one model only
         model, kernel, shortens_run = members[0]
         return KernelGroup(
-            *(
-                key,
-                kernel.name,
-                kernel.kernel_id,
-                kernel.category.value,
-                kernel.operator,
-                kernel.bound,
-                1,
-                (model,),
-                model,
-            ),
-            *(kernel.calls, kernel.time_s, kernel.time_s / whole if whole else 0.0, kernel.peak_share),
-            *((kernel.gain_limit_s, kernel.speedup, kernel.saving_s) if shortens_run else (None, kernel.speedup, None)),
+            key,
+            kernel.name,
+            kernel.kernel_id,
+            kernel.category.value,
+            kernel.operator,
+            kernel.limit.bound,
+            ids=1,
+            models=(model,),
+            model=model,
+            launches=kernel.calls,
+            time_s=kernel.time_s,
+            share=kernel.time_s / whole if whole else 0.0,
+            peak_share=kernel.limit.peak_share,
+            gain_limit_s=kernel.limit.gain_limit_s if shortens_run else None,
+            speedup=kernel.retune.speedup,
+            saving_s=kernel.retune.saving_s if shortens_run else None,
         )
     model, costliest, _ = max(members, key=lambda member: member[1].time_s)
     kernels = [kernel for _, kernel, _ in members]
     time_s = sum(kernel.time_s for kernel in kernels)
-    judged = [(kernel.peak_share, kernel.time_s) for kernel in kernels if kernel.peak_share is not None]
+    judged = [(kernel.limit.peak_share, kernel.time_s) for kernel in kernels if kernel.limit.peak_share is not None]
     weight = sum(seconds for _, seconds in judged)
     return KernelGroup(
         key,
@@ -195,7 +199,7 @@ def _group(key: str, members: list[_Member], whole: float) -> KernelGroup:
         costliest.kernel_id,
         costliest.category.value,
         costliest.operator,
-        costliest.bound,
+        costliest.limit.bound,
         len({kernel.kernel_id for kernel in kernels}),
         tuple(dict.fromkeys(name for name, _, _ in members)),
         model,
@@ -204,8 +208,8 @@ def _group(key: str, members: list[_Member], whole: float) -> KernelGroup:
         time_s / whole if whole else 0.0,
         sum(share * seconds for share, seconds in judged) / weight if weight else None,
         _gain(kernel for _, kernel, shortens_run in members if shortens_run),
-        max((kernel.speedup for kernel in kernels if kernel.speedup is not None), default=None),
-        _sum(kernel.saving_s for _, kernel, shortens_run in members if shortens_run),
+        max((kernel.retune.speedup for kernel in kernels if kernel.retune.speedup is not None), default=None),
+        _sum(kernel.retune.saving_s for _, kernel, shortens_run in members if shortens_run),
     )
 
 
@@ -213,11 +217,13 @@ def waits_for_host(graph: GraphResult) -> bool:
     """Whether the device waits for the host in this graph, so that a faster kernel would not shorten the run."""
     if device_of(graph.device).runs_on_host:
         return False
+    if graph.host_idle_share is not None:
+        return graph.host_idle_share > HOST_SETS_PACE
     return graph.busy_share is not None and graph.busy_share < LAUNCH_BOUND
 
 
 def _gain(kernels: Iterable[KernelResult]) -> float | None:
-    return _sum(kernel.gain_limit_s for kernel in kernels)
+    return _sum(kernel.limit.gain_limit_s for kernel in kernels)
 
 
 def _sum(seconds: Iterable[float | None]) -> float | None:

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 
 from ..errors import InductorBenchError
 from ..messages.kernels import Change, Compiled
-from ..records.tuning import Config, TriedCandidate
-from .race import Runner
+from ..records.tuning import Config, TriedCandidate, Tuning
+from .race import RaceResult, Runner
 
 MORE_BUDGET = "give it more time with --budget"
 
@@ -28,6 +28,7 @@ class Candidate:
         change: the change that a worker makes to the kernel of the file.
         status: empty while it may win; otherwise the status of its entry in the record.
         reason: the reason for the status.
+        is_prepared: whether it computed what the default computes, or failed to.
         compiled: its registers, spills and shared memory, where they are known.
         relative_time: its time divided by the default's, from the screening; ``None`` before it was screened.
         runner: its result in its last race.
@@ -39,6 +40,7 @@ class Candidate:
     change: Change = field(default_factory=Change)
     status: str = ""
     reason: str = ""
+    is_prepared: bool = False
     compiled: Compiled = field(default_factory=Compiled)
     relative_time: float | None = None
     runner: Runner | None = None
@@ -73,6 +75,32 @@ def describe_candidate(candidate: Candidate, default: Candidate, best: Candidate
         registers=candidate.compiled.registers,
         spills=candidate.compiled.spills,
         shared_memory_bytes=candidate.compiled.shared_memory_bytes,
+    )
+
+
+def describe_tuning(candidates: Sequence[Candidate], entrants: Sequence[Candidate], result: RaceResult) -> Tuning:
+    """The outcome of a search, without its method, state and duration.
+
+    Args:
+        candidates: all candidates, the default first.
+        entrants: the candidates of the final, the default first.
+        result: the result of the final.
+    """
+    best = entrants[result.best]
+    winner, default = result.runners[result.best], result.runners[0]
+    contender = result.runners[result.contender if result.contender is not None else 0]
+    default_s, best_s = (statistics.median(runner.samples) for runner in (default, winner))
+    return Tuning(
+        method="",
+        state="",
+        candidates=tuple(describe_candidate(one, candidates[0], best) for one in candidates),
+        tried=sum(one.relative_time is not None and not one.status for one in candidates[1:]),
+        default_s=default_s,
+        best_s=best_s,
+        speedup=1 / winner.ratio.median if winner.ratio else 1.0,
+        verdict=result.verdict,
+        best_config=best.config,
+        ratio=contender.ratio,
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import select
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -69,7 +70,7 @@ class _PoolWorker:
 
 @dataclass
 class CompilePool:
-    """A pool of compile workers, which stay alive between calls of :meth:`compile` until :meth:`end`.
+    """A pool of compile workers, which stay alive until :meth:`end`.
 
     Args:
         start: starts a worker; the argument names its log.
@@ -82,6 +83,7 @@ class CompilePool:
         greeting_answer: the latest answer to the greeting.
         workers: the workers that are alive.
         waiting: the jobs that have not begun, by their file.
+        order: the number of each file, in the order in which the files came first.
     """
 
     start: Callable[[str], WorkerSession]
@@ -92,11 +94,10 @@ class CompilePool:
     greeting_answer: Any = None
     workers: list[_PoolWorker] = field(default_factory=list)
     waiting: dict[str, deque[CompileJob]] = field(default_factory=dict)
+    order: dict[str, int] = field(default_factory=dict)
 
     def compile(self, jobs: Iterable[CompileJob], is_over: Callable[[], bool]) -> Iterator[CompileOutcome]:
         """Compiles the jobs, and yields the outcome of each as soon as it is known.
-
-        A worker stays with a file while it has jobs left, because loading a file takes as long as compiling.
 
         Args:
             jobs: the jobs.
@@ -105,22 +106,67 @@ class CompilePool:
         Raises:
             InductorBenchError, WorkerLostError: a worker failed at the greeting.
         """
-        for job in jobs:
-            self.waiting.setdefault(job.file, deque()).append(job)
-        while True:
+        yield from self.submit(jobs)
+        while self.is_busy:
             if is_over():
-                for file in list(self.waiting):
-                    yield from self._give_up(file, "untried", BUDGET_SPENT)
-            self.start_workers(sum(map(len, self.waiting.values())))
-            for worker in list(self.workers):
-                if self.waiting and worker.job is None:
-                    worker.job = _take_next_job(self.waiting, worker.file_numbers)
-                    yield from self._advance(worker)
-            busy = [worker for worker in self.workers if worker.job is not None]
-            if not busy and not self.waiting:
-                break
-            for worker in _wait_for_workers(busy):
+                yield from self.give_up()
+            _wait_for_workers(self.busy)
+            yield from self.advance()
+
+    @property
+    def busy(self) -> list[_PoolWorker]:
+        """The workers that have a job."""
+        return [worker for worker in self.workers if worker.job is not None]
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a job waits or is being done."""
+        return bool(self.waiting or self.busy)
+
+    def submit(self, jobs: Iterable[CompileJob]) -> Iterator[CompileOutcome]:
+        """Adds jobs, lets free workers begin, and yields the outcomes that are known at once.
+
+        Jobs of a file that came earlier begin earlier, also when they are added later.
+        """
+        for job in jobs:
+            self.order.setdefault(job.file, len(self.order))
+            self.waiting.setdefault(job.file, deque()).append(job)
+        yield from self._begin_jobs()
+
+    def advance(self) -> Iterator[CompileOutcome]:
+        """Takes the answers that are there, without waiting for others, and lets free workers begin.
+
+        Raises:
+            InductorBenchError, WorkerLostError: a worker failed at the greeting.
+        """
+        for worker in self.busy:
+            if worker.session.is_answered():
                 yield from self._collect(worker)
+        yield from self._begin_jobs()
+
+    def give_up(self) -> Iterator[CompileOutcome]:
+        """Drops the jobs that have not begun, and yields their outcomes."""
+        for file in list(self.waiting):
+            yield from self._give_up(file, "untried", BUDGET_SPENT)
+
+    def _begin_jobs(self) -> Iterator[CompileOutcome]:
+        self.start_workers(sum(map(len, self.waiting.values())) + len(self.busy))
+        for worker in list(self.workers):
+            if self.waiting and worker.job is None:
+                worker.job = self._take_next_job(worker.file_numbers)
+                yield from self._advance(worker)
+
+    def _take_next_job(self, loaded: dict[str, int]) -> CompileJob:
+        """Removes and returns a job of the file loaded last that has one; otherwise of the file that came first.
+
+        A worker stays with a file while it has jobs left, because loading a file takes as long as compiling.
+        """
+        file = next((each for each in reversed(loaded) if each in self.waiting), None)
+        file = file or min(self.waiting, key=self.order.__getitem__)
+        job = self.waiting[file].popleft()
+        if not self.waiting[file]:
+            del self.waiting[file]
+        return job
 
     def start_workers(self, jobs: int) -> None:
         """Starts workers until there is one for each of ``jobs`` jobs, or ``count`` workers."""
@@ -129,8 +175,9 @@ class CompilePool:
 
     def end(self) -> None:
         """Ends the workers at once, and drops the jobs that have not begun."""
-        for worker in self.workers:
-            worker.session.abort()
+        with ThreadPoolExecutor(max(len(self.workers), 1)) as threads:  # one after the other takes seconds
+            for worker in self.workers:
+                threads.submit(worker.session.abort)
         self.workers.clear()
         self.waiting.clear()
 
@@ -191,20 +238,8 @@ class CompilePool:
             yield CompileOutcome(job.key, status, reason)
 
 
-def _take_next_job(waiting: dict[str, deque[CompileJob]], loaded: dict[str, int]) -> CompileJob:
-    """Removes and returns a job of the file loaded last that has one; otherwise a job of the file with most jobs."""
-    file = next((each for each in reversed(loaded) if each in waiting), None)
-    file = file or max(waiting, key=lambda each: len(waiting[each]))
-    job = waiting[file].popleft()
-    if not waiting[file]:
-        del waiting[file]
-    return job
-
-
-def _wait_for_workers(busy: list[_PoolWorker]) -> list[_PoolWorker]:
-    """Waits for, and returns, the workers that have answered or have exceeded their limit."""
-    if not busy:
-        return []
+def _wait_for_workers(busy: list[_PoolWorker]) -> None:
+    """Waits until a worker has answered, or has exceeded its limit."""
     limits = [worker.session.left_s for worker in busy if worker.session.left_s is not None]
-    ready = select.select(busy, [], [], min(limits, default=None))[0]
-    return ready or [worker for worker in busy if worker.session.left_s == 0]
+    if busy:
+        select.select(busy, [], [], min(limits, default=None))

@@ -1,7 +1,7 @@
 """Finds the fastest of many candidates, with few samples of slow candidates and fresh samples of the finalists.
 
-The race is a generator: it yields the numbers of the candidates to time next, in order, and is sent their times. It
-takes no measurements itself, and it knows candidates by number only.
+The race is a generator: it yields the numbers of the candidates to time next, in order, for several rounds at once, and
+is sent their times. It takes no measurements itself, and it knows candidates by number only.
 """
 
 from __future__ import annotations
@@ -105,20 +105,19 @@ def _run_rounds(
 ) -> Generator[Order, Times, list[int]]:
     """Interleaved rounds in alternating directions, so that no candidate always follows the same other candidate.
 
+    All rounds are yielded as one order, because each order is one request to a worker.
+
     Returns the candidates that could be timed to the end; adds to ``samples``, and to ``runners`` for lost candidates.
     """
-    alive = list(running)
-    for number in range(rounds):
-        order = tuple(alive if number % 2 == 0 else reversed(alive))
-        if not order:
-            break
-        for candidate, time in zip(order, (yield order), strict=True):
-            if time is None:
-                alive.remove(candidate)
-                runners[candidate] = Runner("lost", tuple(samples[candidate]))
-            else:
-                samples[candidate].append(time)
-    return alive
+    order = tuple(one for number in range(rounds) for one in (running if number % 2 == 0 else reversed(running)))
+    lost: set[int] = set()
+    for candidate, time in zip(order, (yield order) if order else (), strict=True):
+        if time is None:
+            lost.add(candidate)
+        elif candidate not in lost:
+            samples[candidate].append(time)
+    runners.update({candidate: Runner("lost", tuple(samples[candidate])) for candidate in lost})
+    return [candidate for candidate in running if candidate not in lost]
 
 
 def _drop(

@@ -10,7 +10,7 @@ from ..errors import InductorBenchError
 from ..launch.session import WorkerLostError, WorkerSession
 from ..messages.kernels import Ask, Compiled, Drop, Facts, Load, Numbered, Vary
 from ..messages.request import Answer, Request
-from ..messages.times import Begun, Check, Sample
+from ..messages.times import Begun, Prepare, Sample, Variant
 from .candidates import Candidate
 from .compile_pool import COMPILE_S, LOAD_S
 from .variants.protocol import Variants
@@ -28,8 +28,11 @@ class TimingWorker:
         timeout_s: limit of each request in seconds; ``None`` for a limit that depends on the request.
 
     Attributes:
+        attend: called after each request, returns once the answer is there; does other work meanwhile.
+        is_known: whether the variants are known.
         variants: the variants of the kernel.
         default: the kernel as the file has it.
+        method: the method of timing, once something was timed.
         loaded: the numbers of the candidates that are loaded.
         loaded_in: the worker in which they are loaded.
     """
@@ -37,41 +40,58 @@ class TimingWorker:
     file: str
     worker: Callable[[], WorkerSession]
     timeout_s: float | None
+    attend: Callable[[WorkerSession], None] = lambda session: None
+    is_known: bool = False
     variants: Variants = field(init=False)
     default: Candidate = field(init=False)
+    method: str = ""
     loaded: set[int] = field(default_factory=set)
     loaded_in: WorkerSession | None = None
 
-    def open(self, number: int, find: Callable[[Facts, Ask], Variants]) -> Variants:
-        """Loads the file, and finds the variants of its kernel.
+    def open(self, number: int, find: Callable[[Facts, Ask], Variants]) -> Facts:
+        """Loads the file, and finds the variants of its kernel from the worker's facts, which it returns.
 
         Args:
             number: the number of the default in the worker.
-            find: finds the variants from the worker's facts, and may ask the worker for more.
+            find: finds the variants from the facts, and may ask the worker for more.
 
         Raises:
             InductorBenchError: the kernel has no variants.
         """
         session = self.worker()
-        facts = session.ask(Load(number, self.file), self._timeout(LOAD_S))
+        facts = self._ask(session, Load(number, self.file), LOAD_S)
         self.loaded_in, self.loaded = session, {number}
 
         def ask(request: Numbered[Answer]) -> Answer:
-            return session.ask(request(number), self._timeout(LOAD_S))
+            return self._ask(session, request(number), LOAD_S)
 
-        self.variants = find(facts, ask)
-        self.default = Candidate(self.variants.now, number, relative_time=1.0)
+        self.know(number, find(facts, ask))
         self._send_opening_requests(session)
-        return self.variants
+        return facts
 
-    def verify(self, candidate: Candidate) -> bool:
-        """Whether a candidate loads and computes the default's outputs; sets its status and reason if it fails."""
-        if not self.load(candidate):
-            return False
-        checked = self._ask_about(candidate, Check(candidate.number, against=self.default.number), ANSWER_S)
-        if checked is not None and checked.difference:
-            candidate.status, candidate.reason = "wrong", checked.difference
-        return not candidate.status
+    def know(self, number: int, variants: Variants) -> None:
+        """Sets the variants of the kernel; the worker loads the file when it is needed."""
+        self.variants, self.is_known = variants, True
+        self.default = Candidate(variants.now, number, relative_time=1.0)
+
+    def prepare(self, candidates: Sequence[Candidate]) -> None:
+        """Loads candidates, and compares their outputs with the default's; sets the status of those that fail."""
+        while left := [one for one in candidates if not one.status and not one.is_prepared]:
+            session = self._session()
+            variants = tuple(Variant(one.number, one.change) for one in left)
+            try:
+                prepared = self._ask(session, Prepare(self.default.number, variants), COMPILE_S).variants
+            except WorkerLostError as lost:
+                self._mark_failed(left, session.part, lost.kind, lost.message)
+            except InductorBenchError as error:
+                self._mark_failed(left, session.part, "refused", error.message)
+            else:
+                for one, found in zip(left, prepared, strict=True):
+                    one.compiled, one.is_prepared = found.compiled, True
+                    if found.refusal or found.difference:
+                        one.status = "refused" if found.refusal else "wrong"
+                        one.reason = found.refusal or found.difference
+                self.loaded.update(one.number for one in left)
 
     def load(self, candidate: Candidate) -> bool:
         """Loads a candidate once, and returns whether it is loaded; sets its status and reason if it fails."""
@@ -82,29 +102,39 @@ class TimingWorker:
             self.loaded.add(candidate.number)
         return not candidate.status
 
-    def sample(self, order: Sequence[Candidate], state: str) -> dict[int, float]:
+    def sample(self, order: Sequence[Candidate], state: str) -> list[float | None]:
         """Times candidates in this order.
 
         Args:
-            order: the candidates.
+            order: the candidates; each may stand in it several times.
             state: ``cold`` or ``warm``.
 
         Returns:
-            Times in seconds by the candidates' numbers. Candidates that fail get a status and are left out.
+            The time in seconds at each place of the order. Candidates that fail get a status and have ``None``.
 
         Raises:
             InductorBenchError: the default cannot be timed.
         """
         while True:
-            left = tuple(one.number for one in order if one is self.default or self.load(one))
-            session = self._session()
+            self._load_all(order)
+            session, sound = self._session(), [one for one in order if not one.status]
             try:
-                times = session.ask(Sample(left, state), self._timeout(ANSWER_S) * max(len(left), 1))
-                return dict(zip(left, times.samples_s, strict=True))
+                times = self._ask(session, Sample(tuple(one.number for one in sound), state), ANSWER_S)
             except WorkerLostError as lost:
                 self._mark_failed(order, session.part, lost.kind, lost.message)
             except InductorBenchError as error:
                 self._mark_failed(order, session.part, "refused", error.message)
+            else:
+                self.method = times.method or self.method
+                samples = iter(times.samples_s)
+                return [next(samples) if not one.status else None for one in order]
+
+    def _load_all(self, candidates: Sequence[Candidate]) -> None:
+        """Loads candidates into one worker: where one of them takes the worker down, the others are loaded again."""
+        self._session()
+        while left := [one for one in candidates if not one.status and one.number not in self.loaded]:
+            self.load(left[0])
+            self._session()
 
     def drop(self, numbers: Collection[int]) -> None:
         """Frees the worker's memory for candidates that are not timed again."""
@@ -112,7 +142,7 @@ class TimingWorker:
         if held and self.loaded_in is not None and self.loaded_in.alive:
             self.loaded = self.loaded.difference(held)
             with contextlib.suppress(WorkerLostError):  # a lost worker holds no memory
-                self.loaded_in.ask(Drop(held), self._timeout(ANSWER_S))
+                self._ask(self.loaded_in, Drop(held), ANSWER_S)
 
     def drop_all(self) -> None:
         """Frees the worker's memory for all candidates of the kernel."""
@@ -122,7 +152,7 @@ class TimingWorker:
         """The worker; loads the file first where the worker is new."""
         session = self.worker()
         if session is not self.loaded_in:
-            session.ask(Load(self.default.number, self.file), self._timeout(LOAD_S))
+            self._ask(session, Load(self.default.number, self.file), LOAD_S)
             self._send_opening_requests(session)
         return session
 
@@ -130,18 +160,26 @@ class TimingWorker:
         """Sends the requests that precede the candidates, and marks the default as the one loaded candidate."""
         number = self.default.number
         for request in self.variants.opening_requests(number):
-            session.ask(request, self._timeout(COMPILE_S))
+            answer = self._ask(session, request, COMPILE_S)
+            if isinstance(answer, Compiled):
+                self.default.compiled = answer
         self.loaded_in, self.loaded = session, {number}
 
     def _ask_about(self, candidate: Candidate, request: Request[Answer], limit_s: float) -> Answer | None:
         """The answer to a request about a candidate; ``None`` where it fails, which sets the candidate's status."""
         try:
-            return self._session().ask(request, self._timeout(limit_s))
+            return self._ask(self._session(), request, limit_s)
         except WorkerLostError as lost:
             candidate.status, candidate.reason = lost.kind, lost.message
         except InductorBenchError as error:
             candidate.status, candidate.reason = "refused", error.message
         return None
+
+    def _ask(self, session: WorkerSession, request: Request[Answer], limit_s: float) -> Answer:
+        session.post(request, self.timeout_s or limit_s)
+        self.attend(session)
+        answer: Answer = session.collect()
+        return answer
 
     def _mark_failed(self, order: Sequence[Candidate], part: Begun | None, status: str, reason: str) -> None:
         """Sets the status of the candidate that ``part`` names as begun last.
@@ -154,6 +192,3 @@ class TimingWorker:
         if failed is None:
             raise InductorBenchError(f"the kernel as it stands cannot be timed: {reason}")
         failed.status, failed.reason = status, reason
-
-    def _timeout(self, default_s: float) -> float:
-        return self.timeout_s or default_s

@@ -1,32 +1,32 @@
 """Autotunes the kernel of one file: its candidates are compiled in parallel, checked against the default, and raced.
 
 A candidate that is wrong, fails to compile, crashes or hangs is left out. After a crash or a hang a new worker loads
-the other candidates again, quickly, from the compiler's cache. Several kernels are tuned in step: nothing is timed
-while candidates are compiled, and nothing else runs while a kernel is timed.
+the other candidates again, quickly, from the compiler's cache. A tuner waits where others can work: ``pipeline`` tunes
+several kernels at once.
 """
 
 from __future__ import annotations
 
-import statistics
+import contextlib
+import math
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 
 from ..errors import InductorBenchError
 from ..launch.session import WorkerSession
-from ..messages.kernels import Ask, Binary, Facts
+from ..messages.kernels import Ask, Binary, Facts, Numbered, TellFacts
+from ..messages.request import Answer
 from ..records.tuning import Config, Tuning
-from .candidates import MORE_BUDGET, BudgetSpentError, Candidate, describe_candidate, make_no_verdict_error
+from .candidates import MORE_BUDGET, BudgetSpentError, Candidate, describe_tuning, make_no_verdict_error
 from .compile_pool import BUDGET_SPENT, CompileJob, CompileOutcome
 from .methods import METHODS
+from .plans import FINAL, HOPELESS_FINAL, MINIMUM_GAIN, NEAR, QUICK_FINAL, QUICK_SCREENING, SCREENING
 from .race import RacePlan, RaceResult, race
+from .stake import Pruning
 from .timing_worker import TimingWorker
 from .variants.protocol import Variants
-
-SCREENING = RacePlan(first_rounds=2, first_limit=1.25, later_rounds=2, final_rounds=4, most_final_rounds=4)
-FINAL = RacePlan(first_rounds=1, final_rounds=10)
-MINIMUM_GAIN = 0.005
-"""Minimum gain, as a share of the default's time, for the search to continue from another configuration."""
 
 TuningSteps = Generator[list[CompileJob], list[CompileOutcome], Tuning]
 
@@ -43,11 +43,17 @@ class Tuner:
         state: the times that are compared: ``cold`` or ``warm``.
         timeout_s: limit of each request to a worker in seconds; ``None`` for a limit that depends on the request.
         is_over: whether the budget is spent.
+        listing_device: the type of the device whose compile pool lists the configurations; ``None`` where the worker
+            that times lists them.
+        opens_last: whether its search begins once the kernels before it are done, because its beginning takes long.
+        pruning: decides when the search ends early, for one kernel of many; ``None`` for a search to its end.
 
     Attributes:
+        facts: the facts of the kernel, once they are known.
         candidates: all candidates, the default first.
         binaries: the first candidate of each binary, by the binary's digest and shared memory in bytes.
         time_s: the time spent on checks and races in seconds.
+        cut_short: what ended the search before its method did.
     """
 
     file: str
@@ -57,30 +63,45 @@ class Tuner:
     state: str = "cold"
     timeout_s: float | None = None
     is_over: Callable[[], bool] = lambda: False
+    listing_device: str | None = None
+    opens_last: bool = False
+    pruning: Pruning | None = None
     timing: TimingWorker = field(init=False)
-    variants: Variants = field(init=False)
+    facts: Facts | None = None
     candidates: list[Candidate] = field(default_factory=list)
     binaries: dict[tuple[str, int], Candidate] = field(default_factory=dict)
     time_s: float = 0.0
+    cut_short: str = ""
 
     def __post_init__(self) -> None:
         self.timing = TimingWorker(self.file, self.worker, self.timeout_s)
 
-    def search(self, method: str) -> TuningSteps:
-        """Searches as :meth:`_search` does, and frees the worker's memory for the kernel at the end."""
-        try:
-            outcome = yield from self._search(method)
-        except InductorBenchError:
-            self.timing.drop_all()
-            raise
-        self.timing.drop_all()
-        return outcome
+    @property
+    def variants(self) -> Variants:
+        """The variants of the kernel, once they are known."""
+        return self.timing.variants
 
-    def _search(self, method: str) -> TuningSteps:
-        """Searches by one of ``METHODS``.
+    @property
+    def device(self) -> str:
+        """The type of the device whose compile pool compiles the candidates."""
+        return self.timing.variants.device if self.timing.is_known else self.listing_device or ""
+
+    def list_job(self) -> CompileJob:
+        """The job that lists the configurations in the compile pool of ``listing_device``."""
+        return CompileJob(next(self.numbers), self.file, partial(TellFacts, configs=True))
+
+    def take_listing(self, outcome: CompileOutcome) -> None:
+        """Takes the outcome of the listing. Where it failed, the worker that times lists, and reports the failure."""
+        if not outcome.status:
+            with contextlib.suppress(InductorBenchError):
+                self.timing.know(next(self.numbers), self.find(outcome.answer, _ask_nothing))
+                self.facts = outcome.answer
+
+    def search(self, method: str) -> TuningSteps:
+        """Searches by one of ``METHODS``, and frees the worker's memory for the kernel at the end.
 
         Yields:
-            Jobs for a compile pool; the key of each is the number of its candidate.
+            Jobs for a compile pool, before each timing; the key of each is the number of its candidate.
 
         Receives:
             The outcomes of these jobs.
@@ -91,31 +112,51 @@ class Tuner:
         Raises:
             InductorBenchError: the kernel has no other configuration, or the default cannot be timed.
         """
+        try:
+            outcome = yield from self._search(method)
+        except InductorBenchError:
+            self.timing.drop_all()
+            raise
+        self.timing.drop_all()
+        return outcome
+
+    def _search(self, method: str) -> TuningSteps:
         self._open()
         search = METHODS[method].search(self.variants)
         configs, new = next(search), [self.candidates[0]]
         while True:
             new += self._add_candidates(configs)
-            jobs = [job for one in new if (job := self._compile_job(one)) is not None]
-            if jobs:
-                self._record_compile_outcomes(new, (yield jobs))
-            elif self.is_over():
-                self._mark_untried([one for one in new if not self.variants.is_compiled_when_listed(one.config)])
-            began = time.monotonic()
-            self._screen(
-                [one for one in new if one.relative_time is None and not one.status and self.timing.verify(one)]
-            )
+            yield from self._compile(new)
+            before, began = self._best_relative_time(), time.monotonic()
+            self._try([one for one in new if one.relative_time is None and not one.status])
             self.time_s += time.monotonic() - began
+            if self.is_over():
+                self.cut_short = "budget"
+                break
+            if self.pruning and self.pruning.ends(before, self._best_relative_time()):
+                self.cut_short = "gain"
+                break
             try:
                 configs, new = search.send(self._best_so_far().config), []
             except StopIteration:
                 break
-            if self.is_over():
-                break
         began = time.monotonic()
         entrants, result = self._race_finalists(method)
         self.time_s += time.monotonic() - began
-        return self._make_tuning(method, entrants, result)
+        tuning = describe_tuning(self.candidates, entrants, result)
+        return replace(tuning, method=method, state=self.state, time_s=self.time_s, cut_short=self.cut_short)
+
+    def _compile(self, new: Sequence[Candidate]) -> Generator[list[CompileJob], list[CompileOutcome], None]:
+        """Yields the jobs of new candidates, and records the outcomes that it receives."""
+        jobs = [job for one in new if (job := self._compile_job(one)) is not None]
+        self._record_compile_outcomes(new, (yield jobs))
+        if not jobs and self.is_over():
+            self._mark_untried([one for one in new if not self.variants.is_compiled_when_listed(one.config)])
+
+    def _try(self, new: Sequence[Candidate]) -> None:
+        """Checks and times new candidates."""
+        self.timing.prepare(new)
+        self._screen([one for one in new if not one.status])
 
     def _add_candidates(self, configs: Sequence[Config]) -> list[Candidate]:
         """Adds candidates for the configurations that are new, and returns them."""
@@ -170,7 +211,8 @@ class Tuner:
         """
         if self.is_over():
             raise BudgetSpentError(BUDGET_SPENT, MORE_BUDGET)
-        self.variants = self.timing.open(next(self.numbers), self.find)
+        if not self.timing.is_known:
+            self.facts = self.timing.open(next(self.numbers), self.find)
         self.candidates = [self.timing.default]
 
     # Races
@@ -179,7 +221,7 @@ class Tuner:
         """Races new candidates against the best so far, and sets the relative time of each."""
         while new:
             base = self._best_so_far()
-            entrants, result = self._race([base, *new], SCREENING)
+            entrants, result = self._race([base, *new], QUICK_SCREENING if self.pruning else SCREENING)
             new = [one for one in new if not one.status]
             if base.status:
                 continue  # the base failed during the race, so that no candidate has a ratio to it
@@ -196,6 +238,9 @@ class Tuner:
         left = [one for one in self.candidates[1:] if one.relative_time is not None and not one.status]
         return sorted(left, key=lambda one: one.relative_time or 1.0)[:count]
 
+    def _best_relative_time(self) -> float:
+        return min([1.0, *(one.relative_time or 1.0 for one in self._fastest(1))])
+
     def _best_so_far(self) -> Candidate:
         """The fastest candidate so far where its gain reaches ``MINIMUM_GAIN``; otherwise the default."""
         for candidate in self._fastest(1):
@@ -209,15 +254,26 @@ class Tuner:
         Fresh samples are needed because the best of many equals looks faster than it is.
         """
         while True:
-            finalists = self._fastest(FINAL.finalists)
+            finalists = self._finalists()
             if not finalists:
                 raise make_no_verdict_error(method, self.candidates[1:])
-            entrants, result = self._race([self.candidates[0], *finalists], FINAL)
+            entrants, result = self._race([self.candidates[0], *finalists], self._final_plan())
             if result.contender is not None:
                 break
         for candidate in entrants:
             candidate.in_final = True
         return entrants, result
+
+    def _final_plan(self) -> RacePlan:
+        if self.pruning is None:
+            return FINAL
+        return HOPELESS_FINAL if self._best_so_far() is self.candidates[0] else QUICK_FINAL
+
+    def _finalists(self) -> list[Candidate]:
+        """The fastest candidates, for the final; of one kernel of many only those that are near the fastest."""
+        fastest = self._fastest(FINAL.finalists)
+        limit = NEAR * (fastest[0].relative_time or 1.0) if self.pruning and fastest else math.inf
+        return [one for one in fastest if (one.relative_time or 1.0) <= limit]
 
     def _race(self, entrants: list[Candidate], plan: RacePlan) -> tuple[list[Candidate], RaceResult]:
         """Runs a race of these candidates, the first of which is its default; returns them and the result."""
@@ -226,30 +282,13 @@ class Tuner:
         while True:
             times = self.timing.sample([entrants[place] for place in order], self.state)
             try:
-                order = running_race.send([times.get(entrants[place].number) for place in order])
+                order = running_race.send(times)
             except StopIteration as end:
                 result: RaceResult = end.value
                 for candidate, runner in zip(entrants, result.runners, strict=True):
                     candidate.runner = runner
                 return entrants, result
 
-    # The record
 
-    def _make_tuning(self, method: str, entrants: Sequence[Candidate], result: RaceResult) -> Tuning:
-        best = entrants[result.best]
-        winner, default = result.runners[result.best], result.runners[0]
-        contender = result.runners[result.contender if result.contender is not None else 0]
-        default_s, best_s = (statistics.median(runner.samples) for runner in (default, winner))
-        return Tuning(
-            method=method,
-            state=self.state,
-            candidates=tuple(describe_candidate(one, self.candidates[0], best) for one in self.candidates),
-            tried=sum(one.relative_time is not None and not one.status for one in self.candidates[1:]),
-            default_s=default_s,
-            best_s=best_s,
-            speedup=1 / winner.ratio.median if winner.ratio else 1.0,
-            verdict=result.verdict,
-            best_config=best.config,
-            ratio=contender.ratio,
-            time_s=self.time_s,
-        )
+def _ask_nothing(request: Numbered[Answer]) -> Answer:
+    raise InductorBenchError("the worker that times has to be asked")

@@ -34,14 +34,22 @@ def _is_target(word: str) -> bool:
 
 
 def autotune_options(function: F) -> F:
-    """Adds ``--autotune`` and ``--budget``; see :func:`take_autotune`."""
+    """Adds ``--autotune``, ``--budget``, ``--remeasure`` and ``--verify``; see :func:`take_autotune`."""
     for option in (
+        click.option(
+            "--remeasure", is_flag=True, help="Retune also kernels that are known from the retune of another run."
+        ),
         click.option(
             "--budget",
             "budget_s",
             metavar="SECONDS",
             type=click.FloatRange(min=0, min_open=True),
             help="Of the retune of a model: build no more candidates after that.",
+        ),
+        click.option(
+            "--verify/--no-verify",
+            default=None,
+            help="After a retune, run the program's steps with the winners and without, in turn (the default).",
         ),
         click.option(
             OPTION,
@@ -59,16 +67,20 @@ def take_autotune(values: dict[str, Any], top: int) -> RetuneOptions | None:
     """Removes the autotune options from the parsed values and returns the options of the workflow.
 
     Args:
-        values: click's parsed values by name; two entries are removed.
+        values: click's parsed values by name; three entries are removed.
         top: the number of kernels to autotune.
 
     Returns:
         The options, or ``None`` where ``--autotune`` was not given.
 
     Raises:
-        UsageError: ``--budget`` was given without ``--autotune``.
+        UsageError: an option for a retune was given without ``--autotune``.
     """
-    method, budget_s = values.pop("autotune"), values.pop("budget_s")
-    if method is None and budget_s is not None:
-        raise UsageError("--budget is for a retune", "add --autotune")
-    return RetuneOptions(method, top, budget_s) if method is not None else None
+    method, budget_s, remeasure = (values.pop(name) for name in ("autotune", "budget_s", "remeasure"))
+    verify = values.pop("verify")
+    if method is not None:
+        return RetuneOptions(method, top, budget_s, remeasure, verify is not False)
+    given = {"--budget": budget_s is not None, "--remeasure": remeasure, "--verify": verify is not None}
+    for option in (name for name, is_given in given.items() if is_given):
+        raise UsageError(f"{option} is for a retune", "add --autotune")
+    return None

@@ -44,12 +44,12 @@ class Accelerator:
         )
 
     def name_in(self, environment: Environment) -> str | None:
-        return environment.accelerator
+        return environment.device.accelerator
 
     def peaks_depend_on(self, environment: Environment) -> list[str]:
-        units = f"{environment.multiprocessors} units" if environment.multiprocessors else ""
-        driver = re.split(r"[.+]", environment.driver or "unknown")[0]
-        return [environment.accelerator or self.type, units, f"driver {driver}"]
+        units = f"{environment.device.multiprocessors} units" if environment.device.multiprocessors else ""
+        driver = re.split(r"[.+]", environment.device.driver or "unknown")[0]
+        return [environment.device.accelerator or self.type, units, f"driver {driver}"]
 
     def theoretical_occupancy(
         self, environment: Environment, warps: int | None, registers: int | None, shared_memory_bytes: int | None

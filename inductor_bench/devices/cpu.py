@@ -30,11 +30,11 @@ class _Cpu:
     alignment_bytes = 64
 
     def name_in(self, environment: Environment) -> str | None:
-        return environment.cpu
+        return environment.host.cpu
 
     def peaks_depend_on(self, environment: Environment) -> list[str]:
-        threads = f"{environment.threads or environment.cpu_count} threads"
-        return [environment.cpu, environment.vector_isa or "", threads]
+        threads = f"{environment.host.threads or environment.host.cpu_count} threads"
+        return [environment.host.cpu, environment.host.vector_isa or "", threads]
 
     def theoretical_occupancy(
         self, environment: Environment, warps: int | None, registers: int | None, shared_memory_bytes: int | None

@@ -15,7 +15,7 @@ def is_rocm(environment: Environment) -> bool:
 
     The environment of a trace holds the name of the accelerator only, so the name is checked too.
     """
-    return "rocm" in environment.torch or (environment.accelerator or "").startswith("AMD ")
+    return "rocm" in environment.versions.torch or (environment.device.accelerator or "").startswith("AMD ")
 
 
 def refusal(version: str) -> InductorBenchError:

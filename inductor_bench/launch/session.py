@@ -71,8 +71,10 @@ class WorkerSession:
         os.set_blocking(self._child.requests.fileno(), False)  # a worker that reads no more must not stop its parent
         self._buffer = b""
         self._open, self._is_at_work = True, False
+        self._timeout_s: float | None = None
         self._deadline: float | None = None
         self._posted: Request[Any] | None = None
+        self._answer: dict[str, Any] | None = None
         self.part: Begun | None = None
 
     def __enter__(self) -> WorkerSession:
@@ -83,6 +85,10 @@ class WorkerSession:
 
     def ask(self, request: Request[Answer], timeout_s: float | None = None) -> Answer:
         """Sends a request and waits for its answer.
+
+        Args:
+            request: the request.
+            timeout_s: the limit in seconds for the answer, and for each part before it; ``None`` for no limit.
 
         Raises:
             InductorBenchError: the worker could not do it; it goes on.
@@ -99,8 +105,9 @@ class WorkerSession:
             WorkerLostError: the worker is gone, and the session with it.
         """
         assert self._open, "the session is closed"
-        self.part, self._posted, self._is_at_work = None, request, True
-        self._deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        self.part, self._posted, self._answer, self._is_at_work = None, request, None, True
+        self._timeout_s = timeout_s
+        self._restart_timeout()
         data = json.dumps(encode_request(request)).encode() + b"\n"
         while data:
             if not select.select([], [self._child.requests], [], self.left_s)[1]:
@@ -113,15 +120,31 @@ class WorkerSession:
     def collect(self) -> Any:
         """Waits for the answer to the request that was posted; raises what :meth:`ask` does."""
         assert self._posted is not None, "nothing was asked"
-        while "part" in (answer := self._read_line()):
-            self.part = codec.decode(Begun, answer["part"])
-        self._is_at_work = False
+        while self._answer is None:
+            self._take_line(self._read_line())
+        answer, self._is_at_work = self._answer, False
         if answer.get("fatal"):
             self.close()
         if "failure" in answer:
             failure = answer["failure"]
             raise InductorBenchError(failure["message"], failure["hint"])
         return decode_answer(self._posted, answer["result"])
+
+    def is_answered(self) -> bool:
+        """Reads what has arrived, and returns whether :meth:`collect` would return or raise at once."""
+        while self._answer is None:
+            if b"\n" not in self._buffer:
+                if self.left_s == 0:
+                    return True
+                if not select.select([self._child.answers], [], [], 0)[0]:
+                    return False
+                data = self._child.answers.read(1 << 16)
+                if not data:
+                    return True  # it is gone, which collect reports
+                self._buffer += data
+            else:
+                self._take_line(self._read_line())
+        return True
 
     @property
     def left_s(self) -> float | None:
@@ -153,6 +176,17 @@ class WorkerSession:
                 self._child.wait(patience_s)
             finally:
                 self._child.end()
+
+    def _take_line(self, line: dict[str, Any]) -> None:
+        """Keeps an answer, or a part of one, which starts the time limit anew."""
+        if "part" in line:
+            self.part = codec.decode(Begun, line["part"])
+            self._restart_timeout()
+        else:
+            self._answer = line
+
+    def _restart_timeout(self) -> None:
+        self._deadline = None if self._timeout_s is None else time.monotonic() + self._timeout_s
 
     def _read_line(self) -> dict[str, Any]:
         while b"\n" not in self._buffer:

@@ -46,6 +46,29 @@ class RecordedFacts:
 
 
 @dataclass(frozen=True)
+class TritonConfigs:
+    """The configurations of a Triton kernel.
+
+    Attributes:
+        now: the kernel's current configuration.
+        default: the configurations that Inductor tries by default.
+        max: the configurations that Inductor tries with max-autotune.
+        tuned: whether the model was compiled with max-autotune.
+        ladders: the possible values of each variable field, in order.
+        fixed_elements: number of elements of a block in the directions without a field.
+        limits: the fields that cannot be varied, and the reason.
+    """
+
+    now: Config
+    default: tuple[Config, ...]
+    max: tuple[Config, ...]
+    tuned: bool = False
+    ladders: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    fixed_elements: int = 1
+    limits: str = ""
+
+
+@dataclass(frozen=True)
 class Facts:
     """The facts about a kernel that determine its variants.
 
@@ -56,6 +79,7 @@ class Facts:
         source: the C++ text of the kernel.
         processors: number of CPUs that the process may use.
         vector_widths: vector widths of the processor in bits.
+        triton: the configurations of a Triton kernel, where they were requested.
     """
 
     language: str
@@ -64,6 +88,7 @@ class Facts:
     source: str = ""
     processors: int = 1
     vector_widths: tuple[int, ...] = ()
+    triton: TritonConfigs | None = None
 
 
 @dataclass(frozen=True)
@@ -105,9 +130,10 @@ class Load(Request[Facts]):
 
 @dataclass(frozen=True)
 class TellFacts(Request[Facts]):
-    """Requests the facts of a loaded kernel again."""
+    """Requests the facts of a loaded kernel again; ``configs`` adds the configurations of a Triton kernel."""
 
     number: int
+    configs: bool = False
 
 
 @dataclass(frozen=True)
@@ -185,29 +211,6 @@ class Forget(Request[None]):
 
 
 # The configurations in which a kernel can run
-
-
-@dataclass(frozen=True)
-class TritonConfigs:
-    """The configurations of a Triton kernel.
-
-    Attributes:
-        now: the kernel's current configuration.
-        default: the configurations that Inductor tries by default.
-        max: the configurations that Inductor tries with max-autotune.
-        tuned: whether the model was compiled with max-autotune.
-        ladders: the possible values of each variable field, in order.
-        fixed_elements: number of elements of a block in the directions without a field.
-        limits: the fields that cannot be varied, and the reason.
-    """
-
-    now: Config
-    default: tuple[Config, ...]
-    max: tuple[Config, ...]
-    tuned: bool = False
-    ladders: dict[str, tuple[int, ...]] = field(default_factory=dict)
-    fixed_elements: int = 1
-    limits: str = ""
 
 
 @dataclass(frozen=True)

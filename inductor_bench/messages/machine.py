@@ -21,6 +21,11 @@ class FindDeviceUse(Request[DeviceUse | None]):
 
 
 @dataclass(frozen=True)
+class GetReady(Request[None]):
+    """Lets the process do what it does once before it times kernels on a GPU."""
+
+
+@dataclass(frozen=True)
 class TellArchitecture(Request[Architecture]):
     """Requests the architecture of the GPU."""
 

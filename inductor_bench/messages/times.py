@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from ..records.tuning import Config
+from .kernels import Change, Compiled
 from .request import Request
 
 
@@ -21,6 +22,47 @@ class Check(Request[Checked]):
 
     number: int
     against: int
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A change to a kernel, and the number of the kernel that it makes."""
+
+    number: int
+    change: Change
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """The outcome of one variant of ``Prepare``.
+
+    Attributes:
+        compiled: its resources.
+        difference: the difference of its results, in words; empty where they are equal.
+        refusal: the reason why it does not compile or run; empty where it does.
+    """
+
+    compiled: Compiled = field(default_factory=Compiled)
+    difference: str = ""
+    refusal: str = ""
+
+
+@dataclass(frozen=True)
+class Preparation:
+    """The outcomes of the variants of ``Prepare``, in their order."""
+
+    variants: tuple[Prepared, ...]
+
+
+@dataclass(frozen=True)
+class Prepare(Request[Preparation]):
+    """Makes and compiles variants of kernel ``of``, and compares the results of each with those of ``of``.
+
+    The worker sends ``Begun`` before each variant.
+    """
+
+    of: int
+    variants: tuple[Variant, ...]
 
 
 @dataclass(frozen=True)
@@ -71,16 +113,24 @@ class Measure(Request[Measured]):
 
 @dataclass(frozen=True)
 class Begun:
-    """A partial answer to ``Sample``: the kernel that is timed next. It names the kernel that crashed or hung."""
+    """A part of the answer to ``Prepare`` and ``Sample``: the next kernel. It names the one that crashed or hung."""
 
     number: int
 
 
 @dataclass(frozen=True)
 class Times:
-    """The seconds of one call of each kernel, in the requested order."""
+    """The seconds of one call of each kernel, in the requested order.
+
+    Attributes:
+        samples_s: the samples.
+        method: the method of timing; empty where no kernel was timed.
+        retaken: number of samples that were taken again, because the host was late with their launches.
+    """
 
     samples_s: tuple[float, ...]
+    method: str = ""
+    retaken: int = 0
 
 
 @dataclass(frozen=True)

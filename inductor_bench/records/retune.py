@@ -27,6 +27,15 @@ EDITED = (
 
 
 @dataclass(frozen=True)
+class TuningOrigin:
+    """The run in which a kernel was tuned, and the time of its end (ISO 8601)."""
+
+    run_id: str
+    title: str
+    tuned_at: str
+
+
+@dataclass(frozen=True)
 class Retune:
     """The retune of a kernel, or of a library call with its arguments.
 
@@ -40,6 +49,7 @@ class Retune:
         kernel: the measurement of the file with all candidates. It has no ``tuning`` where the budget was spent before.
         failure: the reason why there is no measurement. ``None`` beside a ``kernel`` of ``None`` means that the retune
             has not come to an end.
+        known_from: the run from which the tuning was taken over; ``None`` where the kernel was tuned for this run.
     """
 
     name: str
@@ -52,6 +62,7 @@ class Retune:
     method: str
     kernel: MeasuredKernel | None = None
     failure: Failure | None = None
+    known_from: TuningOrigin | None = None
 
     @property
     def tuning(self) -> Tuning | None:

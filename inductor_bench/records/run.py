@@ -6,9 +6,11 @@ from dataclasses import dataclass, field
 
 from .code.compile_phases import CompilePhase
 from .failure import Failure as Failure
+from .forms import Inline
 from .module import ModuleRecord
 from .program import Program
 from .retune import Retune
+from .retunes.verification import Verification
 
 
 @dataclass(frozen=True)
@@ -36,27 +38,45 @@ class Request:
 
 
 @dataclass(frozen=True)
-class Environment:
-    """The machine and the versions.
-
-    Attributes:
-        threads: the number of torch's threads.
-        vector_isa: the vector instructions for which Inductor generates C++.
-        memory_bytes: the machine's main memory.
-        accelerator: the name of the accelerator that torch uses; ``None`` where it sees none.
-        accelerator_memory_bytes: the memory of that one accelerator.
-        variables: selected environment variables only.
-    """
+class Versions:
+    """The versions of Python, torch and Triton; ``triton`` is ``None`` where it is not installed."""
 
     python: str = ""
     torch: str = ""
     triton: str | None = None
-    platform: str = ""
+
+
+@dataclass(frozen=True)
+class Host:
+    """The processor and the main memory.
+
+    Attributes:
+        cpu: the name of the processor.
+        cpu_count: the number of CPUs that the process may use.
+        threads: the number of torch's threads.
+        vector_isa: the vector instructions for which Inductor generates C++.
+        memory_bytes: the machine's main memory.
+    """
+
     cpu: str = ""
     cpu_count: int = 0
     threads: int | None = None
     vector_isa: str | None = None
     memory_bytes: int | None = None
+
+
+@dataclass(frozen=True)
+class AcceleratorFacts:
+    """The accelerator that torch uses.
+
+    Attributes:
+        accelerator: its name; ``None`` where torch sees none.
+        accelerator_count: the number of accelerators.
+        accelerator_memory_bytes: the memory of one.
+        cuda: the version of CUDA or HIP for which torch was built.
+        driver: the version of the driver.
+    """
+
     accelerator: str | None = None
     accelerator_count: int = 0
     accelerator_memory_bytes: int | None = None
@@ -64,6 +84,16 @@ class Environment:
     multiprocessors: int | None = None
     cuda: str | None = None
     driver: str | None = None
+
+
+@dataclass(frozen=True)
+class Environment:
+    """The machine and the versions; ``variables`` holds selected environment variables only."""
+
+    versions: Inline[Versions] = Versions()
+    platform: str = ""
+    host: Inline[Host] = Host()
+    device: Inline[AcceleratorFacts] = AcceleratorFacts()
     variables: dict[str, str] = field(default_factory=dict)
 
 
@@ -118,6 +148,7 @@ class Run:
     """A whole run. ``format`` is the schema number; ``retunes`` are those of its most expensive kernels.
 
     ``program`` is the program's step; ``None`` for a target that is no program, and where no step was found.
+    ``verification`` is what the retunes save in the program; ``None`` where that was not measured.
     """
 
     format: int
@@ -135,3 +166,4 @@ class Run:
     failures: tuple[Failure, ...] = ()
     retunes: tuple[Retune, ...] = ()
     program: Program | None = None
+    verification: Verification | None = None

@@ -91,6 +91,8 @@ class Tuning:
         best_config: the configuration of the best candidate.
         ratio: the best contender's ratio to the default in the final rounds.
         time_s: duration of the retune in seconds.
+        cut_short: what ended the search before its method did: ``gain`` (too little was left to win for the step) or
+            ``budget``; empty where nothing did.
         notes: remarks for the user.
     """
 
@@ -106,6 +108,7 @@ class Tuning:
     ratio: Ratio | None = None
     time_s: float = 0.0
     notes: tuple[str, ...] = ()
+    cut_short: str = ""
 
 
 @dataclass(frozen=True)
@@ -198,6 +201,7 @@ class MeasuredKernel:
 
     Attributes:
         cold, warm: times of one call with emptied caches, and with the data of the previous call in the caches.
+            ``warm`` is ``None`` for a kernel of a run that was retuned without a measurement of its own.
         method: the way of timing.
         work: the work of one call.
         roof: its rates, and the roof that it reaches.
@@ -221,7 +225,7 @@ class MeasuredKernel:
     device: str
     config: Config
     cold: Timing
-    warm: Timing
+    warm: Timing | None
     method: str
     work: Inline[CallWork] = CallWork()
     roof: Inline[MeasuredRoof] = MeasuredRoof()

@@ -46,8 +46,8 @@ def doctor_text(report: Diagnosis) -> str:
 
 
 def _lines(report: Diagnosis) -> Iterator[str]:
-    seen = report.environment
-    yield f"inductor-bench {__version__}" + (f" · Python {seen.python}" if seen.python else "")
+    python = report.environment.versions.python
+    yield f"inductor-bench {__version__}" + (f" · Python {python}" if python else "")
     yield ""
     width = max((len(check.name) for check in report.checks), default=0)
     for check in report.checks:
@@ -64,7 +64,7 @@ def _lines(report: Diagnosis) -> Iterator[str]:
         yield ""
         yield from _peak_lines(report.peaks)
         yield ""
-        yield from _kept_lines(report.peaks, seen)
+        yield from _kept_lines(report.peaks, report.environment)
 
 
 def _peak_lines(peaks: Peaks) -> Iterator[str]:

@@ -16,12 +16,23 @@ from typing import Any
 from ..devices.table import common_device
 from ..errors import InductorBenchError
 from ..records.batches.batch import DONE, MEASURED, PARTIAL, RUNNING, WAITING, Batch, BatchModel
-from ..records.batches.results import DAMAGED, NEWER, BatchResults, GraphResult, KernelResult, ModelResult
+from ..records.batches.results import (
+    DAMAGED,
+    NEWER,
+    Amounts,
+    BatchResults,
+    GraphResult,
+    KernelResult,
+    Limit,
+    ModelResult,
+    Resources,
+    RetuneResult,
+)
 from ..records.category import Category
 from ..records.failure import Failure
 from ..records.program import Program
 from ..records.retune import RetuneRow, by_kernel, why_untuned
-from ..records.run import Environment
+from ..records.run import AcceleratorFacts, Environment, Host, Versions
 from .batch import BatchFolder
 from .files import read_json
 from .formats import schema
@@ -160,16 +171,10 @@ def _kernel(data: dict[str, Any]) -> KernelResult:
         Category(data["category"]),
         _finite(data["calls"]),
         _finite(data["time_s"]),
-        _number(data["peak_share"]),
-        str(data["bound"]),
-        _number(data["gain_limit_s"]),
         _text(data["operator"]),
-        _number(data["moved_bytes"]),
-        _number(data["flops"]),
-        _text(data["dtype"]),
-        _whole(data["registers"]),
-        _whole(data["spills"]),
-        _number(data["occupancy"]),
+        Limit(_number(data["peak_share"]), str(data["bound"]), _number(data["gain_limit_s"])),
+        Amounts(_number(data["moved_bytes"]), _number(data["flops"]), _text(data["dtype"])),
+        Resources(_whole(data["registers"]), _whole(data["spills"]), _number(data["occupancy"])),
     )
 
 
@@ -179,13 +184,9 @@ def _tuned(kernel: KernelResult, file: str | None, tuned: Mapping[str, RetuneRow
     found = own or tuned.get(file or "")
     if found is None:
         return kernel
-    return kernel._replace(
-        tuned_default_s=found.tuned_default_s,
-        tuned_best_s=found.tuned_best_s,
-        speedup=found.speedup,
-        verdict=found.verdict,
-        saving_s=own.saving_s * kernel.time_s / own.time_s if own is not None and own.saving_s is not None else None,
-    )
+    saving_s = own.saving_s * kernel.time_s / own.time_s if own is not None and own.saving_s is not None else None
+    tuned_s = found.tuned_default_s, found.tuned_best_s
+    return kernel._replace(retune=RetuneResult(*tuned_s, found.speedup, found.verdict, saving_s))
 
 
 def _number(value: Any) -> float | None:
@@ -211,10 +212,14 @@ def _whole(value: Any) -> int | None:
 
 
 def _machine(data: dict[str, Any], graphs: Sequence[GraphResult]) -> str:
-    known = ("cpu", "accelerator", "torch", "triton")
-    environment = Environment(**{name: data[name] for name in known})
+    environment = Environment(
+        versions=Versions(torch=data["torch"], triton=data["triton"]),
+        host=Host(data["cpu"]),
+        device=AcceleratorFacts(data["accelerator"]),
+    )
     device = common_device(graph.device for graph in graphs)
-    parts = [device.name_in(environment) or environment.cpu, f"torch {environment.torch}" if environment.torch else ""]
-    if environment.triton and device.generates_triton:
-        parts.append(f"triton {environment.triton}")
+    versions = environment.versions
+    parts = [device.name_in(environment) or environment.host.cpu, f"torch {versions.torch}" if versions.torch else ""]
+    if versions.triton and device.generates_triton:
+        parts.append(f"triton {versions.triton}")
     return " · ".join(part for part in parts if part)

@@ -110,6 +110,7 @@ OWN_FILES = {
     "logs": ("*.log", "*.p.txt"),
     "tables": ("*.csv",),
     "plots": ("*.png",),
+    "tuned": ("tuned.py", "lookup_table.json", "README.md"),
 }
 """The files of a run: patterns of names by folder."""
 
@@ -144,7 +145,7 @@ def new_run_folder(path: Path | None, title: str, *, force: bool, mark: str = ""
 def _make(path: Path | None, title: str, *, force: bool) -> Path:
     try:
         if path is None:
-            return _first_free(Path("runs"), title)
+            return first_free_folder(Path("runs"), title)
         if os.path.lexists(path):
             _check_replaceable(RunFolder(path), force=force)
         path.mkdir(parents=True, exist_ok=True)
@@ -239,7 +240,8 @@ def _remove_empty(path: Path) -> None:
         path.rmdir()
 
 
-def _first_free(parent: Path, title: str) -> Path:
+def first_free_folder(parent: Path, title: str) -> Path:
+    """Makes the first free folder ``parent/<title>-<n>``; the letters and digits of the title name it."""
     stem = re.sub(r"[^A-Za-z0-9_.]+", "-", title).strip("-.")[:60] or "run"
     number = 1
     while True:

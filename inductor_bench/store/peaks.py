@@ -38,7 +38,7 @@ def peaks_key(environment: Environment, device: str) -> str:
         environment: the environment of the measuring process.
         device: a device type, or the name of a device such as ``cuda:1``.
     """
-    torch = ".".join(re.split(r"[.+]", environment.torch)[:2])
+    torch = ".".join(re.split(r"[.+]", environment.versions.torch)[:2])
     return slug(" ".join([*device_of(device).peaks_depend_on(environment), f"torch {torch}"]))
 
 

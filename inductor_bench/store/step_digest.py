@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ..records.batches.results import OUTSIDE, GraphResult, KernelResult
+from ..records.batches.results import OUTSIDE, GraphResult, KernelResult, StepResult
 from ..records.category import Category
-from ..records.program import COLLECTIVE, COPY, GRAPH, IDLE, Program
+from ..records.program import COLLECTIVE, COPY, GRAPH, IDLE, QUEUED, Program
 from .formats import codec
 
 _CATEGORIES = {COLLECTIVE: Category.COLLECTIVE, COPY: Category.COPY}
@@ -38,15 +38,16 @@ def kernels_in_step(kernels: Sequence[KernelResult], data: Sequence[Mapping[str,
 def _in_step(kernel: KernelResult, data: Mapping[str, Any]) -> KernelResult:
     calls, time_s = float(data["step_calls"] or 0.0), float(data["step_time_s"])
     more = calls / kernel.calls if kernel.calls else 0.0
+    gain_s, moved, flops = kernel.limit.gain_limit_s, kernel.work.moved_bytes, kernel.work.flops
     return kernel._replace(
         calls=calls,
         time_s=time_s,
-        gain_limit_s=None if kernel.gain_limit_s is None else kernel.gain_limit_s * more,
-        moved_bytes=None if kernel.moved_bytes is None else kernel.moved_bytes * more,
-        flops=None if kernel.flops is None else kernel.flops * more,
-        step_calls=calls,
-        step_time_s=time_s,
-        step_share=None if data["step_share"] is None else float(data["step_share"]),
+        limit=kernel.limit._replace(gain_limit_s=None if gain_s is None else gain_s * more),
+        work=kernel.work._replace(
+            moved_bytes=None if moved is None else moved * more,
+            flops=None if flops is None else flops * more,
+        ),
+        step=StepResult(calls, time_s, None if data["step_share"] is None else float(data["step_share"])),
     )
 
 
@@ -63,6 +64,7 @@ def graph_in_step(graph: GraphResult, slug: str, program: Program) -> GraphResul
         launches=sum(part.launches for part in parts),
         idle_s=None,
         categories=tuple(times.items()),
+        host_idle_share=_host_idle_share(program),
     )
 
 
@@ -84,9 +86,15 @@ def outside_of_graphs(graphs: Sequence[GraphResult], slugs: Sequence[str], progr
             sum(part.time_s for part in rest if part.kind == IDLE),
             tuple(times.items()),
             (),
+            _host_idle_share(program),
         )
 
 
 def _busy_share(program: Program) -> float:
     idle = sum(part.time_s for part in program.parts if part.kind == IDLE)
     return 1 - idle / program.step_time_s if program.step_time_s else 0.0
+
+
+def _host_idle_share(program: Program) -> float:
+    idle = sum(part.time_s for part in program.parts if part.kind == IDLE and part.label != QUEUED)
+    return idle / program.step_time_s if program.step_time_s else 0.0

@@ -88,15 +88,15 @@ def _checks(environment: Environment) -> tuple[Check, ...]:
 
 
 def _torch(environment: Environment) -> Check:
-    if not environment.torch:
+    if not environment.versions.torch:
         return Check("torch", "missing", "cannot be imported", "install torch 2.9 or newer: see pytorch.org")
-    return Check("torch", "ok", environment.torch)
+    return Check("torch", "ok", environment.versions.torch)
 
 
 def _triton(environment: Environment) -> Check:
-    if environment.triton:
-        return Check("triton", "ok", environment.triton)
-    if environment.accelerator:
+    if environment.versions.triton:
+        return Check("triton", "ok", environment.versions.triton)
+    if environment.device.accelerator:
         return Check("triton", "missing", "not installed", "pip install the triton that your torch names")
     return Check("triton", "optional", "not installed", "needed for GPU kernels only")
 
@@ -110,10 +110,10 @@ def _compiler(environment: Environment) -> Check:
 
 
 def _accelerator(environment: Environment) -> Check:
-    if environment.accelerator is None:
+    if environment.device.accelerator is None:
         return Check("GPU", "optional", "none is visible to torch", "everything works on the CPU as well")
-    driver = f", driver {environment.driver}" if environment.driver else ""
-    return Check("GPU", "ok", f"{environment.accelerator_count} x {environment.accelerator}{driver}")
+    driver = f", driver {environment.device.driver}" if environment.device.driver else ""
+    return Check("GPU", "ok", f"{environment.device.accelerator_count} x {environment.device.accelerator}{driver}")
 
 
 def _package(name: str, purpose: str, hint: str) -> Check:

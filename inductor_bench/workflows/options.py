@@ -28,17 +28,29 @@ METHODS_HELP = "; ".join(f"{method.help} ({method.name})" for method in methods.
 
 @dataclass(frozen=True)
 class RetuneOptions:
-    """The tuning of a run's ``top`` most expensive kernels. ``budget_s`` is the limit of all of it in seconds."""
+    """The tuning of a run's ``top`` most expensive kernels.
+
+    Attributes:
+        method: the name of a method.
+        top: the number of kernels.
+        budget_s: the limit of all of it in seconds.
+        remeasure: whether kernels are tuned also where their tuning is known from another run.
+        verify: whether the program is run again afterwards, to prove what the winners save.
+    """
 
     method: str
     top: int = 10
     budget_s: float | None = None
+    remeasure: bool = False
+    verify: bool = True
 
     @property
     def words(self) -> tuple[str, ...]:
         """The options of ``breakdown`` on the command line."""
         budget = ("--budget", f"{self.budget_s:g}") if self.budget_s is not None else ()
-        return ("--autotune", self.method, "--top", str(self.top), *budget)
+        again = ("--remeasure",) if self.remeasure else ()
+        verify = () if self.verify else ("--no-verify",)
+        return ("--autotune", self.method, "--top", str(self.top), *budget, *again, *verify)
 
 
 @dataclass(frozen=True)
@@ -71,6 +83,7 @@ class BreakdownOptions:
         values_limit_bytes: maximum size of the recorded values of one kernel; storages above it are drawn.
         retune: the retuning of the most expensive kernels afterwards; ``None`` for none.
         redact: names of options and variables whose values are kept out of the RUN; see ``store.redaction``.
+        variables: environment variables of the program, as pairs of name and value, beside those of this process.
     """
 
     targets: tuple[str, ...]
@@ -98,3 +111,4 @@ class BreakdownOptions:
     values_limit_bytes: int = VALUES_LIMIT_BYTES
     retune: RetuneOptions | None = None
     redact: tuple[str, ...] = ()
+    variables: tuple[tuple[str, str], ...] = ()

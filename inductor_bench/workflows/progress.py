@@ -11,6 +11,9 @@ class Progress(Protocol):
     def stage(self, text: str) -> None:
         """Reports the start of a stage, for example ``profiling backward (2 of 2)``, which ends the stage before it."""
 
+    def update(self, text: str) -> None:
+        """Reports the progress of the present stage, for example ``12 of 95 kernels``; it replaces the last update."""
+
     def note(self, text: str) -> None:
         """Reports a remark for the user; the stage goes on."""
 
@@ -22,6 +25,9 @@ class Silent:
     """A listener that ignores all reports."""
 
     def stage(self, text: str) -> None:
+        pass
+
+    def update(self, text: str) -> None:
         pass
 
     def note(self, text: str) -> None:

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from inductor_bench.records.category import Category
-from inductor_bench.report.run.plots import DPI, STYLE, WIDTH, png
+from inductor_bench.report.run.figures import DPI, STYLE, WIDTH, png
 from inductor_bench.report.text import palette
 
 from .outcomes import CLASSES, METHODS, Outcome, errors

@@ -39,7 +39,7 @@ def open_file(path: Path) -> Kernel:
 def time_kernel(one: RunFile) -> Outcome:
     kernel = open_file(one.path)
     measured = kernel.measure()
-    timer = kernel.make_timer()
+    timer = kernel.make_timer(kernel.make_arguments())
     call = kernel.bind(timer.copies[0])
     by_others = time_by_others(call)
     zeroed = torch.empty(ZEROED_BYTES // 4, dtype=torch.int32, device="cuda")
@@ -135,7 +135,7 @@ def compare_configs(path: Path) -> Outcome:
     warps = kernel.now["num_warps"]
     other = kernel.make_variant(Change({**kernel.now, "num_warps": warps * 2 if warps < 8 else warps // 2}))
     other.compile()
-    timer = kernel.make_timer()
+    timer = kernel.make_timer(kernel.make_arguments())
     first, second = (sample_and_profile(each, timer) for each in (kernel, other))
     return {name: second[name] / first[name] for name in first}
 

@@ -16,8 +16,8 @@ from typing import Any
 import torch
 
 from inductor_bench.autotune.compile_pool import CompileJob, CompilePool
+from inductor_bench.autotune.plans import FINAL
 from inductor_bench.autotune.race import RaceResult, race
-from inductor_bench.autotune.tuner import FINAL
 from inductor_bench.autotune.variants.triton import triton_variants
 from inductor_bench.devices.nvidia.architectures import ARCHITECTURES
 from inductor_bench.launch.session import WorkerSession
@@ -47,7 +47,7 @@ BUILD_S = 120.0
 def keep_timer(path: Path) -> tuple[Kernel, Any]:
     """A kernel and its timer, which serve many trials."""
     kernel = open_file(path)
-    return kernel, kernel.make_timer()
+    return kernel, kernel.make_timer(kernel.make_arguments())
 
 
 def run_race(timer: Any, binds: Sequence[Callable[[Any], Any]]) -> RaceResult:

@@ -17,7 +17,7 @@ from inductor_bench.records.batches.batch import Batch, BatchModel, ModelRequest
 from inductor_bench.records.code.details import Details
 from inductor_bench.records.code.launch import Launch, Values
 from inductor_bench.records.retune import Retune
-from inductor_bench.records.run import Environment, Failure
+from inductor_bench.records.run import Environment, Failure, Host, Versions
 from inductor_bench.source.capture.structured import read_structured_trace
 from inductor_bench.source.module.reader import read_module
 from inductor_bench.source.static.launches import read_static_launches
@@ -28,7 +28,7 @@ from inductor_bench.store.formats import codec
 from inductor_bench.store.peaks import peaks_key
 
 SECRET = "what only the victim knows 7c1f2ab9"
-ENVIRONMENT = Environment(python="3.12.3", torch="2.13.0", cpu="a CPU", cpu_count=2, threads=2, platform="Linux")
+ENVIRONMENT = Environment(Versions("3.12.3", "2.13.0"), "Linux", Host("a CPU", 2, 2))
 PEAKS = f"peaks/{peaks_key(ENVIRONMENT, 'cpu')}.json"
 RUNS = {
     "cpu": ("cpu_torch2.13/forward.py.gz", "cpu_torch2.13/compiled_module_profile.json.gz", "cpu_torch2.13/structured"),

@@ -54,6 +54,10 @@ def _of_run(desk: Desk, name: str, verbs: Sequence[str]) -> Input:
         return Input(("breakdown", name, "--no-plots"), run, kept, run[0])
     if verb == "query":
         return Input(("query", name, *desk.random.choice(((), ("FROM kernels",), ("FROM models", "--format", "json")))))
+    if verb == "compare":
+        form = desk.random.choice(((), (), ("--format", "json"), ("--format", "html"), ("--fail-above", "5%")))
+        desk.take(name, "whole")
+        return Input(("compare", *desk.random.choice(((name, "whole"), ("whole", name), (name, name))), *form))
     if verb == "kernel":
         return Input(("kernel", f"{name}#{desk.random.choice(('nothing*', '*.none', 'x'))}"), run)
     if verb == "list":
@@ -65,7 +69,8 @@ def _of_run(desk: Desk, name: str, verbs: Sequence[str]) -> Input:
 def _record(desk: Desk) -> Input:
     name = desk.random.choice((*RUNS, *RUNS, "retuned"))
     desk.damage_json(desk.take(name) / "record.json")
-    return _of_run(desk, name, ("report", "report", "report", "breakdown", "query", "kernel", "list", "extract"))
+    verbs = ("report", "report", "report", "breakdown", "query", "compare", "compare", "kernel", "list", "extract")
+    return _of_run(desk, name, verbs)
 
 
 def _details(desk: Desk) -> Input:

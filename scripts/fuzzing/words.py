@@ -117,6 +117,8 @@ def command_line(random: random.Random, cwd: Path, hostile: Sequence[str]) -> tu
         ("kernel", f"{name}#x"),
         ("kernel", "cpu#x", "--budget", number),
         ("kernel", "cpu#x", "--save", name),
+        ("compare", "cpu", name),
+        ("compare", "cpu", "cpu", "--fail-above", number),
         ("query", name),
         ("query", "cpu", "--format", name),
         ("batch", name, "--list"),
@@ -125,7 +127,7 @@ def command_line(random: random.Random, cwd: Path, hostile: Sequence[str]) -> tu
         ("batch", "list.txt", "--list", "-o", out, "--timeout", number),
         (name,),
         (name, "--help"),
-        (random.choice(("report", "extract", "query", "kernel", "batch", "breakdown", "doctor")), "--help"),
+        (random.choice(("report", "compare", "extract", "query", "kernel", "batch", "breakdown", "doctor")), "--help"),
     )
     line = random.choice(lines)
     return line, out if out in line and "/" not in out else "out"

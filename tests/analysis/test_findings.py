@@ -17,7 +17,7 @@ from inductor_bench.analysis.findings.phrases import short_paths
 from inductor_bench.analysis.findings.table import RULES, Rule, findings
 from inductor_bench.records.category import Category
 from inductor_bench.records.code.source import SourceLine
-from inductor_bench.records.kernel import Kernel
+from inductor_bench.records.kernel import Kernel, ShapeGroup
 from inductor_bench.records.module import ModuleRecord
 from inductor_bench.records.run import Capture, Failure, Request, Run
 
@@ -285,6 +285,24 @@ def test_a_copy_before_a_product_is_told_apart_from_other_copies() -> None:
     assert "copied-addends" not in kinds(with_kernel(**{**seed, "time_s": 1e-5}))
 
 
+def test_a_broadcast_bias_is_copied_by_a_kernel_and_a_matrix_by_an_inner_operator() -> None:
+    whole, inner = (
+        ShapeGroup("bf16[64] bf16[1,32] bf16[32,64] bf16[1,64]", 3, 1e-3),
+        ShapeGroup("copy_ bf16[1]", 3, 1e-3),
+    )
+    copy = {
+        "category": Category.EXTERN_GEMM,
+        "name": "void at::native::elementwise_kernel<128, 4, direct_copy_kernel_cuda(T&)>",
+        "operator": "aten.addmm",
+        "shapes": (whole,),
+    }
+    run = with_kernel(**copy)
+    assert the(run, "copied-addends").kernels[0].name == copy["name"] and "layout-copies" not in kinds(run)
+    for fields in ({"shapes": (inner,)}, {"shapes": (whole, inner)}, {"shapes": ()}, {"operator": "aten.baddbmm"}):
+        run = with_kernel(**{**copy, **fields})
+        assert "copied-addends" not in kinds(run) and "layout-copies" in kinds(run)
+
+
 def test_float32_products_that_use_tf32_are_left_alone() -> None:
     run = with_kernel(category=Category.EXTERN_GEMM, name="ampere_sgemm_128x64_nn")
     assert "full-float32" in kinds(run)
@@ -470,12 +488,12 @@ def test_a_retune_that_was_refused_here_is_not_proposed_here() -> None:
     library = build.kernel("sgemm", Category.EXTERN_GEMM, 1, 9e-3, file="kernels/aten_mm_0.py")
     kernels = [replace(kernel, file=f"kernels/{kernel.name}.py") for kernel in quiet().kernels]
     run = run_of(replace(quiet(), kernels=(library, *kernels)))
-    run = replace(run, environment=replace(run.environment, compute_capability="9.0"))
+    run = replace(run, environment=change(run.environment, compute_capability="9.0"))
     assert "inductor-bench breakdown runs/m-1 --autotune --top 20" in commands(run)
     refused = replace(run, failures=(Failure("retune", "elsewhere", "there is no GPU here"),))
     _, compiled = commands(refused)
     assert compiled == "inductor-bench kernel runs/m-1/kernels/triton_poi_fused_add_0.py --target sm_90 --autotune"
-    unknown = replace(refused, environment=replace(run.environment, compute_capability="3.5"))
+    unknown = replace(refused, environment=change(run.environment, compute_capability="3.5"))
     assert len(commands(unknown)) == 1
 
 

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import itertools
 import statistics
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from fake_device import SIX, TIMES, Device, Line, Session, Silent, times_of, tune, tune_all
+from fake_device import SIX, TIMES, Device, Line, Session, times_of, tune, tune_all
 
 from inductor_bench.autotune.candidates import BudgetSpentError
+from inductor_bench.autotune.pipeline import PipelineState
 from inductor_bench.errors import InductorBenchError
 from inductor_bench.launch.session import WorkerLostError
-from inductor_bench.messages.kernels import Binary, Build, Load, Numbered, Vary
+from inductor_bench.messages.kernels import Binary, Build, Drop, Load, Numbered
 from inductor_bench.messages.request import Request
-from inductor_bench.messages.times import Check, Sample
+from inductor_bench.messages.times import Prepare, Sample, Variant
 from inductor_bench.records.tuning import Config, Tuning
 
 
@@ -107,21 +107,28 @@ def test_nothing_else_to_try_is_an_error() -> None:
         tune(Device(times_of), Line({"value": 0}, {}))
 
 
-def after(count: int) -> Callable[[], bool]:
-    """A budget that is spent after it was asked for so many times."""
-    asked = itertools.count(1)
-    return lambda: next(asked) > count
+def after(device: Device, request: type[Any], count: int = 1) -> Callable[[], bool]:
+    """A budget that is spent once the device has answered so many requests."""
+    return lambda: device.asked[request] >= count
 
 
 def test_after_the_budget_nothing_more_is_built() -> None:
-    tuning = tune(Device(times_of), is_over=after(2))
+    device = Device(times_of)
+    tuning = tune(device, is_over=after(device, Build, 3))
     found = rows(tuning)
     untried = [value for value, row in found.items() if row == ("untried", "the budget was spent")]
-    assert 0 < len(untried) < 5 and tuning.tried == 5 - len(untried)
-    for over, why in ((after(1), "untried, the budget was spent"), (lambda: True, "the budget was spent")):
+    assert untried == [4, 5] and tuning.tried == 3, "what is being built is waited for no longer"
+    for request, why in ((Load, "untried, the budget was spent"), (Drop, "the budget was spent")):
+        device = Device(times_of)
         with pytest.raises(InductorBenchError, match=why) as none:
-            tune(Device(times_of), method="coordesc", is_over=over)
+            tune(device, method="coordesc", is_over=after(device, request, request is Load))
         assert "--budget" in none.value.hint
+
+
+def test_the_best_so_far_is_raced_in_a_final_after_the_budget() -> None:
+    device = Device(valley)
+    tuning = tune(device, GRID, "coordesc", is_over=after(device, Sample))
+    assert (tuning.verdict, tuning.best_config["value"], tuning.tried) == ("faster", 2, 7)
 
 
 class Listed(Line):
@@ -135,7 +142,8 @@ class Listed(Line):
 
 
 def test_what_was_built_with_its_list_is_timed_after_the_budget() -> None:
-    tuning = tune(Device(times_of), Listed(SIX.now, SIX.axes), is_over=after(1))
+    device = Device(times_of)
+    tuning = tune(device, Listed(SIX.now, SIX.axes), is_over=after(device, Load))
     assert tuning.tried == 2 and tuning.best_config == {"value": 2}
     assert [value for value, row in rows(tuning).items() if row[0] == "untried"] == [1, 4, 5]
 
@@ -200,42 +208,39 @@ def test_a_best_that_dies_later_is_best_no_more() -> None:
 
 
 def test_ctrl_c_leaves_no_worker() -> None:
-    class Interrupting(Silent):
-        def stage(self, text: str) -> None:
-            if text.startswith("building"):
-                raise KeyboardInterrupt
+    def interrupt(state: PipelineState) -> None:
+        if state.timed is None:
+            raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        tune_all(Device(times_of), {"k": SIX}, progress=Interrupting())
+        tune_all(Device(times_of), {"k": SIX}, report=interrupt)
 
 
 def test_candidates_are_built_side_by_side_and_a_file_is_loaded_once_by_each_worker() -> None:
     device = Device(times_of)
     tune(device)
     assert len(device.sessions) == 3 and device.asked[Load] == 3
-    assert device.asked[Build] == 6 and device.asked[Vary] == device.asked[Check] == 5
+    assert device.asked[Build] == 6 and (device.asked[Prepare], device.asked[Variant]) == (1, 5)
     device = Device(valley)
     tune(device, GRID, "coordesc")
     assert len(device.sessions) == 3, "those that build rest between the waves"
 
 
-def test_kernels_are_tuned_in_step_and_one_that_fails_costs_no_other() -> None:
-    stages: list[str] = []
-
-    class Listening(Silent):
-        def stage(self, text: str) -> None:
-            stages.append(text)
-
+def test_kernels_are_tuned_side_by_side_and_one_that_fails_costs_no_other() -> None:
+    states: list[PipelineState] = []
     device = Device(times_of)
     broken = Line({"value": None}, {"value": (None, *TIMES)})
     device.trouble["default"] = ("sample", "refuse")
     outcomes = tune_all(device, {"broken": broken}, "max")
     assert isinstance(outcomes["broken"], InductorBenchError)
     del device.trouble["default"]
-    outcomes = tune_all(device, {"first": SIX, "none": Line({"value": 0}, {}), "second": SIX}, progress=Listening())
+    kernels = {"first": SIX, "none": Line({"value": 0}, {}), "second": SIX}
+    outcomes = tune_all(device, kernels, report=states.append)
     assert [outcomes[name].best_config["value"] for name in ("first", "second")] == [4, 4]  # type: ignore[union-attr]
     assert "has nothing else to try" in str(outcomes["none"])
-    assert stages[3] == "building 13 candidates" and "timing second (3 of 3)" in stages[4:]
+    opened = PipelineState("second", 0, 3, 7, 0)
+    assert states[2] == opened and states[3].timed is None and states[3].compiling == 13
+    assert [state.done for state in states if state.timed == "second"] == [0, 2]
 
 
 def test_what_compiles_to_the_same_is_timed_once() -> None:
@@ -245,7 +250,7 @@ def test_what_compiles_to_the_same_is_timed_once() -> None:
     assert found[1] == ("duplicate", "compiles to what no. 1 does"), "the default is the first to be built"
     assert found[3] == ("duplicate", "compiles to what no. 3 does")
     assert found[4][0] == "best" and found[5][0] == "duplicate"
-    assert device.asked[Vary] == 2
+    assert device.asked[Variant] == 2
 
 
 def test_the_winner_is_found_again_after_a_crash() -> None:
@@ -281,15 +286,18 @@ def test_a_budget_holds_also_where_nothing_is_built() -> None:
     assert device.asked[Sample] == 0
 
 
-def test_a_round_of_many_has_time_for_each() -> None:
-    """Whoever is slow is dropped by the race, not called hung because the others took their turn before."""
-    limits: list[float] = []
+def test_each_sample_has_the_whole_limit() -> None:
+    """Whoever is slow is dropped by the race, not called hung because the others took their turn before.
+
+    The session starts the limit anew with each part of an answer.
+    """
+    limits: list[float | None] = []
     device = Device(times_of)
 
     class Timed(Session):
         def post(self, request: Request[Any], timeout_s: float | None = None) -> None:
             if isinstance(request, Sample):
-                limits.append((timeout_s or 0) / len(request.order))
+                limits.append(timeout_s)
             super().post(request, timeout_s)
 
     device.start = lambda name: device.sessions.append(Timed(device)) or device.sessions[-1]  # type: ignore[method-assign, func-returns-value]

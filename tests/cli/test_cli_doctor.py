@@ -9,6 +9,7 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
+from inline import make
 
 from inductor_bench.records.run import Environment, Failure, Peaks
 from inductor_bench.report.doctor import doctor_text
@@ -45,7 +46,7 @@ def test_peaks_tell_their_age_their_file_and_how_to_measure_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("INDUCTOR_BENCH_CACHE", str(tmp_path))
-    seen = Environment(torch="2.13.0", accelerator="NVIDIA H200", multiprocessors=132, driver="580.1")
+    seen = make(Environment, torch="2.13.0", accelerator="NVIDIA H200", multiprocessors=132, driver="580.1")
     then = datetime.now(timezone.utc) - timedelta(days=3, hours=2)
     peaks = replace(PEAKS, measured_at=then.isoformat(timespec="seconds"))
     assert "kept in" not in doctor_text(DoctorReport((), seen, peaks))
@@ -72,7 +73,9 @@ def test_what_is_missing_says_how_to_get_it() -> None:
 
 
 def test_json_is_the_whole_report() -> None:
-    data = json.loads(as_json(DoctorReport((Check("torch", "ok", "2.13.0"),), Environment(torch="2.13.0"), PEAKS)))
+    data = json.loads(
+        as_json(DoctorReport((Check("torch", "ok", "2.13.0"),), make(Environment, torch="2.13.0"), PEAKS))
+    )
     assert data["checks"] == [{"name": "torch", "status": "ok", "found": "2.13.0", "hint": ""}]
     assert data["peaks"]["matmul_flops"]["bfloat16"] == 7.8e14
     assert data["environment"]["torch"] == "2.13.0"

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 import run_builder as build
+from inline import change, make
 
 from inductor_bench.analysis.findings.next_commands import next_commands
 from inductor_bench.devices.cpu import CPU
@@ -19,7 +20,7 @@ from inductor_bench.records.run import Environment, Failure
 from inductor_bench.report.run.markdown import markdown
 from inductor_bench.store.peaks import peaks_key
 
-MI300X = replace(
+MI300X = change(
     build.GPU, torch="2.13.0+rocm6.4", accelerator="AMD Instinct MI300X", compute_capability="9.0", cuda="6.4.43482"
 )
 """As an environment could be that was described by torch's numbers alone."""
@@ -47,7 +48,7 @@ def test_words_about_several_modules_are_those_of_the_cpu_only_where_all_run_the
 
 
 def test_a_device_is_named_by_its_environment() -> None:
-    assert (CPU.name_in(build.GPU), NVIDIA.name_in(build.GPU)) == (build.GPU.cpu, "NVIDIA H200")
+    assert (CPU.name_in(build.GPU), NVIDIA.name_in(build.GPU)) == (build.GPU.host.cpu, "NVIDIA H200")
     assert NVIDIA.name_in(Environment()) is None
     assert best_device(build.GPU) is NVIDIA and best_device(Environment()) is CPU
     assert device_of_peaks(build.H200) is NVIDIA
@@ -55,16 +56,16 @@ def test_a_device_is_named_by_its_environment() -> None:
 
 
 def test_peaks_depend_on_the_threads_of_a_cpu_and_on_the_driver_of_a_gpu() -> None:
-    seen = replace(build.GPU, threads=8, vector_isa="avx512", driver="580.82.07", torch="2.13.0+cu130")
+    seen = change(build.GPU, threads=8, vector_isa="avx512", driver="580.82.07", torch="2.13.0+cu130")
     assert peaks_key(seen, "cpu") == "intel-xeon-platinum-8480c-avx512-8-threads-torch-2.13"
     assert peaks_key(seen, "cuda:1") == "nvidia-h200-132-units-driver-580-torch-2.13"
-    assert peaks_key(Environment(torch="2.13.0"), "xpu") == "xpu-driver-unknown-torch-2.13"
+    assert peaks_key(make(Environment, torch="2.13.0"), "xpu") == "xpu-driver-unknown-torch-2.13"
 
 
 def test_no_table_of_nvidias_is_applied_to_an_amd_gpu() -> None:
     assert compute_capability(build.GPU) == "9.0" and NVIDIA.theoretical_occupancy(build.GPU, 4, 32, 0) == 1
-    named = Environment(accelerator="AMD Instinct MI300X", compute_capability="9.0")  # as a trace tells
-    for environment in (MI300X, named, replace(MI300X, accelerator="a GPU")):
+    named = make(Environment, accelerator="AMD Instinct MI300X", compute_capability="9.0")  # as a trace tells
+    for environment in (MI300X, named, change(MI300X, accelerator="a GPU")):
         assert compute_capability(environment) is None and architecture_of(environment) is None
         assert NVIDIA.theoretical_occupancy(environment, 4, 32, 0) is None
         assert not any(HOPPER_STALL in metric for metric in metrics_for(compute_capability(environment)))

@@ -106,11 +106,12 @@ def test_measuring_leaves_torch_as_it_was(measured: tuple[Peaks, float]) -> None
 
 def test_the_environment_names_the_device() -> None:
     found = describe_environment()
-    assert found.accelerator == torch.cuda.get_device_name()
-    assert found.accelerator_count >= 1 and found.multiprocessors and found.accelerator_memory_bytes
-    assert found.compute_capability == "{}.{}".format(*torch.cuda.get_device_capability())
-    assert found.driver and found.driver[0].isdigit()
-    assert found.triton
+    device = found.device
+    assert device.accelerator == torch.cuda.get_device_name()
+    assert device.accelerator_count >= 1 and device.multiprocessors and device.accelerator_memory_bytes
+    assert device.compute_capability == "{}.{}".format(*torch.cuda.get_device_capability())
+    assert device.driver and device.driver[0].isdigit()
+    assert found.versions.triton
 
 
 def test_recorded_calls_are_counted_where_a_device_exists() -> None:

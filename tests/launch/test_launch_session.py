@@ -44,6 +44,11 @@ class Bench:
     def parts(self, values):
         for value in values: self.tell(Begun(value))
         return len(values)
+    def slowparts(self, count, pause_s):
+        for number in range(count):
+            time.sleep(pause_s)
+            self.tell(Begun(number))
+        return count
     def refuse(self): raise InductorBenchError("it cannot be", "do something else")
     def fail(self): raise ValueError("first line\\nsecond line")
     def breakdevice(self):
@@ -68,6 +73,14 @@ class Echo(Request[Any]):
 @dataclass(frozen=True)
 class Pid(Request[int]):
     """Asks for the worker's process."""
+
+
+@dataclass(frozen=True)
+class SlowParts(Request[int]):
+    """Asks for parts with a pause before each."""
+
+    count: int
+    pause_s: float
 
 
 @dataclass(frozen=True)
@@ -155,6 +168,17 @@ def test_the_last_part_is_known_and_forgotten_with_the_next_request(session: Wor
     assert session.part == Begun(2)
     session.ask(Echo(0))
     assert session.part is None
+
+
+def test_each_part_starts_the_time_limit_anew(session: WorkerSession) -> None:
+    session.ask(Echo(0), 60.0)
+    session.post(SlowParts(count=6, pause_s=0.5), 2.0)
+    assert not session.is_answered()
+    assert session.collect() == 6, "it took longer than the limit, and no part of it did"
+    session.post(SlowParts(count=2, pause_s=0.1), 60.0)
+    while not session.is_answered():
+        time.sleep(0.02)
+    assert session.part == Begun(1) and session.collect() == 2
 
 
 def test_after_a_failure_it_goes_on(session: WorkerSession) -> None:

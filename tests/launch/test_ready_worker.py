@@ -248,4 +248,4 @@ def test_a_real_one_answers_as_one_does_that_is_started_then(
         pool.get_ready(1)
         monkeypatch.setattr(worker, "run_process", None)
         first = pool.call(job, name="first", log=tmp_path / "first.log")
-    assert first == later and first.result is not None and first.result.environment.torch
+    assert first == later and first.result is not None and first.result.environment.versions.torch

@@ -1,4 +1,4 @@
-"""Data-parallel training of a small model, for torchrun."""
+"""Data-parallel training of a small model, for torchrun. Each rank compiles into a folder of its own."""
 
 import os
 import sys
@@ -6,6 +6,9 @@ import sys
 import torch
 import torch.distributed as dist
 
+caches = os.environ.get("TORCHINDUCTOR_CACHE_DIR", "")
+if caches:
+    os.environ["TORCHINDUCTOR_CACHE_DIR"] = os.path.join(caches, f"rank-{os.environ['RANK']}")
 os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
 dist.init_process_group("gloo")
 torch.set_num_threads(1)

@@ -12,6 +12,7 @@ from inductor_bench.errors import UsageError
 from inductor_bench.records.run import Run
 from inductor_bench.report import doctor, extraction
 from inductor_bench.report.batch import formats as batch
+from inductor_bench.report.comparison import formats as comparison
 from inductor_bench.report.kernel import formats as kernel
 from inductor_bench.report.modes import formats as modes
 from inductor_bench.report.query import formats as query
@@ -26,6 +27,8 @@ def _title(result: Run, view: View) -> str:
 TABLES = {
     "run": run.FORMATS,
     "batch": batch.FORMATS,
+    "comparison": comparison.FORMATS,
+    "batch comparison": comparison.BATCH_FORMATS,
     "modes": modes.FORMATS,
     "query": query.FORMATS,
     "measured": kernel.MEASURED,

@@ -13,8 +13,9 @@ from inline import change
 from matplotlib import image
 
 from inductor_bench.records.category import Category
+from inductor_bench.records.retunes.verification import AppliedKernel, Saving, Verification
 from inductor_bench.records.run import Environment
-from inductor_bench.report.run import plot_parts, plots
+from inductor_bench.report.run import figures, plot_parts, plots
 from inductor_bench.report.run.geometry import Box, Point, around, beside, best_place, neighbours, segments, spread
 from inductor_bench.report.run.plots import draw_plots
 from inductor_bench.report.text import palette
@@ -48,7 +49,7 @@ def test_what_is_drawn(name: str, drawn: set[str]) -> None:
 )
 def test_an_unknown_machine_is_not_named(environment: Environment, about: str) -> None:
     run = replace(build.run("one", [build.mixnet().modules[0]]), environment=environment)
-    figure, _ = plots._figure(run, 3.0, "title", 0.5, 0.5, 0.5)
+    figure, _ = figures.run_figure(run, 3.0, "title", 0.5, 0.5, 0.5)
     assert [text.get_text() for text in figure.texts] == ["title", about]
 
 
@@ -145,3 +146,17 @@ def test_no_label_lies_on_a_marker(name: str, monkeypatch: pytest.MonkeyPatch) -
     assert len(labels) > 1 and len(marks) > 2
     assert [label for label in labels for box in marks if label.covered(box)] == []
     assert [pair for pair in itertools.combinations(labels, 2) if pair[0].covered(pair[1])] == []
+
+
+def test_savings_are_drawn_where_kernels_were_measured_in_the_program() -> None:
+    run = build.mixnet()
+    assert "savings" not in draw_plots(run)
+    device = Saving(15.6e-3, 14.4e-3, 1.2e-3, 1.1e-3, 1.3e-3, 20, "saves")
+    kernels = tuple(
+        AppliedKernel(f"triton_red_{number}", f"{number:016}", {"XBLOCK": 8}, "pinned", "", 6e-5, 5e-5 - number * 4e-6)
+        for number in range(20)
+    )
+    found = Verification("steps", 1.2e-3, device, device, kernels=kernels)
+    assert "savings" in draw_plots(replace(run, verification=found))
+    on_a_cpu = replace(found, kernels=tuple(replace(kernel, saving_s=None) for kernel in kernels))
+    assert "savings" not in draw_plots(replace(run, verification=on_a_cpu))

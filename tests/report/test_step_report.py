@@ -22,7 +22,7 @@ from inductor_bench.records.category import Category
 from inductor_bench.records.program import EAGER, HOST_LANE, Interval, Part, Timeline
 from inductor_bench.records.run import Run
 from inductor_bench.report.batch.csvs import models_csv
-from inductor_bench.report.batch.phrases import model_notes, progress_words, wall_words
+from inductor_bench.report.batch.phrases import lead_words, model_notes, progress_words, wall_words
 from inductor_bench.report.batch.view import BatchView
 from inductor_bench.report.run.console import run_lines
 from inductor_bench.report.run.csvs import csv_text, write_tables
@@ -36,6 +36,7 @@ from inductor_bench.report.run.step.rows import bar_rows, launched, ledger_rows
 from inductor_bench.report.terminal import print_lines
 from inductor_bench.report.text import names, palette
 from inductor_bench.report.text.ranking import rank
+from inductor_bench.report.text.run_phrases import alone
 from inductor_bench.store.digest import read_digest
 from inductor_bench.store.folder import RunFolder
 from inductor_bench.store.timeline import TIMELINE, write_timeline
@@ -88,6 +89,15 @@ def test_a_kernel_far_off_by_itself_has_a_sign() -> None:
     assert head.split()[-1] == "alone" and "alone: a call in the module's own run" in " ".join(lines)
     assert next(line for line in lines if line.startswith("  1  sm90")).endswith("0.6x")
     assert "alone" not in " ".join(shown(step_runs.transformer()))
+
+
+@pytest.mark.parametrize(
+    ("longer", "sign"), [(1 / 0.713, "0.713x"), (2000, "<0.1x"), (1 / 12.34, "12.3x"), (1 / 2000, ">100x"), (1.1, "")]
+)
+def test_the_sign_fits_its_column(longer: float, sign: str) -> None:
+    run = step_runs.decode()
+    run = replace(run, modules=(step_runs.in_step(run.modules[0], 1, longer),))
+    assert alone(run, rank(run)[0]) == sign
 
 
 def test_replays_are_told_from_launches() -> None:
@@ -225,7 +235,7 @@ def test_a_batch_is_in_the_currency_of_the_step(name: str, tmp_path: Path) -> No
     assert found.graphs[-1].label == OUTSIDE
     kernels = [kernel for graph in found.graphs for kernel in graph.kernels]
     assert [k.time_s for k in kernels] == [k.step_time_s for m in run.modules for k in m.kernels if k.step_time_s]
-    assert all(kernel.step_share for kernel in kernels)
+    assert all(kernel.step.step_share for kernel in kernels)
 
 
 def batch_of(*models: ModelResult) -> BatchResults:
@@ -254,6 +264,24 @@ def test_a_batch_says_step_where_its_figures_are_of_one(tmp_path: Path) -> None:
     assert "outside of graphs=" not in models_csv([summarize_model(step)])
 
 
+def test_the_console_tells_whether_compilation_pays_off() -> None:
+    """Whoever asked for it with --eager finds it on the first screen."""
+    run = step_runs.transformer()
+    assert run.program is not None
+    faster, slower = (replace(run, program=replace(run.program, eager_step_time_s=time_s)) for time_s in (0.054, 0.02))
+    for told, words in ((faster, "1.80x faster than an eager one"), (slower, "never pays off")):
+        assert words in " ".join(line.strip() for line in shown(told))
+
+
+def test_a_batch_promises_nothing_where_the_host_sets_the_pace_of_the_step(tmp_path: Path) -> None:
+    """The device of this program is busy for 76% of the step."""
+    (tmp_path / "busy").mkdir()
+    paced, busy = digest(step_runs.host_paced(), tmp_path), digest(step_runs.transformer(), tmp_path / "busy")
+    assert summarize_model(paced).gain_limit_s is None and summarize_model(busy).gain_limit_s
+    assert lead_words(BatchView(batch_of(paced)).families, 1.0) == ""
+    assert lead_words(BatchView(batch_of(busy)).families, busy.graphs[0].time_s)
+
+
 def test_the_rest_of_a_step_has_its_categories(tmp_path: Path) -> None:
     rest = digest(step_runs.distributed(), tmp_path).graphs[-1]
     assert dict(rest.categories) == {
@@ -262,6 +290,5 @@ def test_the_rest_of_a_step_has_its_categories(tmp_path: Path) -> None:
     }
     assert rest.idle_s == pytest.approx(0.5e-3) and rest.busy_share == pytest.approx(1 - 0.5 / 8)
     old = digest(build.mixnet(), tmp_path / "old") if (tmp_path / "old").mkdir() is None else None
-    assert [graph.label for graph in old.graphs] == ["forward", "backward"] and old.graphs[0].kernels[
-        0
-    ].step_share is None
+    assert [graph.label for graph in old.graphs] == ["forward", "backward"]
+    assert old.graphs[0].kernels[0].step.step_share is None

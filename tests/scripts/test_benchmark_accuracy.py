@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from conftest import ROOT
 from matplotlib import image
@@ -20,6 +21,7 @@ from matplotlib import image
 sys.path.insert(0, str(ROOT / "scripts"))
 from accuracy.outcomes import METHODS, Row, choose_files, class_of, errors, scattered, summarize, table
 from accuracy.plot import draw_errors
+from benchmark_accuracy import loaded
 from benchmark_kernels import Outcome as RunFile
 
 Outcome = dict[str, Any]
@@ -244,6 +246,18 @@ def test_a_folder_that_is_no_run_is_refused(tmp_path: Path) -> None:
     for options, why in (([tmp_path], "has no kernels/kernels.json"), ([tmp_path, "--read"], "is not there")):
         ended = subprocess.run(command(*options, "--output", tmp_path), capture_output=True, text=True, timeout=60)
         assert ended.returncode == 2 and why in ended.stderr and "Traceback" not in ended.stderr
+
+
+def test_a_load_is_at_work_as_long_as_it_is_asked_for() -> None:
+    children = set(psutil.Process().children())
+    with loaded(2):
+        busy = set(psutil.Process().children()) - children
+        assert len(busy) == 2
+        deadline = time.monotonic() + 60
+        while not all(child.cpu_times().user > 0.2 for child in busy):
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+    assert not any(child.is_running() for child in busy)
 
 
 PRETENDER = """

@@ -75,6 +75,12 @@ def test_each_moment_counts_for_the_innermost_phase() -> None:
 
 def test_what_belongs_to_no_compilation_takes_no_time() -> None:
     assert times([(0.0, "B", "fullgraph_capture"), (1.0, "B", "build_guards"), (9.0, "E", "fullgraph_capture")]) == {}
+    assert times([(0.0, "B", "dynamo"), (1e-7, "E", "dynamo")]) == {}, "too short to be told"
+    clock = CompileClock()
+    clock.take({"name": "dynamo", "ts": 1.0, "ph": "B"})
+    for damaged in (float("nan"), float("inf"), -1.0, 10**400, "1", None):
+        clock.take({"name": "dynamo", "ts": damaged, "ph": "E"})
+    assert clock.phases() == ()
     clock = CompileClock()
     for event in (None, [], {"ph": "i", "name": "fx_graph_cache_disabled", "ts": 1}, {"ph": "B", "name": "dynamo"}):
         clock.take(event)

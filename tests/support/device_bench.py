@@ -6,6 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from inline import make
+
 from inductor_bench.launch.worker import WorkerPool
 from inductor_bench.messages.kernels import Facts, Load, RecordedFacts
 from inductor_bench.messages.machine import FindDeviceUse
@@ -23,7 +25,7 @@ class Bench(KernelSession):
     def __init__(self, options: KernelOptions, folder: Path, use: DeviceUse | None) -> None:
         pool = WorkerPool("python", folder, {})
         super().__init__(
-            options, pool, Silent(), Environment(accelerator="a GPU", cpu="a CPU", compute_capability="9.0")
+            options, pool, Silent(), make(Environment, accelerator="a GPU", cpu="a CPU", compute_capability="9.0")
         )
         self.peaks, self.use, self.asked = {"cuda": None, "cpu": None}, use, list[type[Request[Any]]]()
         self.clock_of: Callable[[], float] = lambda: 1980.0

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from inductor_bench.autotune.compile_pool import CompilePool
+from inductor_bench.autotune.pipeline import Pipeline
 from inductor_bench.autotune.tuner import Tuner
 from inductor_bench.autotune.variants.cpu import CpuSpace
 from inductor_bench.errors import InductorBenchError
@@ -20,9 +21,8 @@ from inductor_bench.launch.process import ProcessResult
 from inductor_bench.launch.session import WorkerLostError
 from inductor_bench.messages.kernels import Build, Change, Compiled, Drop, Facts, Load, Numbered, RecordedFacts, Vary
 from inductor_bench.messages.request import Answer, Request
-from inductor_bench.messages.times import Begun, Check, Checked, Sample, Times
+from inductor_bench.messages.times import Begun, Check, Checked, Preparation, Prepare, Prepared, Sample, Times, Variant
 from inductor_bench.records.tuning import Config, Tuning
-from inductor_bench.workflows.kernel.tuning import tune_in_step
 
 SEGFAULT = ProcessResult(None, "SIGSEGV", False, 1.0, Path("log"))
 
@@ -44,7 +44,7 @@ class Device:
     trouble: dict[Any, tuple[str, str]] = field(default_factory=dict)
     sessions: list[Session] = field(default_factory=list)
     noise: random.Random = field(default_factory=lambda: random.Random(7))
-    asked: Counter[type[Request[Any]]] = field(default_factory=Counter)
+    asked: Counter[type[Any]] = field(default_factory=Counter)
     binary_of: Callable[[Config], Any] = lambda config: None
     racing: Any = None
 
@@ -82,9 +82,12 @@ class Session:
     def fileno(self) -> int:
         return self._ready
 
+    def is_answered(self) -> bool:
+        return True
+
     def collect(self) -> Any:
         request = self.posted
-        self.device.asked[type(request)] += 1  # type: ignore[index]
+        self.device.asked[type(request)] += 1
         return getattr(self, f"do_{type(request).__name__.lower()}")(request)
 
     def close(self) -> None:
@@ -114,9 +117,22 @@ class Session:
         assert self.configs[request.against]["value"] is None
         return Checked(self._stumble("check", request.number))
 
+    def do_prepare(self, request: Prepare) -> Preparation:
+        prepared = []
+        for variant in request.variants:
+            self.part = Begun(variant.number)
+            self.device.asked[Variant] += 1
+            try:
+                compiled = self.do_vary(Vary(variant.number, request.of, variant.change))
+                checked = self.do_check(Check(variant.number, request.of))
+                prepared.append(Prepared(compiled, checked.difference))
+            except InductorBenchError as error:
+                prepared.append(Prepared(refusal=error.message))
+        return Preparation(tuple(prepared))
+
     def do_drop(self, request: Drop) -> None:
         for number in request.numbers:
-            del self.configs[number]
+            self.configs.pop(number, None)
 
     def do_sample(self, request: Sample) -> Times:
         times = []
@@ -161,6 +177,8 @@ class Line(CpuSpace):
 class Silent:
     def stage(self, text: str) -> None: ...
 
+    def update(self, text: str) -> None: ...
+
     def note(self, text: str) -> None: ...
 
     def output(self, line: str) -> None: ...
@@ -173,7 +191,7 @@ SIX = Line({"value": 0}, {"value": tuple(TIMES)})
 
 
 def tune_all(
-    device: Device, kernels: dict[str, Line], method: str = "max", progress: Any = None, **more: Any
+    device: Device, kernels: dict[str, Line], method: str = "max", report: Any = None, **more: Any
 ) -> dict[Any, Tuning | InductorBenchError | WorkerLostError]:
     over = more.pop("is_over", lambda: False)
     numbers = itertools.count(1)
@@ -185,7 +203,7 @@ def tune_all(
         for name, each in kernels.items()
     }
     try:
-        return dict(tune_in_step(tuners, method, lambda device: pool, over, progress or Silent()))
+        return dict(Pipeline(tuners, method, lambda device: pool, over, report or (lambda state: None)).run())
     finally:
         pool.end()
         if device.racing is not None:

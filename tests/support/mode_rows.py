@@ -6,12 +6,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from inline import make
+
 from inductor_bench.analysis.modes.conclusion import conclude
 from inductor_bench.records.modes.comparison import ModeComparison, ModeProcess, ModeRow
 from inductor_bench.records.modes.settings import ModeSet
 from inductor_bench.records.run import Environment, Request
 
-ENVIRONMENT = Environment(torch="2.13.0", cpu="A CPU", threads=2)
+ENVIRONMENT = make(Environment, torch="2.13.0", cpu="A CPU", threads=2)
 
 
 def process(round: int, step_s: float, **facts: Any) -> ModeProcess:

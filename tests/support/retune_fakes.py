@@ -26,6 +26,7 @@ from inductor_bench.store.files import sha256_of_text, write_json
 from inductor_bench.store.folder import RunFolder
 from inductor_bench.store.formats import codec
 from inductor_bench.workflows.breakdown import autotune
+from inductor_bench.workflows.kernel.run import KernelOutcome
 from inductor_bench.workflows.kernel.session import KernelOptions
 from inductor_bench.workflows.options import BreakdownOptions, RetuneOptions
 from inductor_bench.workflows.progress import Silent
@@ -41,8 +42,13 @@ KERNELS = (
 """The kernels as an extraction lists them. Two graphs launch the reduction; the last kernel has no file."""
 
 
-def make_run(folder: RunFolder, wall_s: tuple[float, float] = (10.8e-3, 2.2e-3), **fields: object) -> Run:
-    """Makes a RUN of two graphs. The matrix product in the record is a kernel of the extracted library call."""
+def make_run(
+    folder: RunFolder, wall_s: tuple[float, float] = (10.8e-3, 2.2e-3), text: str = "", **fields: object
+) -> Run:
+    """Makes a RUN of two graphs, whose files hold ``text``.
+
+    The matrix product in the record is a kernel of the extracted library call.
+    """
     graphs = []
     for label, wall in zip(("forward", "backward"), wall_s, strict=True):
         kernels = [
@@ -56,15 +62,16 @@ def make_run(folder: RunFolder, wall_s: tuple[float, float] = (10.8e-3, 2.2e-3),
                 run_builder.kernel("sgemm", C.EXTERN_GEMM, 3, 1e-3, kernel_id="s" * 16, operator="aten.mm", file=file)
             )
         graphs.append(replace(run_builder.module(label, kernels, wall, run_builder.H200), device="cuda"))
-    run = run_builder.run("retuned", graphs, peaks=run_builder.H200, environment=run_builder.GPU, **fields)
+    fields = {"environment": run_builder.GPU, **fields}
+    run = run_builder.run("retuned", graphs, peaks=run_builder.H200, **fields)
     rows = []
     for name, kernel_id, category, graph, calls, time_s in KERNELS:
         file = None if name == "aten_bad_0" else f"{name}.py"
-        reason, sha256 = ("", sha256_of_text("")) if file else ("no arguments", None)
+        reason, sha256 = ("", sha256_of_text(text)) if file else ("no arguments", None)
         rows.append(ExtractedKernel(name, kernel_id, category, graph, calls, time_s, file, reason, sha256=sha256))
         if file:
             folder.kernels.mkdir(parents=True, exist_ok=True)
-            (folder.kernels / file).touch()
+            (folder.kernels / file).write_text(text)
     write_json(folder.kernels / "kernels.json", codec.encode(tuple(rows)))
     folder.save(run)
     return run
@@ -94,7 +101,7 @@ class Engine:
 
     def __call__(
         self, options: KernelOptions, progress: object, report: Callable[[MeasuredKernel | Failure], None]
-    ) -> None:
+    ) -> KernelOutcome:
         assert options.autotune is not None
         self.requests.append(options)
         for file in options.targets:
@@ -103,6 +110,7 @@ class Engine:
             if isinstance(found, BaseException):
                 raise found
             report(found)
+        return KernelOutcome((), run_builder.GPU)
 
 
 def main(words: list[str]) -> int:

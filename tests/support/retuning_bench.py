@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from fake_device import Silent
+from inline import make
 
 from inductor_bench.launch.worker import WorkerPool
 from inductor_bench.messages.request import Request
@@ -23,8 +24,17 @@ class FakeWorker:
         self.alive, self.answers, self.asked = True, answers, asked
 
     def ask(self, request: Request[Any], timeout_s: float) -> Any:
+        self.post(request, timeout_s)
+        return self.collect()
+
+    def post(self, request: Request[Any], timeout_s: float) -> None:
         self.asked.append((type(request), timeout_s))
-        answer = self.answers.get(type(request))
+
+    def is_answered(self) -> bool:
+        return True
+
+    def collect(self) -> Any:
+        answer = self.answers.get(self.asked[-1][0])
         if isinstance(answer, Exception):
             raise answer
         return answer
@@ -34,7 +44,7 @@ class Bench(KernelSession):
     """A kernel session with a GPU whose workers are all :class:`FakeWorker`."""
 
     def __init__(self, folder: Path, answers: Answers, **options: Any) -> None:
-        environment = Environment(accelerator="a GPU", cpu="a CPU", compute_capability="9.0")
+        environment = make(Environment, accelerator="a GPU", cpu="a CPU", compute_capability="9.0")
         super().__init__(KernelOptions((), **options), WorkerPool("python", folder, {}), Silent(), environment)
         self.answers, self.asked, self.started = answers, Asked(), list[str]()
 

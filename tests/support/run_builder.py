@@ -29,7 +29,8 @@ H200 = Peaks(
     torch="2.11.0",
     measured_at="2025-01-01T00:00:00Z",
 )
-GPU = Environment(
+GPU = make(
+    Environment,
     python="3.12.3",
     torch="2.11.0",
     triton="3.6.0",
@@ -402,7 +403,7 @@ def cpu() -> Run:
         "method_reason": "it was compiled for 8 threads",
         "peak_memory_bytes": 81_000_000,
     }
-    environment = replace(
+    environment = change(
         GPU,
         accelerator=None,
         accelerator_count=0,
@@ -491,7 +492,7 @@ def hostile() -> Run:
         modules,
         target=HOSTILE_NAMES[5],
         command="inductor-bench breakdown '" + HOSTILE_NAMES[5] + "' <script>",
-        environment=replace(GPU, accelerator=HOSTILE_NAMES[2], variables={"TORCH_<b>": nasty}),
+        environment=change(GPU, accelerator=HOSTILE_NAMES[2], variables={"TORCH_<b>": nasty}),
         peaks=H200,
         capture=Capture(3, 2, HOSTILE_NAMES[5], 1, 2.0, graph_breaks=HOSTILE_NAMES, recompiles=HOSTILE_NAMES),
         failures=tuple(Failure("profile", "exit", name, name, name, name) for name in HOSTILE_NAMES),

@@ -129,11 +129,11 @@ def test_eager_operators_stand_between_the_graph_calls_of_a_step() -> None:
     assert eager_bytes(found, [(1, batch), (2, batch)], 9e12) == {0: 4, 1: 1, 2: 12}
 
 
-def rank_of(rank: int) -> RankSteps:
-    """The step of one rank of an FSDP2 training on two GPUs; its graphs are tied by their own texts."""
+def rank_of(rank: int, text: int) -> RankSteps:
+    """The step of one rank of an FSDP2 training on two GPUs; its graphs are tied by the texts of the rank ``text``."""
     folder = PROGRAMS / "fsdp"
     seen = codec.decode(ObservedSteps, json.loads(gzip.decompress((folder / f"{rank}.steps.json.gz").read_bytes())))
-    graphs = {number: graph_of(folder / f"{rank}-{number}.py.gz") for number in (0, 1)}
+    graphs = {number: graph_of(folder / f"{text}-{number}.py.gz") for number in (0, 1)}
     found = find_works(
         read_program_trace(folder / f"steps-{rank}.trace.json.gz", MARKERS), MARKERS, graphs, on_host=False
     )
@@ -145,7 +145,8 @@ def rank_of(rank: int) -> RankSteps:
 
 
 def test_of_two_ranks_the_one_that_the_other_waits_for_sets_the_pace() -> None:
-    first, second = rank_of(0), rank_of(1)
+    first, second = rank_of(0, text=0), rank_of(1, text=1)
+    assert rank_of(1, text=0) == second, "the modules of all ranks are the same, and one is profiled"
     assert first.step_time_s == pytest.approx(second.step_time_s, rel=0.01)
     assert pace_setter([first, second]) is first
     assert exposed_s(first) < 0.1 * first.step_time_s and exposed_s(second) > 0.5 * second.step_time_s

@@ -16,6 +16,7 @@ import pytest
 
 from inductor_bench.messages.steps import BOUNDARY, DONE, GRAPH_CALL, TIMING, WAITING, ObservedSteps
 from inductor_bench.records.program import MARKS, OPTIMIZER_STEPS, PATTERN
+from inductor_bench.source.capture.ranks import group_ranks
 from inductor_bench.store.formats import codec
 from inductor_bench.workflows.modules.environment import SITE
 
@@ -37,13 +38,13 @@ def observe(kind: str, steps: int, **variables: str) -> tuple[ObservedSteps, str
 
 
 @functools.cache
-def start(*words: str) -> tuple[list[ObservedSteps], str]:
+def start(*words: str, **variables: str) -> tuple[list[ObservedSteps], str]:
     """Runs a program in processes of its own, observed from their start, as a capture runs it."""
     folder = Path(tempfile.mkdtemp(dir=runs.scratch()))
     path = os.pathsep.join([str(SITE), runs.environment()["PYTHONPATH"]])
     ended = subprocess.run(
         [sys.executable, *words],
-        env=runs.environment(PYTHONPATH=path, INDUCTOR_BENCH_CAPTURE=folder, **cache()),
+        env=runs.environment(PYTHONPATH=path, INDUCTOR_BENCH_CAPTURE=folder, **cache(), **variables),
         capture_output=True,
         text=True,
         timeout=600,
@@ -140,21 +141,28 @@ def test_ranks_measure_the_same_steps() -> None:
     assert {one.state for one in ranks} == {DONE}
     (numbers,) = {tuple(number for _, number in ranges(one.trace, BOUNDARY)) for one in ranks}
     assert len(numbers) == ranks[0].profiled_steps + 1 and len({one.settled_after for one in ranks}) == 1
+    loaded = {graph.path: [one.rank] for one in ranks for graph in one.graphs}
+    assert len(loaded) == 4, "each rank has files of its own"
+    pairs = group_ranks({path: Path(path).read_text() for path in loaded}, loaded)
+    assert pairs == tuple(zip(*[(graph.path for graph in one.graphs) for one in ranks], strict=True))
+
+
+EAGER = {"INDUCTOR_BENCH_EAGER": "cpu", "TORCH_COMPILE_DISABLE": "1"}
+"""Variables that are read at the start of Python and at the import of torch."""
 
 
 def test_the_steps_of_a_program_without_compilation_are_timed_only() -> None:
-    found, printed = observe("plain", 90, INDUCTOR_BENCH_EAGER="cpu", TORCH_COMPILE_DISABLE="1")
+    (found,), printed = start(STEPS, "plain", "90", **EAGER)
     assert (found.state, found.source, found.settled_after, found.device) == (DONE, OPTIMIZER_STEPS, 3, "cpu")
     assert len(found.step_times_s) == 50 and found.window_s == pytest.approx(sum(found.step_times_s))
     assert (found.graphs, found.trace, found.lines_trace, found.notes) == ((), "", "", ()) and "result:" in printed
-    found, _ = observe("marks", 240, INDUCTOR_BENCH_EAGER="cpu", TORCH_COMPILE_DISABLE="1")
+    (found,), _ = start(STEPS, "marks", "240", **EAGER)
     assert (found.state, found.source) == (DONE, MARKS)
 
 
 def test_ranks_without_compilation_time_the_same_steps() -> None:
-    words = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone"]
-    variables = {"INDUCTOR_BENCH_EAGER": "cpu", "TORCH_COMPILE_DISABLE": "1"}
-    ranks, _ = start([*words, str(runs.PROGRAMS / "ranks.py"), "160"], runs.scratch() / "eager-ranks", **variables)
+    words = ["-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone"]
+    ranks, _ = start(*words, str(runs.PROGRAMS / "ranks.py"), "160", **EAGER)
     assert {(one.rank, one.state, one.source) for one in ranks} == {
         (0, DONE, ranks[0].source),
         (1, DONE, ranks[0].source),

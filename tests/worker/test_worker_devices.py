@@ -19,12 +19,13 @@ from inductor_bench.messages.jobs import ListLaunches
 from inductor_bench.messages.machine import TellArchitecture
 from inductor_bench.messages.request import encode_request
 from inductor_bench.records.code.details import Details
+from inductor_bench.source.standalone.harness.timing_cuda import GpuTimer
 from inductor_bench.store.formats import codec
 from inductor_bench.worker import survey as worker_survey
 from inductor_bench.worker.bench.bench import Bench
 from inductor_bench.worker.bench.triton_kernel import TritonBenchKernel
 from inductor_bench.worker.capture import programs
-from inductor_bench.worker.device import nvidia
+from inductor_bench.worker.device import nvidia, race_timer
 from inductor_bench.worker.device.environment import describe_environment
 from inductor_bench.worker.device.runtimes import NVIDIA_RUNTIME, best_device_type, open_device, runtime_of
 from inductor_bench.worker.profile.measurement import measure_graph_replay, measure_run
@@ -70,8 +71,8 @@ def h200(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("h200")
 def test_an_nvidia_gpu_is_described_with_its_limits() -> None:
-    found = describe_environment()
-    assert (found.accelerator, found.compute_capability, found.driver) == ("NVIDIA H200", "9.0", "580.82")
+    device = describe_environment().device
+    assert (device.accelerator, device.compute_capability, device.driver) == ("NVIDIA H200", "9.0", "580.82")
     present = NVIDIA_RUNTIME.architecture()
     assert replace(present, device="H100") == ARCHITECTURES["sm_90"]
     assert best_device_type() == "cuda" and open_device("cuda")[0] is NVIDIA_RUNTIME
@@ -81,7 +82,7 @@ def test_an_nvidia_gpu_is_described_with_its_limits() -> None:
 
 def test_a_race_on_a_gpu_takes_short_windows(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: dict[str, Any] = {}
-    monkeypatch.setattr(nvidia, "GpuTimer", lambda *_, **how: seen.update(how))
+    monkeypatch.setattr(nvidia, "GpuRaceTimer", lambda *_, **how: seen.update(how))
     monkeypatch.setattr(nvidia, "launch_gap", lambda: {"cold": 1e-6})
     arguments: Any = None
     NVIDIA_RUNTIME.make_timer({}, arguments, lambda made: print, moved=8, reset=[1])
@@ -89,12 +90,39 @@ def test_a_race_on_a_gpu_takes_short_windows(monkeypatch: pytest.MonkeyPatch) ->
     assert seen == {"moved": 8, "reset": [1], **windows}
 
 
+@pytest.mark.parametrize(
+    ("host_us", "taken", "retaken"),
+    [
+        ((50, 51), 2, 0),
+        ((50, 120, 52), 3, 1),  # the second window: its host was late once
+        ((50, 900, 300, 200, 100, 50), 5, 3),  # always late: the window in which it was least late
+    ],
+)
+def test_a_window_is_timed_again_where_the_host_was_late(
+    host_us: tuple[int, ...], taken: int, retaken: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    windows = iter([(7e-4 + us * 1e-6, us * 1e-6) for us in host_us])
+    seen: list[float] = []
+
+    def take(replay: Any, count: int) -> tuple[float, float]:
+        window = next(windows)
+        seen.append(window[0])
+        return window
+
+    monkeypatch.setattr(race_timer, "_time_window", take)
+    monkeypatch.setattr(GpuTimer, "__init__", lambda self: None)
+    timer, replay = race_timer.GpuRaceTimer(), lambda: None
+    assert timer._window(replay, 1) == seen[0]
+    assert timer._window(replay, 1) == min(seen[1:])
+    assert (len(seen), timer.retaken) == (taken, retaken)
+
+
 @pytest.mark.usefixtures("rocm")
 def test_an_amd_gpu_is_described_without_a_compute_capability() -> None:
-    found = describe_environment()
-    assert (found.accelerator, found.accelerator_count, found.multiprocessors) == ("AMD Instinct MI300X", 1, 304)
-    assert found.accelerator_memory_bytes == 192 << 30 and found.cuda == "6.4.43482"
-    assert found.compute_capability is None and found.driver is None
+    device = describe_environment().device
+    assert (device.accelerator, device.accelerator_count, device.multiprocessors) == ("AMD Instinct MI300X", 1, 304)
+    assert device.accelerator_memory_bytes == 192 << 30 and device.cuda == "6.4.43482"
+    assert device.compute_capability is None and device.driver is None
 
 
 @pytest.mark.usefixtures("rocm")

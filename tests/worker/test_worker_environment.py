@@ -20,13 +20,13 @@ from inductor_bench.worker.processor import usable_cpus, vector_isa
 
 def test_the_environment_is_this_machines() -> None:
     found = describe_environment()
-    assert found.python == ".".join(map(str, sys.version_info[:3]))
-    assert found.torch == torch.__version__
-    assert found.threads == torch.get_num_threads()
-    assert 1 <= found.cpu_count <= (os.cpu_count() or 1)
-    assert found.cpu and found.platform
-    assert found.memory_bytes is None or found.memory_bytes > 100 << 20
-    assert (found.accelerator is None) == (found.accelerator_count == 0)
+    assert found.versions.python == ".".join(map(str, sys.version_info[:3]))
+    assert found.versions.torch == torch.__version__
+    assert found.host.threads == torch.get_num_threads()
+    assert 1 <= found.host.cpu_count <= (os.cpu_count() or 1)
+    assert found.host.cpu and found.platform
+    assert found.host.memory_bytes is None or found.host.memory_bytes > 100 << 20
+    assert (found.device.accelerator is None) == (found.device.accelerator_count == 0)
     assert codec.decode(Environment, codec.encode(found)) == found
 
 
@@ -50,7 +50,7 @@ def test_processors_are_those_that_the_process_may_use() -> None:
     try:
         os.sched_setaffinity(0, {one})
         assert usable_cpus() == (one,)
-        assert describe_environment().cpu_count == 1
+        assert describe_environment().host.cpu_count == 1
     finally:
         os.sched_setaffinity(0, allowed)
 

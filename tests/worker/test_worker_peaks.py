@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import os
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from inline import change, make
 
 from inductor_bench.errors import InductorBenchError
 from inductor_bench.records.run import Environment, Peaks
@@ -162,15 +162,16 @@ def test_the_cache_lies_where_the_user_says(monkeypatch: pytest.MonkeyPatch, tmp
 
 
 def test_the_key_holds_what_peaks_depend_on() -> None:
-    base = Environment(
+    base = make(
+        Environment,
         torch="2.11.0+cu130", cpu="AMD EPYC", cpu_count=4, threads=4, vector_isa="avx512",
         accelerator="NVIDIA H200", multiprocessors=132, driver="580.82.07",
     )  # fmt: skip
     assert peaks_key(base, "cuda") == peaks_key(base, "cuda:0") == "nvidia-h200-132-units-driver-580-torch-2.11"
     assert peaks_key(base, "cpu") == "amd-epyc-avx512-4-threads-torch-2.11"
-    assert peaks_key(replace(base, torch="2.11.1", driver="580.99"), "cuda") == peaks_key(base, "cuda")
-    assert peaks_key(replace(base, threads=2), "cpu") != peaks_key(base, "cpu")
-    assert peaks_key(replace(base, driver="590.1"), "cuda") != peaks_key(base, "cuda")
-    long = [peaks_key(replace(base, cpu="x" * 300 + end), "cpu") for end in "ab"]
+    assert peaks_key(change(base, torch="2.11.1", driver="580.99"), "cuda") == peaks_key(base, "cuda")
+    assert peaks_key(change(base, threads=2), "cpu") != peaks_key(base, "cpu")
+    assert peaks_key(change(base, driver="590.1"), "cuda") != peaks_key(base, "cuda")
+    long = [peaks_key(change(base, cpu="x" * 300 + end), "cpu") for end in "ab"]
     assert long[0] != long[1] and max(map(len, long)) <= 100
-    assert os.sep not in peaks_key(replace(base, cpu="../../etc/passwd"), "cpu")
+    assert os.sep not in peaks_key(change(base, cpu="../../etc/passwd"), "cpu")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import math
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -112,6 +113,26 @@ def test_the_slowest_rank_speaks_for_the_program(tmp_path: Path) -> None:
     assert program.parts == program.ranks[1].parts and program.notes == ("fast", "slow")
     traces = [rank.trace for rank in program.ranks]
     assert traces == ["traces/step.trace.json.gz", "traces/step-rank-1.trace.json.gz"]
+
+
+def test_a_rank_that_loaded_other_files_of_the_same_modules(tmp_path: Path) -> None:
+    seen = observation(rank=1, pid=11)
+    graphs = tuple(replace(graph, path=f"rank_1/{graph.path}") for graph in seen.graphs)
+    profiled = modules()
+    twins = [os.path.realpath(Path("rank_1") / one.module.path) for one in profiled]
+    joined = [
+        replace(one, module=replace(one.module, twins=(twin,))) for one, twin in zip(profiled, twins, strict=True)
+    ]
+    both = (observation(rank=0, pid=10), replace(seen, graphs=graphs))
+    found = describe_program(both, joined, (), RunFolder(tmp_path), (DATA,))
+    assert found is not None
+    first, second = found.program.ranks
+    assert second.parts == first.parts and {part.graph for part in second.parts if part.graph} == {
+        "forward",
+        "backward",
+    }
+    alone = describe_program(both, profiled, (), RunFolder(tmp_path), (DATA,))
+    assert alone is not None and not any(part.graph for part in alone.program.ranks[1].parts)
 
 
 def test_a_process_without_a_profile_has_times_only(tmp_path: Path) -> None:

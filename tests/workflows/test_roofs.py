@@ -70,5 +70,9 @@ def test_a_batch_reads_the_same_gain_of_the_step_from_the_record() -> None:
     data = codec.encode(kernel)
     (row,) = kernels_in_step([_kernel(data)], [data])
     cost = cost_of(run, run.modules[0], kernel)
-    assert (row.gain_limit_s, row.time_s, row.calls) == (pytest.approx(cost.gain_limit_s), cost.time_s, cost.calls)
-    assert row.peak_share == kernel.roof.peak_share
+    assert (row.limit.gain_limit_s, row.time_s, row.calls) == (
+        pytest.approx(cost.gain_limit_s),
+        cost.time_s,
+        cost.calls,
+    )
+    assert row.limit.peak_share == kernel.roof.peak_share

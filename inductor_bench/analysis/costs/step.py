@@ -5,6 +5,7 @@ Every table, finding and plot takes its costs from here. Pure functions of a rec
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -23,7 +24,7 @@ FAR_OFF = 0.25
 
 
 EQUAL_STEPS = 0.02
-"""Difference of a compiled and an eager step, as a share of the compiled one, up to which neither is called faster."""
+"""Smallest difference of a compiled and an eager step, as a share of the compiled one, from which one is faster."""
 
 
 @dataclass(frozen=True)
@@ -180,7 +181,20 @@ def eager_groups(run: Run) -> Iterator[tuple[str, float]]:
 
 
 def eager_ratio(program: Program) -> float | None:
-    """The time of an eager step divided by that of a compiled one; ``None`` where the program was not run eagerly."""
+    """The time of an eager step divided by that of a compiled one; ``None`` where the program was not run eagerly.
+
+    It is exactly 1 where the difference is below :data:`EQUAL_STEPS`, or within the middle half of the compiled steps:
+    the two were timed in different runs, and neither can be called faster.
+    """
     if program.eager_step_time_s is None or not program.step_time_s:
         return None
-    return program.eager_step_time_s / program.step_time_s
+    ratio = program.eager_step_time_s / program.step_time_s
+    return 1.0 if abs(ratio - 1) <= max(EQUAL_STEPS, step_spread(program)) else ratio
+
+
+def step_spread(program: Program) -> float:
+    """The width of the middle half of the timed steps, as a share of their median."""
+    if len(program.step_times_s) < 2:
+        return 0.0
+    low, middle, high = statistics.quantiles(program.step_times_s, n=4)
+    return (high - low) / middle if middle else 0.0

@@ -46,3 +46,13 @@ def _without(words: list[str], option: str) -> list[str]:
         elif not word.startswith(f"{option}="):
             kept.append(word)
     return kept
+
+
+def program_words(run: Run) -> str:
+    """The command line of a run's program; empty where it is a factory, a named model or no program."""
+    request = run.request
+    if request.kind == "command":
+        return shlex.join(request.arguments)
+    if request.kind == "script":
+        return shlex.join(["python", request.target, *request.arguments])
+    return ""

@@ -33,6 +33,9 @@ PRODUCTS = LIBRARY[:3]
 CUDA_GRAPH_MODES = ("reduce-overhead", "max-autotune")
 TUNING_MODES = ("max-autotune", "max-autotune-no-cudagraphs")
 
+_ADDS = ("aten.addmm", "aten.baddbmm")
+"""Products to which cuBLAS adds what lies in their output already."""
+
 _LAYOUT_COPIES = ("direct_copy_kernel", "tensorTransform", "nchwToNhwc", "nhwcToNchw")
 
 
@@ -144,6 +147,19 @@ def in_program(rows: Iterable[Row], seconds: Callable[[Row], float]) -> float:
 def is_layout_copy(kernel: Kernel) -> bool:
     """Whether the kernel of a library call rearranges or converts a tensor."""
     return kernel.category in PRODUCTS and any(mark in kernel.name for mark in _LAYOUT_COPIES)
+
+
+def is_addend_copy(kernel: Kernel) -> bool:
+    """Whether the kernel copies what a product adds into the product's output.
+
+    Copies of the product's matrices are never contiguous, and so no copies of memory but kernels. ``addmm`` calls those
+    as an inner operator, which the shapes tell, and copies its addend without one.
+    """
+    if kernel.category is Category.COPY:
+        return "DtoD" in kernel.name and kernel.operator in _ADDS
+    shapes = [group.shapes for group in kernel.shapes]
+    own = bool(shapes) and all(text and not text.startswith("copy_ ") for text in shapes)
+    return kernel.operator == "aten.addmm" and "direct_copy_kernel" in kernel.name and own
 
 
 def finding_of(kind: str, text: str, rows: Rows, level: str = ADVICE, gain_s: float = 0.0) -> Finding:

@@ -11,9 +11,11 @@ from ...devices.nvidia.architectures import architecture_of
 from ...records.failure import ELSEWHERE
 from ...records.kernel import Kernel
 from ...records.model_sources import COMPILED_HERE
+from ...records.retune import FASTER
+from ...records.retunes.verification import SAVES
 from ...records.run import Failure, Run
 from ..costs.step import Cost, cost_of, host_sets_pace
-from .command_again import command_again
+from .command_again import command_again, program_words
 from .headline import headline
 from .table import findings
 
@@ -94,6 +96,20 @@ def _kernel_commands(run: Run, place: str) -> Iterator[NextCommand]:
     if written and not run.retunes:
         why = "retunes the kernels that take most time; nothing else is measured again"
         yield NextCommand(f"inductor-bench breakdown {place} --autotune --top 20", why)
+    yield from _apply_commands(run, place)
+
+
+def _apply_commands(run: Run, place: str) -> Iterator[NextCommand]:
+    """Suggests commands that put the winners of retunes into the program."""
+    if not any(retune.row.verdict == FASTER for retune in run.retunes):
+        return
+    program = program_words(run) or "python train.py"
+    if run.verification is None:
+        yield NextCommand(
+            f"inductor-bench apply {place} --verify -- {program}", "says what the faster configs save in it"
+        )
+    elif run.verification.step is not None and run.verification.step.verdict == SAVES:
+        yield NextCommand(f"inductor-bench apply {place} -- {program}", "runs the program with the faster configs")
 
 
 def _target_commands(run: Run, kernels: Sequence[tuple[Kernel, Cost]], place: str) -> Iterator[NextCommand]:

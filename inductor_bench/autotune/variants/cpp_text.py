@@ -29,6 +29,7 @@ FLAGS: dict[str, dict[str, Any]] = {
 _UNROLL = '#pragma GCC optimize("unroll-loops")\n'
 _SHARED_LOOP = re.compile(r"#pragma omp for(?P<clauses>[^\n]*)")
 _PARALLEL = re.compile(r"#pragma omp parallel(?! for)(?P<clauses>[^\n]*)")
+_REGION = re.compile(r"#pragma omp parallel\b(?![^\n]*num_threads)")
 _NUMBER = r"(?:static_cast<int64_t>\()?{}L?L?\)?"
 _TILED = re.compile(r"transpose_mxn|std::array<[^>]*>|Welford|CascadeSumHelper|alignas")
 
@@ -96,6 +97,14 @@ def vary(source: str, recorded: Mapping[str, Any], config: Config) -> tuple[str,
         source = (_UNROLL if config["flags"] == "unroll" else "") + source
         changed["flags"], changed["options"] = config["flags"], FLAGS[config["flags"]]
     return source, changed
+
+
+def with_fixed_threads(source: str, threads: int) -> str:
+    """The source with its number of threads at each parallel region, whatever the process's own number is.
+
+    Arrays per thread have room for these threads only.
+    """
+    return _REGION.sub(lambda match: f"{match[0]} num_threads({threads})", source)
 
 
 def _with_threads(source: str, recorded: Mapping[str, Any], threads: int) -> str:

@@ -28,7 +28,7 @@ from .triton_grid import grid, is_sound, neighbours
 
 def find_triton_variants(facts: Facts, ask: Ask, wide: bool) -> TritonVariants:
     """The variants of a Triton kernel, from the configurations that the worker lists."""
-    return triton_variants(ask(ListTritonConfigs))
+    return triton_variants(facts.triton or ask(ListTritonConfigs))
 
 
 def triton_variants(found: TritonConfigs) -> TritonVariants:

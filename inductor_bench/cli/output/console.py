@@ -59,6 +59,7 @@ class Console:
         self._live = not quiet and self._stderr.isatty() and os.environ.get("TERM") != "dumb"
         self._lock = threading.RLock()
         self._text = ""
+        self._update = ""
         self._began = 0.0
         self._ended = threading.Event()
         self._ticker: threading.Thread | None = None
@@ -102,12 +103,16 @@ class Console:
             self._print_line(text)
             return
         with self._lock:
-            self._text, self._began = text, time.monotonic()
+            self._text, self._update, self._began = text, "", time.monotonic()
             self._draw()
             if self._ticker is None:
                 self._ended.clear()
                 self._ticker = threading.Thread(target=self._tick, daemon=True)
                 self._ticker.start()
+
+    def update(self, text: str) -> None:
+        """Shows the progress of the stage on the live line, at its next tick."""
+        self._update = " ".join(units.printable(text).splitlines())
 
     def note(self, text: str) -> None:
         """Prints a line that stays on the terminal."""
@@ -147,7 +152,8 @@ class Console:
     def _draw(self) -> None:
         seconds = f"{time.monotonic() - self._began:.0f} s"
         room = _terminal_columns(self._stderr) - len(seconds) - 4
-        text = self._text if len(self._text) <= room else self._text[: max(room - 1, 0)] + "…"
+        text = f"{self._text}: {self._update}" if self._update else self._text
+        text = text if len(text) <= room else text[: max(room - 1, 0)] + "…"
         self._write(f"\r\x1b[2K{text} · {seconds}")
 
     def _print_line(self, line: str) -> None:

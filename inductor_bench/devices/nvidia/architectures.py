@@ -56,7 +56,7 @@ def compute_capability(environment: Environment) -> str | None:
 
     All tables of this folder are looked up through this function, so that none is applied to another vendor's GPU.
     """
-    return None if is_rocm(environment) else environment.compute_capability
+    return None if is_rocm(environment) else environment.device.compute_capability
 
 
 def architecture_of(environment: Environment) -> Architecture | None:

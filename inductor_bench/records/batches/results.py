@@ -18,12 +18,57 @@ OUTSIDE = "outside of graphs"
 """The label of the row for the rest of the step: eager operators, optimizer, collectives, copies and idle time."""
 
 
+class Amounts(NamedTuple):
+    """The least work of a kernel; see ``records.kernel.Work``."""
+
+    moved_bytes: float | None = None
+    flops: float | None = None
+    dtype: str | None = None
+
+
+class Limit(NamedTuple):
+    """The roof of a kernel; see ``records.kernel.Judgement``."""
+
+    peak_share: float | None = None
+    bound: str = "unknown"
+    gain_limit_s: float | None = None
+
+
+class Resources(NamedTuple):
+    """What a kernel takes of a multiprocessor; see ``CompiledKernel`` and ``LaunchShape`` of ``records``."""
+
+    registers: int | None = None
+    spills: int | None = None
+    occupancy: float | None = None
+
+
+class RetuneResult(NamedTuple):
+    """The result of a kernel's retune; see ``records.retune.RetuneRow``.
+
+    A library kernel has that of its most expensive call, without a saving, because that call runs other kernels too.
+    """
+
+    tuned_default_s: float | None = None
+    tuned_best_s: float | None = None
+    speedup: float | None = None
+    verdict: str = ""
+    saving_s: float | None = None
+
+
+class StepResult(NamedTuple):
+    """The use of a kernel in the program's step; see ``records.kernel.Kernel``."""
+
+    step_calls: float | None = None
+    step_time_s: float | None = None
+    step_share: float | None = None
+
+
 class KernelResult(NamedTuple):
     """A kernel of one graph; see ``records.kernel.Kernel`` for the fields.
 
-    Costs are those of the program's step where it was profiled; ``step_calls`` to ``step_share`` then repeat them. The
-    five fields before are the results of its retune. A library kernel has those of its most expensive call, without a
-    saving, because that call runs other kernels too.
+    ``calls``, ``time_s``, ``work`` and the gain are those of the program's step where it was profiled; ``step`` then
+    repeats the first two. All are tuples, which are made several times as fast as dataclasses: a batch may have a
+    hundred thousand kernels.
     """
 
     name: str
@@ -32,24 +77,12 @@ class KernelResult(NamedTuple):
     category: Category
     calls: float
     time_s: float
-    peak_share: float | None
-    bound: str
-    gain_limit_s: float | None
     operator: str | None
-    moved_bytes: float | None = None
-    flops: float | None = None
-    dtype: str | None = None
-    registers: int | None = None
-    spills: int | None = None
-    occupancy: float | None = None
-    tuned_default_s: float | None = None
-    tuned_best_s: float | None = None
-    speedup: float | None = None
-    verdict: str = ""
-    saving_s: float | None = None
-    step_calls: float | None = None
-    step_time_s: float | None = None
-    step_share: float | None = None
+    limit: Limit = Limit()
+    work: Amounts = Amounts()
+    resources: Resources = Resources()
+    retune: RetuneResult = RetuneResult()
+    step: StepResult = StepResult()
 
 
 @dataclass(frozen=True)
@@ -57,7 +90,8 @@ class GraphResult:
     """A graph of a model, or the rest of the program's step. Figures are per step where one was profiled.
 
     Otherwise they are per iteration, and ``time_s`` is the longer of its wall time and its busy time. ``wall_time_s``
-    is always that of the graph's own run.
+    is always that of the graph's own run. ``host_idle_share`` is the share of the step in which the device waits for
+    the host; ``None`` without a step.
     """
 
     label: str
@@ -69,6 +103,7 @@ class GraphResult:
     idle_s: float | None
     categories: tuple[tuple[Category, float], ...]  # seconds
     kernels: tuple[KernelResult, ...]
+    host_idle_share: float | None = None
 
 
 @dataclass(frozen=True)

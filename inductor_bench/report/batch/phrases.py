@@ -16,7 +16,7 @@ from ...records.batches.batch import DONE, FAILED, MEASURED, PARTIAL, RUNNING, S
 from ...records.batches.results import DAMAGED, NEWER, BatchResults, GraphResult
 from ...records.category import Category
 from ...records.run import Failure
-from ..run.retunes import caution_words, speedup_words
+from ..run.retunes.table import caution_words, speedup_words
 from ..text import names, palette
 from ..text.run_phrases import bound_name
 

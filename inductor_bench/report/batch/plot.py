@@ -9,7 +9,7 @@ from typing import Any
 from ... import units
 from ...analysis.batch_aggregation import ModelSummary
 from ...records.category import Category
-from ..run.plots import drawing, new_figure, png
+from ..run.figures import drawing, new_figure, png
 from ..text import names, palette
 from .phrases import part_title
 

@@ -113,25 +113,31 @@ _KERNELS: Mapping[str, Field] = {
     "operator": Field(TEXT, "the ATen call of a library kernel"),
     "calls": Field(NUMBER, "launches of one step or iteration"),
     "time_s": Field(NUMBER, "device time of one step or iteration, all calls"),
-    "bound": Field(TEXT, "the roof: memory, cache, compute, latency or unknown"),
-    "peak_share": Field(NUMBER, "of that roof"),
-    "gain_limit_s": Field(NUMBER, "what it would save at that roof, an upper bound"),
-    "moved_bytes": Field(NUMBER, "one step or iteration, all calls, each buffer once"),
-    "flops": Field(NUMBER, "one step or iteration, all calls"),
-    "dtype": Field(TEXT, "that it computes in"),
-    "registers": Field(WHOLE, "of a thread"),
-    "spills": Field(WHOLE, "registers that are kept in memory"),
-    "occupancy": Field(NUMBER, "the profiler's estimate, of 1"),
-    "tuned_default_s": Field(NUMBER, "retuned: one cold call as it stands"),
-    "tuned_best_s": Field(NUMBER, "retuned: one cold call of the best"),
-    "speedup": Field(NUMBER, "retuned: of the best over the default"),
-    "verdict": Field(TEXT, "retuned: faster, or why it stays as it is"),
-    "saving_s": Field(NUMBER, "retuned: of one step or iteration, a projection"),
+    "bound": Field(TEXT, "the roof: memory, cache, compute, latency or unknown", attrgetter("limit.bound")),
+    "peak_share": Field(NUMBER, "of that roof", attrgetter("limit.peak_share")),
+    "gain_limit_s": Field(NUMBER, "what it would save at that roof, an upper bound", attrgetter("limit.gain_limit_s")),
+    "moved_bytes": Field(NUMBER, "one step or iteration, all calls, each buffer once", attrgetter("work.moved_bytes")),
+    "flops": Field(NUMBER, "one step or iteration, all calls", attrgetter("work.flops")),
+    "dtype": Field(TEXT, "that it computes in", attrgetter("work.dtype")),
+    "registers": Field(WHOLE, "of a thread", attrgetter("resources.registers")),
+    "spills": Field(WHOLE, "registers that are kept in memory", attrgetter("resources.spills")),
+    "occupancy": Field(NUMBER, "the profiler's estimate, of 1", attrgetter("resources.occupancy")),
+    "tuned_default_s": Field(NUMBER, "retuned: one cold call as it stands", attrgetter("retune.tuned_default_s")),
+    "tuned_best_s": Field(NUMBER, "retuned: one cold call of the best", attrgetter("retune.tuned_best_s")),
+    "speedup": Field(NUMBER, "retuned: of the best over the default", attrgetter("retune.speedup")),
+    "verdict": Field(TEXT, "retuned: faster, or why it stays as it is", attrgetter("retune.verdict")),
+    "saving_s": Field(NUMBER, "retuned: of one step or iteration, a projection", attrgetter("retune.saving_s")),
 }
 _STEP: Mapping[str, Field] = {
-    "step_calls": Field(NUMBER, "in one step of the program; where this is set, calls and all times are of a step"),
-    "step_time_s": Field(NUMBER, "device time of one step, replays of CUDA graphs included"),
-    "step_share": Field(NUMBER, "of the step's wall time"),
+    "step_calls": Field(
+        NUMBER,
+        "in one step of the program; where this is set, calls and all times are of a step",
+        attrgetter("step.step_calls"),
+    ),
+    "step_time_s": Field(
+        NUMBER, "device time of one step, replays of CUDA graphs included", attrgetter("step.step_time_s")
+    ),
+    "step_share": Field(NUMBER, "of the step's wall time", attrgetter("step.step_share")),
 }
 """Columns of ``kernels`` beside :data:`_KERNELS`, where a program's step was profiled."""
 
@@ -186,7 +192,7 @@ def batch_tables(
     parts = [(model, graph, part) for model, graph, _ in graphs for part in _parts(graph)]
     kernels = [(model, graph, kernel) for model, graph, _ in graphs for kernel in graph.kernels]
     retunes = [(row.name, retune) for row in summaries for retune in row.model.retunes]
-    in_step = any(kernel.step_time_s is not None for _, _, kernel in kernels)
+    in_step = any(kernel.step.step_time_s is not None for _, _, kernel in kernels)
     fields = {**_KERNELS, **_STEP} if in_step else _KERNELS
     of_suite = partial(_of_suite, suite_s=suite_s)
     return (

@@ -66,7 +66,7 @@ def failure_lines(failures: Sequence[Failure], width: int) -> Iterator[Line]:
 def _title(kernels: Sequence[MeasuredKernel], environment: Environment, width: int) -> Iterator[Line]:
     left = f"{len(kernels)} kernel{'s' * (len(kernels) != 1)}"
     devices = dict.fromkeys(kernel.device for kernel in kernels)
-    right = " · ".join([*devices, f"torch {environment.torch}"])
+    right = " · ".join([*devices, f"torch {environment.versions.torch}"])
     room = max(width - names.cells(left) - names.cells(right), 2)
     yield [Word(left, "title"), Word(" " * room), Word(right, "dim")]
     yield []
@@ -84,7 +84,7 @@ def kernel_table(kernels: Sequence[MeasuredKernel], width: int) -> Iterator[Line
         cells = [
             names.middle(names.clean(kernel.name), titles[0].width),
             *(units.seconds(kernel.cold.median_s), _spread(kernel.cold)),
-            *(units.seconds(kernel.warm.median_s), _spread(kernel.warm)),
+            *((units.seconds(kernel.warm.median_s), _spread(kernel.warm)) if kernel.warm else (units.MISSING,) * 2),
             *(units.size(kernel.work.moved_bytes), units.rate(kernel.roof.bandwidth), of_peak(kernel)),
         ]
         yield [Word(row(titles, cells, 1))]

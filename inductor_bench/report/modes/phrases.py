@@ -47,12 +47,12 @@ def machine(comparison: ModeComparison) -> str:
     environment = comparison.environment
     kinds = {one.device for row in comparison.rows for one in row.processes}
     on_host = all(device_of(kind).runs_on_host for kind in kinds)
-    parts = [environment.cpu if on_host else environment.accelerator or ""]
+    parts = [environment.host.cpu if on_host else environment.device.accelerator or ""]
     threads = {one.threads for row in comparison.rows for one in row.processes if one.threads}
     if on_host and len(threads) == 1:
         parts.append(plural(min(threads), "thread"))
-    if environment.torch:
-        parts.append(f"torch {environment.torch}")
+    if environment.versions.torch:
+        parts.append(f"torch {environment.versions.torch}")
     return " · ".join(filter(None, parts))
 
 

@@ -20,7 +20,8 @@ from ..text.ranking import Entry, rank
 from ..text.run_phrases import failure_text, heading, machine, rows_of, sentence, whole_words
 from .console_tables import category_lines, graph_lines, kernel_lines
 from .folder import RUN_FILES
-from .retunes import retune_lines
+from .retunes.table import retune_lines
+from .retunes.verification import verification_lines
 from .step.console import ledger_lines, rank_lines, step_graph_lines
 
 MOST_FINDINGS = 6
@@ -53,6 +54,7 @@ def run_lines(run: Run, folder: Path | None, width: int, sort: str = "time", top
         yield from category_lines(run, width)
         yield from kernel_lines(run, entries, width, sort)
     yield from retune_lines(run, width, top)
+    yield from verification_lines(run.verification, width, top)
     yield from _findings(run, lead, entries, width)
     yield from _next(run, folder, width, sort)
     yield from _written(folder, width)

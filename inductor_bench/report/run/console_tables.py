@@ -29,7 +29,7 @@ from ..text.layout import (
 )
 from ..text.ranking import Entry, idle_name, main_modules, module_time_s, wall_known
 from ..text.run_phrases import alone, bar_parts, folded, kernel_caption, method_notes, of_peak, rate
-from .retunes import retune_of, retune_word, retunes_of_kernels
+from .retunes.table import retune_of, retune_word, retunes_of_kernels
 
 MOST_GRAPHS = 12
 NARROWEST_NAME = 16

@@ -1,4 +1,4 @@
-"""Renders a run as one self-contained HTML page. Jinja2 is imported only here, and escapes all values."""
+"""Renders a run as one self-contained HTML page."""
 
 from __future__ import annotations
 
@@ -6,20 +6,18 @@ import base64
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import jinja2
-
 from ... import units
 from ...analysis.costs.step import category_totals, step_of
 from ...analysis.costs.times import calls_differ
 from ...analysis.findings.finding import Finding
 from ...analysis.findings.headline import headline
 from ...analysis.findings.table import findings_beside
-from ...analysis.retunes import retunes_of
 from ...devices.table import common_device
 from ...records.kernel import Kernel, ShapeGroup
 from ...records.module import ModuleRecord
 from ...records.run import Peaks, Run
 from ..text import names, palette
+from ..text.pages import render_page
 from ..text.ranking import Entry, idle_name, module_time_s, rank
 from ..text.run_phrases import (
     bar_parts,
@@ -33,8 +31,8 @@ from ..text.run_phrases import (
     where_words,
     whole_words,
 )
-from .html_views import FindingView, GraphView, KernelView, PageView, PartView, RetunesView, StepView
-from .retunes import PROJECTION, TITLES, caution_words, retune_cells, saving_words
+from .html_views import FindingView, GraphView, KernelView, PageView, PartView, StepView
+from .retunes.html import proof_view, retunes_view
 from .step.rows import bar_rows, graph_cells, graph_table, ledger_rows, ledger_table, rank_table
 
 _PLOT_TITLES = {
@@ -42,8 +40,11 @@ _PLOT_TITLES = {
     "timeline": "A timeline of one step",
     "categories": "Time of each graph by category",
     "bandwidth": "Achieved against peak bandwidth of the kernels that take most time",
+    "savings": "What the retuned kernels save of a step's device time",
     "headroom": "Each kernel's share of the time against its share of the peak that bounds it",
 }
+TEMPLATES = Path(__file__).parent / "templates"
+"""The templates, of which other reports include the style."""
 NAME_WIDTH = 64
 MOST_SHAPES = 40
 
@@ -55,12 +56,7 @@ def render_html(run: Run, plots: Mapping[str, bytes]) -> str:
         run: the record.
         plots: the contents of PNG files by name.
     """
-    loader = jinja2.FileSystemLoader(Path(__file__).parent / "templates")
-    environment = jinja2.Environment(
-        loader=loader, autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-    environment.filters["clean"] = names.clean
-    return environment.get_template("report.html.j2").render(vars(_page(run, plots)))
+    return render_page("report.html.j2", vars(_page(run, plots)), TEMPLATES)
 
 
 def _page(run: Run, plots: Mapping[str, bytes]) -> PageView:
@@ -84,7 +80,7 @@ def _page(run: Run, plots: Mapping[str, bytes]) -> PageView:
         plots=[(_PLOT_TITLES.get(name, name), base64.b64encode(data).decode("ascii")) for name, data in plots.items()],
         kernels=[_kernel(run, entry, shorts[entry.kernel.name], files) for entry in entries],
         caption=kernel_caption(run, entries),
-        retunes=_retunes(run),
+        retunes=[view for view in (retunes_view(run), proof_view(run)) if view],
         graphs_known=any(module.times.graph_time_s for module in run.modules),
         runs_known=calls_differ(run),
         several=len(run.modules) > 1,
@@ -112,18 +108,6 @@ def _step(run: Run) -> StepView | None:
 def _css_colour(colour: str) -> str:
     """The colour as the page names it: that of idle time is darker on a dark page."""
     return "var(--idle)" if colour == palette.IDLE else colour
-
-
-def _retunes(run: Run) -> RetunesView | None:
-    summary = retunes_of(run)
-    if summary is None:
-        return None
-    return RetunesView(
-        title=saving_words(summary, run),
-        captions=[line for line in (PROJECTION, caution_words(summary)) if line],
-        columns=TITLES,
-        rows=[(names.short(found.name, NAME_WIDTH), retune_cells(found), found.problem) for found in summary.rows],
-    )
 
 
 def _finding(finding: Finding, entries: Sequence[Entry], run: Run) -> FindingView:
@@ -276,16 +260,16 @@ def _facts(run: Run) -> list[tuple[str, str]]:
         ("recorded", f"{run.created}, inductor-bench {run.tool_version}, run {run.run_id}"),
     ]
     versions = [
-        ("Python", environment.python),
-        ("torch", environment.torch),
-        ("triton", environment.triton),
-        ("CUDA", environment.cuda),
+        ("Python", environment.versions.python),
+        ("torch", environment.versions.torch),
+        ("triton", environment.versions.triton),
+        ("CUDA", environment.device.cuda),
     ]
     facts.append(("versions", ", ".join(f"{name} {value}" for name, value in versions if value)))
     facts.append(
         (
             "machine",
-            ", ".join(part for part in (environment.platform, environment.cpu, environment.accelerator) if part),
+            ", ".join(filter(None, (environment.platform, environment.host.cpu, environment.device.accelerator))),
         )
     )
     if peaks is not None:

@@ -113,7 +113,7 @@ class KernelView:
 
 @dataclass(frozen=True)
 class RetunesView:
-    """The retuned kernels; a row holds the name, the cells and the problem of one kernel."""
+    """A table of retuned kernels; a row holds the name, the cells and the problem of one kernel."""
 
     title: str
     captions: Sequence[str]
@@ -155,7 +155,7 @@ class PageView:
     plots: Sequence[tuple[str, str]]
     kernels: Sequence[KernelView]
     caption: Sequence[str]
-    retunes: RetunesView | None
+    retunes: Sequence[RetunesView]
     graphs_known: bool
     runs_known: bool
     several: bool

@@ -14,6 +14,7 @@ from ...analysis.findings.table import findings_beside
 from ...analysis.retunes import retunes_of
 from ...devices.table import common_device
 from ...records.module import ModuleRecord
+from ...records.retunes.verification import Verification
 from ...records.run import Run
 from ..text import names
 from ..text.ranking import Entry, idle_name, module_time_s, rank
@@ -30,7 +31,9 @@ from ..text.run_phrases import (
     where_words,
     whole_words,
 )
-from .retunes import PROJECTION, TITLES, caution_words, retune_cells, saving_words
+from .retunes.table import PROJECTION, TITLES, caution_words, known_words, retune_cells, saving_words
+from .retunes.verification import TITLES as PROOF_TITLES
+from .retunes.verification import detail_words, kernel_cells, lead_words, missed_words
 from .step.rows import Table, graph_table, ledger_table, rank_table
 
 _SPECIAL = re.compile(r"([\\`*_\[\]{}<>#|~$!&@])")
@@ -58,6 +61,8 @@ def markdown(run: Run, sort: str = "time", top: int = 10) -> str:
         blocks += [list(_categories(run, module)) for module in run.modules if category_totals(run, module)]
         blocks.append(list(_kernels(run, entries, sort)))
     blocks.append(list(_retunes(run)))
+    if run.verification is not None:
+        blocks.append(list(_verification(run.verification)))
     found = findings_beside(run, lead)
     if found:
         shares = f"Shares are of {escaped(whole_words(run))}."
@@ -167,11 +172,20 @@ def _retunes(run: Run) -> Iterator[str]:
         return
     yield f"## {escaped(saving_words(summary, run))}"
     yield ""
-    yield "  \n".join(f"{escaped(line)}." for line in (PROJECTION, caution_words(summary)) if line)
+    yield "  \n".join(f"{escaped(line)}." for line in (PROJECTION, known_words(run), caution_words(summary)) if line)
     yield ""
     shorts = names.unique((found.name for found in summary.rows), NAME_WIDTH)
     rows = ((shorts[found.name], *retune_cells(found), found.problem) for found in summary.rows)
     yield from table((*TITLES, "why not"), "lrrrrrrl", rows)
+
+
+def _verification(found: Verification) -> Iterator[str]:
+    yield f"## {escaped(lead_words(found))}"
+    yield ""
+    yield from (f"- {escaped(words)}" for words in (*detail_words(found), *missed_words(found.kernels)))
+    yield ""
+    shorts = names.unique((one.name for one in found.kernels), NAME_WIDTH)
+    yield from table(PROOF_TITLES, "llrr", ((shorts[one.name], *kernel_cells(one)) for one in found.kernels))
 
 
 def table(header: Sequence[str], alignment: str, rows: Iterable[Sequence[str]]) -> Iterator[str]:

@@ -1,20 +1,9 @@
-"""Draws the plots of a run. Matplotlib is imported only here, and used without a display and without global state."""
+"""Draws the plots of a run."""
 
 from __future__ import annotations
 
-import contextlib
-import io
 import textwrap
-import warnings
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
-
-import matplotlib
-from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
-from PIL import Image  # a dependency of matplotlib
+from collections.abc import Callable, Sequence
 
 from ... import units
 from ...analysis.costs.step import category_totals, graph_use, step_of
@@ -25,39 +14,17 @@ from ...records.program import Timeline
 from ...records.run import Run
 from ..text import names, palette
 from ..text.ranking import Entry, main_modules, rank, wall_known
-from ..text.run_phrases import folded, heading, machine, whole_words
+from ..text.run_phrases import folded, whole_words
+from .figures import WIDTH, Figure, colour_legend, drawing, png, run_figure
 from .geometry import segments, step_segments
 from .plot_parts import figure_columns, gain_lines, label_inches, mark_point, minor_percent, name_points, name_segments
+from .retunes.waterfall import draw_waterfall, measured_kernels, row_count
 from .step.pictures import draw_ledger, draw_timeline, lanes_of
 
-PLOTS = ("step", "timeline", "categories", "bandwidth", "headroom")
-DPI = 160
-WIDTH = 9.0  # width of a plot in inches
+PLOTS = ("step", "timeline", "categories", "bandwidth", "headroom", "savings")
 MOST_GRAPHS = 10
 MOST_KERNELS = 16
 NOTE_WIDTH = 138  # characters per line of the notes below a plot
-STYLE: Any = {
-    "font.family": "DejaVu Sans",
-    "font.size": 9.5,
-    "text.parse_math": False,  # a dollar sign in a kernel's name begins no formula
-    "text.color": palette.INK,
-    "axes.labelcolor": palette.INK,
-    "axes.edgecolor": palette.MUTED,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "xtick.color": palette.MUTED,
-    "ytick.color": palette.INK,
-    "axes.axisbelow": True,
-    "hatch.linewidth": 1.6,
-}
-
-
-@contextlib.contextmanager
-def drawing() -> Iterator[None]:
-    """Applies the style of all plots within the ``with`` block."""
-    with matplotlib.rc_context(STYLE), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Glyph .* missing from", category=UserWarning)
-        yield
 
 
 def draw_plots(run: Run, timeline: Timeline | None = None) -> dict[str, bytes]:
@@ -70,12 +37,12 @@ def draw_plots(run: Run, timeline: Timeline | None = None) -> dict[str, bytes]:
     Returns:
         The contents of PNG files by name: ``step`` (the parts of the program's step), ``timeline`` (one step on the
         host and the device), ``categories`` (the time of each graph by category), ``bandwidth`` (achieved
-        and peak bandwidth of the top kernels) and ``headroom`` (each kernel's share of the time against its share of
-        the peak). A plot without data is missing.
+        and peak bandwidth of the top kernels), ``headroom`` (each kernel's share of the time against its share of
+        the peak) and ``savings`` (what each retuned kernel saves in the program). A plot without data is missing.
     """
     drawings: tuple[Callable[[Run], Figure | None], ...] = (
         *(_draw_step, lambda run: _draw_timeline(run, timeline)),
-        *(_draw_categories, _draw_bandwidth, _draw_headroom),
+        *(_draw_categories, _draw_bandwidth, _draw_headroom, _draw_savings),
     )
     pictures = {}
     with drawing():
@@ -86,57 +53,9 @@ def draw_plots(run: Run, timeline: Timeline | None = None) -> dict[str, bytes]:
     return pictures
 
 
-def png(figure: Figure) -> bytes:
-    """Renders a figure as PNG with a palette of 256 colours, which halves the size without a visible difference."""
-    canvas: Any = FigureCanvasAgg(figure)
-    small = io.BytesIO()
-    canvas.draw()
-    picture = Image.frombuffer("RGBA", canvas.get_width_height(), canvas.buffer_rgba()).convert("RGB")
-    few = picture.quantize(256, Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE)
-    few.save(small, format="png", optimize=True, dpi=(DPI, DPI))
-    return small.getvalue()
-
-
-def _figure(
-    run: Run, height: float, title: str, left: float, right: float, bottom: float, top: float = 0.85
-) -> tuple[Figure, Axes]:
-    where = machine(run)
-    about = f"{heading(run)} ({where})" if where else heading(run)
-    return new_figure(about, height, title, left, right, bottom, top)
-
-
-def new_figure(
-    about: str, height: float, title: str, left: float, right: float, bottom: float, top: float = 0.85
-) -> tuple[Figure, Axes]:
-    """Makes a figure with one pair of axes. The margins are in inches, so they are the same for any height."""
-    figure = Figure(figsize=(WIDTH, height), dpi=DPI)
-    FigureCanvasAgg(figure)
-    axes = figure.add_axes((left / WIDTH, bottom / height, 1 - (left + right) / WIDTH, 1 - (bottom + top) / height))
-    figure.text(0.02, 1 - 0.18 / height, title, fontsize=12, fontweight="bold", va="top")
-    below = names.end(names.clean(about), 118)
-    figure.text(0.02, 1 - 0.46 / height, below, fontsize=9, color=palette.MUTED, va="top")
-    return figure, axes
-
-
 def _legend(figure: Figure, entries: Sequence[Entry]) -> None:
     categories = list(dict.fromkeys(entry.kernel.category for entry in entries))
-    _colour_legend(figure, [(category.title, palette.COLOURS[category]) for category in categories])
-
-
-def _colour_legend(figure: Figure, entries: Sequence[tuple[str, str]]) -> None:
-    handles = [
-        Line2D([], [], marker="s", linestyle="", markersize=7, color=colour, label=name) for name, colour in entries
-    ]
-    figure.legend(
-        handles=handles,
-        loc="upper left",
-        bbox_to_anchor=(0.012, 1 - 0.62 / figure.get_figheight()),
-        ncols=5,
-        frameon=False,
-        fontsize=8.5,
-        handletextpad=0.4,
-        columnspacing=1.2,
-    )
+    colour_legend(figure, [(category.title, palette.COLOURS[category]) for category in categories])
 
 
 # --- the program's step ----------------------------------------------------------------------------------------------
@@ -147,7 +66,7 @@ def _draw_step(run: Run) -> Figure | None:
     if program is None:
         return None
     title = f"Where a step of {units.seconds(program.step_time_s)} goes"
-    figure, axes = _figure(run, 2.35, title, 0.35, 0.35, 0.42, 0.66)
+    figure, axes = run_figure(run, 2.35, title, 0.35, 0.35, 0.42, 0.66)
     draw_ledger(axes, run)
     return figure
 
@@ -157,8 +76,18 @@ def _draw_timeline(run: Run, timeline: Timeline | None) -> Figure | None:
         return None
     whose = f" of rank {timeline.rank}" if timeline.rank is not None else ""
     height = 1.75 + 0.44 * len(lanes_of(timeline))
-    figure, axes = _figure(run, height, f"One step{whose}", 1.35, 0.35, 0.6, 1.1)
-    _colour_legend(figure, draw_timeline(axes, run, timeline))
+    figure, axes = run_figure(run, height, f"One step{whose}", 1.35, 0.35, 0.6, 1.1)
+    colour_legend(figure, draw_timeline(axes, run, timeline))
+    return figure
+
+
+def _draw_savings(run: Run) -> Figure | None:
+    kernels = measured_kernels(run.verification)
+    if not kernels or run.verification is None or run.verification.device is None:
+        return None
+    title = "What the retuned kernels save of a step's device time; the ticks are the projections"
+    figure, axes = run_figure(run, 1.5 + 0.27 * row_count(kernels), title, 3.1, 1.0, 0.62, 0.75)
+    draw_waterfall(axes, run.verification.device, kernels)
     return figure
 
 
@@ -173,7 +102,7 @@ def _draw_categories(run: Run) -> Figure | None:
     what = "wall time" if wall_known(run) else "device time"
     rest = folded(run, modules)
     title = "Where each graph's time in the step goes" if in_step else f"Where the {what} of each graph goes"
-    figure, axes = _figure(
+    figure, axes = run_figure(
         run, 1.05 + 0.92 * len(modules) + 0.2 * bool(rest), title, 1.75, 0.35, 0.42 + 0.2 * bool(rest), 0.62
     )
     bars = [step_segments(run, module) if in_step else segments(module) for module in modules]
@@ -233,7 +162,7 @@ def _draw_bandwidth(run: Run) -> Figure | None:
     bottom = 0.6 + 0.2 * len(notes)
     labels = [graphs[entry.module.label] for entry in entries] if graphs else []
     right = 2.3 + label_inches(labels)
-    figure, axes = _figure(run, 1.15 + bottom + 0.29 * len(entries), title, 3.3, right, bottom, 1.1)
+    figure, axes = run_figure(run, 1.15 + bottom + 0.29 * len(entries), title, 3.3, right, bottom, 1.1)
     rows = range(len(entries))
     bars = axes.barh(rows, [(entry.kernel.roof.bandwidth or 0.0) / scale for entry in entries], height=0.62)
     for bar, entry in zip(bars, entries, strict=True):
@@ -278,7 +207,7 @@ def _draw_headroom(run: Run) -> Figure | None:
     entries = [e for e in rank(run) if e.kernel.roof.peak_share is not None and e.share and e.share >= 1e-4]
     if not entries:
         return None
-    figure, axes = _figure(run, 6.1, "What a better kernel could win at most", 0.85, 3.05, 1.0, 1.1)
+    figure, axes = run_figure(run, 6.1, "What a better kernel could win at most", 0.85, 3.05, 1.0, 1.1)
     shares = [entry.share or 0.0 for entry in entries]
     axes.set_xscale("log")
     axes.set_xlim(min(shares) / 1.6, max(min(1.0, max(shares) * 3), max(shares) * 1.2))

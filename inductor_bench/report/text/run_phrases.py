@@ -45,13 +45,13 @@ def machine(run: Run) -> str:
     """Describes the machine in one line: ``NVIDIA H200 · torch 2.11.0 · triton 3.6.0``."""
     environment = run.environment
     device = common_device(module.device for module in run.modules)
-    parts = [device.name_in(environment) or environment.cpu]
-    if device.runs_on_host and environment.threads:
-        parts.append(f"{environment.threads} thread{'s' * (environment.threads > 1)}")
-    if environment.torch:
-        parts.append(f"torch {environment.torch}")
-    if environment.triton and device.generates_triton:
-        parts.append(f"triton {environment.triton}")
+    parts = [device.name_in(environment) or environment.host.cpu]
+    if device.runs_on_host and environment.host.threads:
+        parts.append(f"{environment.host.threads} thread{'s' * (environment.host.threads > 1)}")
+    if environment.versions.torch:
+        parts.append(f"torch {environment.versions.torch}")
+    if environment.versions.triton and device.generates_triton:
+        parts.append(f"triton {environment.versions.triton}")
     return " · ".join(part for part in parts if part)
 
 
@@ -200,7 +200,9 @@ def of_peak(entry: Entry) -> str:
 def alone(run: Run, entry: Entry) -> str:
     """Returns ``0.62x`` for a kernel whose call by itself is far off a call in the program; else nothing."""
     ratio = alone_ratio(run, entry.kernel)
-    return f"{ratio:.3g}x" if ratio is not None and is_far_off(ratio) else ""
+    if ratio is None or not is_far_off(ratio):
+        return ""
+    return "<0.1x" if ratio < 0.1 else ">100x" if ratio > 100 else f"{ratio:.3g}x"
 
 
 def time_words(run: Run, entry: Entry) -> str:

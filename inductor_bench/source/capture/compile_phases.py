@@ -50,6 +50,13 @@ _TEMPLATES = re.compile(r".*_template_(autotuning|precompiling)")
 """The events in which Inductor compiles and times candidates for a library call; they are named after the call."""
 
 
+_LATEST_US = 1e17
+"""Microseconds since 1970 from which a time is damage, and none of torch's."""
+
+_SHORTEST_US = 1.0
+"""Microseconds of the shortest phase that is told."""
+
+
 class CompileClock:
     """The timed events of one process, in their order."""
 
@@ -61,7 +68,9 @@ class CompileClock:
     def take(self, event: Any) -> None:
         """Takes one event as torch writes it; what is no begin or end of a timed part is ignored."""
         match event:
-            case {"name": str(name), "ts": int() | float() as now_us, "ph": "B" | "E" as side}:
+            case {"name": str(name), "ts": int() | float() as now_us, "ph": "B" | "E" as side} if (
+                0 <= now_us < _LATEST_US
+            ):
                 self._advance(float(now_us))
                 if side == "B":
                     self._open.append((name, self._phase_of(name)))
@@ -82,5 +91,7 @@ class CompileClock:
 
     def phases(self) -> tuple[CompilePhase, ...]:
         """The phases with their seconds, the longest first."""
-        found = (CompilePhase(phase, time_us / 1e6) for phase, time_us in self._times_us.items() if time_us)
+        found = (
+            CompilePhase(phase, time_us / 1e6) for phase, time_us in self._times_us.items() if time_us >= _SHORTEST_US
+        )
         return tuple(sorted(found, key=lambda phase: -phase.time_s))

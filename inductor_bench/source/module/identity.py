@@ -1,6 +1,6 @@
-"""Ids of kernels: 16 hexadecimal digits of a hash of the content, equal in other models, runs and numberings.
+"""Ids of kernels and modules: 16 hexadecimal digits of a hash of the content, equal in other runs and numberings.
 
-An id depends on the properties that decide a kernel's speed: its kind, size hints, argument types, constants and body.
+A kernel's id depends on the properties that decide its speed: its kind, size hints, argument types, constants and body.
 It does not depend on names, paths, the device, and settings that differ between versions of torch.
 """
 
@@ -27,6 +27,9 @@ _RECORD = re.compile(r"^.*(?:RAIIAtenRecordFunctionHandle|\bRECORD_FUNCTION\().*
 _INCLUDE = re.compile(r"^[ \t]*#include.*$", re.MULTILINE)
 _CPP_COMMENT = re.compile(r"//[^\n]*|/\*.*?(?:\*/|\Z)", re.DOTALL)
 _CPP_NAME = re.compile(r'(extern "C"\s[\w\s]*?\bvoid\s+)\w+\(')
+_DEVICE_NUMBER = re.compile(
+    r"(device='\w+:|type='\w+', index=|\b(?:_DeviceGuard|set_device|get_raw_stream)\()\d+|\b(stream)\d+\b"
+)
 _LENGTH = 16
 
 
@@ -43,9 +46,19 @@ def triton_kernel_id(source: str) -> str:
     return _digest(("triton", *_facts(decorator), _jit_text(source, start.start(), function)))
 
 
+def module_id(text: str) -> str:
+    """The id of a compiled module, from its text without comments and without the number of its device."""
+    return _digest(("module", _plain_lines(_DEVICE_NUMBER.sub(r"\1\2", text))))
+
+
 def cpp_kernel_id(source: str) -> str:
     """The id of a C++ kernel: of its source without includes, profiler marks, comments and the kernel's name."""
     return _digest(("cpp", _cpp_text(source)))
+
+
+def without_profiler_marks(source: str) -> str:
+    """The C++ text without the lines that record each call for a profiler."""
+    return _RECORD.sub("", source)
 
 
 def family_id(language: str, source: str, name: str) -> str:

@@ -39,6 +39,21 @@ def recorded_facts(text: str) -> dict[str, Any]:
     return _literal(text, "RECORDED")
 
 
+def source_text(text: str) -> str:
+    """The C++ text of a standalone file.
+
+    Raises:
+        InductorBenchError: it is missing or no plain literal.
+    """
+    try:
+        value = ast.literal_eval(_assignment(text, "SOURCE").value)
+    except (ValueError, TypeError):
+        value = None
+    if not isinstance(value, str):
+        raise InductorBenchError("SOURCE is not a plain literal in this file, so it cannot be read")
+    return value
+
+
 def _assignment(text: str, name: str) -> ast.Assign:
     for node in parse(text).body:
         if isinstance(node, ast.Assign) and any(isinstance(one, ast.Name) and one.id == name for one in node.targets):

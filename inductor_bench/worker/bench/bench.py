@@ -19,7 +19,13 @@ from inductor_bench.messages import kernels, machine, times
 from inductor_bench.messages.request import Request, by_name, decode_request
 from inductor_bench.records.device_use import DeviceUse
 from inductor_bench.records.run import Environment
-from inductor_bench.source.standalone.harness.arguments import mutated_storages, restore, snapshot
+from inductor_bench.source.standalone.harness.arguments import (
+    Arguments,
+    copy_arguments,
+    mutated_storages,
+    restore,
+    snapshot,
+)
 from inductor_bench.source.standalone.same_arguments import takes_alike
 from inductor_bench.store.formats import codec
 
@@ -48,7 +54,7 @@ class _Computed:
     """The launch key and arguments of the last computed kernel, and the contents that it overwrites."""
 
     launched: str
-    arguments: Any
+    arguments: Arguments
     before: dict[int, Any]
 
 
@@ -69,6 +75,7 @@ class Bench:
             machine.TellEnvironment: self.environment,
             machine.FindDeviceUse: self.device_use,
             machine.TellArchitecture: self.architecture,
+            machine.GetReady: self.get_ready,
             machine.Pretend: self.pretend,
             kernels.Load: self.load,
             kernels.TellFacts: self.facts,
@@ -80,6 +87,7 @@ class Bench:
             kernels.Drop: self.drop,
             kernels.Forget: self.forget,
             times.Check: self.check,
+            times.Prepare: self.prepare,
             times.Verify: self.verify,
             times.Measure: self.measure,
             times.Sample: self.sample,
@@ -121,7 +129,9 @@ class Bench:
         return kernel.facts()
 
     def facts(self, request: kernels.TellFacts) -> kernels.Facts:
-        return self._kernels[request.number].kernel.facts()
+        kernel = self._kernels[request.number].kernel
+        configs = kernel.configs() if request.configs and isinstance(kernel, TritonBenchKernel) else None
+        return replace(kernel.facts(), triton=configs)
 
     def vary(self, request: kernels.Vary) -> kernels.Compiled:
         kernel = self._kernels[request.of].kernel.make_variant(request.change)
@@ -146,6 +156,20 @@ class Bench:
         ours = self._compute(kernel)
         return times.Checked(describe_difference(ours, self._outputs[request.against], kernel.tolerances))
 
+    def prepare(self, request: times.Prepare) -> times.Preparation:
+        return times.Preparation(tuple(self._prepare(variant, request.of) for variant in request.variants))
+
+    def _prepare(self, variant: times.Variant, of: int) -> times.Prepared:
+        self._tell(times.Begun(variant.number))
+        try:
+            compiled = self.vary(kernels.Vary(variant.number, of, variant.change))
+            checked = self.check(times.Check(variant.number, against=of))
+        except InductorBenchError as error:
+            return times.Prepared(refusal=error.message)
+        except REFUSALS as error:
+            return times.Prepared(refusal=str(error))
+        return times.Prepared(compiled, checked.difference)
+
     def verify(self, request: times.Verify) -> times.Verified:
         kernel = self._kernels[request.number].kernel
         passed, message = kernel.verify()
@@ -164,16 +188,20 @@ class Bench:
         return find_use(driver) if driver is not None else None
 
     def sample(self, request: times.Sample) -> times.Times:
-        samples_s = []
+        samples_s: list[float] = []
+        retaken, method = 0, ""
         for number in request.order:
             self._tell(times.Begun(number))
             loaded = self._kernels[number]
             if loaded.call is None:
                 loaded.timer = self._timer_of(loaded.kernel)
                 loaded.call = loaded.timer.bind(loaded.kernel.bind)
+            assert loaded.timer is not None
             loaded.kernel.prepare()
+            retaken -= loaded.timer.retaken
             samples_s.append(getattr(loaded.timer, request.state)(loaded.call))
-        return times.Times(tuple(samples_s))
+            retaken, method = retaken + loaded.timer.retaken, loaded.timer.method
+        return times.Times(tuple(samples_s), method, retaken)
 
     def _compute(self, kernel: Kernel) -> list[Any]:
         """The outputs of a kernel, valid until the next call. Kernels with one launch key get the same arguments."""
@@ -193,8 +221,17 @@ class Bench:
         if key not in self._timers:
             if is_memory_short():
                 self._free_memory()
-            self._timers[key] = kernel.make_timer()
+            self._timers[key] = kernel.make_timer(self._arguments_of(kernel, key))
         return self._timers[key]
+
+    def _arguments_of(self, kernel: Kernel, key: str) -> Arguments:
+        """Arguments for a kernel with this launch key: a copy of those that it was computed with, if it was."""
+        last = self._last_computed
+        devices = {str(storage.device) for storage in last.arguments.storages} if last is not None else set()
+        if last is None or last.launched != key or len(devices) != 1:
+            return kernel.make_arguments()
+        restore(last.arguments, last.before)
+        return copy_arguments(kernel.launch, last.arguments, devices.pop())
 
     def describe(self, request: times.Describe) -> times.Described:
         return self._kernels[request.number].kernel.describe()
@@ -221,6 +258,9 @@ class Bench:
     def architecture(self, _: machine.TellArchitecture) -> Architecture:
         return NVIDIA_RUNTIME.architecture()
 
+    def get_ready(self, _: machine.GetReady) -> None:
+        NVIDIA_RUNTIME.get_ready()
+
     def _triton(self, number: int) -> TritonBenchKernel:
         kernel = self._kernels[number].kernel
         if not isinstance(kernel, TritonBenchKernel):
@@ -230,7 +270,10 @@ class Bench:
     def drop(self, request: kernels.Drop) -> None:
         for number in request.numbers:
             self._kernels.pop(number, None)
-            self._outputs.pop(number, None)
+            if self._outputs.pop(number, None) is not None:
+                self._last_computed = None
+        used = [loaded.timer for loaded in self._kernels.values()]
+        self._timers = {key: timer for key, timer in self._timers.items() if timer in used}
 
     def _free_memory(self) -> None:
         """Frees all arguments and timers, which take most memory; kernels stay loaded."""

@@ -13,9 +13,10 @@ from inductor_bench.messages.times import Described, Measured
 from inductor_bench.source.standalone.harness import cpp_main
 from inductor_bench.source.standalone.harness.arguments import Arguments, touched_bytes
 from inductor_bench.source.standalone.harness.comparison import TOLERANCES
-from inductor_bench.source.standalone.harness.timing_cpu import CpuTimer, measure_cpu
+from inductor_bench.source.standalone.harness.timing_cpu import measure_cpu
 from inductor_bench.store.formats import codec
 
+from ..device.cpu import CpuRaceTimer
 from ..upstream.inductor import vector_widths
 from .kernel import threads_of
 from .times import find_values_folder, make_measured
@@ -75,8 +76,8 @@ class CppBenchKernel:
     def timer_key(self) -> Any:
         return find_values_folder(self.launch, self.folder)
 
-    def make_timer(self) -> CpuTimer:
-        return CpuTimer(self.kernel.launch, self.kernel.make_arguments(), self.kernel.bind)
+    def make_timer(self, arguments: Arguments) -> CpuRaceTimer:
+        return CpuRaceTimer(self.kernel.launch, arguments, self.kernel.bind)
 
     def bind(self, arguments: Arguments) -> Callable[[], Any]:
         return self.kernel.bind(arguments)

@@ -52,8 +52,8 @@ class Kernel(Protocol):
     def measure(self) -> Measured:
         """Times the kernel alone."""
 
-    def make_timer(self) -> Timer:
-        """Makes the timer that samples the kernel and its variants."""
+    def make_timer(self, arguments: Arguments) -> Timer:
+        """Makes the timer that samples the kernel and its variants with these arguments."""
 
     def timer_key(self) -> Any:
         """JSON data that the timer depends on in addition to the launch."""

@@ -88,8 +88,8 @@ class OperatorBenchKernel:
     def timer_key(self) -> Any:
         return find_values_folder(self.launch, self.folder)
 
-    def make_timer(self) -> Timer:
-        return self.runtime.make_timer(self.operator.launch, self.operator.make_arguments(), self.operator.bind)
+    def make_timer(self, arguments: Arguments) -> Timer:
+        return self.runtime.make_timer(self.operator.launch, arguments, self.operator.bind)
 
     def bind(self, arguments: Arguments) -> Callable[[], Any]:
         return self.operator.bind(arguments)

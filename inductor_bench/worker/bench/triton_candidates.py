@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import math
+import re
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -35,6 +36,7 @@ _LAUNCH_ONLY = {
         "its block sizes are its author's: only these configs, num_warps and num_stages vary",
     ),
 }
+_DECORATED = re.compile(r"^(@triton_heuristics\..*?)^(?:@triton\.jit|def )", re.MULTILINE | re.DOTALL)
 _REDUCTIONS = ("reduction", "persistent_reduction", "split_scan", "cooperative_reduction")
 
 
@@ -68,7 +70,9 @@ class Heuristics:
 
 
 def _find_decorator(file: Path) -> ast.Call:
-    for node in ast.parse(file.read_text(encoding="utf-8")).body:
+    text = file.read_text(encoding="utf-8")
+    found = _DECORATED.search(text)  # to parse the whole file takes as long as to import it
+    for node in ast.parse(f"{found[1]}def kernel(): ..." if found else text).body:
         for decorator in node.decorator_list if isinstance(node, ast.FunctionDef) else ():
             if isinstance(decorator, ast.Call) and ast.unparse(decorator.func).startswith("triton_heuristics."):
                 return decorator

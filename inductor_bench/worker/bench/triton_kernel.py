@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import hashlib
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -16,7 +15,7 @@ from inductor_bench.messages.kernels import Binary, Change, Compiled, Facts, Rec
 from inductor_bench.messages.times import Described, Measured
 from inductor_bench.records.code.details import CompiledKernel
 from inductor_bench.records.tuning import Config
-from inductor_bench.source.standalone.harness.arguments import with_zeros
+from inductor_bench.source.standalone.harness.arguments import Arguments, build_arguments, with_zeros
 from inductor_bench.source.standalone.harness.comparison import TOLERANCES
 from inductor_bench.store.formats import codec
 
@@ -34,19 +33,25 @@ class TritonBenchKernel:
     Args:
         module: the imported file.
         file: the harness's object of a variant; ``None`` for that of the file.
+        heuristics: the decorator of the kernel, where another variant has read it from the file.
     """
 
     tolerances: Mapping[str, float] = TOLERANCES
 
-    def __init__(self, module: ModuleType, file: Any = None) -> None:
+    def __init__(
+        self, module: ModuleType, file: Any = None, heuristics: triton_candidates.Heuristics | None = None
+    ) -> None:
         self.module, self.file = module, file or module.FILE
+        self._heuristics = heuristics
         self.launch: dict[str, Any] = self.file.launch
         self.now = triton_candidates.config_facts(self.file.kernel.configs[0])
         self.runtime = runtime_of(NVIDIA.type)
 
-    @functools.cached_property
+    @property
     def heuristics(self) -> triton_candidates.Heuristics:
-        return triton_candidates.Heuristics(self.module)
+        if self._heuristics is None:
+            self._heuristics = triton_candidates.Heuristics(self.module)
+        return self._heuristics
 
     def facts(self) -> Facts:
         return Facts("triton", NVIDIA.type, codec.decode(RecordedFacts, self.file.recorded))
@@ -58,7 +63,8 @@ class TritonBenchKernel:
     def make_variant(self, change: Change) -> TritonBenchKernel:
         kernel = self.heuristics.kernel()
         kernel.configs, kernel.save_cache_hook = [triton_candidates.make_config(change.config)], None
-        return TritonBenchKernel(self.module, type(self.file)(kernel, self.file.recorded, self.file.folder))
+        file = type(self.file)(kernel, self.file.recorded, self.file.folder)
+        return TritonBenchKernel(self.module, file, self.heuristics)
 
     def compile_binary(self, config: Config, read: bool) -> Binary:
         """Compiles the kernel in a configuration; ``read`` adds the registers and spills of the binary."""
@@ -72,10 +78,11 @@ class TritonBenchKernel:
         compiled = self._read_compiled()
         return Compiled(compiled.registers, compiled.spills, compiled.shared_memory_bytes)
 
-    def make_arguments(self) -> Any:
-        return self.file.make_arguments()
+    def make_arguments(self) -> Arguments:
+        """Arguments from this process's harness, which draws the patterns of random values once for all files."""
+        return build_arguments(self.launch, self.file.device, folder=self.file.folder)
 
-    def compute(self, arguments: Any) -> list[torch.Tensor]:
+    def compute(self, arguments: Arguments) -> list[torch.Tensor]:
         self.file.call(arguments)
         outputs: list[torch.Tensor] = self.file.outputs(arguments)
         return outputs
@@ -98,8 +105,8 @@ class TritonBenchKernel:
     def timer_key(self) -> Any:
         return _launch_options(self.file), find_values_folder(self.launch, self.file.folder)
 
-    def make_timer(self) -> Timer:
-        return self.runtime.make_timer(self.launch, self.make_arguments(), self.bind, **_launch_options(self.file))
+    def make_timer(self, arguments: Arguments) -> Timer:
+        return self.runtime.make_timer(self.launch, arguments, self.bind, **_launch_options(self.file))
 
     def bind(self, arguments: Any) -> Callable[[], Any]:
         return lambda: self.file.run(arguments)

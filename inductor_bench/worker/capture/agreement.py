@@ -16,28 +16,23 @@ from inductor_bench.records.modes.comparison import AGREES, DIFFERS, UNKNOWN, Ag
 
 from ..device.protocol import DeviceRuntime
 from ..upstream.inductor import clone_input
-
-TOLERANCES = {"float64": 1e-6, "float32": 1e-3, "float16": 1e-2, "bfloat16": 5e-2}
-"""The largest relative root-mean-square difference that counts as agreement, by the type of the computation. It is
-that of a whole model, in which the roundings of its kernels add up. Other types have the last one."""
+from .differences import relative_difference, tolerance_of
 
 TF32_TOLERANCE = 1e-2
-"""The same where products of float32 are computed in TF32."""
-
-CHUNK_ELEMENTS = 1 << 25
+"""Relative difference that rounding explains where products of float32 are computed in TF32."""
 
 Call = Callable[..., Any]
 
 
-class Comparison:
+class OutputComparison:
     """The outputs of an uncompiled function, and the first outputs of its compiled form.
 
     Args:
         function: the uncompiled function; its buffers are restored after it ran.
         inputs, keywords: its arguments, which stay as they are.
         runtime: of its device.
-        precision: the context in which the function runs, such as autocast.
-        dtype: the type of autocast; empty for that of each output.
+        autocast: the context in which the function runs.
+        precision: the type that autocast computes in; ``None`` for that of each output.
         tf32: whether the compiled form may compute in TF32, and the reference does not.
     """
 
@@ -48,14 +43,14 @@ class Comparison:
         keywords: Any,
         runtime: DeviceRuntime,
         *,
-        precision: AbstractContextManager[Any],
-        dtype: str = "",
+        autocast: AbstractContextManager[Any],
+        precision: torch.dtype | None = None,
         tf32: bool = False,
     ) -> None:
-        self._dtype, self._tf32 = dtype, tf32
+        self._precision, self._tf32 = precision, tf32
         self._outputs: list[torch.Tensor] | None = None
         self._error = ""
-        with _buffers_restored(function), precision, torch.no_grad():
+        with _buffers_restored(function), autocast, torch.no_grad():
             try:
                 with runtime.preserve_random_state():
                     self._reference = _run(function, inputs, keywords)
@@ -94,42 +89,18 @@ class Comparison:
         for index, (found, expected) in enumerate(zip(outputs, self._reference, strict=True)):
             if found.shape != expected.shape or found.dtype != expected.dtype:
                 return DIFFERS, None, f"output {index} has another shape or type"
-            if not (found.is_floating_point() or found.is_complex()):
-                if not torch.equal(found, expected):
-                    reason = reason or f"output {index}, of whole numbers, is not equal"
-                continue
-            error = relative_error(found, expected)
-            if not error <= self._tolerance(expected.dtype):
-                reason = reason or f"output {index} differs"
-            worst = max(worst, error) if not math.isnan(error) else math.inf
-        shown = worst if math.isfinite(worst) else None
-        if shown is None:
-            reason = "not-a-number or infinity stands at other places"
-        return (DIFFERS if reason else AGREES), shown, reason
+            difference = relative_difference(found, expected)
+            if math.isinf(difference):
+                return DIFFERS, None, f"not-a-number or infinity stands at other places in output {index}"
+            if difference > self._tolerance(expected.dtype):
+                reason = reason or f"output {index} by more than rounding explains"
+            worst = max(worst, difference)
+        return (DIFFERS if reason else AGREES), worst, reason
 
     def _tolerance(self, dtype: torch.dtype) -> float:
-        name = self._dtype or str(dtype).removeprefix("torch.")
-        if self._tf32 and name == "float32":
-            return TF32_TOLERANCE
-        return TOLERANCES.get(name, TOLERANCES["bfloat16"])
-
-
-def relative_error(found: torch.Tensor, expected: torch.Tensor) -> float:
-    """The root mean square of the difference, divided by that of ``expected``; NaN where only one is finite."""
-    if found.is_complex():
-        found, expected = torch.view_as_real(found.resolve_conj()), torch.view_as_real(expected.resolve_conj())
-    difference = size = 0.0
-    parts = zip(found.reshape(-1).split(CHUNK_ELEMENTS), expected.reshape(-1).split(CHUNK_ELEMENTS), strict=True)
-    for one, other in parts:
-        finite = torch.isfinite(other)
-        if not torch.equal(torch.isfinite(one), finite):
-            return math.nan
-        one, other = one[finite].double(), other[finite].double()
-        difference += float((one - other).square().sum())
-        size += float(other.square().sum())
-    if difference == 0:
-        return 0.0
-    return math.sqrt(difference / size) if size else math.inf
+        if self._precision is not None and dtype.is_floating_point:
+            dtype = self._precision
+        return TF32_TOLERANCE if self._tf32 and dtype == torch.float32 else tolerance_of(dtype)
 
 
 def _run(function: Call, inputs: Any, keywords: Any) -> list[torch.Tensor]:

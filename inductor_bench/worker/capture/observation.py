@@ -16,6 +16,7 @@ import time
 import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -30,8 +31,10 @@ from inductor_bench.store.formats import codec
 from ..switches import read_switches
 from ..upstream import inductor
 from . import modes
-from .steps.observer import RECOVERABLE, StepObserver
-from .variables import CAPTURE_FOLDER, EAGER, FOUND, LIVE, REPEAT, VALUES_LIMIT
+from .steps.boundaries import StepMeasurement
+from .steps.graphs import Graphs
+from .steps.observer import RECOVERABLE, StepObserver, measure_window
+from .variables import CAPTURE_FOLDER, COMPARISON, EAGER, FOUND, LIVE, OBSERVE, REPEAT, STEPS, VALUES_LIMIT
 
 DEFAULT_REPEAT = 20
 
@@ -59,12 +62,13 @@ def observe(codecache: ModuleType) -> None:
         save_all()
         modes.note_measured(steps.device)
 
-    steps = StepObserver(folder, save_measured)
+    steps = StepObserver(_choose_measurement(folder), save_measured)
     steps.begin()
     running.append(steps)
+    only_steps = os.environ.get(OBSERVE) in (STEPS, COMPARISON)
 
     def on_load(module: ModuleType, path: str, constants: Mapping[str, Any]) -> None:
-        if modes.active:  # only the steps are measured
+        if only_steps:
             steps.note_module()
             return
         stem = f"{os.getpid()}-{len(seen)}"
@@ -79,9 +83,20 @@ def observe(codecache: ModuleType) -> None:
     atexit.register(save_measured)
 
 
+def _choose_measurement(folder: Path) -> Callable[[Graphs], StepMeasurement]:
+    """What is measured in this process: its steps, or the comparison of its steps with pins and without."""
+    if os.environ.get(OBSERVE) != COMPARISON:
+        return partial(measure_window, folder)
+    from .pins.comparison import Comparison
+    from .pins.process import pinned_kernels
+
+    return lambda graphs: Comparison(folder, graphs, pinned_kernels())
+
+
 def observe_eager() -> None:
     """Starts to time the steps of this process, in which ``torch.compile`` compiles nothing."""
-    steps = StepObserver(Path(os.environ[CAPTURE_FOLDER]), lambda: modes.note_measured(steps.device))
+    measure = _choose_measurement(Path(os.environ[CAPTURE_FOLDER]))
+    steps = StepObserver(measure, lambda: modes.note_measured(steps.device))
     device = os.environ[EAGER]
     steps.begin_eager("" if device == FOUND else device)
     running.append(steps)

@@ -24,6 +24,7 @@ from inductor_bench.store.files import read_json, write_json
 from inductor_bench.store.formats import codec
 from inductor_bench.worker.capture import modes
 from inductor_bench.worker.capture.observation import running
+from inductor_bench.worker.capture.variables import COMPARISON, OBSERVE
 from inductor_bench.worker.capture.zoo.build import build_model
 from inductor_bench.worker.capture.zoo.example import DownloadNeededError, Example
 from inductor_bench.worker.device.sharing import SharedDevice
@@ -32,12 +33,15 @@ from inductor_bench.worker.upstream.inductor import import_compiler
 if TYPE_CHECKING:
     import torch
 
-    from inductor_bench.worker.capture.agreement import Comparison
+    from inductor_bench.worker.capture.agreement import OutputComparison
     from inductor_bench.worker.device.protocol import DeviceRuntime
 
 STEPS = 3
 MEASURED_S = 3.0
 """Maximum seconds of further steps for their measurement."""
+
+COMPARED_S = 120.0
+"""The same where steps with pins and without are compared."""
 
 OFFLINE = "INDUCTOR_BENCH_OFFLINE"
 """Environment variable: set where downloads are forbidden."""
@@ -115,28 +119,28 @@ def _compare(
     inputs: tuple[Any, ...],
     keywords: Any,
     runtime: DeviceRuntime,
-    precision: AbstractContextManager[Any],
+    autocast: AbstractContextManager[Any],
     job: RunProgram,
-) -> Comparison | None:
+) -> OutputComparison | None:
     """Runs the function without compilation where its outputs are compared; otherwise ``None``."""
     change = next((setter.change for setter in modes.active if setter.change.compares), None)
     if change is None:
         return None
-    from inductor_bench.worker.capture.agreement import Comparison
+    from inductor_bench.worker.capture.agreement import OutputComparison
 
-    dtype = str(_dtype(job.amp)).removeprefix("torch.") if job.amp else ""
-    return Comparison(
-        function, inputs, keywords, runtime, precision=precision, dtype=dtype, tf32=TF32 in change.switches
+    precision = _dtype(job.amp) if job.amp else None
+    return OutputComparison(
+        function, inputs, keywords, runtime, autocast=autocast, precision=precision, tf32=TF32 in change.switches
     )
 
 
 def _run_steps(run: Callable[[], None]) -> None:
     """Runs :data:`STEPS` steps, and more until they are measured where this process is observed."""
-    begin_s = 0.0
+    begin_s, limit_s = 0.0, COMPARED_S if os.environ.get(OBSERVE) == COMPARISON else MEASURED_S
     for number in itertools.count():
         if number >= STEPS:
             begin_s = begin_s or time.perf_counter()
-            if all(one.is_done for one in running) or time.perf_counter() - begin_s > MEASURED_S:
+            if all(one.is_done for one in running) or time.perf_counter() - begin_s > limit_s:
                 return
         run()
         step_marks.step()

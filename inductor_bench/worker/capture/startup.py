@@ -13,63 +13,93 @@ from collections.abc import Callable, Sequence
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 
-from .variables import CAPTURE_FOLDER, EAGER, MODE, PYTHON_STARTED
+from .variables import CAPTURE_FOLDER, EAGER, MODE, NOTHING, OBSERVE, PINS, PYTHON_STARTED
 
-WATCHED = "torch._inductor.codecache"
-
-WATCHED_EAGER = "torch._dynamo"
+CODE_CACHE = "torch._inductor.codecache"
+COMPILER = "torch._inductor.async_compile"
+AUTOTUNERS = "torch._inductor.runtime.triton_heuristics"
+EAGER_COMPILER = "torch._dynamo"
 """Imported by ``torch.compile`` also where it compiles nothing."""
 
 TORCH = "torch"
 
+Then = Callable[[ModuleType], None]
+
 
 def install() -> None:
-    """Starts the observation after the import of torch's compiler, and leaves word that Python ran."""
+    """Waits for the import of torch's compiler, and leaves word that Python ran."""
     folder = os.environ.get(CAPTURE_FOLDER)
-    if folder:
-        with contextlib.suppress(OSError):
-            open(os.path.join(folder, PYTHON_STARTED), "w").close()
-        sys.meta_path.insert(0, _AfterImport(WATCHED_EAGER if os.environ.get(EAGER) else WATCHED, _observe))
-        if os.environ.get(MODE):
-            sys.meta_path.insert(0, _AfterImport(TORCH, _set_mode))
+    if not folder:
+        return
+    with contextlib.suppress(OSError):
+        open(os.path.join(folder, PYTHON_STARTED), "w").close()
+    waiting: dict[str, Then] = {}
+    if os.environ.get(MODE):
+        waiting[TORCH] = _set_mode
+    if os.environ.get(PINS):
+        waiting.update({COMPILER: _pin_cpp_kernels, AUTOTUNERS: _pin_triton_kernels})
+    if os.environ.get(EAGER):
+        waiting[EAGER_COMPILER] = _observe_eager
+    elif os.environ.get(OBSERVE) != NOTHING:
+        waiting[CODE_CACHE] = _observe
+    for name in [name for name in waiting if name in sys.modules]:
+        waiting.pop(name)(sys.modules[name])
+    if waiting:
+        sys.meta_path.insert(0, _AfterImport(waiting))
 
 
-def _observe(module: ModuleType) -> None:
-    from .observation import observe, observe_eager
-
-    if module.__name__ == WATCHED:
-        observe(module)
-    else:
-        observe_eager()
-
-
-def _set_mode(module: ModuleType) -> None:
+def _set_mode(torch: ModuleType) -> None:
     from .modes import install as install_mode
 
-    install_mode(module)
+    install_mode(torch)
+
+
+def _observe(codecache: ModuleType) -> None:
+    from .observation import observe
+
+    observe(codecache)
+
+
+def _observe_eager(_: ModuleType) -> None:
+    from .observation import observe_eager
+
+    observe_eager()
+
+
+def _pin_cpp_kernels(_: ModuleType) -> None:
+    from .pins.process import try_pinning
+
+    try_pinning(lambda pinned: pinned.adjust_cpp())
+
+
+def _pin_triton_kernels(_: ModuleType) -> None:
+    from .pins.process import try_pinning
+
+    try_pinning(lambda pinned: pinned.adjust_triton())
 
 
 class _AfterImport:
-    """A finder that calls ``then`` with a module after its import. Other finders find the module."""
+    """A finder that calls a function after the import of each of these modules, which other finders find."""
 
-    def __init__(self, watched: str, then: Callable[[ModuleType], None]) -> None:
-        self._watched = watched
-        self._then = then
+    def __init__(self, waiting: dict[str, Then]) -> None:
+        self._waiting = waiting
 
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        if name != self._watched:
+        then = self._waiting.pop(name, None)
+        if then is None:
             return None
-        sys.meta_path.remove(self)
+        if not self._waiting:
+            sys.meta_path.remove(self)
         spec = importlib.util.find_spec(name)
         if spec is None or spec.loader is None:
             return spec
         execute = spec.loader.exec_module
 
-        def execute_and_tell(module: ModuleType) -> None:
+        def execute_and_go_on(module: ModuleType) -> None:
             execute(module)
-            self._then(module)
+            then(module)
 
-        spec.loader.exec_module = execute_and_tell  # type: ignore[method-assign]
+        spec.loader.exec_module = execute_and_go_on  # type: ignore[method-assign]
         return spec

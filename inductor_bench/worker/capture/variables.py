@@ -3,6 +3,15 @@
 CAPTURE_FOLDER = "INDUCTOR_BENCH_CAPTURE"
 LIVE = "INDUCTOR_BENCH_LIVE"
 REPEAT = "INDUCTOR_BENCH_REPEAT"
+PINS = "INDUCTOR_BENCH_PINS"
+"""Path of the configurations that this process puts into its kernels; empty for none."""
+
+OBSERVE = "INDUCTOR_BENCH_OBSERVE"
+"""What is observed: empty for modules and steps, or one of the next three."""
+
+NOTHING, STEPS, COMPARISON = "nothing", "steps", "comparison"
+"""Nothing but pins; steps alone; steps with the pins and without in turn."""
+
 VALUES_LIMIT = "INDUCTOR_BENCH_VALUES_LIMIT"
 SKIP_STEPS = "INDUCTOR_BENCH_SKIP_STEPS"
 """Number of steps between the first boundary and the timed window; empty to wait until compilation has settled."""

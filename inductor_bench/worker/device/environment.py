@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from ...records.run import Environment
+from ...records.run import Environment, Versions
 from .runtimes import RUNTIMES
 
 VARIABLES = (
@@ -85,15 +85,13 @@ VARIABLES = (
 def describe_environment() -> Environment:
     """The environment of this process. Unknown facts are ``None`` or empty; no exception is raised."""
     environment = Environment(
-        python=platform.python_version(),
-        torch=str(torch.__version__),
-        triton=_triton_version(),
+        versions=Versions(platform.python_version(), str(torch.__version__), _triton_version()),
         platform=platform.platform(),
         variables={name: os.environ[name] for name in VARIABLES if name in os.environ},
     )
     for runtime in RUNTIMES.values():
         environment = runtime.describe(environment)
-    return environment if environment.accelerator else _add_xpu(environment)
+    return environment if environment.device.accelerator else _add_xpu(environment)
 
 
 def _triton_version() -> str | None:
@@ -109,11 +107,12 @@ def _add_xpu(environment: Environment) -> Environment:
     if not torch.xpu.is_available():
         return environment
     xpu: Any = torch.xpu.get_device_properties(torch.xpu.current_device())
-    return replace(
-        environment,
+    device = replace(
+        environment.device,
         accelerator=xpu.name,
         accelerator_count=torch.xpu.device_count(),
         accelerator_memory_bytes=xpu.total_memory,
         multiprocessors=getattr(xpu, "gpu_subslice_count", None),
         driver=getattr(xpu, "driver_version", None),
     )
+    return replace(environment, device=device)

@@ -13,15 +13,16 @@ from inductor_bench.devices.nvidia.architectures import Architecture
 from inductor_bench.devices.nvidia.device import NVIDIA
 from inductor_bench.devices.rocm import refusal
 from inductor_bench.errors import InductorBenchError
-from inductor_bench.records.run import Environment
+from inductor_bench.records.run import AcceleratorFacts, Environment
 from inductor_bench.source.standalone.harness.arguments import Arguments
 from inductor_bench.source.standalone.harness.launch_gap import launch_gap, measure_cuda
-from inductor_bench.source.standalone.harness.timing_cuda import GpuTimer
 
 from ..peaks.gpu import measure_gpu
 from ..peaks.roofs import Roofs
+from ..upstream.inductor import import_triton_launcher
 from .nvml import driver_version
 from .protocol import Bind
+from .race_timer import GpuRaceTimer
 
 RACE_WINDOW_S = 7e-4
 """Length in seconds of each of the two windows of a GPU sample in a race."""
@@ -56,12 +57,15 @@ class NvidiaRuntime:
 
     def describe(self, environment: Environment) -> Environment:
         """Adds the current GPU's facts. An AMD GPU gets no compute capability: its version only looks like one."""
-        environment = replace(environment, cuda=torch.version.cuda or torch.version.hip)
-        if not self.is_present():
-            return environment
+        device = replace(environment.device, cuda=torch.version.cuda or torch.version.hip)
+        if self.is_present():
+            device = self._describe(device)
+        return replace(environment, device=device)
+
+    def _describe(self, device: AcceleratorFacts) -> AcceleratorFacts:
         here = torch.cuda.get_device_properties(torch.cuda.current_device())
         described = replace(
-            environment,
+            device,
             accelerator=here.name,
             accelerator_count=torch.cuda.device_count(),
             accelerator_memory_bytes=here.total_memory,
@@ -100,9 +104,14 @@ class NvidiaRuntime:
     def measure_call(self, launch: dict[str, Any], arguments: Arguments, bind: Bind, **how: Any) -> dict[str, Any]:
         return measure_cuda(launch, arguments, bind, **how)
 
-    def make_timer(self, launch: dict[str, Any], arguments: Arguments, bind: Bind, **how: Any) -> GpuTimer:
+    def make_timer(self, launch: dict[str, Any], arguments: Arguments, bind: Bind, **how: Any) -> GpuRaceTimer:
         how |= {"window_s": RACE_WINDOW_S, "warm_up_s": RACE_WARM_UP_S, "gap": launch_gap()}
-        return GpuTimer(launch, arguments, bind, **how)
+        return GpuRaceTimer(launch, arguments, bind, **how)
+
+    def get_ready(self) -> None:
+        """Imports Triton's launcher, and measures the gap between two launches."""
+        import_triton_launcher()
+        launch_gap()
 
     def architecture(self) -> Architecture:
         """The architecture of the current GPU, for workers that compile for it without using it. (2.11, 2.13)"""

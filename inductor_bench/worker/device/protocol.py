@@ -20,6 +20,14 @@ Bind = Callable[[Arguments], Callable[[], Any]]
 class Timer(Protocol):
     """Samples a kernel and its variants with one set of arguments, as the harness of standalone files does."""
 
+    @property
+    def method(self) -> str:
+        """The method of timing, as the harness names it."""
+
+    @property
+    def retaken(self) -> int:
+        """Number of windows that were timed again, because the host was late with their launches."""
+
     def bind(self, bind: Bind) -> Any:
         """The call of a kernel with the arguments of the timer."""
 

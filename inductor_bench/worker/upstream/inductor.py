@@ -39,6 +39,13 @@ def import_generated_codes_imports() -> None:
             importlib.import_module(f"torch._inductor.{name}")
 
 
+def import_triton_launcher() -> None:
+    """Imports the modules that the files of Triton kernels import. (2.11, 2.13)"""
+    for name in ("runtime.triton_heuristics", "runtime.triton_helpers"):
+        with contextlib.suppress(ImportError):  # Triton is not installed
+            importlib.import_module(f"torch._inductor.{name}")
+
+
 def load_compiled_module(path: Path) -> ModuleType:
     """Imports a compiled module from its file. Its kernels are compiled, but not launched. (2.11, 2.13)"""
     from torch._inductor.codecache import PyCodeCache

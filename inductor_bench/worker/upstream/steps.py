@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import os
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -163,9 +164,8 @@ def around_profilers(begins: Callable[[Any], None], ends: Callable[[Any], None])
 
 def is_any_profiler_running() -> bool:
     """Whether a profiler of any thread records. It is cheaper than asking torch's core. (2.9, 2.13, 2.15)"""
-    import torch
-
-    return torch.autograd.profiler._is_profiler_enabled
+    running: bool = sys.modules["torch.autograd.profiler"]._is_profiler_enabled
+    return running
 
 
 def accelerator_in_use() -> str:

@@ -2,39 +2,33 @@
 
 from __future__ import annotations
 
-import shlex
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+import contextlib
+import time
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
-from typing import NamedTuple
 
-from ...analysis.costs.step import step_factors
+from ...autotune.stake import Stake, find_least
 from ...devices.nvidia.visible import visible_gpus
 from ...devices.table import device_of
 from ...errors import InductorBenchError
-from ...records.code.extraction import ExtractedKernel
 from ...records.failure import ELSEWHERE
 from ...records.retune import EDITED, UNFINISHED, Retune, RetuneRow
 from ...records.run import Environment, Failure, Run
 from ...records.tuning import MeasuredKernel
 from ...store.device_turn import DeviceTurn
 from ...store.folder import RunFolder
-from ...store.kernel_index import is_edited, read_index, rows_in
+from ...store.kernel_index import rows_in
 from ..extract.into_run import extract_run
-from ..kernel.run import run_kernel
+from ..kernel.run import KernelsInterrupted, run_kernel
 from ..kernel.session import KernelOptions
 from ..options import DRAWN, RECORDED, BreakdownOptions, RetuneOptions
 from ..progress import Progress
+from .known import KnownTunings
+from .most_expensive import STAGE, are_written, find_stake, most_expensive
 
-STAGE = "retune"
-
-
-class _Use(NamedTuple):
-    """A kernel of one module, and its calls and seconds in the program's step or in one iteration of its graph."""
-
-    kernel: ExtractedKernel
-    calls: float
-    time_s: float
+SAVES_SHARE = 0.05
+"""Maximum share of the time that is spent on saving the record after each outcome. The last outcomes are saved at the
+end, also after an interruption."""
 
 
 class _ElsewhereError(InductorBenchError):
@@ -67,10 +61,11 @@ def _autotune(
     keep: Callable[[Run], None],
 ) -> Run:
     run = replace(run, failures=tuple(failure for failure in run.failures if failure.stage != STAGE))
-    state = _Retunes(run, folder, keep)
+    state = _Retunes(run, folder, wanted, keep)
     try:
         _check_gpu(run)
-        state.ask(wanted, progress)
+        state.ask(progress)
+        state.take_known(progress)
         if state.files:
             request = KernelOptions(
                 state.files,
@@ -79,13 +74,24 @@ def _autotune(
                 timeout_s=options.timeout_s,
                 python=options.python or run.request.python,
                 force=True,  # as a breakdown does: the record of each kernel names another job on its GPU
+                stakes=state.stakes,
             )
-            with DeviceTurn():
-                run_kernel(request, progress, state.put)
+            with DeviceTurn(), state.saved_at_end():
+                _run_kernels(request, progress, state)
     except InductorBenchError as error:
         kind = ELSEWHERE if isinstance(error, _ElsewhereError) else "invalid"
         state.fail(Failure(STAGE, kind, error.message, error.hint))
     return state.run
+
+
+def _run_kernels(request: KernelOptions, progress: Progress, state: _Retunes) -> None:
+    """Tunes the kernels, and keeps their tunings for other runs, also after an interruption."""
+    try:
+        outcome = run_kernel(request, progress, state.put)
+    except KernelsInterrupted as stop:
+        state.keep_known(stop.outcome.environment, progress)
+        raise
+    state.keep_known(outcome.environment, progress)
 
 
 def has_retunes_left(known: Iterable[RetuneRow], folder: RunFolder, options: RetuneOptions) -> bool:
@@ -95,13 +101,13 @@ def has_retunes_left(known: Iterable[RetuneRow], folder: RunFolder, options: Ret
         InductorBenchError: the record cannot be read.
     """
     run = folder.load()
-    return not _are_written(run, folder, options) or bool(_left(run, known, folder, options))
+    return not are_written(run, folder, options) or bool(_left(run, known, folder, options))
 
 
 def _left(run: Run, known: Iterable[RetuneRow], folder: RunFolder, options: RetuneOptions) -> list[Retune]:
     problems = {row.kernel_id: row.problem for row in known if row.method == options.method}
     return [
-        retune for retune in _most_expensive(run, folder, options) if _is_left(retune, problems.get(retune.kernel_id))
+        retune for retune in most_expensive(run, folder, options) if _is_left(retune, problems.get(retune.kernel_id))
     ]
 
 
@@ -110,79 +116,64 @@ def _is_left(retune: Retune, problem: str | None) -> bool:
     return problem in (None, *UNFINISHED) or (problem == EDITED and retune.failure is None)
 
 
-def _most_expensive(run: Run, folder: RunFolder, options: RetuneOptions) -> list[Retune]:
-    """The kernels with the most time in the program's step, or in one iteration of all graphs, without duplicates.
-
-    Raises:
-        InductorBenchError: the index of the standalone files is missing or damaged.
-    """
-    groups: dict[str, list[_Use]] = defaultdict(list)
-    for kernel in read_index(folder.kernels):
-        calls, time = step_factors(run, kernel.module, kernel.kernel_id)
-        if kernel.time_s and time:
-            groups[kernel.kernel_id].append(_Use(kernel, kernel.calls * calls, kernel.time_s * time))
-    ranked = sorted(groups.values(), key=lambda uses: -_time_s(uses))
-    return [_row(uses, folder, options.method) for uses in ranked[: options.top]]
-
-
-def _time_s(uses: Sequence[_Use]) -> float:
-    return sum(use.time_s for use in uses)
-
-
-def _row(uses: Sequence[_Use], folder: RunFolder, method: str) -> Retune:
-    first = max(uses, key=lambda use: (use.kernel.file is not None, use.time_s)).kernel
-    return Retune(
-        first.name,
-        first.kernel_id,
-        first.category,
-        tuple(dict.fromkeys(use.kernel.module for use in uses)),
-        float(sum(use.calls for use in uses)),
-        _time_s(uses),
-        f"kernels/{first.file}" if first.file else None,
-        method,
-        failure=_find_refusal(first, folder),
-    )
-
-
-def _find_refusal(kernel: ExtractedKernel, folder: RunFolder) -> Failure | None:
-    """The failure of a kernel that cannot be tuned by its standalone file; ``None`` where it can."""
-    if kernel.file is None:
-        return Failure(STAGE, "missing", f"it has no standalone file: {kernel.reason}", subject=kernel.name)
-    if is_edited(kernel, folder.kernels):
-        by_itself = f"inductor-bench kernel {shlex.quote(str(folder.kernels / kernel.file))} --autotune"
-        return Failure(STAGE, "edited", EDITED, f"{by_itself} retunes it as it is", subject=kernel.name)
-    return None
-
-
-def _are_written(run: Run, folder: RunFolder, options: RetuneOptions) -> bool:
-    try:
-        return all((folder.path / row.file).is_file() for row in _most_expensive(run, folder, options) if row.file)
-    except InductorBenchError:
-        return False
-
-
 class _Retunes:
     """A record with the rows of its tunings, and the updates to them."""
 
-    def __init__(self, run: Run, folder: RunFolder, keep: Callable[[Run], None]) -> None:
+    def __init__(self, run: Run, folder: RunFolder, options: RetuneOptions, keep: Callable[[Run], None]) -> None:
         self.run = run
-        self._folder, self._keep = folder, keep
+        self.stakes: dict[str, Stake] = {}
+        self._folder, self._options, self._keep = folder, options, keep
         self._waiting: dict[str, Retune] = {}
+        self._tuned: list[Retune] = []
+        self._saved, self._saving_s = time.monotonic(), 0.0
+
+    @contextlib.contextmanager
+    def saved_at_end(self) -> Iterator[None]:
+        """Saves the last outcomes at the end of the block, also after an interruption."""
+        try:
+            yield
+        finally:
+            self._save()
 
     @property
     def files(self) -> tuple[str, ...]:
         return tuple(self._waiting)
 
-    def ask(self, options: RetuneOptions, progress: Progress) -> None:
+    @property
+    def _known(self) -> KnownTunings:
+        return KnownTunings(self.run, self._folder, KernelOptions.state)
+
+    def ask(self, progress: Progress) -> None:
         """Adds rows for the requested kernels that have none."""
-        if not _are_written(self.run, self._folder, options):
+        if not are_written(self.run, self._folder, self._options):
             progress.stage("writing the kernels as files")
             values = RECORDED if any(row.values for row in rows_in(self._folder.kernels)) else DRAWN
             self.run = extract_run(self._folder, values).named_in(self.run)
-        asked = _left(self.run, (retune.row for retune in self.run.retunes), self._folder, options)
+        asked = _left(self.run, (retune.row for retune in self.run.retunes), self._folder, self._options)
         files = {row.file: row for row in asked if row.file is not None and row.failure is None}
         self._waiting = {str(self._folder.path / file): row for file, row in files.items()}
+        self.stakes = {file: find_stake(row, self.run) for file, row in self._waiting.items()}
         self._store(*asked)
+        self._save()
+
+    def take_known(self, progress: Progress) -> None:
+        """Takes over the tunings that are known from other runs."""
+        if self._options.remeasure:
+            return
+        among_many = find_least(self.stakes.values()) > 0
+        found = {file: self._known.find(row, among_many=among_many) for file, row in self._waiting.items()}
+        taken = {file: row for file, row in found.items() if row is not None}
+        if taken:
+            self._waiting = {file: row for file, row in self._waiting.items() if file not in taken}
+            titles = dict.fromkeys(row.known_from.title for row in taken.values() if row.known_from is not None)
+            progress.note(f"{len(taken)} of {len(found)} kernels are known from {', '.join(titles)}")
+            self._store(*taken.values())
+            self._save()
+
+    def keep_known(self, environment: Environment, progress: Progress) -> None:
+        """Keeps the tunings for other runs."""
+        if not self._known.keep(self._tuned, environment):
+            progress.note("the tunings could not be kept for other runs: the cache folder cannot be written")
 
     def put(self, found: MeasuredKernel | Failure) -> None:
         """Updates the row of a kernel with its outcome.
@@ -196,6 +187,7 @@ class _Retunes:
         else:
             _check_device(found.device, self.run.environment)
             row = replace(row, kernel=replace(found, file=row.file or ""))
+            self._tuned.append(row)
         self._store(row)
 
     def fail(self, failure: Failure) -> None:
@@ -206,11 +198,18 @@ class _Retunes:
         known = {(retune.kernel_id, retune.method): retune for retune in self.run.retunes}
         known.update({(row.kernel_id, row.method): row for row in rows})
         self.run = replace(self.run, retunes=tuple(sorted(known.values(), key=lambda row: -row.time_s)))
+        if (time.monotonic() - self._saved) * SAVES_SHARE > self._saving_s:
+            self._save()
+
+    def _save(self) -> None:
+        began = time.monotonic()
         self._keep(self.run)
+        self._saved = time.monotonic()
+        self._saving_s = self._saved - began
 
 
 def _check_device(device: str, measured: Environment) -> None:
-    there = [name for name in (measured.accelerator, measured.cpu) if name]
+    there = [name for name in (measured.device.accelerator, measured.host.cpu) if name]
     if there and device not in there:
         message = f"the run was measured on {there[0]}, and this is {device}: a retune here says nothing about it"
         raise _ElsewhereError(message, "retune it where it was measured")
@@ -219,5 +218,5 @@ def _check_device(device: str, measured: Environment) -> None:
 def _check_gpu(run: Run) -> None:
     launched = any(not device_of(module.device).runs_on_host for module in run.modules if module.kernels)
     if launched and not visible_gpus():
-        message = f"the run was measured on {run.environment.accelerator or 'a GPU'}, and there is no GPU here"
+        message = f"the run was measured on {run.environment.device.accelerator or 'a GPU'}, and there is no GPU here"
         raise _ElsewhereError(message, "retune it where it was measured")

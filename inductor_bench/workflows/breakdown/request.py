@@ -17,7 +17,8 @@ from ..options import BreakdownOptions
 
 def find_secrets(options: BreakdownOptions) -> Redaction:
     """The values that must not be written anywhere."""
-    return Redaction.find([sys.argv[1:] if is_command() else (), options.arguments], os.environ, options.redact)
+    commands = [sys.argv[1:] if is_command() else (), options.arguments]
+    return Redaction.find(commands, {**os.environ, **dict(options.variables)}, options.redact)
 
 
 def is_command() -> bool:

@@ -19,10 +19,9 @@ from ...records.run import Capture, Environment, Failure, Run
 from ...source.capture.labels import ModuleLabel, label_modules
 from ...store.device_turn import DeviceTurn
 from ...store.evidence import checked, save_costs
-from ...store.files import own_folder, refuse_link
+from ...store.files import own_folder
 from ...store.folder import RunFolder, new_run_folder
 from ...store.formats.schema import FORMAT
-from ...store.lock import locked
 from ...store.redaction import Redaction
 from ...version import __version__
 from ..extract.from_run import RunInMaking
@@ -39,18 +38,20 @@ from ..modules.command import COMMAND, interpreter_of
 from ..modules.environment import capture_environment
 from ..modules.profiling import DEFAULT_REPEAT, ProfiledModule, Profiling
 from ..modules.program import CapturedProgram, FoundModule, capture_program
-from ..modules.reanalysis import reanalyse_run
 from ..modules.residence import with_dram_shares
 from ..modules.roofs import with_roofs
 from ..modules.survey import take_survey
 from ..modules.targets import Target, find_listed_modules, resolve_target
 from ..options import RECORDED, BreakdownOptions
 from ..progress import Progress
-from .autotune import STAGE as AUTOTUNE
+from .again import break_down_again
 from .autotune import autotune_run
 from .eager import time_eager
+from .most_expensive import STAGE as AUTOTUNE
 from .outcome import BreakdownOutcome, report_run
 from .request import find_secrets, folder_title_of, is_command, request_of, title_of
+from .verification import STAGE as VERIFY
+from .verification import verify_retunes
 
 UNFINISHED = "this run has not come to its end: it is still being measured, or was killed"
 
@@ -71,7 +72,7 @@ def run_breakdown(options: BreakdownOptions, progress: Progress) -> BreakdownOut
     """
     target, redaction = resolve_target(options), find_secrets(options)
     if target.kind == "run":
-        return _again(target, options, redaction, progress)
+        return break_down_again(RunFolder(target.paths[0]), options, redaction, progress)
     listed = None if target.kind in PROGRAMS else find_listed_modules(target)
     title = folder_title_of(target, options)
     with new_run_folder(options.output, title, force=options.force, mark=tool_mark()) as (folder, left):
@@ -85,21 +86,6 @@ def run_breakdown(options: BreakdownOptions, progress: Progress) -> BreakdownOut
         finally:
             breakdown.conclude()
         return report_run(breakdown.run, folder, options)
-
-
-def _again(target: Target, options: BreakdownOptions, redaction: Redaction, progress: Progress) -> BreakdownOutcome:
-    folder = RunFolder(target.paths[0])
-    refuse_link(folder.path)
-    with locked(folder.path, tool_mark()) as lock:
-        end_marked(lock.left)
-        progress.stage(f"analysing {folder.path} again")
-        run = redaction.run(reanalyse_run(folder))
-        folder.save(run)
-        try:
-            run = autotune_run(run, folder, options, progress, lambda run: folder.save(redaction.run(run)))
-        except KeyboardInterrupt as stop:
-            raise KeyboardInterrupt(f"interrupted; what was retuned until then is in {folder.path}") from stop
-        return report_run(redaction.run(run), folder, options)
 
 
 def _interpreter(target: Target, options: BreakdownOptions) -> str | None:
@@ -167,7 +153,7 @@ class _Breakdown:
         self.run = replace(self.run, failures=(*self.run.failures, failure))
 
     def measure(self) -> None:
-        environment = capture_environment(self._folder.work) | self._redaction.variables
+        environment = capture_environment(self._folder.work, dict(self._options.variables)) | self._redaction.variables
         on_line, limit = self._progress.output, self._options.timeout_s
         with WorkerPool(self._python, self._folder.work, environment, limit, on_line) as pool:
             pool.get_ready(self._workers(graphs=2 if self._options.training else 1))
@@ -295,6 +281,16 @@ class _Breakdown:
             return
         self._stage = AUTOTUNE
         self.run = autotune_run(self.run, self._folder, self._options, self._progress, self._keep)
+        if self._options.retune.verify:
+            self._verify()
+
+    def _verify(self) -> None:
+        self._stage = VERIFY
+        with self._program_turn():
+            run, failures = verify_retunes(self.run, self._request, self._folder, self._python, self._progress)
+        self.run = run
+        self._fail(*failures)
+        self.save()
 
     def _keep(self, run: Run) -> None:
         self.run = run

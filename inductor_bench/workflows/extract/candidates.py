@@ -139,8 +139,8 @@ def _recorded(module: ModuleKernels, index: int) -> RecordedCall:
     reference = module.references[index] if index < len(module.references) else Reference()
     recorded = call_facts(module.launches[index], reference)
     if device_of(module.source.device).runs_on_host:
-        recorded["threads"] = module.source.threads or module.environment.threads
-        recorded["vector_isa"] = module.environment.vector_isa
+        recorded["threads"] = module.source.threads or module.environment.host.threads
+        recorded["vector_isa"] = module.environment.host.vector_isa
     return recorded
 
 
@@ -169,8 +169,8 @@ def _header(
         module=module.label,
         model=module.title,
         tool_version=__version__,
-        torch_version=environment.torch or None,
-        triton_version=environment.triton,
+        torch_version=environment.versions.torch or None,
+        triton_version=environment.versions.triton,
         device_name=device_of(module.source.device).name_in(environment),
         calls=len(sites) or None,
         time_s=sum(times) if times else None,

@@ -46,6 +46,8 @@ def _judge_device(kernel: MeasuredKernel) -> Iterator[str]:
 
 def _judge_times(kernel: MeasuredKernel) -> Iterator[str]:
     for state, timing in (("cold", kernel.cold), ("warm", kernel.warm)):
+        if timing is None:
+            continue
         drift = find_drift(timing.samples_s)
         wide = (timing.high_s - timing.low_s) / timing.median_s if timing.median_s else 0.0
         if drift.sure:

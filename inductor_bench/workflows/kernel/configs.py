@@ -18,7 +18,7 @@ from ...messages.kernels import Ask, Facts, ListTritonConfigs
 from ...records.run import Failure
 from ...records.tuning import MeasuredKernel, TriedCandidate, Tuning
 from .session import KernelSession, failure_of
-from .tuning import tune_in_step
+from .tuning import run_tuners
 
 METHOD = "configs"
 ROUNDS = 20
@@ -36,11 +36,10 @@ class ConfigTimer(Tuner):
         self._open()
         default = self.candidates[0]
         self._add_candidates(self.variants.listed_by_max_autotune())
-        jobs = [job for one in self.candidates if (job := self._compile_job(one)) is not None]
-        if jobs:
-            self._record_compile_outcomes(self.candidates, (yield jobs))
+        yield from self._compile(self.candidates)
         began = time.monotonic()
-        entrants = [default, *(one for one in self.candidates[1:] if not one.status and self.timing.verify(one))]
+        self.timing.prepare(self.candidates[1:])
+        entrants = [default, *(one for one in self.candidates[1:] if not one.status)]
         plan = RacePlan(first_rounds=1, finalists=len(entrants), final_rounds=ROUNDS, most_final_rounds=ROUNDS)
         _, result = self._race(entrants, plan)
         for candidate in entrants:
@@ -75,7 +74,7 @@ def list_configs(kernels: Mapping[Path, MeasuredKernel], session: KernelSession)
         )
         for file in kernels
     }
-    for name, outcome in tune_in_step(timers, METHOD, session.compile_pool, session.is_over, session.progress):
+    for name, outcome in run_tuners(timers, METHOD, session):
         kernel = measured[name]
         if isinstance(outcome, _OneConfigError):
             yield replace(kernel, tuning=_make_single_tuning(kernel, session.options.state))
@@ -98,7 +97,7 @@ def _find_listed_variants(facts: Facts, ask: Ask) -> Variants:
 
 def _make_single_tuning(kernel: MeasuredKernel, state: str) -> Tuning:
     """The tuning of a kernel with one configuration, from the times of its measurement."""
-    timing = kernel.cold if state == "cold" else kernel.warm
+    timing = kernel.warm if state == "warm" and kernel.warm is not None else kernel.cold
     row = TriedCandidate(
         kernel.config,
         "default",

@@ -17,11 +17,12 @@ from ...launch.session import WorkerLostError
 from ...launch.worker import WorkerPool, default_python
 from ...messages.kernels import Forget
 from ...records.run import Environment, Failure, Peaks
-from ...records.tuning import MeasuredKernel
+from ...records.tuning import BY_DEFAULT, MeasuredKernel
 from ...store.device_turn import TURN
 from ..progress import Progress
 from .configs import list_configs
 from .device_use import DeviceInUseError
+from .ranked import tune_ranked
 from .session import KernelOptions, KernelSession, failure_of
 from .targets import find_files, place_of, prepare_to_save
 from .timing import measure_file
@@ -95,8 +96,11 @@ def run_kernel(
         pool = WorkerPool(options.python or default_python(), Path(name), environment, on_line=progress.output)
         session = KernelSession(options, pool, progress)
         try:
+            if options.stakes:
+                session.start_pool_ahead(files)
             session.open()
-            return _measure_all(files, session, on_result)
+            run_all = _tune_by_stakes if options.stakes else _measure_all
+            return run_all(files, session, on_result)
         finally:
             session.close()
 
@@ -158,6 +162,28 @@ def _measure_all(
     except KeyboardInterrupt as stop:
         if not kernels:
             raise
+        raise KernelsInterrupted(outcome(interrupted=True)) from stop
+    return outcome()
+
+
+def _tune_by_stakes(
+    files: Sequence[Path], session: KernelSession, on_result: Callable[[MeasuredKernel | Failure], None]
+) -> KernelOutcome:
+    """Autotunes the kernels of a run without a measurement of each."""
+    found: list[MeasuredKernel | Failure] = []
+    began = time.monotonic()
+
+    def outcome(interrupted: bool = False) -> KernelOutcome:
+        kernels = tuple(one for one in found if isinstance(one, MeasuredKernel))
+        failures = tuple(one for one in found if isinstance(one, Failure))
+        retune_s = time.monotonic() - began
+        return KernelOutcome(kernels, session.environment, None, failures, (), retune_s, interrupted)
+
+    try:
+        for one in tune_ranked(files, session.options.autotune or BY_DEFAULT, session):
+            found.append(one)
+            on_result(one)
+    except KeyboardInterrupt as stop:
         raise KernelsInterrupted(outcome(interrupted=True)) from stop
     return outcome()
 

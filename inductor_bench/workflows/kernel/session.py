@@ -5,22 +5,24 @@ from __future__ import annotations
 import contextlib
 import itertools
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
 from ...autotune.compile_pool import COMPILE_S, LOAD_S, CompileJob, CompilePool
+from ...autotune.stake import Stake
+from ...devices.nvidia.architectures import Architecture
 from ...devices.nvidia.device import NVIDIA
-from ...devices.nvidia.visible import VISIBLE_GPUS
+from ...devices.nvidia.visible import VISIBLE_GPUS, visible_gpus
 from ...devices.table import device_of
 from ...errors import InductorBenchError
-from ...launch.cores import usable_cores
+from ...launch.cores import CORES_KEPT, usable_cores
 from ...launch.diagnosis import last_error, remedy
 from ...launch.session import WorkerLostError, WorkerSession
 from ...launch.worker import WorkerPool
 from ...messages.kernels import CompileTriton
-from ...messages.machine import Pretend, TellArchitecture, TellEnvironment
+from ...messages.machine import GetReady, Pretend, TellArchitecture, TellEnvironment
 from ...messages.request import Answer, Request
 from ...records.code.extraction import ExtractedKernel
 from ...records.run import Environment, Failure, Peaks
@@ -30,7 +32,11 @@ from ..progress import Progress
 from .device_use import find_other_job
 from .ncu import NsightCompute
 
-MOST_COMPILE_WORKERS = 16
+MOST_COMPILE_WORKERS = 32
+CANDIDATES_OF_KERNEL = 4
+"""Least number of candidates that a kernel is expected to have."""
+
+READY_S = 120.0
 
 
 @dataclass(frozen=True)
@@ -49,6 +55,9 @@ class KernelOptions:
         python: the interpreter whose torch measures; ``None`` for this one.
         ncu: whether Nsight Compute reads hardware counters of each kernel.
         force: whether a GPU that another job uses is measured all the same.
+        stakes: what is at stake with each target, where the targets are files of a run's kernels, and with the run's
+            other kernels. The targets are tuned by what they can win for the step, and not measured before. Empty for
+            other requests.
     """
 
     targets: tuple[str, ...]
@@ -62,6 +71,7 @@ class KernelOptions:
     ncu: bool = False
     force: bool = False
     configs: bool = False
+    stakes: Mapping[str, Stake] = field(default_factory=dict)
 
 
 @dataclass
@@ -79,7 +89,9 @@ class KernelSession:
         other_jobs: a description of the job that uses a device, by the device; empty where there is none.
         index_rows: the rows of a folder's kernel index, by the folder and the file.
         pools: the compile pools, by the device.
+        architecture: the architecture of the GPU, once the worker that measures has told it.
         numbers: yields numbers that no kernel has in the worker.
+        attend: called between a request to the worker and its answer; returns once the answer is there.
         began: the start of the budget on the monotonic clock, in seconds.
     """
 
@@ -93,7 +105,9 @@ class KernelSession:
     other_jobs: dict[str, str] = field(default_factory=dict)
     index_rows: dict[Path, dict[str | None, ExtractedKernel]] = field(default_factory=dict)
     pools: dict[str, CompilePool] = field(default_factory=dict)
+    architecture: Architecture | None = None
     numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
+    attend: Callable[[WorkerSession], None] = lambda worker: None
     began: float = field(default_factory=time.monotonic)
 
     def start(self, name: str, **variables: str) -> WorkerSession:
@@ -148,28 +162,58 @@ class KernelSession:
 
     def ask(self, request: Request[Answer], limit_s: float) -> Answer:
         """Asks the worker that measures; ``options.timeout_s`` replaces the limit in seconds."""
-        return self.worker().ask(request, self.options.timeout_s or limit_s)
+        worker = self.worker()
+        worker.post(request, self.options.timeout_s or limit_s)
+        self.attend(worker)
+        answer: Answer = worker.collect()
+        return answer
 
     def compile_pool(self, device: str) -> CompilePool:
-        """The compile pool for a device. Its workers leave a GPU free for timing."""
+        """The compile pool for a device. Its workers leave a GPU, and the cores of the process that uses it, free."""
+        on_host = device_of(device).runs_on_host
+        greeting = None if on_host else self._greeting()
         if device not in self.pools:
-            count = min(usable_cores(), MOST_COMPILE_WORKERS)
-            load_s, compile_s = self.options.timeout_s or LOAD_S, self.options.timeout_s or COMPILE_S
-            if device_of(device).runs_on_host:
-                load_s = max(load_s, LOAD_S)  # these workers import torch when they load their first file
-                self.pools[device] = CompilePool(self.start, count, load_s, compile_s)
-            else:
-                architecture = self.worker().ask(TellArchitecture(), max(load_s, LOAD_S))
-                greeting = Pretend(architecture)
-                self.pools[device] = CompilePool(self._start_without_gpu, count, load_s, compile_s, greeting)
+            self.pools[device] = self._make_pool(on_host)
+        self.pools[device].greeting = greeting
         return self.pools[device]
+
+    def _greeting(self) -> Pretend:
+        if self.architecture is None:
+            limit_s = max(self.options.timeout_s or LOAD_S, LOAD_S)
+            self.architecture = self.worker().ask(TellArchitecture(), limit_s)
+        return Pretend(self.architecture)
+
+    def _make_pool(self, on_host: bool) -> CompilePool:
+        load_s, compile_s = self.options.timeout_s or LOAD_S, self.options.timeout_s or COMPILE_S
+        if on_host:
+            load_s = max(load_s, LOAD_S)  # these workers import torch when they load their first file
+            return CompilePool(self.start, min(usable_cores(), MOST_COMPILE_WORKERS), load_s, compile_s)
+        count = max(1, min(usable_cores() - CORES_KEPT, MOST_COMPILE_WORKERS))
+        return CompilePool(self._start_without_gpu, count, load_s, compile_s)
+
+    def start_pool_ahead(self, files: Sequence[Path]) -> None:
+        """Starts the workers that compile Triton kernels, so that they import torch while that which measures does."""
+        triton = sum(map(holds_triton_kernel, files)) if visible_gpus() else 0
+        if triton:
+            pool = self.pools[NVIDIA.type] = self._make_pool(on_host=False)
+            pool.start_workers(triton * CANDIDATES_OF_KERNEL)
+
+    def get_ready(self, devices: Collection[str]) -> None:
+        """Lets the worker that measures do what it does once for all kernels of these devices.
+
+        A failure is ignored here, because the measurement reports it.
+        """
+        with contextlib.suppress(InductorBenchError, WorkerLostError):
+            if any(device and not device_of(device).runs_on_host for device in devices):
+                self.ask(GetReady(), READY_S)
+                self.find_other_jobs(NVIDIA.type)
 
     def compile_ahead(self, files: Sequence[Path]) -> None:
         """Compiles the Triton kernels among the files in parallel, into the cache of the worker that measures.
 
         Errors are ignored here, because the measurement of the same files reports them.
         """
-        here = [file for file in files if holds_triton_kernel(file)] if self.environment.accelerator else []
+        here = [file for file in files if holds_triton_kernel(file)] if self.environment.device.accelerator else []
         if not here:
             return
         self.progress.stage(f"compiling {len(here)} kernel{'s' * (len(here) != 1)}")

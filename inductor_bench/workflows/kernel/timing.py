@@ -52,7 +52,7 @@ def measure_file(file: Path, session: KernelSession) -> MeasuredKernel:
         kernel_id=recorded.kernel_id,
         file=str(file),
         category=recorded.category,
-        device=_device_name(device, session.environment),
+        device=device_name(device, session.environment),
         config=config,
         cold=summarize(times.cold),
         warm=summarize(times.warm),
@@ -102,7 +102,8 @@ def judge_times(kernel: MeasuredKernel, peaks: Peaks | None) -> MeasuredKernel:
         peaks: the measured peaks of its device; ``None`` where they are unknown.
     """
     cold, warm = (
-        judge_kernel(TimedWork(timing.median_s, 1, kernel.work), peaks) for timing in (kernel.cold, kernel.warm)
+        judge_kernel(TimedWork(timing.median_s, 1, kernel.work), peaks)
+        for timing in (kernel.cold, kernel.warm or kernel.cold)
     )
     return replace(
         kernel,
@@ -116,7 +117,8 @@ def judge_times(kernel: MeasuredKernel, peaks: Peaks | None) -> MeasuredKernel:
     )
 
 
-def _device_name(device: str, environment: Environment) -> str:
+def device_name(device: str, environment: Environment) -> str:
+    """The name of a device in an environment; its type where the environment does not name it."""
     return device_of(device).name_in(environment) or device
 
 

@@ -56,11 +56,11 @@ class DescribedProcess:
 
 
 class Graphs:
-    """The compiled graphs of the program by the path of their modules."""
+    """The compiled graphs of the program by the paths of their modules."""
 
     def __init__(self, profiled: Sequence[ProfiledModule], attributed: Sequence[AttributedModule]) -> None:
-        self._profiled = {os.path.realpath(one.module.path): one for one in profiled}
-        self._attributed = {os.path.realpath(one.profiled.module.path): one for one in attributed}
+        self._profiled = {path: one for one in profiled for path in one.module.real_paths}
+        self._attributed = {path: one for one in attributed for path in one.profiled.module.real_paths}
 
     def find(self, observed: ObservedSteps) -> dict[int, ProfiledModule]:
         """The module of each graph of a process, by the graph's number."""

@@ -137,6 +137,7 @@ class ProgramRunner:
         change = ModeChange(settings.mode, settings.options, settings.switches, compares=first)
         environment |= {
             "INDUCTOR_BENCH_CAPTURE": str(observed.resolve()),
+            "INDUCTOR_BENCH_OBSERVE": "steps",
             "INDUCTOR_BENCH_MODE": json.dumps(codec.encode(change)),
             "INDUCTOR_BENCH_PROFILES": "1" if first and self._profiles else "0",
         }

@@ -181,9 +181,9 @@ class _Comparing:
         with WorkerPool(self._python, work, environment, on_line=self._progress.output) as pool:
             survey = take_survey(pool, [], device="cpu", peaks="none", log=log)
         found, known = survey.environment, self.comparison.environment
-        if known.torch and (known.torch, known.accelerator, known.cpu) != (found.torch, found.accelerator, found.cpu):
+        if known.versions.torch and _place_of(known) != _place_of(found):
             raise UsageError(
-                f"{self._folder.path} was begun with torch {known.torch} on {known.accelerator or known.cpu}",
+                f"{self._folder.path} was begun with {', '.join(filter(None, _place_of(known)))}",
                 "choose another folder with -o, or measure again with --force",
             )
         self.comparison = replace(self.comparison, environment=found)
@@ -193,7 +193,7 @@ class _Comparing:
         asked = self._request.device
         if asked is not None and device_of(asked.partition(":")[0]).runs_on_host:
             return False
-        return self.comparison.environment.accelerator is not None
+        return self.comparison.environment.device.accelerator is not None
 
     def _run(self, runner: ProgramRunner, place: Place) -> None:
         row, source = self.comparison.rows[place.row], self._source()
@@ -232,6 +232,11 @@ def places_in_turn(rows: Sequence[ModeSet], rounds: int) -> Iterator[Place]:
     for round in range(rounds):
         for number in order if round % 2 == 0 else reversed(order):
             yield Place(number, rows[number].name, rows[number], round)
+
+
+def _place_of(environment: Environment) -> tuple[str, str, str]:
+    """What must be the same for all processes: torch and the hardware."""
+    return f"torch {environment.versions.torch}", environment.device.accelerator or "", environment.host.cpu
 
 
 def _shown(request: Request, redaction: Redaction) -> Request:

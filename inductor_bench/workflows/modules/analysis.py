@@ -17,7 +17,7 @@ from ...records.code.launch import Launch
 from ...records.code.source import ModuleSource
 from ...records.kernel import Kernel
 from ...records.module import IdleTime, Loads, Method, ModuleRecord, ModuleTimes, Outputs, ProfiledIterations
-from ...records.run import Environment
+from ...records.run import AcceleratorFacts, Environment
 from ...records.traced.activity import Activity
 from ...records.traced.operators import OperatorCall, OperatorCost
 from ...records.traced.trace import DeviceEvent, Gaps, Iteration, Trace
@@ -169,11 +169,13 @@ def trace_environment(trace: Trace) -> Environment:
         return Environment()
     device = trace.devices[0]
     return Environment(
-        accelerator=device.name,
-        accelerator_count=len(trace.devices),
-        accelerator_memory_bytes=device.memory_bytes,
-        compute_capability=device.compute_capability,
-        multiprocessors=device.multiprocessors,
+        device=AcceleratorFacts(
+            accelerator=device.name,
+            accelerator_count=len(trace.devices),
+            accelerator_memory_bytes=device.memory_bytes,
+            compute_capability=device.compute_capability,
+            multiprocessors=device.multiprocessors,
+        )
     )
 
 

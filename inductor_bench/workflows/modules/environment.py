@@ -17,31 +17,46 @@ from .command import COMMAND
 
 SITE = Path(__file__).resolve().parent.parent.parent / "worker" / "capture" / "site"
 
+SETTINGS = {
+    "TORCHINDUCTOR_UNIQUE_KERNEL_NAMES": "1",
+    "TORCHINDUCTOR_BENCHMARK_KERNEL": "1",
+    "TORCHINDUCTOR_CPP_ENABLE_KERNEL_PROFILE": "1",
+    "TORCHINDUCTOR_FX_GRAPH_CACHE": "0",
+    "TORCHINDUCTOR_AUTOGRAD_CACHE": "0",
+    "INDUCTOR_PROVENANCE": "1",
+    "PYTHONUNBUFFERED": "1",
+}
+"""The variables that a measurement needs, whatever the user sets."""
 
-def capture_environment(work: Path) -> dict[str, str]:
+PLACES = ("TORCHINDUCTOR_CACHE_DIR", "TORCH_TRACE", "TMPDIR", "TRITON_CACHE_DIR")
+"""The variables whose folders the tool chooses."""
+
+NO_VARIABLES: Mapping[str, str] = {}
+
+
+def capture_environment(work: Path, variables: Mapping[str, str] = NO_VARIABLES) -> dict[str, str]:
     """The environment in which modules are compiled for measurement and run, with its own caches and temporary files.
 
     The FX and AOTAutograd caches are off, because a cache hit compiles nothing and prints nothing. Turning off all
     caches would put each module into a folder of its own, which changes the hashes of its kernels.
+
+    Args:
+        work: the folder of the caches and temporary files.
+        variables: further variables of the user; :data:`SETTINGS` win over them.
     """
-    environment = dict(os.environ)
+    environment = {**os.environ, **variables}
     for name in ("TRITON_CACHE_DIR", "TORCHINDUCTOR_FORCE_DISABLE_CACHES", "TORCHINDUCTOR_FX_COMPILE_MODE"):
         environment.pop(name, None)
     folders = {name: work / name for name in ("cache", "tmp", "torch_trace", "observed")}
     for folder in folders.values():
         folder.mkdir(parents=True, exist_ok=True)
     _share_precompiled_headers(folders["tmp"])
-    return environment | {
-        "TORCHINDUCTOR_UNIQUE_KERNEL_NAMES": "1",
-        "TORCHINDUCTOR_BENCHMARK_KERNEL": "1",
-        "TORCHINDUCTOR_CPP_ENABLE_KERNEL_PROFILE": "1",
-        "TORCHINDUCTOR_FX_GRAPH_CACHE": "0",
-        "TORCHINDUCTOR_AUTOGRAD_CACHE": "0",
-        "INDUCTOR_PROVENANCE": "1",
+    return {
+        **environment,
+        **SETTINGS,
         "TORCHINDUCTOR_CACHE_DIR": str(folders["cache"].resolve()),
         "TORCH_TRACE": str(folders["torch_trace"].resolve()),
         "TMPDIR": str(folders["tmp"].resolve()),
-        "PYTHONUNBUFFERED": "1",
     }
 
 

@@ -17,6 +17,7 @@ from ...messages.steps import ObservedSteps, ObservedTouches
 from ...records.code.source import CapturedCode
 from ...records.run import Capture, Failure, Request
 from ...source.capture.log import printed_module_paths
+from ...source.capture.ranks import group_ranks
 from ...source.capture.structured import StructuredTrace, read_structured_trace
 from ...store.device_turn import TURN
 from ...store.files import read_json, read_text, write_json
@@ -36,8 +37,6 @@ DEFAULT_BATCH_SIZE = 32
 UNCAUGHT = 1
 """The exit code of a Python program that an exception ended."""
 
-NO_TORCH = "No module named 'torch'"
-
 ERROR_LINES = 200
 """Lines at the end of a log that are searched for the exception that ended a program."""
 
@@ -46,13 +45,19 @@ ERROR_LINES = 200
 class FoundModule:
     """A compiled module that a program loaded.
 
-    ``observations`` has one entry for each process that loaded it.
+    ``observations`` has one entry for each process that loaded it. ``twins`` are the real paths of the same module
+    on other ranks, where the number of the device is another.
     """
 
     path: Path
     text: str
     code: CapturedCode | None = None
     observations: tuple[Observation, ...] = ()
+    twins: tuple[str, ...] = ()
+
+    @property
+    def real_paths(self) -> tuple[str, ...]:
+        return (os.path.realpath(self.path), *self.twins)
 
     @property
     def calls(self) -> int | None:
@@ -237,12 +242,15 @@ def _join_modules(
     printed: tuple[str, ...], structured: StructuredTrace, observed: dict[str, list[Observation]]
 ) -> tuple[FoundModule, ...]:
     codes = {os.path.realpath(code.path): code for code in structured.codes}
-    paths = dict.fromkeys([*codes, *map(os.path.realpath, printed), *observed])
-    found = []
-    for path in paths:
+    texts: dict[str, str] = {}
+    for path in dict.fromkeys([*codes, *map(os.path.realpath, printed), *observed]):
         text = read_module_text(Path(path)) or (codes[path].text if path in codes else None)
         if text is not None:
-            found.append(FoundModule(Path(path), text, codes.get(path), tuple(observed.get(path, ()))))
+            texts[path] = text
+    found = []
+    for path, *twins in group_ranks(texts, {path: [one.rank for one in seen] for path, seen in observed.items()}):
+        seen = tuple(one for place in (path, *twins) for one in observed.get(place, ()))
+        found.append(FoundModule(Path(path), texts[path], codes.get(path), seen, tuple(twins)))
     return tuple(found)
 
 
@@ -284,7 +292,7 @@ def program_failures(request: Request, ended: ProcessResult, refusal: Path, *, c
             "signal": "an out-of-memory kill or a crash in native code is likely",
             "exit": remedy(reason) or f"read {ended.log}",
         }[ended.kind]
-        if request.kind == COMMAND and NO_TORCH in reason:
+        if request.kind == COMMAND and "No module named 'torch'" in reason:
             hint = "type the interpreter that has torch in the command: -- /path/to/python ..."
         message = f"the program {ended.outcome}{f': {reason}' if reason else ''}{kept}"
         return (Failure("capture", ended.kind, message, hint, ended.tail(), request.target),)

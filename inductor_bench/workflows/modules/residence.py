@@ -116,16 +116,17 @@ def with_dram_shares(
     seen = [(steps, captured.touches[steps.pid]) for steps in captured.steps if steps.pid in captured.touches]
     if not seen or peaks is None or peaks.cache_bytes is None:
         return list(attributed)
-    known = {os.path.realpath(module.profiled.module.path): module.profiled.source for module in attributed}
-    buffers = {}
+    known = {module.profiled.module.path: module.profiled.source for module in attributed}
+    buffers: dict[str, ModuleBuffers] = {}
     for module in captured.modules:
-        path = os.path.realpath(module.path)
         with suppress(InductorBenchError):  # its bytes count, but not where they come from
-            buffers[path] = describe_buffers(module.text, known.get(path) or read_module(module.text))
+            found = describe_buffers(module.text, known.get(module.path) or read_module(module.text))
+            buffers |= dict.fromkeys(module.real_paths, found)
     steps, touches = seen[0]
     between = bytes_between(touches, eager.get(steps.pid), peaks)
     shares = predict_dram_shares(steps, touches, buffers, peaks.cache_bytes, between)
-    return [_with_shares(one, shares.get(os.path.realpath(one.profiled.module.path), {}), folder) for one in attributed]
+    by_module = [[shares[path] for path in one.profiled.module.real_paths if path in shares] for one in attributed]
+    return [_with_shares(one, next(iter(found), {}), folder) for one, found in zip(attributed, by_module, strict=True)]
 
 
 def _with_shares(module: AttributedModule, shares: Mapping[int, float], folder: RunFolder) -> AttributedModule:

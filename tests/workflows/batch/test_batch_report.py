@@ -92,7 +92,9 @@ def test_a_digest_is_what_the_record_says(results: BatchResults) -> None:
     times = module.times
     assert (graph.label, graph.wall_time_s, graph.busy_share) == ("inference", times.wall_time_s, times.busy_share)
     assert [kernel.name for kernel in graph.kernels] == [kernel.name for kernel in module.kernels]
-    assert [kernel.gain_limit_s for kernel in graph.kernels] == [kernel.roof.gain_limit_s for kernel in module.kernels]
+    assert [kernel.limit.gain_limit_s for kernel in graph.kernels] == [
+        kernel.roof.gain_limit_s for kernel in module.kernels
+    ]
     assert results.models[0].machine == "NVIDIA H200 · torch 2.11.0 · triton 3.6.0"
     assert [bool(model.problem) for model in results.models] == [False] * 5 + [True]
     problem = results.models[5].problem

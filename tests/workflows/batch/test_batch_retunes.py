@@ -130,12 +130,14 @@ def test_the_corpus_has_the_retunes_as_the_records_have_them(batch: BatchFolder)
     results = read_results(batch, batch.load())
     one, _, plain = results.models
     assert one.retunes == tuple(retune.row for retune in batch.run("one").load().retunes)
-    assert plain.retunes == () and all(kernel.speedup is None for graph in plain.graphs for kernel in graph.kernels)
+    assert plain.retunes == () and all(
+        kernel.retune.speedup is None for graph in plain.graphs for kernel in graph.kernels
+    )
     forward, backward = one.graphs
-    found = {kernel.name: (kernel.speedup, kernel.verdict, kernel.saving_s) for kernel in forward.kernels}
+    found = {kernel.name: kernel.retune[2:] for kernel in forward.kernels}
     assert found["triton_red_1"] == (2.0, "faster", pytest.approx(2e-3))
     assert found["sgemm"] == (1.0, "same", None), "a library kernel has that of its call, and no saving of its own"
-    assert backward.kernels[0].saving_s == pytest.approx(1e-3), "the same kernel in another graph"
+    assert backward.kernels[0].retune.saving_s == pytest.approx(1e-3), "the same kernel in another graph"
     summaries = {name: summarize_model(model).retunes for name, model in zip("owp", results.models, strict=True)}
     assert summaries["p"] is None and summaries["o"] is not None and summaries["w"] is not None
     assert (summaries["o"].saving_s, summaries["o"].faster) == (pytest.approx(4e-3), 2)

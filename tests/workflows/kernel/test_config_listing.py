@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fake_device import SIX, TIMES, Device, Line, Silent, times_of, tune
+from fake_device import SIX, TIMES, Device, Line, times_of, tune
 from inline import change
 from measured_kernels import measured
 
 from inductor_bench.autotune.compile_pool import CompilePool
+from inductor_bench.autotune.pipeline import Pipeline
 from inductor_bench.errors import InductorBenchError
 from inductor_bench.messages.kernels import Binary
 from inductor_bench.records.run import Environment
@@ -21,7 +22,6 @@ from inductor_bench.report.kernel.console import measured_lines
 from inductor_bench.report.kernel.tuning import tuning_lines
 from inductor_bench.report.text.layout import Line as ScreenLine
 from inductor_bench.workflows.kernel.configs import ConfigTimer
-from inductor_bench.workflows.kernel.tuning import tune_in_step
 
 
 def listing(device: Device, variants: Line = SIX) -> Any:
@@ -29,7 +29,7 @@ def listing(device: Device, variants: Line = SIX) -> Any:
     pool = CompilePool(device.start, 2, 30.0, 30.0)
     timer = ConfigTimer("k.py", lambda *_: variants, device.worker, itertools.count(1), timeout_s=30.0)
     try:
-        return dict(tune_in_step({"k": timer}, "configs", lambda _: pool, lambda: False, Silent()))["k"]
+        return dict(Pipeline({"k": timer}, "configs", lambda _: pool, lambda: False).run())["k"]
     finally:
         pool.end()
 

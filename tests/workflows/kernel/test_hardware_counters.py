@@ -128,7 +128,7 @@ def nsight(folder: Path, script: str | None, **facts: Any) -> NsightCompute:
         (tools / "ncu").chmod(0o755)
     path = os.pathsep.join([str(tools), os.environ["PATH"]]) if script is not None else str(tools)
     pool = WorkerPool("/a venv/bin/python", folder, {**os.environ, "PATH": path})
-    return NsightCompute(pool, Environment(compute_capability="9.0"), **facts)
+    return NsightCompute(pool, make(Environment, compute_capability="9.0"), **facts)
 
 
 def test_it_profiles_the_file_and_its_counters_are_those_of_the_kernel(tmp_path: Path, file: Path) -> None:

@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fake_device import SIX, TOO_LATE, Device, Line, Session, Silent, times_of, tune
+from fake_device import SIX, TOO_LATE, Device, Line, Session, times_of, tune
 from measured_kernels import measured
 from retuning_bench import Bench
 
 from inductor_bench.autotune.candidates import BudgetSpentError
 from inductor_bench.autotune.compile_pool import GREETING_S, LOAD_S, CompileJob, CompilePool
+from inductor_bench.autotune.pipeline import Pipeline
 from inductor_bench.autotune.tuner import Tuner
 from inductor_bench.devices.nvidia.architectures import ARCHITECTURES
 from inductor_bench.devices.nvidia.device import NVIDIA
@@ -30,7 +31,6 @@ from inductor_bench.records.tuning import MeasuredKernel, Tuning
 from inductor_bench.workflows.kernel import tuning
 from inductor_bench.workflows.kernel.configs import list_configs
 from inductor_bench.workflows.kernel.tuning import tune as tune_files
-from inductor_bench.workflows.kernel.tuning import tune_in_step
 
 GREETING = Pretend(ARCHITECTURES["sm_90"])
 HUNG = WorkerLostError("hung", TOO_LATE)
@@ -77,7 +77,7 @@ def test_a_pool_that_cannot_be_greeted_fails_the_kernels_of_its_device_only(trou
         name: Tuner(f"{name}.py", lambda *_, space=space: space, device.worker, numbers, timeout_s=30.0)
         for name, space in spaces.items()
     }
-    outcomes = dict(tune_in_step(tuners, "max", pools.__getitem__, lambda: False, Silent()))
+    outcomes = dict(Pipeline(tuners, "max", pools.__getitem__, lambda: False).run())
     for pool in pools.values():
         pool.end()
     device.worker().close()
@@ -169,7 +169,7 @@ def test_what_the_budget_did_not_last_for_keeps_its_times(tmp_path: Path, monkey
     assert "the budget was spent" in added and "--budget" in added
     bench = Bench(tmp_path, {Load: THREADS}, autotune="max")
     untried = [(Path(kernel.file), BudgetSpentError("untried"))]
-    monkeypatch.setattr(tuning, "tune_in_step", lambda *_: iter(untried))
+    monkeypatch.setattr(tuning, "run_tuners", lambda *_: iter(untried))
     assert retuned(bench, kernel) == outcome
 
 
@@ -196,15 +196,15 @@ def test_library_calls_wait_until_generated_kernels_are_retuned(
         tmp_path / f"{name}.py": replace(first, file=str(tmp_path / f"{name}.py"), category=category)
         for name, category in categories.items()
     }
-    groups: list[list[str]] = []
+    order: list[tuple[str, bool]] = []
 
     def tuned(tuners: dict[Path, Tuner], *_: object) -> Iterator[Any]:
-        groups.append([file.stem for file in tuners])
+        order.extend((file.stem, tuner.opens_last) for file, tuner in tuners.items())
         return iter(())
 
-    monkeypatch.setattr(tuning, "tune_in_step", tuned)
+    monkeypatch.setattr(tuning, "run_tuners", tuned)
     assert list(tune_files(kernels, {}, Bench(tmp_path, {}, autotune="max"))) == []
-    assert groups == [["poi", "red"], ["gemm"], ["conv"]]
+    assert order == [("poi", False), ("red", False), ("gemm", True), ("conv", True)]
 
 
 # The winner
@@ -219,7 +219,7 @@ def test_a_winner_that_cannot_be_written_is_still_told(tmp_path: Path, monkeypat
             tuner._open()
             yield file, won
 
-    monkeypatch.setattr(tuning, "tune_in_step", tuned)
+    monkeypatch.setattr(tuning, "run_tuners", tuned)
     bench = Bench(tmp_path, {Load: THREADS}, autotune="max")
     (outcome,) = tune_files({Path(kernel.file): kernel}, {Path(kernel.file): tmp_path / "out.py"}, bench)
     assert isinstance(outcome, MeasuredKernel) and outcome.tuning is not None

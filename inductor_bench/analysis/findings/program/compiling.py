@@ -7,9 +7,10 @@ from collections.abc import Iterator
 
 from .... import units
 from ....records.code.compile_phases import total_s
-from ...costs.step import EQUAL_STEPS, eager_ratio, step_of
+from ....records.program import PATTERN
+from ...costs.step import eager_ratio, step_of, step_spread
 from ..evidence import RunEvidence
-from ..finding import CAUTION, NOTE, Finding
+from ..finding import CAUTION, FINE, NOTE, Finding
 from ..phrases import join_words
 
 LEAST_COMPILATION_S = 1.0
@@ -27,12 +28,11 @@ def compile_time(evidence: RunEvidence) -> Iterator[Finding]:
         return
     named = [phase for phase in phases if phase.time_s >= LEAST_PHASE * whole]
     words = join_words([f"{phase.name} {units.whole_percent(phase.time_s / whole)}" for phase in named])
+    text = f"compilation with empty caches took {units.seconds(whole)}: {words}"
     program = step_of(evidence.run)
-    asks = program is not None and program.eager_step_time_s is None and not evidence.run.request.eager
-    pays = ". --eager also times the steps without compilation, and says when it has paid off" if asks else ""
-    yield Finding(
-        "compile-time", f"compilation with empty caches took {units.seconds(whole)}: {words}{pays}", level=NOTE
-    )
+    if program is not None and program.step_source != PATTERN and not evidence.run.request.eager:
+        text += ". --eager also times the steps without compilation, and says when it has paid off"
+    yield Finding("compile-time", text, level=NOTE)
 
 
 def against_eager(evidence: RunEvidence) -> Iterator[Finding]:
@@ -44,15 +44,18 @@ def against_eager(evidence: RunEvidence) -> Iterator[Finding]:
     eager, compiled = units.seconds(program.eager_step_time_s), units.seconds(program.step_time_s)
     whole = total_s(evidence.run.capture.compile_phases)
     cost = f"the {units.seconds(whole)} of compilation, with empty caches," if whole else "compilation"
-    if ratio > 1 + EQUAL_STEPS:
+    if ratio > 1:
         text = f"a compiled step is {ratio:.2f}x faster than an eager one ({compiled} instead of {eager})"
         steps = whole / (program.eager_step_time_s - program.step_time_s)
         text += f": {cost} pays off after about {units.count(_rounded(steps))} steps" if whole else ""
-        yield Finding("against-eager", text, level=NOTE)
-        return
-    how = "takes as long as" if ratio >= 1 - EQUAL_STEPS else "takes longer than"
-    text = f"a compiled step {how} an eager one ({compiled}, eager {eager}): {cost} never pays off"
-    yield Finding("against-eager", text, level=CAUTION)
+        yield Finding("against-eager", text, level=FINE)
+    elif ratio == 1:
+        varies = f"steps vary by {units.percent(step_spread(program))}"
+        text = f"compiled and eager steps take equally long ({compiled}, eager {eager}; {varies})"
+        yield Finding("against-eager", f"{text}: {cost} has not paid off", level=CAUTION)
+    else:
+        text = f"a compiled step takes longer than an eager one ({compiled}, eager {eager}): {cost} never pays off"
+        yield Finding("against-eager", text, level=CAUTION)
 
 
 def _rounded(steps: float) -> int:

@@ -6,7 +6,7 @@ from .... import units
 from ....records.code.source import SourceLine
 from ....records.program import COLLECTIVE, COPY, EAGER, GRAPH, MARKS, OPTIMIZER, OPTIMIZER_STEPS, Part, Program
 from ....records.run import Run
-from ...costs.step import EQUAL_STEPS, eager_ratio, idle_labels, idle_share, part_time_s, parts_of
+from ...costs.step import eager_ratio, idle_labels, idle_share, part_time_s, parts_of
 
 LEAST = 0.005
 """Smallest share of the step that the first line names."""
@@ -28,9 +28,9 @@ def _eager_words(program: Program) -> list[str]:
     ratio = eager_ratio(program)
     if ratio is None:
         return []
-    if ratio > 1 + EQUAL_STEPS:
+    if ratio > 1:
         return [f"{ratio:.2f}x faster than eager"]
-    return ["as fast as eager" if ratio >= 1 - EQUAL_STEPS else f"eager: {units.seconds(program.eager_step_time_s)}"]
+    return ["as fast as eager" if ratio == 1 else f"eager: {units.seconds(program.eager_step_time_s)}"]
 
 
 def share_words(run: Run, seconds: float) -> str:

@@ -64,8 +64,8 @@ def threads(evidence: RunEvidence) -> Iterator[Finding]:
     """Reports CPU graphs that ran on one thread on a machine with several CPUs."""
     run = evidence.run
     single = [m for m in run.modules if device_of(m.device).runs_on_host and m.threads == 1]
-    if single and run.environment.cpu_count > 1:
-        cpus = f"{run.environment.cpu_count} CPUs"
+    if single and run.environment.host.cpu_count > 1:
+        cpus = f"{run.environment.host.cpu_count} CPUs"
         text = f"{labels(single)} ran on 1 thread of {cpus} (OMP_NUM_THREADS, torch.set_num_threads)"
         yield Finding("threads", text, slugs(single), level=CAUTION)
 

@@ -9,14 +9,11 @@ from collections.abc import Iterator
 
 from .... import units
 from ....records.category import Category
-from ..evidence import LEAST_SHARE, TUNING_MODES, Row, RunEvidence, finding_of, in_program, time_of
+from ..evidence import LEAST_SHARE, TUNING_MODES, Row, RunEvidence, finding_of, in_program, is_addend_copy, time_of
 from ..finding import Finding
 from ..phrases import join_words
 
 COPIES = 0.03  # share of the whole time from which copies within the device are reported
-
-_ADDS = ("aten.addmm", "aten.baddbmm")
-"""Products to which cuBLAS adds what lies in their output already."""
 
 
 def host_copies(evidence: RunEvidence) -> Iterator[Finding]:
@@ -35,7 +32,7 @@ def device_copies(evidence: RunEvidence) -> Iterator[Finding]:
     """Reports copies within the device."""
     whole = evidence.whole
     copies = [row for row in evidence.critical_rows if row.kernel.category is Category.COPY]
-    device = [row for row in copies if not _is_host_copy(row) and not _is_addend_copy(row)]
+    device = [row for row in copies if not _is_host_copy(row) and not is_addend_copy(row.kernel)]
     if whole.part(time_of(device)) >= COPIES:
         within = join_words(list(dict.fromkeys(row.kernel.operator for row in device if row.kernel.operator)), 3)
         text = f"copies within the device take {whole.format(time_of(device))}" + (
@@ -46,7 +43,7 @@ def device_copies(evidence: RunEvidence) -> Iterator[Finding]:
 
 def copied_addends(evidence: RunEvidence) -> Iterator[Finding]:
     """Reports products whose addend, such as a residual or a bias, is copied into their output before."""
-    whole, rows = evidence.whole, [row for row in evidence.critical_rows if _is_addend_copy(row)]
+    whole, rows = evidence.whole, [row for row in evidence.critical_rows if is_addend_copy(row.kernel)]
     if not rows or whole.part(time_of(rows)) < LEAST_SHARE:
         return
     operators = join_words(list(dict.fromkeys(row.kernel.operator or "" for row in rows)))
@@ -59,12 +56,6 @@ def copied_addends(evidence: RunEvidence) -> Iterator[Finding]:
     if evidence.run.request.mode not in TUNING_MODES:
         text += "; try mode='max-autotune-no-cudagraphs', whose Triton products read the addend where it lies"
     yield finding_of("copied-addends", text, rows, gain_s=in_program(rows, lambda row: row.cost.time_s))
-
-
-def _is_addend_copy(row: Row) -> bool:
-    """Whether a product's addend is copied: of its copies only this one is contiguous, and so no kernel."""
-    kernel = row.kernel
-    return kernel.category is Category.COPY and "DtoD" in kernel.name and kernel.operator in _ADDS
 
 
 def _is_host_copy(row: Row) -> bool:

@@ -58,7 +58,7 @@ def below_limit(evidence: RunEvidence) -> Iterator[Finding]:
 def few_blocks(evidence: RunEvidence) -> Iterator[Finding]:
     """Reports generated kernels with fewer blocks than the GPU has multiprocessors."""
     rows, whole, run = evidence.critical_rows, evidence.whole, evidence.run
-    multiprocessors = run.environment.multiprocessors
+    multiprocessors = run.environment.device.multiprocessors
     if not multiprocessors:
         return
     narrow = [

@@ -19,6 +19,7 @@ from ..evidence import (
     RunEvidence,
     finding_of,
     in_program,
+    is_addend_copy,
     is_layout_copy,
     time_of,
 )
@@ -63,7 +64,8 @@ def library_below_limit(evidence: RunEvidence) -> Iterator[Finding]:
 def layout_copies(evidence: RunEvidence) -> Iterator[Finding]:
     """Reports kernels of library calls that rearrange or convert tensors."""
     whole = evidence.whole
-    rows = [row for row in evidence.critical_rows if is_layout_copy(row.kernel)]
+    copies = [row for row in evidence.critical_rows if is_layout_copy(row.kernel)]
+    rows = [row for row in copies if not is_addend_copy(row.kernel)]
     if whole.part(time_of(rows)) >= LEAST_SHARE:
         operators = join_words(list(dict.fromkeys(row.kernel.operator for row in rows if row.kernel.operator)), 2)
         text = (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from typing import Any, Protocol
 
 from inductor_bench.records.program import MARKS, OPTIMIZER_STEPS, PATTERN
 
@@ -32,16 +33,13 @@ class Boundaries:
         self.source = ""
         self.first = 1
         """The number of the first boundary: a mark and an optimizer end the first step, a pattern begins it."""
+        self.searches_pattern = True
+        """Whether the program has neither marks nor optimizer steps until now."""
         self._cross = cross
         self._restart = restart
         self._anchor: Origin | None = None
         self._counts: dict[Origin, int] = {}
         self._others: dict[Origin, int] = {}
-
-    @property
-    def searches_pattern(self) -> bool:
-        """Whether the program has neither marks nor optimizer steps until now."""
-        return PRIORITY[self.source] <= PRIORITY[PATTERN]
 
     def event(self, source: str, origin: int) -> None:
         """A mark or an optimizer step."""
@@ -62,7 +60,7 @@ class Boundaries:
             if self._others[who] <= PATIENCE:
                 return False
             self._counts[who] -= 1
-        self.source, self.first, self._anchor = source, 1, who
+        self.source, self.first, self._anchor, self.searches_pattern = source, 1, who, False
         self._others.clear()
         self._restart()
         return True
@@ -73,3 +71,26 @@ class Boundaries:
             self.source, self.first = PATTERN, 0
         if self.source == PATTERN:
             self._cross(number)
+
+
+class StepMeasurement(Protocol):
+    """What is measured at the boundaries of steps; see ``measurement.Measurement``."""
+
+    is_noisy: bool
+    is_recording: bool
+    is_ours: bool
+    excluded_s: float
+
+    @property
+    def is_complete(self) -> bool: ...
+    def note_compiler(self) -> None: ...
+    def note_compilation(self) -> None: ...
+    def restart(self) -> None: ...
+    def call_graph(self, number: int, original: Callable[[Any, Any], Any], compiled: Any, inputs: Any) -> Any: ...
+    def pass_within_window(self, number: int, arrived_s: float) -> bool: ...
+    def cross(
+        self, number: int, boundaries: Boundaries, arrived_s: float, *, busy: bool, cycle_s: float | None
+    ) -> None: ...
+    def give_way(self) -> None: ...
+    def fail(self, error: BaseException) -> None: ...
+    def finish(self, boundaries: Boundaries) -> None: ...

@@ -7,10 +7,9 @@ the boundary on the host where that is later. Nothing waits for the device.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from types import ModuleType
 from typing import Any
 
 from inductor_bench.devices.cpu import CPU
@@ -49,24 +48,26 @@ class Clock:
 
     def __init__(self) -> None:
         self.device = CPU.type
-        self._module: ModuleType | None = None
+        self._event: Callable[..., Any] | None = None
+        self._is_capturing: Callable[[], bool] | None = None
 
     def use(self, device: str) -> None:
         """Uses the clock of a device, by the type of the device."""
         import torch
 
-        self.device, self._module = device, torch.get_device_module(device)
+        module = torch.get_device_module(device)
+        self.device, self._event = device, module.Event
+        self._is_capturing = getattr(module, "is_current_stream_capturing", None)
 
     def is_recording_graph(self) -> bool:
         """Whether the program records a CUDA graph at this time, in which no event may be timed."""
-        asks = getattr(self._module, "is_current_stream_capturing", None)
-        return bool(asks is not None and asks())
+        return self._is_capturing is not None and self._is_capturing()
 
     def read(self, number: int, arrived_s: float) -> Moment:
         """Marks a boundary on both clocks."""
         event = None
-        if self._module is not None:
-            event = self._module.Event(enable_timing=True)
+        if self._event is not None:
+            event = self._event(enable_timing=True)
             event.record()
         return Moment(number, arrived_s, time.perf_counter(), event)
 
@@ -86,8 +87,20 @@ def wait_for(moments: Sequence[Moment]) -> bool:
     return True
 
 
-def times_of(moments: Sequence[Moment]) -> Times:
-    """The steps between boundaries that the device has passed. The observation's own time is left out on the host."""
+def times_of(*windows: Sequence[Moment]) -> Times:
+    """The steps of windows, each between boundaries that the device has passed.
+
+    The observation's own time is left out on the host.
+    """
+    times = [_times_of(window) for window in windows]
+    return Times(
+        tuple(step for one in times for step in one.steps_s),
+        tuple(step for one in times for step in one.host_steps_s),
+        sum(one.window_s for one in times),
+    )
+
+
+def _times_of(moments: Sequence[Moment]) -> Times:
     if len(moments) < 2:
         return Times()
     host = tuple(end.arrived_s - begin.left_s for begin, end in pairwise(moments))

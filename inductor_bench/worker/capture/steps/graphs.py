@@ -39,13 +39,11 @@ class Graphs:
         """The type of the device on which they run, other than the CPU; empty until one does."""
         self.records: list[ObservedGraph] = []
         self._backward: set[int] = set()
-        self._known: dict[int, Graph] = {}
+        self.by_id: dict[int, Graph] = {}
+        """The graph of each object, by the object's id."""
+        self.running = threading.local()
+        """Its ``number`` is the number of the graph that this thread runs or ran last."""
         self._references: dict[int, weakref.ref[Any]] = {}
-        self._running = threading.local()
-
-    def find(self, compiled: Any) -> Graph | None:
-        """The graph of an object; ``None`` before :meth:`add`."""
-        return self._known.get(id(compiled))
 
     def add(self, compiled: Any) -> Graph:
         """Numbers a graph that is called for the first time."""
@@ -56,7 +54,7 @@ class Graphs:
         self.records.append(ObservedGraph(facts.path, cuda_graph_refusal=facts.cuda_graph_refusal))
         self.device = self.device or facts.device
         place = id(compiled)
-        self._known[place] = graph
+        self.by_id[place] = graph
         self._references[place] = weakref.ref(compiled, lambda _: self._forget(place))
         return graph
 
@@ -65,12 +63,8 @@ class Graphs:
         return not self._backward.isdisjoint(numbers)
 
     def _forget(self, place: int) -> None:
-        self._known.pop(place, None)
+        self.by_id.pop(place, None)
         self._references.pop(place, None)
-
-    def enter(self, graph: Graph) -> None:
-        """Notes that this thread runs a graph."""
-        self._running.number = graph.number
 
     def note_cuda_graph(self) -> None:
         """Notes that the graph that this thread runs is recorded as a CUDA graph."""
@@ -81,6 +75,6 @@ class Graphs:
         self._change(cuda_graph_refusal=reason)
 
     def _change(self, **facts: Any) -> None:
-        number = getattr(self._running, "number", None)
+        number = getattr(self.running, "number", None)
         if number is not None:
             self.records[number] = replace(self.records[number], **facts)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -86,6 +86,14 @@ class Measurement:
         with profiler_range(f"{GRAPH_CALL}{number}"):
             return touches.call(number, original, compiled, inputs) if touches else original(compiled, inputs)
 
+    def pass_within_window(self, number: int, arrived_s: float) -> bool:
+        """Crosses a boundary of the timed window where nothing is to be decided. Returns whether this is one."""
+        if self.is_noisy or not self._schedule.is_within_window(number, arrived_s) or self._clock.is_recording_graph():
+            return False
+        self._steps = number
+        self._moments.append(self._clock.read(number, arrived_s))
+        return True
+
     def cross(
         self, number: int, boundaries: Boundaries, arrived_s: float, *, busy: bool, cycle_s: float | None
     ) -> None:
@@ -98,10 +106,6 @@ class Measurement:
         noisy, self.is_noisy = self.is_noisy, False
         moment = self._clock.read(number, arrived_s)
         self._steps = number
-        if not noisy and not busy and self._schedule.is_within_window(number, arrived_s):
-            self._moments.append(moment)
-            moment.left_s = time.perf_counter()
-            return
         if self.is_recording:
             mark_boundary(number)
             self._marked += 1
@@ -214,8 +218,11 @@ class Measurement:
         self.write(state)
 
     def _read_window(self) -> None:
-        times = times_of(self._window)
+        self._keep_times(self._window)
         self._window = []
+
+    def _keep_times(self, *windows: Sequence[Moment]) -> None:
+        times = times_of(*windows)
         self.found = replace(
             self.found, step_times_s=times.steps_s, host_step_times_s=times.host_steps_s, window_s=times.window_s
         )
@@ -225,14 +232,8 @@ class Measurement:
         parts = [part for part in (self._settling, self._moments) if len(part) > 1 and wait_for(part)]
         if not parts:
             return False
-        times = [times_of(part) for part in parts]
-        self.found = replace(
-            self.found,
-            settled_after=parts[0][0].number,
-            step_times_s=tuple(step for part in times for step in part.steps_s),
-            host_step_times_s=tuple(step for part in times for step in part.host_steps_s),
-            window_s=sum(part.window_s for part in times),
-        )
+        self.found = replace(self.found, settled_after=parts[0][0].number)
+        self._keep_times(*parts)
         return True
 
     def _abandon_profile(self, error: BaseException) -> None:

@@ -21,7 +21,7 @@ from inductor_bench.records.program import MARKS, OPTIMIZER_STEPS
 from ...upstream import compiling
 from ...upstream import steps as upstream
 from ..variables import EAGER, PROFILES, SKIP_STEPS, TIMED_STEPS
-from .boundaries import Boundaries
+from .boundaries import Boundaries, StepMeasurement
 from .graphs import Graph, Graphs
 from .measurement import Measurement
 from .pattern import Pattern
@@ -45,23 +45,28 @@ OPTIMIZER_PATIENCE = 256
 """Cycles of a pattern with a backward graph that are waited for an optimizer's step, where there is an optimizer."""
 
 
+def measure_window(folder: Path, graphs: Graphs) -> Measurement:
+    """The measurement that times and profiles a window of steps, within the limits that the environment names."""
+    profiles = os.environ.get(PROFILES) or ("0" if os.environ.get(EAGER) else "1")
+    limits = Limits(_number(SKIP_STEPS), _number(TIMED_STEPS), profiles=profiles == "1")
+    return Measurement(folder, limits, graphs)
+
+
 class StepObserver:
     """The observation of one process. It detaches itself from the program once all is measured.
 
     Args:
-        folder: the folder of the capture.
+        measure: makes the measurement of the process with its graphs.
         on_done: called once after everything is measured, before the program goes on.
     """
 
-    def __init__(self, folder: Path, on_done: Callable[[], None]) -> None:
-        profiles = os.environ.get(PROFILES) or ("0" if os.environ.get(EAGER) else "1")
-        limits = Limits(_number(SKIP_STEPS), _number(TIMED_STEPS), profiles=profiles == "1")
+    def __init__(self, measure: Callable[[Graphs], StepMeasurement], on_done: Callable[[], None]) -> None:
         self.is_done = False
         self._on_done = on_done
         self._graphs = Graphs()
         self._pattern = Pattern()
         self._boundaries = Boundaries(self._cross, self._restart)
-        self._measurement = Measurement(folder, limits, self._graphs)
+        self._measurement = measure(self._graphs)
         self._lock = threading.RLock()
         self._entered = False
         self._foreign: set[int] = set()
@@ -160,18 +165,20 @@ class StepObserver:
         self.note_change()
 
     def _around_call(self, original: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-        find, enter, measurement = self._graphs.find, self._graphs.enter, self._measurement
+        # The program pays for each lookup at each call of a graph.
+        by_id, running = self._graphs.by_id, self._graphs.running
+        boundaries, measurement = self._boundaries, self._measurement
 
         @functools.wraps(original)
         def call(compiled: Any, inputs: Any) -> Any:
-            graph = find(compiled)
+            graph = by_id.get(id(compiled))
             if graph is None:
                 graph = self._add(compiled)
                 if graph is None:
                     return original(compiled, inputs)
-            if self._boundaries.searches_pattern:
+            if boundaries.searches_pattern:
                 self._search(graph, inputs)
-            enter(graph)
+            running.number = graph.number
             if measurement.is_recording:
                 return measurement.call_graph(graph.number, original, compiled, inputs)
             return original(compiled, inputs)
@@ -182,7 +189,7 @@ class StepObserver:
         try:
             with self._lock:
                 self.note_change()
-                return self._graphs.find(compiled) or self._graphs.add(compiled)
+                return self._graphs.by_id.get(id(compiled)) or self._graphs.add(compiled)
         except RECOVERABLE as error:
             self._fail(error)
             return None
@@ -191,19 +198,20 @@ class StepObserver:
         """Looks for the cycle that a call begins or continues."""
         try:
             address = graph.address(inputs)
+            pattern = self._pattern
             with self._lock:
-                found = self._pattern.is_found
-                number = self._pattern.call(graph.number, address)
-                if found and not self._pattern.is_found:  # the next boundary is not the end of one step
+                found = pattern.is_found
+                number = pattern.call(graph.number, address)
+                if found and not pattern.is_found:  # the next boundary is not the end of one step
                     self._measurement.is_noisy = True
-            if number is not None and not self._expects_optimizer():
+            if number is not None and (self._boundaries.source or not self._expects_optimizer()):
                 self._guarded(self._boundaries.cycle, number)
         except RECOVERABLE as error:
             self._fail(error)
 
     def _expects_optimizer(self) -> bool:
         """Whether a pattern of calls may be a part of a step, as where gradients accumulate."""
-        if self._boundaries.source or self._waited_cycles >= OPTIMIZER_PATIENCE:
+        if self._waited_cycles >= OPTIMIZER_PATIENCE:
             return False
         if self._waited_cycles == 0 and not (self._graphs.trains(self._pattern.graphs) and upstream.has_optimizer()):
             self._waited_cycles = OPTIMIZER_PATIENCE
@@ -236,6 +244,8 @@ class StepObserver:
         if self._finds_device and not self._graphs.device:
             self._graphs.device = upstream.accelerator_in_use()
         busy = bool(self._foreign) or (not measurement.is_recording and upstream.is_any_profiler_running())
+        if not busy and measurement.pass_within_window(number, arrived_s):
+            return
         measurement.cross(number, self._boundaries, arrived_s, busy=busy, cycle_s=self._pattern.first_cycle_end_s)
         if measurement.is_complete:
             self._end()

@@ -25,6 +25,7 @@ class Pattern:
     """
 
     def __init__(self) -> None:
+        self.is_found = False
         self.first_cycle_end_s: float | None = None
         """The time at which the first call of all was repeated."""
         self._recent: list[Key] = []
@@ -37,10 +38,6 @@ class Pattern:
         self._begun = 0
 
     @property
-    def is_found(self) -> bool:
-        return bool(self._cycle)
-
-    @property
     def graphs(self) -> frozenset[int]:
         """The graphs of the cycle."""
         return frozenset(number for number, _ in self._cycle)
@@ -48,16 +45,16 @@ class Pattern:
     def forget(self) -> None:
         """Begins the search anew: the calls until now compiled something, or contradicted the cycle."""
         self._recent.clear()
-        self._cycle = ()
+        self.is_found, self._cycle = False, ()
         self._next_search = REPEATS
 
     def call(self, number: int, address: int) -> int | None:
         """Notes a call before it is made. Returns the number of the cycle that begins with it, otherwise ``None``."""
         key = (number, 0 if self._numbers_only else address)
-        if self._cycle:
-            place = self._place
-            if key == self._cycle[place]:
-                self._place = (place + 1) % len(self._cycle)
+        if self.is_found:
+            place, cycle = self._place, self._cycle
+            if key == cycle[place]:
+                self._place = (place + 1) % len(cycle)
                 if place:
                     return None
                 self._begun += 1
@@ -93,7 +90,7 @@ class Pattern:
         last = self._recent[-period:]
         ages = [self._first_seen.get(key, REMEMBERED) for key in last]
         start = min(range(period), key=lambda place: ages[place:] + ages[:place])
-        self._cycle = (*last[start:], *last[:start])
+        self.is_found, self._cycle = True, (*last[start:], *last[:start])
         self._place = (period - start) % period
         seen = self._starts.get(self._cycle[0], 0) // self._cycle.count(self._cycle[0])
         self._begun = max(self._begun, seen)

@@ -69,11 +69,14 @@ class Schedule:
         self._quiet = -1  # the step before the first boundary is never whole
         self._begin_s = 0.0
         self.step_s = 0.0
+        # Before these numbers of boundaries, and this time, a process that decides keeps the window open.
+        self._least_end, self._most_end, self._least_end_s = 0, 0, 0.0
         self._profile: int | None = None
 
     def restart(self) -> None:
         """Forgets what was timed: other events are the boundaries from now on."""
         self.state, self._quiet, self._profile = WAITING, -1, None
+        self._least_end, self._most_end = 0, 0
         if self._agreement.decides:
             self._agreement.decide(Plan())
 
@@ -85,9 +88,7 @@ class Schedule:
 
     def is_within_window(self, number: int, now_s: float) -> bool:
         """Whether nothing is to be decided at this boundary of the window; cheaper than :meth:`cross`."""
-        if self.state != TIMING or not self._agreement.decides or self._agreement.read().end is not None:
-            return False
-        return not self._is_long_enough(number - self.begin, now_s - self._begin_s)
+        return number < self._least_end or (number < self._most_end and now_s < self._least_end_s)
 
     def cross(self, number: int, first: int, now_s: float, *, noisy: bool, busy: bool) -> list[Action]:
         """Crosses a boundary.
@@ -117,6 +118,10 @@ class Schedule:
         if plan.begin is None or number < plan.begin:
             return []
         self.state, self.begin, self._begin_s = TIMING, number, now_s
+        if self._agreement.decides:
+            least, most = (self._limits.steps, self._limits.steps) if self._limits.steps else WINDOW_STEPS
+            first = number - self._agreement.lead
+            self._least_end, self._most_end, self._least_end_s = first + least, first + most, now_s + WINDOW_S
         return [Action.OPEN]
 
     def _is_ready(self, number: int, first: int) -> bool:
@@ -135,7 +140,7 @@ class Schedule:
             self.state = WAITING
             return [Action.VOID]
         steps = number - self.begin
-        if plan.end is None and agreement.decides and self._is_long_enough(steps, now_s - self._begin_s):
+        if plan.end is None and agreement.decides and not self.is_within_window(number, now_s):
             plan = replace(plan, end=number + agreement.lead)
             agreement.decide(plan)
         if plan.end is None or number < plan.end:
@@ -143,11 +148,6 @@ class Schedule:
         self.state = PROFILING if self._limits.profiles else DONE
         self.step_s = (now_s - self._begin_s) / steps
         return [Action.CLOSE]
-
-    def _is_long_enough(self, steps: int, time_s: float) -> bool:
-        least, most = (self._limits.steps, self._limits.steps) if self._limits.steps else WINDOW_STEPS
-        planned = steps + self._agreement.lead
-        return planned >= least and (planned >= most or time_s >= WINDOW_S)
 
     def _record(self, number: int, noisy: bool, busy: bool) -> list[Action]:
         plan = self._agreement.read()

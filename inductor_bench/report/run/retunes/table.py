@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from ... import units
-from ...analysis.costs.step import step_of
-from ...analysis.findings.phrases import plural
-from ...analysis.retunes import RetuneSummary, retunes_of
-from ...records.retune import FASTER, RetuneRow, by_kernel
-from ...records.run import Run
-from ..text import names
-from ..text.layout import Column, Line, Word, bullet, header, titled_row, wrapped
-from ..text.ranking import Entry, whole_time_s
+from .... import units
+from ....analysis.costs.step import step_of
+from ....analysis.findings.phrases import plural
+from ....analysis.retunes import RetuneSummary, retunes_of
+from ....records.retune import FASTER, RetuneRow, by_kernel
+from ....records.run import Run
+from ...text import names
+from ...text.layout import Column, Line, Word, bullet, header, titled_row, wrapped
+from ...text.ranking import Entry, whole_time_s
 
 MOST_PROBLEMS = 4
 PROJECTION = (
@@ -43,6 +43,18 @@ def caution_words(summary: RetuneSummary) -> str:
     count = len(summary.cautions)
     first, _, _ = names.clean(summary.cautions[0]).partition("; ")
     return f"{count} {'were' if count > 1 else 'was'} measured poorly, as: {first}"
+
+
+def known_words(run: Run) -> str:
+    """``3 were known from mixnet_l, 2026-11-23``; empty where all kernels were tuned for this run."""
+    origins = [retune.known_from for retune in run.retunes if retune.known_from is not None]
+    if not origins:
+        return ""
+    last = max(origins, key=lambda origin: origin.tuned_at)
+    others = len({origin.run_id for origin in origins}) - 1
+    more = f" and {plural(others, 'other run')}" if others else ""
+    verb = "were" if len(origins) > 1 else "was"
+    return f"{len(origins)} {verb} known from {names.clean(last.title)}, {names.clean(last.tuned_at[:10])}{more}"
 
 
 def speedup_words(speedup: float) -> str:
@@ -90,6 +102,8 @@ def retune_lines(run: Run, width: int, top: int) -> Iterator[Line]:
         return
     yield from wrapped(f"{saving_words(summary, run)}", width, "", "title")
     yield from wrapped(PROJECTION, width, "", "dim")
+    if known := known_words(run):
+        yield from wrapped(known, width, "", "dim")
     tuned = [found for found in summary.rows if not found.problem]
     if tuned:
         yield from _table(tuned[:top], width)

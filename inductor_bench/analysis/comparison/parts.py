@@ -1,0 +1,123 @@
+"""The parts of the difference of two steps: by the cause of kernels, and by what is no kernel. They add up to it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from ... import units
+from ...records.comparisons.run import (
+    GRAPH_REST,
+    KERNEL_CAUSES,
+    REST,
+    SAME,
+    UNCHANGED,
+    UNDECIDED,
+    KernelChange,
+    PartChange,
+    StepChange,
+)
+from ...records.program import IDLE
+from ..findings.phrases import join_words, short_paths
+from .causes import Setting
+from .noise import SMALLEST_SHARE, judge, part_error_s, same_calls
+from .pairing import GraphPair
+from .sides import Side, SidePart
+
+NEGLIGIBLE = 1e-9
+"""Share of the step below which what the parts leave is an error of rounding."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What the verdicts on parts rest on; the least difference that counts, and the longer step, in seconds."""
+
+    setting: Setting
+    least_s: float
+    step_s: float
+
+
+def difference_parts(
+    a: Side, b: Side, graphs: Sequence[GraphPair], kernels: Sequence[KernelChange], step: StepChange, setting: Setting
+) -> list[PartChange]:
+    """The parts, the largest difference first; what the records' parts leave comes last."""
+    least = SMALLEST_SHARE * step.a_s
+    limits = Limits(setting, least, max(a.step_s, b.step_s))
+    rows = [*_kernel_parts(kernels, limits), *_graph_rest(graphs, limits), *_others(a, b, limits)]
+    rows = sorted((row for row in rows if row.a_s or row.b_s), key=lambda row: -abs(row.delta_s))
+    a_s, b_s = step.a_s - sum(row.a_s for row in rows), step.b_s - sum(row.b_s for row in rows)
+    if max(abs(a_s), abs(b_s)) > NEGLIGIBLE * limits.step_s:
+        delta = step.delta_s - sum(row.delta_s for row in rows)
+        rows.append(PartChange(a_s, b_s, delta, None, None, UNDECIDED, REST))
+    return rows
+
+
+def _kernel_parts(kernels: Sequence[KernelChange], limits: Limits) -> Iterator[PartChange]:
+    """A part for each cause. A kernel's own time stands in that of its main cause; further causes have no time of A."""
+    for cause in KERNEL_CAUSES:
+        rows = [change for change in kernels if cause in change.seconds]
+        if not rows:
+            continue
+        main = [change for change in rows if change.cause == cause]
+        a_s = sum(side.time_s for change in main for side in change.a)
+        delta = sum(change.seconds[cause] for change in rows)
+        own = math.hypot(*((change.high_s - change.low_s) / 2 for change in rows))
+        error = math.hypot(own, limits.setting.noise.relative * max(a_s, a_s + delta))
+        low, high, verdict = judge(a_s, a_s + delta, error, limits.least_s)
+        detail = _around_words(limits.setting) if cause == UNCHANGED else ""
+        if cause == UNCHANGED and verdict != SAME and not limits.setting.around:
+            verdict = UNDECIDED
+        yield PartChange(a_s, a_s + delta, delta, low, high, verdict, cause, detail=detail, kernels=len(rows))
+
+
+def _around_words(setting: Setting) -> str:
+    if not setting.around:
+        return "clocks and noise"
+    changes = (f"{row.name} {row.a or 'not set'} → {row.b or 'not set'}" for row in setting.around)
+    return f"not the generated code: {join_words(list(changes), 2)}, or clocks and noise"
+
+
+def _graph_rest(graphs: Sequence[GraphPair], limits: Limits) -> Iterator[PartChange]:
+    rests = []
+    for sides in ([pair.a for pair in graphs], [pair.b for pair in graphs]):
+        found = [graph.time_s - sum(kernel.time_s for kernel in graph.kernels) for graph in sides if graph is not None]
+        rests.append(sum(found) if abs(sum(found)) > NEGLIGIBLE * limits.step_s else 0.0)
+    a_s, b_s = rests
+    if a_s or b_s:
+        yield _part(IDLE, a_s, b_s, limits, GRAPH_REST, "", "")
+
+
+def _others(a: Side, b: Side, limits: Limits) -> Iterator[PartChange]:
+    rows: tuple[dict[tuple[str, str], SidePart], ...] = tuple(
+        {(part.kind, part.label): part for part in side.parts} for side in (a, b)
+    )
+    for kind, label in dict.fromkeys([*rows[0], *rows[1]]):
+        one, other = (found.get((kind, label)) for found in rows)
+        times = [part.time_s if part else 0.0 for part in (one, other)]
+        row = _part(kind, times[0], times[1], limits, kind, label, _detail(kind, one, other))
+        calls = [part.calls if part else 0.0 for part in (one, other)]
+        yield row if kind == IDLE else replace(row, a_calls=calls[0], b_calls=calls[1])
+
+
+def _part(kind: str, a_s: float, b_s: float, limits: Limits, cause: str, label: str, detail: str) -> PartChange:
+    low, high, verdict = judge(
+        a_s, b_s, part_error_s(kind, abs(a_s), abs(b_s), limits.setting.noise, limits.step_s), limits.least_s
+    )
+    return PartChange(a_s, b_s, b_s - a_s, low, high, verdict, cause, label, detail)
+
+
+def _detail(kind: str, a: SidePart | None, b: SidePart | None) -> str:
+    """What is new or gone: the calls, and the lines of the program."""
+    words = []
+    calls = [part.calls if part else 0.0 for part in (a, b)]
+    if kind != IDLE and not same_calls(*calls):
+        words.append(f"{units.count(calls[0])} → {units.count(calls[1])} calls")
+    places = [part.places if part else () for part in (a, b)]
+    new = [place for place in places[1] if place not in places[0]]
+    gone = [place for place in places[0] if place not in places[1]]
+    if new:
+        words.append(f"in B at {join_words(list(map(short_paths, new)), 2)}")
+    elif gone and b is None:
+        words.append(f"in A at {join_words(list(map(short_paths, gone)), 2)}")
+    return ", ".join(words)

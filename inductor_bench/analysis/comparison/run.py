@@ -1,0 +1,140 @@
+"""Compares two sides: pairs their graphs and kernels, and divides the difference of their steps into parts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from ...errors import InductorBenchError
+from ...records.comparisons.run import (
+    ITERATION,
+    NOT_COMPARABLE,
+    STEP,
+    EnvironmentDifference,
+    GraphChange,
+    RunComparison,
+    SideSummary,
+    StepChange,
+)
+from ...records.run import Run
+from ..costs.step import step_of
+from .causes import Setting, kernel_change
+from .environment import (
+    around_kernels,
+    busy_words,
+    doubts,
+    environment_differences,
+    machine_words,
+    same_compiler,
+    why_incomparable,
+)
+from .likeness import Sources
+from .noise import Noise, judge, step_effect_s, step_error_s, step_noise
+from .pairing import GraphPair, pair_graphs, pair_kernels
+from .parts import difference_parts
+from .sides import Side, fold_small_operators, make_side
+
+NO_STEP = (
+    "the figures are those of one iteration of each graph, outside of the program: no step was profiled in {}, so that "
+    "eager operators, copies and the calls of graphs are not compared"
+)
+ONE_RUN = (
+    "each side is one run, which cannot show how much two runs of the same program differ; `inductor-bench compare "
+    "TARGET` makes several of each side, interleaved"
+)
+
+
+def compare_runs(
+    a: Sequence[Run],
+    b: Sequence[Run],
+    names: tuple[str, str] = ("A", "B"),
+    texts: tuple[Sources, Sources] = ({}, {}),
+    changed: Sequence[EnvironmentDifference] = (),
+) -> RunComparison:
+    """Compares the runs of B with those of A.
+
+    Args:
+        a, b: the records of each side; several runs of one program are averaged.
+        names: of the sides, as the user would type them.
+        texts: the texts of their kernels, where they are known.
+        changed: what was changed on purpose; it comes first, and the records may not hold it.
+
+    Raises:
+        InductorBenchError: a side measured nothing.
+    """
+    for name, run in ((name, run) for name, runs in zip(names, (a, b), strict=True) for run in runs):
+        _check_measured(name, run)
+    stepless = [side for side, runs in (("A", a), ("B", b)) if any(step_of(run) is None for run in runs)]
+    first, second = fold_small_operators(make_side(a, in_step=not stepless), make_side(b, in_step=not stepless))
+    graphs = pair_graphs(first, second)
+    matches = pair_kernels(graphs, texts)
+    found = environment_differences(a[0], b[0])
+    differences = tuple({row.name: row for row in (*changed, *found) if row.a != row.b}.values())
+    busy = [note for side, runs in (("A", a), ("B", b)) for note in busy_words(side, runs)]
+    around = () if busy else around_kernels(differences)
+    if not busy and len(a) > 1 < len(b):  # interleaved runs on a quiet machine: what was changed on purpose may be it
+        around = tuple(dict.fromkeys((*changed, *around)))
+    torch = any(row.name == "torch" for row in differences)
+    noise = step_noise(first, second, matches, same_machine=not around, same_libraries=not torch)
+    setting = Setting(noise, texts, same_compiler((*a, *b)), around, _tuned((*a, *b)))
+    kernels = [kernel_change(match, setting) for match in matches]
+    step = _step_change(first, second, noise)
+    reasons = why_incomparable(first, second, matches)
+    notes = [note for side, runs in (("A", a), ("B", b)) for run in runs for note in doubts(side, run)]
+    notes += busy
+    notes += [NO_STEP.format(" and ".join(stepless))] if stepless else []
+    notes += [ONE_RUN] if len(a) == 1 == len(b) else []
+    return RunComparison(
+        comparable=not reasons,
+        reasons=reasons,
+        verdict=NOT_COMPARABLE if reasons else step.verdict,
+        environment_differences=differences,
+        a=_summary(names[0], a),
+        b=_summary(names[1], b),
+        step=step,
+        parts=tuple(difference_parts(first, second, graphs, kernels, step, setting)),
+        graphs=tuple(map(_graph_change, graphs)),
+        kernels=tuple(sorted(kernels, key=lambda change: -abs(change.delta_s))),
+        notes=tuple(dict.fromkeys(notes)),
+    )
+
+
+def _check_measured(name: str, run: Run) -> None:
+    if run.modules or step_of(run) is not None:
+        return
+    failure = next(iter(run.failures), None)
+    why = f": {failure.stage}: {failure.message}" if failure is not None else ""
+    raise InductorBenchError(f"{name} holds no measurement{why}", failure.hint if failure is not None else "")
+
+
+def _summary(name: str, runs: Sequence[Run]) -> SideSummary:
+    return SideSummary(name, runs[0].title, machine_words(runs[0]), runs[0].created, len(runs))
+
+
+def _tuned(runs: Sequence[Run]) -> tuple[tuple[str, dict[str, int], float], ...]:
+    return tuple(
+        (retune.kernel_id, candidate.config, candidate.median_s)
+        for run in runs
+        for retune in run.retunes
+        if retune.tuning is not None
+        for candidate in retune.tuning.candidates
+        if candidate.median_s is not None
+    )
+
+
+def _step_change(a: Side, b: Side, noise: Noise) -> StepChange:
+    error = noise.relative * max(a.step_s, b.step_s)
+    if not noise.measured:
+        error = math.hypot(error, step_error_s(a), step_error_s(b))
+    low, high, verdict = judge(a.step_s, b.step_s, error, step_effect_s(a.step_s))
+    currency = STEP if a.in_step else ITERATION
+    return StepChange(
+        a.step_s, b.step_s, b.step_s - a.step_s, low, high, verdict, currency, noise.relative, noise.source
+    )
+
+
+def _graph_change(pair: GraphPair) -> GraphChange:
+    a_s, b_s = (graph.time_s if graph else 0.0 for graph in (pair.a, pair.b))
+    a, b = (graph.label if graph else None for graph in (pair.a, pair.b))
+    a_calls, b_calls = (graph.calls if graph else 0.0 for graph in (pair.a, pair.b))
+    return GraphChange(a, b, a_s, b_s, b_s - a_s, a_calls, b_calls, pair.alike)

@@ -1,0 +1,93 @@
+"""What a program saves per step with other kernels, from steps that alternate between the two."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ..records.retunes.verification import NO_DIFFERENCE, SAVES, SLOWER, UNDECIDED, Saving
+from .statistics import CONFIDENCE, VERDICT_CONFIDENCE, median_interval, samples_needed
+
+EFFECT = 0.002
+"""Smallest share of a step that counts as a difference. Smaller than a kernel's, because a step repeats better."""
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One time in seconds, and whether the pins were in use."""
+
+    tuned: bool
+    time_s: float
+
+
+def measure_saving(samples: Sequence[Sample]) -> Saving | None:
+    """The saving of neighbouring samples, of which one ran the pins; ``None`` without such a pair.
+
+    Samples that come in the order own, tuned, tuned, own make pairs in which a slow drift cancels.
+    """
+    pairs = _pairs(samples)
+    if not pairs:
+        return None
+    differences = [own - tuned for own, tuned in pairs]
+    own_s = statistics.median(own for own, _ in pairs)
+    low, high = median_interval(differences, CONFIDENCE)
+    middle = statistics.median(differences)
+    return Saving(
+        own_s=own_s,
+        tuned_s=statistics.median(tuned for _, tuned in pairs),
+        saving_s=middle,
+        low_s=low,
+        high_s=high,
+        pairs=len(pairs),
+        verdict=_judge(differences, middle, own_s),
+    )
+
+
+def _pairs(samples: Sequence[Sample]) -> list[tuple[float, float]]:
+    """Own and tuned times of neighbours; each sample is in one pair."""
+    pairs, waiting = [], None
+    for sample in samples:
+        if waiting is not None and waiting.tuned != sample.tuned:
+            own, tuned = (waiting, sample) if sample.tuned else (sample, waiting)
+            pairs.append((own.time_s, tuned.time_s))
+            waiting = None
+        else:
+            waiting = sample
+    return pairs
+
+
+def _judge(differences: Sequence[float], middle: float, own_s: float) -> str:
+    if len(differences) < samples_needed(VERDICT_CONFIDENCE):
+        return UNDECIDED
+    low, high = median_interval(differences, VERDICT_CONFIDENCE)
+    effect = EFFECT * own_s
+    if low > 0 and middle >= effect:
+        return SAVES
+    if high < 0 and middle <= -effect:
+        return SLOWER
+    return NO_DIFFERENCE
+
+
+def judge_processes(own: Sequence[float], tuned: Sequence[float]) -> Saving | None:
+    """The saving of whole processes that ran in turn, each with the median of its steps in seconds.
+
+    The interval is the range of the differences. A difference counts where all of them have one sign and their median
+    is at least :data:`PROCESS_EFFECT` of the step.
+    """
+    differences = [before - after for before, after in zip(own, tuned, strict=False)]
+    if not differences:
+        return None
+    own_s, middle = statistics.median(own), statistics.median(differences)
+    verdict = UNDECIDED
+    if len(differences) > 1:
+        one_sign = min(differences) > 0 or max(differences) < 0
+        counts = one_sign and abs(middle) >= PROCESS_EFFECT * own_s
+        verdict = NO_DIFFERENCE if not counts else SAVES if middle > 0 else SLOWER
+    return Saving(
+        own_s, statistics.median(tuned), middle, min(differences), max(differences), len(differences), verdict
+    )
+
+
+PROCESS_EFFECT = 0.01
+"""Smallest share of a step that counts between processes, which differ in more than their kernels."""

@@ -1,0 +1,183 @@
+"""The verb ``compare``: says how much slower B is than A, and why."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ..errors import EXIT_FAILURE, EXIT_OK, UsageError
+from ..records.comparisons.batch import BatchComparison
+from ..records.comparisons.run import NOT_COMPARABLE, SLOWER, RunComparison
+from ..report.comparison.formats import BATCH_FORMATS, FORMATS
+from ..report.comparison.markdown import comparison_markdown
+from ..report.renderer import View, as_json
+from ..store.batch import BATCH
+from ..workflows.options import AMP, MODES
+from .breakdown import ARGUMENTS, ProgramCommand
+from .output.console import Console
+from .output.presentation import format_option, place_view, show, take_view, top_option
+
+if TYPE_CHECKING:
+    from ..workflows.compare.run import Compared
+
+HELP = """Say how much slower B is than A, and why.
+
+A and B are two RUN folders, two zipped RUNs, or two batches. Their graphs and kernels are paired, and the difference
+of their steps is divided into parts that add up to it: changed code, changed configs, fusions, library calls, numbers
+of calls, eager operators, copies, idle time, and noise.
+
+\b
+inductor-bench compare runs/train-1 runs/train-2 --fail-above 5%
+inductor-bench compare train.py --python old/bin/python --python new/bin/python
+inductor-bench compare train.py --env TORCHINDUCTOR_MAX_AUTOTUNE=1
+
+With one TARGET the runs are made here, interleaved (A B B A), each as `breakdown` makes it. A runs under the first
+--python, B under the second; B alone has the variables of --env. With neither, A and B are the same, and what is
+measured is the noise.
+
+Exit code: 0; 1 with --fail-above, where B is surely slower by more than that or not comparable; otherwise as
+`breakdown`.
+"""
+
+PAIR_ONLY = (
+    *("pythons", "variables", "runs", "output", "force", "training", "mode", "amp", "device", "batch_size"),
+    *("steps", "skip", "timeout_s"),
+)
+"""The options of the runs that are made here, and not of a comparison of records."""
+
+
+def read_percent(context: click.Context, parameter: click.Parameter, value: str | None) -> float | None:
+    """Reads ``5%`` or ``5`` as a share of 1."""
+    if value is None:
+        return None
+    try:
+        share = float(value.strip().removesuffix("%")) / 100
+    except ValueError:
+        share = float("nan")
+    if not 0 <= share < float("inf"):
+        raise click.BadParameter(f"{value!r} is no percentage such as 5%", context, parameter)
+    return share
+
+
+def read_variables(
+    context: click.Context, parameter: click.Parameter, values: tuple[str, ...]
+) -> tuple[tuple[str, str], ...]:
+    """Reads each ``NAME=VALUE`` as a pair."""
+    pairs = []
+    for value in values:
+        name, equals, text = value.partition("=")
+        if not name or not equals:
+            raise click.BadParameter(f"{value!r} is not of the form NAME=VALUE", context, parameter)
+        pairs.append((name, text))
+    return tuple(pairs)
+
+
+@click.command("compare", cls=ProgramCommand, no_args_is_help=True, help=HELP)
+@click.argument("targets", metavar="A B | TARGET", nargs=-1)
+@click.option("--python", "pythons", metavar="PATH", multiple=True, help="The interpreter of A, and that of B.")
+@click.option("--env", "variables", metavar="NAME=VALUE", multiple=True, callback=read_variables, help="Set it in B.")
+@click.option("--runs", metavar="N", type=click.IntRange(min=1), help="Make N runs of each side.  [default: 2]")
+@click.option("-o", "--output", metavar="DIR", type=click.Path(path_type=Path), help="Where the runs are written.")
+@click.option("--force", is_flag=True, default=None, help="Replace earlier runs in that folder.")
+@click.option("--training/--inference", default=None, help="Of a factory or a named model, as for breakdown.")
+@click.option("--mode", type=click.Choice(MODES), help="The mode of torch.compile.")
+@click.option("--amp", metavar="DTYPE", type=click.Choice(list(AMP)), help="Autocast to float16 or bfloat16.")
+@click.option("--device", metavar="DEVICE", help="cpu, cuda, cuda:1, …; the best there is where not given.")
+@click.option("--batch-size", type=click.IntRange(min=1), help="Of a named model.")
+@click.option("--steps", metavar="N", type=click.IntRange(min=1), help="Time N of the program's steps, profile N more.")
+@click.option("--skip", metavar="N", type=click.IntRange(min=0), help="Begin N steps after the first, settled or not.")
+@click.option(
+    "--timeout", "timeout_s", metavar="SECONDS", type=click.FloatRange(min=0, min_open=True), help="Of each process."
+)
+@click.option("--fail-above", metavar="PERCENT", callback=read_percent, help="Exit with 1 if B is slower by more.")
+@click.option(
+    "--bundle",
+    metavar="FILE.zip",
+    type=click.Path(path_type=Path),
+    help="Write the report, the record and both versions of each kernel that differs.",
+)
+@format_option(FORMATS.with_those_of(BATCH_FORMATS))
+@top_option("How many kernels.")
+@click.option("-v", "--verbose", is_flag=True, help="Show what the program prints.")
+@click.option("-q", "--quiet", is_flag=True, help="Print nothing but the result.")
+@click.pass_context
+def command(context: click.Context, /, **values: Any) -> int:
+    targets, limit, bundle = values.pop("targets"), values.pop("fail_above"), values.pop("bundle")
+    name, view = take_view(values)
+    arguments = context.meta.get(ARGUMENTS, ())
+    with Console(quiet=values.pop("quiet"), verbose=values.pop("verbose")) as console:
+        if len(targets) == 2 and not arguments and all((Path(target) / BATCH).is_file() for target in targets):
+            _refuse_options(values, bundle)
+            return _compare_batches(targets, name, view, limit, console)
+        form = FORMATS.get(name)
+        compared = _compare(targets, arguments, values, console, bundle=bundle is not None)
+        show(form, compared.comparison, place_view(view, Path(), console), console)
+        if bundle is not None:
+            _write_bundle(bundle, compared, console)
+    return exit_code([compared.comparison], limit)
+
+
+def _compare(
+    targets: tuple[str, ...], arguments: tuple[str, ...], values: dict[str, Any], console: Console, *, bundle: bool
+) -> Compared:
+    from ..workflows.compare.pair import DEFAULT_RUNS, PairOptions
+    from ..workflows.compare.run import compare_program, compare_records
+
+    if len(targets) == 2 and not arguments:
+        _refuse_options(values, None)
+        return compare_records(Path(targets[0]), Path(targets[1]), bundle=bundle)
+    if len(targets) > 1 or not (targets or arguments):
+        raise UsageError(f"{len(targets)} targets were given", "give two runs, two batches, or one program to run")
+    from ..workflows.options import BreakdownOptions
+
+    pythons, variables, runs = (values.pop(key) for key in PAIR_ONLY[:3])
+    amp, force = values.pop("amp"), bool(values.pop("force"))
+    options = BreakdownOptions(targets, arguments, amp=AMP[amp] if amp else None, force=force, **values)
+    return compare_program(PairOptions(options, pythons, variables, runs or DEFAULT_RUNS), console, bundle=bundle)
+
+
+def _refuse_options(values: dict[str, Any], bundle: Path | None) -> None:
+    """Refuses the options of runs that are made here where records are compared."""
+    given = [name for name in PAIR_ONLY if values.get(name) not in (None, ())]
+    if given:
+        option = {"pythons": "python", "variables": "env", "timeout_s": "timeout"}.get(given[0], given[0])
+        raise UsageError(
+            f"--{option.replace('_', '-')} is for a program that is run here", "give one TARGET, not A and B"
+        )
+    if bundle is not None:
+        raise UsageError(
+            "--bundle is for two runs, not for two batches", "compare one model: BATCH/models/NAME of each"
+        )
+
+
+def _compare_batches(targets: tuple[str, ...], name: str, view: View, limit: float | None, console: Console) -> int:
+    form = BATCH_FORMATS.get(name)
+    from ..workflows.compare.batches import compare_batches
+
+    batch: BatchComparison = compare_batches(Path(targets[0]), Path(targets[1]), console)
+    show(form, batch, place_view(view, Path(), console), console)
+    return exit_code([model.comparison for model in batch.models if model.comparison is not None], limit)
+
+
+def _write_bundle(path: Path, compared: Compared, console: Console) -> None:
+    from ..store.formats.archive import write_archive
+
+    texts = {
+        "comparison.md": comparison_markdown(compared.comparison, len(compared.comparison.kernels)),
+        "comparison.json": as_json(compared.comparison) + "\n",
+    }
+    write_archive(path, {**{name: text.encode() for name, text in texts.items()}, **compared.kernels})
+    console.note(f"Written: {path}   the report, the record, {len(compared.kernels)} files of kernels")
+
+
+def exit_code(comparisons: list[RunComparison], fail_above: float | None) -> int:
+    """Returns 1 where a limit is given, and a B is surely slower by more than that, or cannot be compared."""
+    if fail_above is None:
+        return EXIT_OK
+    for found in comparisons:
+        too_slow = found.verdict == SLOWER and found.step.delta_s > fail_above * found.step.a_s
+        if too_slow or found.verdict == NOT_COMPARABLE:
+            return EXIT_FAILURE
+    return EXIT_OK

@@ -1,0 +1,1 @@
+"""Records of comparisons: of two runs, and of two batches."""

@@ -1,0 +1,36 @@
+"""The comparison of two batches, model by model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .run import RunComparison
+
+
+@dataclass(frozen=True)
+class ModelComparison:
+    """A model of both batches; without a ``comparison`` the ``problem`` says why."""
+
+    name: str
+    comparison: RunComparison | None = None
+    problem: str = ""
+
+
+@dataclass(frozen=True)
+class BatchComparison:
+    """The comparison of two batches.
+
+    Attributes:
+        a, b: the paths that the user gave.
+        ratio: the geometric mean of the ratios of B's steps to A's; ``None`` where no model is comparable.
+        models: the models of A in order, then those that only B has.
+    """
+
+    a: str
+    b: str
+    ratio: float | None
+    models: tuple[ModelComparison, ...]
+
+    def count(self, verdict: str) -> int:
+        """The number of models with a verdict."""
+        return sum(model.comparison is not None and model.comparison.verdict == verdict for model in self.models)

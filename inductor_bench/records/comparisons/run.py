@@ -1,0 +1,182 @@
+"""The comparison of two runs, A and B: what differs between them, and the parts of the difference of their steps."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from ..category import Category
+
+FASTER, SLOWER, SAME, UNDECIDED = "faster", "slower", "same", "undecided"
+"""The verdicts on B against A, as in ``analysis.statistics``."""
+NOT_COMPARABLE = "not comparable"
+
+CODE, CONFIG, SPLIT, MERGED = "changed code", "changed config", "fusion split", "fusion merged"
+LIBRARY, PRECISION, CALLS = "library call replaced", "float32 precision", "other calls per step"
+ADDED, REMOVED, UNCHANGED = "new kernel", "removed kernel", "same code and config"
+"""The causes of a kernel's difference. ``UNCHANGED``: its code, its config and its calls are the same, so that what
+differs is the clock, noise, or what lies around the program."""
+KERNEL_CAUSES = (CODE, CONFIG, SPLIT, MERGED, LIBRARY, PRECISION, CALLS, ADDED, REMOVED, UNCHANGED)
+
+GRAPH_REST, REST = "graphs, outside of their kernels", "rest"
+"""Further kinds of parts, beside the causes of kernels and the kinds of ``records.program``. ``REST`` is what the parts
+of the two records do not account for."""
+
+STEP, ITERATION = "step", "iteration"
+"""What the seconds of a comparison refer to: the program's step, or one iteration of each graph."""
+
+
+@dataclass(frozen=True)
+class SideSummary:
+    """One of the two sides.
+
+    Attributes:
+        name: the path that the user gave.
+        title, machine, created: of its first run.
+        runs: the number of its runs; their figures are averaged.
+    """
+
+    name: str
+    title: str
+    machine: str
+    created: str
+    runs: int = 1
+
+
+@dataclass(frozen=True)
+class EnvironmentDifference:
+    """A fact that differs between the runs: a version, the device, a variable, an option; empty where it is unset."""
+
+    name: str
+    a: str
+    b: str
+
+
+@dataclass(frozen=True)
+class Change:
+    """Seconds of A and of B, their difference, its interval, and the verdict on B.
+
+    ``low_s`` and ``high_s`` are ``None`` where no uncertainty is known.
+    """
+
+    a_s: float
+    b_s: float
+    delta_s: float
+    low_s: float | None
+    high_s: float | None
+    verdict: str
+
+
+@dataclass(frozen=True)
+class StepChange(Change):
+    """The difference of the step.
+
+    Attributes:
+        currency: ``step`` or ``iteration``.
+        noise: the assumed or measured relative difference between two runs of one program.
+        noise_source: where ``noise`` comes from, in words.
+    """
+
+    currency: str = STEP
+    noise: float = 0.0
+    noise_source: str = ""
+
+
+@dataclass(frozen=True)
+class PartChange(Change):
+    """A part of the difference. The differences of all parts add up to that of the step.
+
+    Attributes:
+        cause: a cause of kernels, or a kind of part of the step.
+        label: the operator, the label of idle time, …; empty for a cause of kernels.
+        detail: what is known about the part, in words.
+        kernels: the number of rows of kernels behind it.
+        a_calls, b_calls: the numbers of calls in a step; ``None`` for causes of kernels and for idle time.
+    """
+
+    cause: str = REST
+    label: str = ""
+    detail: str = ""
+    kernels: int = 0
+    a_calls: float | None = None
+    b_calls: float | None = None
+
+
+@dataclass(frozen=True)
+class GraphChange:
+    """A compiled graph of A and its counterpart in B, by their labels; ``None`` where it has no counterpart.
+
+    ``alike`` is the share of their kernels' time, 0 to 1, in kernels that both have.
+    """
+
+    a: str | None
+    b: str | None
+    a_s: float
+    b_s: float
+    delta_s: float
+    a_calls: float
+    b_calls: float
+    alike: float
+
+
+@dataclass(frozen=True)
+class KernelSide:
+    """A kernel of one side. ``calls`` and ``time_s`` are those of a step or an iteration.
+
+    ``configs`` are the configs of its runs; ``file`` is its standalone file in the first run.
+    """
+
+    name: str
+    kernel_id: str
+    category: Category
+    graph: str
+    calls: float
+    time_s: float
+    configs: tuple[dict[str, int], ...] = ()
+    file: str | None = None
+    operator: str | None = None
+
+
+@dataclass(frozen=True)
+class KernelChange:
+    """Kernels of A and those of B that do their work; several where a fusion or a library call changed.
+
+    Attributes:
+        cause: the cause of most of the difference.
+        seconds: the difference in seconds by its cause.
+        detail: what changed, in words.
+    """
+
+    a: tuple[KernelSide, ...]
+    b: tuple[KernelSide, ...]
+    delta_s: float
+    low_s: float
+    high_s: float
+    verdict: str
+    cause: str
+    seconds: dict[str, float] = field(default_factory=dict)
+    detail: str = ""
+
+
+@dataclass(frozen=True)
+class RunComparison:
+    """The comparison of two runs.
+
+    Attributes:
+        comparable: whether the verdict says something about one change; ``reasons`` say why not.
+        verdict: that of the step, or ``not comparable``.
+        parts: they add up to the difference of the step, the largest first.
+        kernels: the rows of all kernels, the largest difference first.
+        notes: what limits these figures.
+    """
+
+    comparable: bool
+    reasons: tuple[str, ...]
+    verdict: str
+    environment_differences: tuple[EnvironmentDifference, ...]
+    a: SideSummary
+    b: SideSummary
+    step: StepChange
+    parts: tuple[PartChange, ...] = ()
+    graphs: tuple[GraphChange, ...] = ()
+    kernels: tuple[KernelChange, ...] = ()
+    notes: tuple[str, ...] = ()

@@ -1,0 +1,68 @@
+"""The tables of formats of a comparison: of two runs, and of two batches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ...records.comparisons.batch import BatchComparison
+from ...records.comparisons.run import RunComparison
+from ..renderer import Format, Formats, View, json_row
+from ..text.layout import Line
+from .batch import batch_csv, batch_lines, batch_markdown
+from .console import comparison_lines
+from .csvs import comparison_csv
+from .html import comparison_html
+from .markdown import comparison_markdown
+
+
+def _lines(comparison: RunComparison, view: View) -> Iterator[Line]:
+    return comparison_lines(comparison, view.width, view.top)
+
+
+def _csv(comparison: RunComparison, view: View) -> str:
+    return comparison_csv(comparison)
+
+
+def _markdown(comparison: RunComparison, view: View) -> str:
+    return comparison_markdown(comparison, view.top)
+
+
+def _html(comparison: RunComparison, view: View) -> str:
+    return comparison_html(comparison)
+
+
+FORMATS: Formats[RunComparison] = Formats(
+    (
+        Format("table", _lines, "the summary"),
+        json_row("the record"),
+        Format("csv", _csv, "parts and kernels as CSV"),
+        Format("md", _markdown, "Markdown for an issue"),
+        Format("html", _html, "a page"),
+    ),
+    "What is printed:",
+    of="a comparison of two runs",
+)
+
+
+def _batch_lines(batch: BatchComparison, view: View) -> Iterator[Line]:
+    return batch_lines(batch, view.width)
+
+
+def _batch_csv(batch: BatchComparison, view: View) -> str:
+    return batch_csv(batch)
+
+
+def _batch_markdown(batch: BatchComparison, view: View) -> str:
+    return batch_markdown(batch)
+
+
+BATCH_FORMATS: Formats[BatchComparison] = Formats(
+    (
+        Format("table", _batch_lines, "the summary"),
+        json_row("the record"),
+        Format("csv", _batch_csv, "a row for each model as CSV"),
+        Format("md", _batch_markdown, "Markdown for an issue"),
+    ),
+    "What is printed:",
+    of="a comparison of two batches",
+)

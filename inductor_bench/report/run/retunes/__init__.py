@@ -1,0 +1,1 @@
+"""What retunes won, and what they save in the program."""

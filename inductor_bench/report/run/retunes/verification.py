@@ -1,0 +1,166 @@
+"""What a RUN's configs save in its program, for the terminal, Markdown and HTML."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from .... import units
+from ....analysis.findings.phrases import plural
+from ....records.retunes.verification import (
+    NO_DIFFERENCE,
+    SAVES,
+    SLOWER,
+    UNDECIDED,
+    AppliedKernel,
+    Outputs,
+    Saving,
+    Verification,
+)
+from ...text import names
+from ...text.layout import Column, Line, Word, bullet, header, titled_row, wrapped
+
+PINNED = "pinned"
+MOST_REASONS = 6
+MOST_BLAMED = 3
+SHARE, LEAST_S = 0.2, 0.0002
+"""A projection holds where it is within this share of the saving, or within these seconds."""
+
+HIDDEN = 0.5
+"""Share of the device's saving that the step surely does not save, where the saving counts as hidden by the host."""
+
+TITLES = ("kernel", "config", "projected", "saves")
+
+
+def lead_words(found: Verification) -> str:
+    """The result in one sentence."""
+    step, device = found.step, found.device
+    if step is None:
+        return "No step was compared"
+    if step.verdict == SAVES:
+        return f"Proven: a step takes {_change(step)}"
+    if step.verdict == SLOWER:
+        return f"A step is slower with the configs: {_change(step)}"
+    if step.verdict == NO_DIFFERENCE and device is not None and device.verdict == SAVES:
+        less = f"The device works {units.seconds(device.saving_s)} less in a step"
+        share = units.percent(device.saving_s / device.own_s)
+        if step.high_s < HIDDEN * device.saving_s:
+            return f"{less} ({share}), and the step takes as long as before: the host sets its pace"
+        return f"{less} ({share}), which is less than the step's own variation"
+    if step.verdict == UNDECIDED:
+        return f"Undecided: {plural(step.pairs, 'pair')} of steps are too few to tell {_change(step)} from chance"
+    return f"No difference: a step takes {units.seconds(step.own_s)} with the configs and without"
+
+
+def _change(saving: Saving) -> str:
+    """``14.6 ms instead of 15.6 ms, 0.96 ms (6.2%) less; 95% interval 0.92 ms to 0.99 ms``."""
+    share = units.percent(abs(saving.saving_s) / saving.own_s) if saving.own_s else "0%"
+    low, high = sorted((abs(saving.low_s), abs(saving.high_s)))
+    range_words = f"{units.seconds(low)} to {units.seconds(high)}"
+    if saving.low_s < 0 < saving.high_s:
+        range_words = f"-{units.seconds(-saving.low_s)} to {units.seconds(saving.high_s)}"
+    interval = "range of the processes" if saving.pairs < MOST_BLAMED else "95% interval"
+    more = "less" if saving.saving_s >= 0 else "more"
+    return (
+        f"{units.seconds(saving.tuned_s)} instead of {units.seconds(saving.own_s)}, "
+        f"{units.seconds(abs(saving.saving_s))} ({share}) {more}; {interval} {range_words}"
+    )
+
+
+def detail_words(found: Verification) -> Iterator[str]:
+    """The other facts, a sentence each."""
+    run = "runs" if found.pinned == 1 else "run"
+    yield f"{found.pinned} of {plural(len(found.kernels), 'kernel')} that won something {run} the config"
+    if found.device is not None and found.device.verdict != UNDECIDED:
+        yield f"On the device a step takes {_change(found.device)}"
+    measured = found.device or found.step
+    if measured is not None and found.predicted_s and measured.verdict in (SAVES, SLOWER, NO_DIFFERENCE):
+        yield projection_words(found, measured)
+    yield outputs_words(found.outputs)
+    yield from found.notes
+
+
+def projection_words(found: Verification, measured: Saving) -> str:
+    """The projection beside the saving; where they differ, the kernels to blame."""
+    projected = units.seconds(found.predicted_s)
+    apart = abs(measured.saving_s - found.predicted_s)
+    if apart <= max(SHARE * abs(measured.saving_s), LEAST_S):
+        return f"The projection was {projected}"
+    blamed = blamed_kernels(found)
+    names_words = ", ".join(
+        f"{names.short(one.name, 48)} (projected {units.seconds(one.predicted_s)}, saves {units.seconds(one.saving_s)})"
+        for one in blamed
+    )
+    because = f", most of all of {names_words}" if blamed else ""
+    return f"The projection of {projected} did not come true{because}"
+
+
+def blamed_kernels(found: Verification) -> list[AppliedKernel]:
+    """The pinned kernels whose savings are furthest from their projections."""
+    measured = [one for one in found.kernels if one.state == PINNED and one.saving_s is not None]
+    return sorted(measured, key=lambda one: -abs((one.saving_s or 0.0) - one.predicted_s))[:MOST_BLAMED]
+
+
+def outputs_words(outputs: Outputs) -> str:
+    """Whether the outputs agree."""
+    if not outputs.graphs:
+        return f"Outputs in the program were not compared: {outputs.reason}"
+    rest = f"; not all were compared: {outputs.reason}" if outputs.reason else ""
+    tensors = f"{plural(outputs.tensors, 'tensor')} of {plural(outputs.graphs, 'graph')}"
+    if outputs.difference > outputs.tolerance:
+        return f"Outputs differ: by {outputs.difference:.1e} of a tensor's norm, among {tensors}{rest}"
+    own = f", {outputs.own_difference:.0e} between two calls without the configs" if outputs.own_difference else ""
+    what = (
+        f"the largest difference is {outputs.difference:.0e} of the tensor's norm{own}"
+        if outputs.difference
+        else ("no bit differs")
+    )
+    return f"Outputs agree for the same inputs: {what} ({tensors}){rest}"
+
+
+def missed_words(kernels: Sequence[AppliedKernel]) -> Iterator[str]:
+    """The kernels that do not run their configs, by the reason."""
+    alike: dict[str, list[str]] = {}
+    for kernel in kernels:
+        if kernel.state != PINNED:
+            alike.setdefault(kernel.reason or kernel.state, []).append(names.short(kernel.name, 48))
+    for reason, found in alike.items():
+        others = f" and {len(found) - 2} more" if len(found) > 2 else ""
+        yield f"{', '.join(found[:2])}{others}: {reason}"
+
+
+def kernel_cells(kernel: AppliedKernel) -> tuple[str, str, str]:
+    """The cells of a kernel below ``TITLES``, without its name."""
+    config = ", ".join(f"{name}={value}" for name, value in kernel.config.items())
+    saves = kernel.state if kernel.state != PINNED else units.seconds(kernel.saving_s)
+    return config, units.seconds(kernel.predicted_s) if kernel.predicted_s else units.MISSING, saves
+
+
+def verification_lines(found: Verification | None, width: int, top: int) -> Iterator[Line]:
+    """Renders a verification; nothing without one."""
+    if found is None:
+        return
+    yield from wrapped(lead_words(found), width, "", "title")
+    for words in detail_words(found):
+        yield from bullet(words, width, "dim")
+    yield from kernel_table(found.kernels, width, top)
+    missed = list(missed_words(found.kernels))
+    for words in missed[:MOST_REASONS]:
+        yield from bullet(words, width, "warn")
+    if len(missed) > MOST_REASONS:
+        yield [Word(f"  and {len(missed) - MOST_REASONS} more reasons in record.json", "dim")]
+    yield []
+
+
+def kernel_table(kernels: Sequence[AppliedKernel], width: int, top: int) -> Iterator[Line]:
+    """The pinned kernels with the largest projections."""
+    shown = [one for one in kernels if one.state == PINNED][:top]
+    if not shown:
+        return
+    columns = [Column("kernel", max(16, width - 66), False), Column("config", 40, False)]
+    columns += [Column("projected", 10), Column("saves", 10)]
+    yield header(columns, 2)
+    shorts = names.unique((one.name for one in shown), columns[0].width)
+    for one in shown:
+        config, *times = kernel_cells(one)
+        cells = dict(zip(TITLES, (shorts[one.name], names.end(config, 40), *times), strict=True))
+        yield [Word(titled_row(columns, cells, 2))]

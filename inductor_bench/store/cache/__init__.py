@@ -1,0 +1,1 @@
+"""What this tool keeps outside any RUN, in the user's cache folder."""

@@ -1,0 +1,172 @@
+"""Puts configurations into Inductor's kernels through private names of torch.
+
+The versions with which a function was checked stand in parentheses. No function imports torch before it is called.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from inductor_bench.records.tuning import Config
+from inductor_bench.source.module.lookup import lookup_key, types_text
+
+Adjust = Callable[[Any], None]
+Precompile = Callable[[Any, Callable[[], None]], None]
+CppCompile = Callable[[Any, list[str], str], Any]
+
+
+def adjust_autotuners(made: Adjust, precompile: Precompile) -> None:
+    """Calls ``made`` with each new ``CachingAutotuner``, and ``precompile`` in the place of its compilation.
+
+    ``precompile`` gets the autotuner and the original. It is not called in a compile worker, whose results have no
+    launchers; there a failure of the adjusted configurations is repeated with ``autotuner.configs`` as ``made`` left
+    them in ``fallback_configs``. (2.11, 2.13)
+    """
+    from torch._inductor.runtime.triton_heuristics import CachingAutotuner
+
+    create: Callable[..., None] = CachingAutotuner.__init__
+    compile_here: Callable[..., None] = CachingAutotuner.precompile
+    compile_all: Callable[..., None] = CachingAutotuner._precompile_worker
+
+    @functools.wraps(create)
+    def initialise(self: Any, *arguments: Any, **keywords: Any) -> None:
+        create(self, *arguments, **keywords)
+        made(self)
+
+    @functools.wraps(compile_here)
+    def compile_and_launch(self: Any, warm_cache_only: bool = False, *arguments: Any, **keywords: Any) -> None:
+        def original() -> None:
+            compile_here(self, warm_cache_only, *arguments, **keywords)
+
+        if warm_cache_only:
+            original()
+        else:
+            precompile(self, original)
+
+    @functools.wraps(compile_all)
+    def compile_results(self: Any) -> None:
+        spare = vars(self).pop(FALLBACK, None)
+        if spare is None or self.compile_results:
+            compile_all(self)
+            return
+        try:
+            compile_all(self)
+        except RuntimeError:
+            self.configs = spare
+            compile_all(self)
+
+    setattr(CachingAutotuner, "__init__", initialise)  # noqa: B010
+    setattr(CachingAutotuner, "precompile", compile_and_launch)  # noqa: B010
+    setattr(CachingAutotuner, "_precompile_worker", compile_results)  # noqa: B010
+
+
+FALLBACK = "inductor_bench_fallback_configs"
+"""Attribute of an autotuner: the configurations to compile where those of ``configs`` do not compile."""
+
+
+def kernel_key(autotuner: Any) -> tuple[str, str]:
+    """The key and the types of a kernel; see ``source.module.lookup``. (2.11, 2.13)"""
+    key = lookup_key(str(autotuner.size_hints), autotuner.fn.src)
+    return key, types_text({str(name): str(kind) for name, kind in autotuner.triton_meta["signature"].items()})
+
+
+def values_of(config: Any) -> Config:
+    """The constants of a Triton configuration that are numbers, and its numbers of warps and stages."""
+    numbers = {name: value for name, value in config.kwargs.items() if isinstance(value, int)}
+    return {**numbers, "num_warps": config.num_warps, "num_stages": config.num_stages}
+
+
+def with_values(config: Any, values: Config) -> Any:
+    """A copy of a Triton configuration with other values; neither coordinate descent nor another search changes it."""
+    changed = copy.deepcopy(config)
+    launch = {name: values[name] for name in ("num_warps", "num_stages") if name in values}
+    changed.kwargs.update({name: value for name, value in values.items() if name not in launch})
+    for name, value in launch.items():
+        setattr(changed, name, value)
+    changed.found_by_coordesc = changed.found_by_combo_autotune = True
+    return changed
+
+
+def compile_launcher(autotuner: Any, config: Any) -> Any:
+    """Compiles a configuration in this process; returns its launcher. (2.11, 2.13)"""
+    if autotuner.fn.fn is None:  # it was compiled in another process
+        autotuner.fn = autotuner._reload_kernel().fn
+    return launcher_of(autotuner, autotuner._precompile_config(config))
+
+
+def launcher_of(autotuner: Any, result: Any) -> Any:
+    """The launcher of a compiled configuration, on the kernel's device. (2.11, 2.13)"""
+    from torch._dynamo.device_interface import DeviceGuard
+
+    with DeviceGuard(autotuner.get_device_interface(), autotuner.triton_meta["device"]):
+        return result.make_launcher()
+
+
+def set_launchers(autotuner: Any, launchers: list[Any]) -> None:
+    """Makes a kernel launch these from now on. (2.11, 2.13)"""
+    autotuner.launchers = launchers
+    if hasattr(autotuner, "_cached_launcher"):
+        autotuner._cached_launcher = None
+
+
+def distinguish_caches(digest: str) -> None:
+    """Makes compiled code with other pins another entry of Inductor's caches. (2.11, 2.13)
+
+    The settings are a part of the key. Inductor looks up entries of this table by the hash of a kernel, which no entry
+    with another key disturbs.
+    """
+    from torch._inductor import config
+
+    config.autotune_lookup_table = {**config.autotune_lookup_table, f"inductor-bench {digest}": {}}
+
+
+def adjust_cpp_kernels(compile_with: Callable[[CppCompile, Any, list[str], str], Any]) -> None:
+    """Calls ``compile_with(original, compiler, types, source)`` in the place of each C++ kernel's compilation.
+
+    (2.11, 2.13)
+    """
+    from torch._inductor.async_compile import AsyncCompile
+
+    original: CppCompile = AsyncCompile.cpp_pybinding
+
+    @functools.wraps(original)
+    def cpp_pybinding(self: Any, argtypes: list[str], source_code: str) -> Any:
+        return compile_with(original, self, argtypes, source_code)
+
+    setattr(AsyncCompile, "cpp_pybinding", cpp_pybinding)  # noqa: B010
+
+
+def later(result: Callable[[], Any]) -> Any:
+    """A result of ``AsyncCompile`` that is made when the module is complete. (2.11, 2.13)"""
+    from torch._inductor.codecache import LambdaFuture
+
+    return LambdaFuture(result)
+
+
+def result_of(compiled: Any) -> Any:
+    """The kernel of a result of ``AsyncCompile``, which may be one still to come."""
+    return compiled.result() if hasattr(compiled, "result") else compiled
+
+
+@contextlib.contextmanager
+def compiled_with(options: Config) -> Iterator[None]:
+    """Compiles in the block with other settings of Inductor. (2.11, 2.13)"""
+    from torch._inductor import config
+
+    with config.patch(options):
+        yield
+
+
+def versions() -> tuple[str, str | None]:
+    """The versions of torch and Triton in this process."""
+    import torch
+
+    try:
+        import triton
+    except ImportError:
+        return torch.__version__, None
+    return torch.__version__, triton.__version__

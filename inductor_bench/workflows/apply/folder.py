@@ -1,0 +1,139 @@
+"""Writes ``RUN/tuned``: the configurations in the form that Inductor reads, and a page that says what they are."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+from ...errors import InductorBenchError
+from ...records.retunes.pins import CppPin, TritonPin
+from ...records.run import Run
+from ...store.files import own_folder, write_text
+from ...store.folder import RunFolder
+from ...units import MISSING, seconds
+from .pins import PinnedRun, lookup_table
+
+MODULE, PAGE, TABLE = "tuned.py", "README.md", "lookup_table.json"
+
+_MODULE = '''"""Configs of Triton kernels, found by retuning {title}.
+
+    import tuned
+    model = torch.compile(model, options=tuned.options())
+
+For torch {torch}, Triton {triton} and {device}; anything else is refused.
+"""
+
+import json
+from pathlib import Path
+
+TORCH = {torch!r}
+TRITON = {triton!r}
+DEVICE = {device!r}
+TABLE = json.loads(Path(__file__).with_name({table!r}).read_text(encoding="utf-8"))
+
+
+def options():
+    """The options of torch.compile that pin the configs; torch takes either options or a mode, and not both."""
+    import torch
+    import triton
+
+    device = torch.cuda.get_device_name() if torch.cuda.is_available() else "no GPU"
+    if (torch.__version__, triton.__version__, device) != (TORCH, TRITON, DEVICE):
+        found = f"torch {{torch.__version__}}, Triton {{triton.__version__}} and {{device}}"
+        wanted = f"torch {{TORCH}}, Triton {{TRITON}} and {{DEVICE}}"
+        raise RuntimeError(f"these configs are for {{wanted}}, and this is {{found}}")
+    return {{"autotune_lookup_table": TABLE}}
+'''
+
+
+def write_tuned(run: Run, folder: RunFolder, pinned: PinnedRun) -> list[Path]:
+    """Writes the folder, over an earlier one; returns its files.
+
+    Raises:
+        InductorBenchError: it cannot be written.
+    """
+    place = folder.path / "tuned"
+    own_folder(place)
+    table, left = lookup_table(pinned)
+    texts = {
+        TABLE: json.dumps(table, indent=1, sort_keys=True) + "\n",
+        MODULE: _MODULE.format(
+            title=run.title,
+            torch=run.environment.versions.torch,
+            triton=run.environment.versions.triton,
+            device=run.environment.device.accelerator,
+            table=TABLE,
+        ),
+        PAGE: page(run, folder, pinned, left),
+    }
+    if not table:
+        del texts[TABLE], texts[MODULE]
+    for name in (TABLE, MODULE):
+        if name not in texts:
+            (place / name).unlink(missing_ok=True)
+    for name, text in texts.items():
+        write_text(place / name, text)
+    return [place / name for name in texts]
+
+
+def page(run: Run, folder: RunFolder, pinned: PinnedRun, left: Mapping[str, str]) -> str:
+    """The page of the folder, in Markdown; ``left`` has the reasons why kernels are not in the table."""
+    environment, pins = run.environment, pinned.pins.all
+    device = environment.device.accelerator if pinned.pins.triton_pins else environment.host.cpu
+    versions = f"torch {environment.versions.torch}" + (
+        f", Triton {environment.versions.triton}" if environment.versions.triton else ""
+    )
+    tabled = len(pins) - len(left)
+    lines = [
+        f"# Tuned configs of {run.title}",
+        "",
+        f"{len(pins)} kernels run faster with another config, by themselves, on {device} with {versions}.",
+        f"Projected saving: {seconds(pinned.predicted_s)} of a step. Proven is what `--verify` measures.",
+        "",
+        "```bash",
+        f"inductor-bench apply {folder.path.name} -- python train.py             # any program, unchanged",
+        f"inductor-bench apply {folder.path.name} --verify -- python train.py    # and what it saves",
+        "```",
+        "",
+    ]
+    if tabled:
+        lines += [
+            f"In code, for {tabled} of the {len(pins)} kernels (`lookup_table.json` is Inductor's own form):",
+            "",
+            "```python",
+            "import tuned",
+            "model = torch.compile(model, options=tuned.options())",
+            "```",
+            "",
+            "Inductor ignores an entry without a word where a kernel's code differs. It may still halve `R0_BLOCK` of",
+            "a reduction, or start a coordinate descent from the entry; `inductor-bench apply` prevents both.",
+            "",
+        ]
+    lines += ["| kernel | by itself | config | saves per step | in the table |", "|---|---|---|---|---|"]
+    lines += [_row(pin, pinned, left.get(pin.kernel_id, "yes")) for pin in pins]
+    if pinned.unpinned:
+        lines += ["", "Faster, and not pinned:", ""]
+        lines += [
+            f"- `{one.row.name}` ({one.row.speedup or 1:.2f}x by itself): {one.reason}" for one in pinned.unpinned
+        ]
+    return "\n".join(lines) + "\n"
+
+
+def _row(pin: TritonPin | CppPin, pinned: PinnedRun, tabled: str) -> str:
+    row = pinned.rows[pin.kernel_id]
+    config = ", ".join(f"{name}={value}" for name, value in pin.config.items())
+    saves = seconds(row.saving_s) if row.saving_s else MISSING
+    return f"| `{pin.name}` | {row.speedup or 1:.2f}x | `{config}` | {saves} | {tabled} |"
+
+
+def require_retuned(run: Run, folder: RunFolder) -> None:
+    """Checks that a RUN was retuned.
+
+    Raises:
+        InductorBenchError: it was not.
+    """
+    if not run.retunes:
+        raise InductorBenchError(
+            f"{folder.path} has no retunes", f"inductor-bench breakdown {folder.path} --autotune coordesc makes them"
+        )

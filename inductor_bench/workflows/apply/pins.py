@@ -1,0 +1,166 @@
+"""Makes the pins of a RUN from its retunes and the standalone files of its kernels."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, replace
+
+from ...autotune.variants.cpp_text import vary, with_fixed_threads
+from ...errors import InductorBenchError
+from ...messages.pins import APPLY, Pins
+from ...records.retune import FASTER, Retune, RetuneRow
+from ...records.retunes.pins import CppPin, TritonPin
+from ...records.run import Run
+from ...source.module.identity import without_profiler_marks
+from ...source.module.lookup import KernelKey, find_kernel_key
+from ...source.standalone.edit import recorded_facts, source_text
+from ...store.files import read_text
+from ...store.folder import RunFolder
+
+LIBRARY = "a library call: its choice is made by the library or by Inductor's templates, not by a config"
+
+
+@dataclass(frozen=True)
+class Unpinned:
+    """A retune that won something and that cannot be pinned, and the reason."""
+
+    row: RetuneRow
+    reason: str
+
+
+@dataclass(frozen=True)
+class PinnedRun:
+    """The winners of a RUN.
+
+    Attributes:
+        pins: those that can be pinned.
+        keys: the keys of the Triton kernels, by the kernel's id.
+        rows: the retunes that won, by the kernel's id.
+        unpinned: the winners that cannot be pinned.
+    """
+
+    pins: Pins
+    keys: dict[str, KernelKey]
+    rows: dict[str, RetuneRow]
+    unpinned: tuple[Unpinned, ...] = ()
+
+    @property
+    def predicted_s(self) -> float:
+        """The projected saving of all pins in seconds per step."""
+        return sum(self.predicted_of(pin.kernel_id) for pin in self.pins.all)
+
+    def predicted_of(self, kernel_id: str) -> float:
+        """The projected saving of a kernel in seconds per step; 0 where the program's step is unknown."""
+        row = self.rows.get(kernel_id)
+        return (row.saving_s if row is not None else None) or 0.0
+
+
+def winners(run: Run) -> dict[str, Retune]:
+    """The retunes with a config that is surely faster, by the kernel's id; of several methods the fastest."""
+    found: dict[str, Retune] = {}
+    for retune in run.retunes:
+        if retune.tuning is None or retune.tuning.verdict != FASTER:
+            continue
+        other = found.get(retune.kernel_id)
+        if other is None or other.tuning is None or retune.tuning.speedup > other.tuning.speedup:
+            found[retune.kernel_id] = retune
+    return found
+
+
+def make_pins(run: Run, folder: RunFolder) -> PinnedRun:
+    """The pins of a RUN's winners, in the order of their savings."""
+    triton: list[TritonPin] = []
+    cpp: list[CppPin] = []
+    keys: dict[str, KernelKey] = {}
+    unpinned = []
+    found = sorted(winners(run).values(), key=lambda retune: -(retune.row.saving_s or 0.0))
+    for retune in found:
+        try:
+            pin, key = make_pin(retune, folder)
+        except InductorBenchError as error:
+            unpinned.append(Unpinned(retune.row, error.message))
+            continue
+        if isinstance(pin, CppPin):
+            cpp.append(pin)
+        elif (twin := find_twin(pin, triton)) is not None:
+            unpinned.append(Unpinned(retune.row, f"its text and its types are those of {twin.name}, which has another"))
+        else:
+            triton.append(pin)
+            keys[pin.kernel_id] = key or KernelKey(pin.key, pin.types, pin.name)
+    environment = run.environment
+    pins = Pins(
+        APPLY,
+        digest_pins([*triton, *cpp]),
+        environment.versions.torch,
+        environment.versions.triton,
+        tuple(triton),
+        tuple(cpp),
+    )
+    return PinnedRun(pins, keys, {retune.kernel_id: retune.row for retune in found}, tuple(unpinned))
+
+
+def lookup_table(pinned: PinnedRun) -> tuple[dict[str, dict[str, int]], dict[str, str]]:
+    """The pins in the form of ``torch._inductor.config.autotune_lookup_table``.
+
+    Returns:
+        The table, and the reasons by the ids of the kernels that it cannot pin.
+    """
+    table: dict[str, dict[str, int]] = {}
+    left: dict[str, str] = {pin.kernel_id: "a C++ kernel has no entry in the table" for pin in pinned.pins.cpp_pins}
+    count: dict[str, int] = {}
+    for pin in pinned.pins.triton_pins:
+        count[pin.key] = count.get(pin.key, 0) + 1
+    for pin in pinned.pins.triton_pins:
+        others = sorted(name for name in pin.config if "BLOCK" not in name and name not in ("num_warps", "num_stages"))
+        if not pinned.keys[pin.kernel_id].is_looked_up:
+            left[pin.kernel_id] = "Inductor looks only kernels up whose name holds _fused_"
+        elif others:
+            left[pin.kernel_id] = f"the table drops {', '.join(others)}"
+        elif count[pin.key] > 1:
+            left[pin.kernel_id] = "another kernel with other types has the same key"
+        else:
+            table[pin.key] = dict(pin.config)
+    return table, left
+
+
+def with_mode(pinned: PinnedRun, mode: str) -> Pins:
+    """The pins for processes that apply or compare them."""
+    return replace(pinned.pins, mode=mode)
+
+
+def make_pin(retune: Retune, folder: RunFolder) -> tuple[TritonPin | CppPin, KernelKey | None]:
+    """The pin of a winner, and its key where it is a Triton kernel.
+
+    Raises:
+        InductorBenchError: the kernel cannot be pinned; the message says why.
+    """
+    tuning = retune.tuning
+    assert tuning is not None
+    if retune.category.value.startswith("extern_"):
+        raise InductorBenchError(LIBRARY)
+    path = folder.optional_file(retune.file) if retune.file else None
+    if path is None or not path.is_file():
+        raise InductorBenchError("its standalone file is missing")
+    text = read_text(path)
+    recorded = recorded_facts(text)
+    if recorded.get("cpp"):
+        source, changed = vary(source_text(text), recorded["cpp"], tuning.best_config)
+        source = with_fixed_threads(without_profiler_marks(source), tuning.best_config["threads"])
+        return CppPin(retune.kernel_id, retune.name, tuning.best_config, source, changed.get("options") or {}), None
+    key = find_kernel_key(text)
+    if key is None:
+        raise InductorBenchError("its standalone file defines no kernel of Inductor")
+    return TritonPin(key.key, key.types, retune.name, retune.kernel_id, tuning.best_config), key
+
+
+def find_twin(pin: TritonPin, others: Iterable[TritonPin]) -> TritonPin | None:
+    """The pin among others that is for the same kernel as far as a process can tell."""
+    return next((other for other in others if (other.key, other.types) == (pin.key, pin.types)), None)
+
+
+def digest_pins(pins: Iterable[TritonPin | CppPin]) -> str:
+    """A hash of pins in their order."""
+    text = json.dumps([asdict(pin) for pin in pins], sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -1,0 +1,256 @@
+"""Proves in the program what the pins save: its steps with them and without, in turn."""
+
+from __future__ import annotations
+
+import datetime
+import shutil
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from ...analysis.savings import Sample, judge_processes, measure_saving
+from ...devices.table import device_of
+from ...errors import InductorBenchError
+from ...launch.process import ProcessResult, run_process
+from ...messages.comparison import CUDA_GRAPHS, DONE, FAILED, ComparedOutputs, ComparedSteps
+from ...messages.pins import APPLY, COMPARE, PINNED, PinState
+from ...messages.steps import DONE as STEPS_DONE
+from ...messages.steps import ObservedSteps
+from ...records.retunes.verification import PROCESSES, STEPS, AppliedKernel, Outputs, Saving, Verification
+from ...store.files import read_json
+from ...store.folder import RunFolder
+from ...store.formats import codec
+from ...trace.program.durations import StepDurations, step_durations
+from ...trace.program.reader import read_program_trace
+from ..ledger.traces import MARKERS
+from ..modules.observed import read_steps
+from ..progress import Progress
+from .pins import PinnedRun, with_mode
+from .program import join_states, pinned_environment, read_states, require_taken
+
+COMPARED = ".compared.json"
+
+ROUNDS = (False, True, True, False)
+"""Whether each process runs the pins, where steps cannot alternate within one process."""
+
+CUDA_GRAPHS_NOTE = "a recorded CUDA graph keeps its kernels: whole processes were compared, not steps of one process"
+NOT_COMPARED = "outputs were compared kernel by kernel only"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is verified, and how.
+
+    Attributes:
+        run: the RUN, whose folder gets the logs.
+        command: the program.
+        environment: the environment of the program without pins.
+        timeout_s: limit of each process in seconds.
+        stop: whether the program is ended once its steps are compared.
+    """
+
+    run: RunFolder
+    command: Sequence[str]
+    environment: Mapping[str, str]
+    timeout_s: float | None = None
+    stop: bool = True
+
+
+def verify(pinned: PinnedRun, plan: Plan, progress: Progress) -> Verification:
+    """Runs the program with the pins and without, and compares.
+
+    Raises:
+        InductorBenchError: the program cannot be started, compiles nothing, or ends before its steps are compared.
+    """
+    try:
+        progress.stage("comparing steps with the configs and without")
+        ended, work = _start(pinned, plan, COMPARE, "comparison", "compare", progress)
+        found = _read_compared(work)
+        require_taken(read_states(work))
+        if not found:
+            raise InductorBenchError(f"the program {ended.outcome} and compiled nothing", f"see {ended.log}")
+        leading = min(found, key=lambda one: (one.rank or 0, one.pid))
+        if leading.state == CUDA_GRAPHS:
+            return _verify_processes(pinned, plan, progress)
+        if not leading.steps:
+            why = leading.error or "it ended before its steps had settled"
+            raise InductorBenchError(f"no step of the program was compared: {why}", f"see {ended.log}")
+        return _describe_steps(pinned, leading, join_states(read_states(work)))
+    finally:
+        shutil.rmtree(plan.run.work, ignore_errors=True)
+
+
+# Steps of one process
+
+
+def _describe_steps(pinned: PinnedRun, found: ComparedSteps, states: Mapping[str, PinState]) -> Verification:
+    notes = list(found.notes)
+    if found.state != DONE:
+        notes.append(f"the program ended while it was {found.state}: fewer steps were compared")
+    on_host = device_of(found.device or "cpu").runs_on_host
+    durations = [] if on_host else _read_durations(found)
+    samples = [Sample(tuned, step.total_s) for tuned, step in zip(found.profiled, durations, strict=False)]
+    kernels = describe_kernels(pinned, states, found.dropped, _kernel_savings(found.profiled, durations))
+    return Verification(
+        way=STEPS,
+        predicted_s=_predicted(kernels),
+        step=measure_saving([Sample(step.tuned, step.time_s) for step in found.steps]),
+        device=measure_saving(samples),
+        outputs=_summarise(found.outputs),
+        kernels=kernels,
+        notes=tuple(notes),
+        created=_now(),
+    )
+
+
+def _read_durations(found: ComparedSteps) -> list[StepDurations]:
+    if not found.trace:
+        return []
+    return step_durations(read_program_trace(Path(found.trace), MARKERS), MARKERS)
+
+
+def _kernel_savings(flags: Sequence[bool], durations: Sequence[StepDurations]) -> dict[str, float]:
+    """The device seconds per step that each kernel saves, by the name of its events; medians over the steps."""
+    own = [step.by_name for tuned, step in zip(flags, durations, strict=False) if not tuned]
+    tuned = [step.by_name for tuned, step in zip(flags, durations, strict=False) if tuned]
+    if not own or not tuned:
+        return {}
+    names = {name for step in (*own, *tuned) for name in step}
+    return {
+        name: statistics.median(step.get(name, 0.0) for step in own)
+        - statistics.median(step.get(name, 0.0) for step in tuned)
+        for name in names
+    }
+
+
+def _summarise(outputs: Sequence[ComparedOutputs]) -> Outputs:
+    compared = [one for one in outputs if not one.reason]
+    reasons = dict.fromkeys(one.reason for one in outputs if one.reason)
+    if not compared:
+        return Outputs(reason="; ".join(reasons) or NOT_COMPARED)
+    worst = max(compared, key=lambda one: one.difference / one.tolerance if one.tolerance else one.difference)
+    return Outputs(
+        len(compared),
+        sum(one.tensors for one in compared),
+        worst.difference,
+        worst.own_difference,
+        worst.tolerance,
+        "; ".join(reasons),
+    )
+
+
+# Processes in turn
+
+
+def _verify_processes(pinned: PinnedRun, plan: Plan, progress: Progress) -> Verification:
+    """Runs processes with the pins and without in turn, and compares the medians of their steps."""
+    observed: dict[bool, list[ObservedSteps]] = {False: [], True: []}
+    durations: dict[bool, list[StepDurations]] = {False: [], True: []}
+    states: dict[str, PinState] = {}
+    bare = replace(pinned, pins=replace(pinned.pins, triton_pins=(), cpp_pins=()))
+    for number, tuned in enumerate(ROUNDS, 1):
+        progress.stage(f"running the program {'with the configs' if tuned else 'as it is'} ({number} of {len(ROUNDS)})")
+        name = f"compare-{number}"
+        ended, work = _start(pinned if tuned else bare, plan, APPLY, "steps", name, progress)
+        found = min(read_steps(work), key=lambda one: (one.rank or 0, one.pid), default=None)
+        if found is None or not found.step_times_s:
+            raise InductorBenchError(f"the program {ended.outcome} before its steps were timed", f"see {ended.log}")
+        observed[tuned].append(found)
+        durations[tuned] += _read_steps_durations(found)
+        if tuned:
+            states = join_states(read_states(work))
+    flags = [tuned for tuned in (False, True) for _ in durations[tuned]]
+    savings = _kernel_savings(flags, [*durations[False], *durations[True]])
+    kernels = describe_kernels(pinned, states, (), savings)
+    return Verification(
+        way=PROCESSES,
+        predicted_s=_predicted(kernels),
+        step=_judge(observed, lambda one: statistics.median(one.step_times_s)),
+        device=_judge(observed, _device_time),
+        outputs=Outputs(reason=NOT_COMPARED),
+        kernels=kernels,
+        notes=(CUDA_GRAPHS_NOTE,),
+        created=_now(),
+    )
+
+
+def _judge(
+    observed: Mapping[bool, Sequence[ObservedSteps]], read: Callable[[ObservedSteps], float | None]
+) -> Saving | None:
+    own, tuned = ([time for one in observed[flag] if (time := read(one)) is not None] for flag in (False, True))
+    return judge_processes(own, tuned)
+
+
+def _device_time(observed: ObservedSteps) -> float | None:
+    steps = _read_steps_durations(observed)
+    return statistics.median(step.total_s for step in steps) if steps else None
+
+
+def _read_steps_durations(observed: ObservedSteps) -> list[StepDurations]:
+    if not observed.trace or device_of(observed.device or "cpu").runs_on_host:
+        return []
+    return step_durations(read_program_trace(Path(observed.trace), MARKERS), MARKERS)[1:]
+
+
+# Both
+
+
+def _start(
+    pinned: PinnedRun, plan: Plan, mode: str, observe: str, name: str, progress: Progress
+) -> tuple[ProcessResult, Path]:
+    work = plan.run.work / name
+    environment = pinned_environment(with_mode(pinned, mode), work, plan.environment, observe)
+    ended = run_process(
+        plan.command,
+        environment=environment,
+        log=plan.run.logs / f"{name}.log",
+        timeout_s=plan.timeout_s,
+        on_line=progress.output,
+        is_finished=lambda: plan.stop and _is_finished(work),
+    )
+    return ended, work
+
+
+def _is_finished(work: Path) -> bool:
+    """Whether every process that compares or observes its steps has come to the end of that."""
+    states = [codec.decode(ComparedSteps, read_json(file)).state for file in work.glob(f"*{COMPARED}")]
+    states += [steps.state for steps in read_steps(work)]
+    return bool(states) and all(state in (DONE, FAILED, CUDA_GRAPHS, STEPS_DONE) for state in states)
+
+
+def _read_compared(work: Path) -> list[ComparedSteps]:
+    return [codec.decode(ComparedSteps, read_json(file)) for file in work.glob(f"*{COMPARED}")]
+
+
+def describe_kernels(
+    pinned: PinnedRun, states: Mapping[str, PinState], dropped: Sequence[str], savings: Mapping[str, float]
+) -> tuple[AppliedKernel, ...]:
+    """Every winner in the program, the largest projection first. Without a RUN those that the program has."""
+    found = []
+    for pin in pinned.pins.all:
+        predicted_s = pinned.predicted_of(pin.kernel_id)
+        state = states.get(pin.kernel_id)
+        if state is None and not pinned.rows:
+            continue  # the pins of other programs, too
+        one = AppliedKernel(pin.name, pin.kernel_id, pin.config, "missing", NO_SUCH_KERNEL, predicted_s)
+        if pin.kernel_id in dropped:
+            one = replace(one, state="dropped", reason="it changes the outputs of its graph")
+        elif state is not None:
+            one = replace(one, state=state.state, reason=state.reason, saving_s=savings.get(state.event_name))
+        found.append(one)
+    for left in pinned.unpinned:
+        row = left.row
+        found.append(AppliedKernel(row.name, row.kernel_id, {}, "unpinnable", left.reason, row.saving_s or 0.0))
+    return tuple(sorted(found, key=lambda one: -one.predicted_s))
+
+
+NO_SUCH_KERNEL = "the program has no such kernel: it compiles with other options or sizes than the RUN's"
+
+
+def _predicted(kernels: Sequence[AppliedKernel]) -> float:
+    return sum(kernel.predicted_s for kernel in kernels if kernel.state == PINNED)
+
+
+def _now() -> str:
+    return datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")

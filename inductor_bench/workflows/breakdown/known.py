@@ -1,0 +1,131 @@
+"""Takes over the tunings that are known from other runs, and keeps those of this run for others."""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timezone
+from typing import Any
+
+from ...devices.table import device_of
+from ...errors import InductorBenchError
+from ...records.retune import FASTER, Retune, TuningOrigin
+from ...records.retunes.pins import CppPin, TritonPin
+from ...records.run import Environment, Run
+from ...records.tuning import ModelCalls
+from ...store.cache.tunings import KnownTuning, TuningKey, TuningPlace, load_tuning, save_tuning
+from ...store.files import read_text
+from ...store.folder import RunFolder
+from ..apply.pins import make_pin
+
+BUDGET, GAIN = "budget", "gain"
+UNDECIDED = "undecided"
+_PLACES = ("storage", "offset")
+"""Keys of a launch that say where a tensor lies, which is not the same in every run."""
+
+_RECORDED = re.compile(r"^RECORDED = (\{$.*?^\})$", re.MULTILINE | re.DOTALL)
+
+
+@dataclass(frozen=True)
+class KnownTunings:
+    """The tunings of the store that fit the kernels of a run.
+
+    Attributes:
+        run: the record of the run.
+        folder: its folder.
+        state: the times that are compared: ``cold`` or ``warm``.
+    """
+
+    run: Run
+    folder: RunFolder
+    state: str
+
+    def find(self, row: Retune, *, among_many: bool) -> Retune | None:
+        """The row with its known tuning; ``None`` where none is known.
+
+        Args:
+            row: a retune without a result.
+            among_many: whether a search counts that ended because other kernels could win more.
+        """
+        key = self._key(row, self.run.environment)
+        known = load_tuning(key) if key is not None else None
+        if known is None or known.kernel.tuning is None or (known.kernel.tuning.cut_short and not among_many):
+            return None
+        kernel = replace(known.kernel, name=row.name, file=row.file or "")
+        return replace(row, kernel=kernel, known_from=known.origin)
+
+    def keep(self, rows: Iterable[Retune], environment: Environment) -> bool:
+        """Keeps the tunings that were measured in an environment; returns whether all could be written.
+
+        What the budget cut short, what was measured beside another job, and what stayed undecided is left for another
+        time.
+        """
+        now = datetime.now(timezone.utc).isoformat(timespec="seconds")
+        origin = TuningOrigin(self.run.run_id, self.run.title, now)
+        written = True
+        for row in rows:
+            kernel, key = row.kernel, self._key(row, environment)
+            if kernel is None or key is None or kernel.tuning is None or kernel.shared_device:
+                continue
+            if kernel.tuning.verdict == UNDECIDED:
+                continue
+            if kernel.tuning.cut_short != BUDGET and row.known_from is None and not kernel.edited:
+                kept = replace(kernel, file="", original=ModelCalls())
+                written &= save_tuning(KnownTuning(key, kept, origin, *self._pins(row)))
+        return written
+
+    def _pins(self, row: Retune) -> tuple[TritonPin | None, CppPin | None]:
+        """The pin of a winner, by its language."""
+        if row.tuning is None or row.tuning.verdict != FASTER:
+            return None, None
+        try:
+            pin, _ = make_pin(row, self.folder)
+        except InductorBenchError:
+            return None, None
+        return (pin, None) if isinstance(pin, TritonPin) else (None, pin)
+
+    def _key(self, row: Retune, environment: Environment) -> TuningKey | None:
+        """The key of a kernel in an environment; ``None`` where its file or the environment cannot be told."""
+        module = next((module for module in self.run.modules if module.label in row.graphs), None)
+        if module is None or row.file is None or not environment.versions.torch:
+            return None
+        device = device_of(module.device)
+        name = device.name_in(environment)
+        try:
+            launch = digest_launch(read_text(self.folder.path / row.file))
+        except InductorBenchError:
+            return None
+        if name is None or launch is None:
+            return None
+        threads = f" {environment.host.threads} threads" if device.runs_on_host else ""
+        place = TuningPlace(name + threads, environment.versions.torch, environment.versions.triton or "")
+        return TuningKey(place, row.kernel_id, launch, row.method, self.state)
+
+
+def digest_launch(text: str) -> str | None:
+    """A hash of the tensors' sizes and of the scalars with which a standalone file launches its kernel.
+
+    ``None`` where the file records none in a form that this function reads.
+    """
+    found = _RECORDED.search(text)
+    try:
+        recorded = ast.literal_eval(found[1]) if found else None
+    except (ValueError, SyntaxError):
+        return None
+    launch = recorded.get("launch") if isinstance(recorded, dict) else None
+    if not isinstance(launch, Mapping):
+        return None
+    sizes = _sizes([launch.get("arguments"), launch.get("keywords")])
+    return hashlib.sha256(json.dumps(sizes, sort_keys=True, default=str).encode()).hexdigest()[:16]
+
+
+def _sizes(item: Any) -> Any:
+    if isinstance(item, Mapping):
+        return {str(key): _sizes(value) for key, value in item.items() if key not in _PLACES}
+    if isinstance(item, Sequence) and not isinstance(item, str):
+        return [_sizes(each) for each in item]
+    return item

@@ -1,0 +1,122 @@
+"""Makes the runs of both sides, interleaved (A B B A), so that a slow change of the machine affects both alike."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from ...errors import InductorBenchError, UsageError
+from ...records.comparisons.run import EnvironmentDifference
+from ...store.folder import RECORD, RunFolder, first_free_folder
+from ..breakdown.run import run_breakdown
+from ..modules.environment import PLACES, SETTINGS
+from ..options import BreakdownOptions
+from ..progress import Progress
+from .sides import OpenedRun
+
+DEFAULT_RUNS = 2
+"""The runs of each side: the smallest number that shows the noise between runs."""
+
+
+@dataclass(frozen=True)
+class PairOptions:
+    """The two sides of one program.
+
+    Attributes:
+        breakdown: the request of each run; its ``output`` is the folder of all runs.
+        pythons: no interpreter, one for both sides, or that of A and that of B.
+        variables: the environment variables of B, as pairs of name and value; A runs without them.
+        runs: the number of runs of each side.
+    """
+
+    breakdown: BreakdownOptions
+    pythons: tuple[str, ...] = ()
+    variables: tuple[tuple[str, str], ...] = ()
+    runs: int = DEFAULT_RUNS
+
+
+@dataclass(frozen=True)
+class PairedRuns:
+    """The runs of both sides, and what was changed between them."""
+
+    a: tuple[OpenedRun, ...]
+    b: tuple[OpenedRun, ...]
+    folder: Path
+    changed: tuple[EnvironmentDifference, ...]
+
+
+def run_pair(options: PairOptions, progress: Progress) -> PairedRuns:
+    """Makes the runs. Each ends once the program's steps are measured.
+
+    Raises:
+        UsageError: the options do not fit.
+        InductorBenchError: a run measured nothing.
+        KeyboardInterrupt: the user stopped it; the finished runs stay.
+    """
+    _check(options)
+    folder = _make_folder(options.breakdown)
+    sides: dict[str, list[OpenedRun]] = {"a": [], "b": []}
+    order = list(interleaved(options.runs))
+    for number, side in enumerate(order, 1):
+        place = folder / f"{side}-{len(sides[side]) + 1}"
+        progress.note(f"run {number} of {len(order)}: {side.upper()} in {place}")
+        outcome = run_breakdown(_request(options, side, place), progress)
+        if not outcome.run.modules:
+            failure = next(iter(outcome.run.failures), None)
+            why = f": {failure.message}" if failure is not None else ""
+            raise InductorBenchError(
+                f"the run of {side.upper()} in {place} measured nothing{why}", failure.hint if failure else ""
+            )
+        sides[side].append(OpenedRun(str(place), outcome.run, RunFolder(place)))
+    return PairedRuns(tuple(sides["a"]), tuple(sides["b"]), folder, tuple(_changed(options)))
+
+
+def interleaved(runs: int) -> Iterator[str]:
+    """The sides in the order of their runs: ``a b b a a b …``."""
+    for number in range(runs):
+        yield from ("ab", "ba")[number % 2]
+
+
+def _check(options: PairOptions) -> None:
+    for target in options.breakdown.targets:
+        if Path(target).is_dir() or target.endswith((".zip", RECORD)):
+            raise UsageError(f"{target} alone cannot be compared", "give two runs, A and B, or one program")
+    if len(options.pythons) > 2:
+        raise UsageError("--python is given more than twice", "give that of A and that of B")
+    for name, _ in options.variables:
+        if name in SETTINGS or name in PLACES:
+            raise UsageError(f"{name} cannot be compared: the measurement itself sets it", "leave it out")
+
+
+def _make_folder(options: BreakdownOptions) -> Path:
+    target = options.targets[0] if options.targets else options.arguments[0]
+    title = f"compare-{Path(target.partition(':')[0]).stem if target.endswith('.py') else target}"
+    if options.output is None:
+        return first_free_folder(Path("runs"), title)
+    if options.output.exists() and any(options.output.iterdir()) and not options.force:
+        raise UsageError(
+            f"{options.output} is not empty", "choose another folder with -o, or replace its runs with --force"
+        )
+    return options.output
+
+
+def _request(options: PairOptions, side: str, place: Path) -> BreakdownOptions:
+    python = options.pythons[-1 if side == "b" else 0] if options.pythons else options.breakdown.python
+    variables = options.variables if side == "b" else ()
+    return replace(
+        options.breakdown,
+        output=place,
+        python=python,
+        variables=(*options.breakdown.variables, *variables),
+        stop=True,
+        plots=False,
+    )
+
+
+def _changed(options: PairOptions) -> Iterator[EnvironmentDifference]:
+    if len(set(options.pythons)) == 2:
+        yield EnvironmentDifference("interpreter", *options.pythons)
+    for name, value in options.variables:
+        yield EnvironmentDifference(name, os.environ.get(name, ""), value)

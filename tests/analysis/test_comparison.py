@@ -1,0 +1,310 @@
+"""Two runs side by side: each injected change is found, named and sized, and equal programs are silent."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import compared_runs as pairs
+import pytest
+import run_builder as build
+import step_runs as steps
+from inline import change
+
+from inductor_bench.analysis.comparison.likeness import text_likeness
+from inductor_bench.analysis.comparison.noise import judge
+from inductor_bench.analysis.comparison.run import compare_runs
+from inductor_bench.analysis.comparison.words import headline, main_parts, next_commands, reasons
+from inductor_bench.errors import InductorBenchError
+from inductor_bench.records.category import Category
+from inductor_bench.records.code.details import MachineLoad
+from inductor_bench.records.comparisons import run as records
+from inductor_bench.records.comparisons.run import EnvironmentDifference, KernelChange, PartChange, RunComparison
+from inductor_bench.records.program import COPY, EAGER, IDLE, SYNCHRONISING, Part
+from inductor_bench.records.run import Failure, Request, Run
+from inductor_bench.store.formats import codec
+
+GELU = "triton_poi_fused_gelu_mul_sigmoid_tanh_1"
+NORM = "triton_red_fused_layer_norm_0"
+MM = "nvjet_sm90_tst_64x8"
+
+
+def compare(a: Run, b: Run) -> RunComparison:
+    """The comparison, whose parts add up, and which its JSON holds."""
+    found = compare_runs([a], [b], ("runs/a", "runs/b"))
+    assert sum(part.delta_s for part in found.parts) == pytest.approx(found.step.delta_s, rel=1e-9, abs=1e-12)
+    assert sum(part.a_s for part in found.parts) == pytest.approx(found.step.a_s)
+    assert sum(part.b_s for part in found.parts) == pytest.approx(found.step.b_s)
+    for kernel in found.kernels:
+        assert sum(kernel.seconds.values()) == pytest.approx(kernel.delta_s, abs=1e-12)
+    assert codec.decode(RunComparison, codec.encode(found)) == found
+    return found
+
+
+def part(found: RunComparison, cause: str, label: str = "") -> PartChange:
+    return next(one for one in found.parts if (one.cause, one.label) == (cause, label))
+
+
+def kernel(found: RunComparison, name: str) -> KernelChange:
+    return next(one for one in found.kernels if name in {side.name for side in (*one.a, *one.b)})
+
+
+def words(found: RunComparison) -> str:
+    return " ".join([headline(found), *reasons(found)])
+
+
+def test_the_same_program_twice_is_silent() -> None:
+    found = compare(pairs.run(), pairs.run())
+    assert found.comparable and found.step.delta_s == 0
+    assert {one.cause for one in found.kernels} == {records.UNCHANGED}
+    assert not {one.verdict for one in (*found.parts, *found.kernels)} & {records.SLOWER, records.FASTER}
+    assert "All 4 kernels have the same code in both, and no config differs." in words(found)
+    assert found.environment_differences == ()
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_noise_and_clocks_are_no_regression(seed: int) -> None:
+    draw = random.Random(seed)
+    clock = draw.uniform(0.97, 1.03)
+    rows = [
+        change(row, time_s=row.time_s * factor, samples_s=tuple(sample * factor for sample in row.samples_s))
+        for row in pairs.kernels()
+        for factor in [clock * draw.uniform(0.99, 1.01)]
+    ]
+    others = [replace(one, time_s=one.time_s * draw.uniform(0.96, 1.04)) for one in pairs.parts()]
+    found = compare(pairs.run(), pairs.run(rows, others))
+    assert found.verdict in (records.UNDECIDED, records.SAME)
+    assert not {one.verdict for one in found.kernels} & {records.SLOWER, records.FASTER}
+    assert {one.cause for one in found.kernels} == {records.UNCHANGED}
+
+
+def test_a_config_made_worse_is_found_and_named_luck() -> None:
+    rows = pairs.changed(GELU, time_s=1.8e-3, config=pairs.OTHER_CONFIG, samples_s=(1.8e-3,) * 12)
+    found = compare(pairs.run(), pairs.run(rows))
+    worse = kernel(found, GELU)
+    assert (worse.cause, worse.verdict) == (records.CONFIG, records.SLOWER)
+    assert part(found, records.CONFIG).delta_s == pytest.approx(0.6e-3)
+    assert "XBLOCK 512, num_warps 4 → XBLOCK 1024, num_warps 8: 1.20 ms → 1.80 ms a call" in worse.detail
+    assert "luck of the choice" in worse.detail
+    assert found.verdict == records.SLOWER and main_parts(found)[0].cause == records.CONFIG
+    assert "1 has another config, +0.600 ms" in words(found)
+    assert next_commands(found)[0].command == f"inductor-bench kernel runs/b/kernels/{GELU}.py --autotune"
+
+
+def test_a_config_of_another_version_may_be_its_choice() -> None:
+    rows = pairs.changed(GELU, time_s=1.8e-3, config=pairs.OTHER_CONFIG)
+    newer = replace(build.GPU, torch="2.15.0")
+    found = compare(pairs.run(), pairs.run(rows, environment=newer))
+    assert "the other version's choice, or luck" in kernel(found, GELU).detail
+    assert [(row.name, row.a, row.b) for row in found.environment_differences] == [("torch", "2.11.0", "2.15.0")]
+
+
+def test_several_runs_of_a_side_prove_the_luck_and_measure_the_noise() -> None:
+    lucky = pairs.run(pairs.changed(GELU, time_s=1.8e-3, config=pairs.OTHER_CONFIG))
+    usual = pairs.run(longer=1.001)
+    found = compare_runs([pairs.run(), usual], [lucky, pairs.run(longer=0.999)])
+    assert "runs of one side chose differently, too" in kernel(found, GELU).detail
+    assert found.step.noise_source == "measured, by 2 and 2 runs" and found.a.runs == 2
+    assert found.verdict == records.UNDECIDED
+    assert sum(one.delta_s for one in found.parts) == pytest.approx(found.step.delta_s)
+    slower = [pairs.run(longer=1.2), pairs.run(longer=1.201)]
+    assert compare_runs([pairs.run(), usual], slower).verdict == records.UNDECIDED
+    purpose = [EnvironmentDifference("X", "", "1")]
+    assert compare_runs([pairs.run(), usual], slower, changed=purpose).verdict == records.SLOWER
+
+
+def test_a_busy_machine_is_named_and_its_slowness_is_noise() -> None:
+    waiting = MachineLoad(10, 2, time_s=2.0, cpu_time_s=1.0, waited_s=1.5)
+
+    def disturbed(one: Run) -> Run:
+        assert one.program is not None
+        ranks = tuple(replace(rank, device="cpu") for rank in one.program.ranks)
+        one = replace(one, program=replace(one.program, ranks=ranks))
+        return pairs.each_module(one, lambda module: change(module, device="cpu", wall_load=waiting))
+
+    threads = replace(build.GPU, threads=1)
+    found = compare(disturbed(pairs.run()), disturbed(pairs.run(longer=1.5, environment=threads)))
+    assert found.verdict == records.UNDECIDED
+    assert "the machine was busy during B: a process waited for a core for 60% of its time" in found.notes
+
+
+def test_an_operator_that_one_run_of_a_side_lists_keeps_its_calls() -> None:
+    listed = pairs.run(others=[*pairs.parts(), Part(EAGER, "aten::item", 1, 0.4e-3, 0, source=steps.line(9))])
+    found = compare_runs([pairs.run(), pairs.run()], [listed, pairs.run()])
+    item = part(found, EAGER, "aten::item")
+    assert (item.a_calls, item.b_calls) == (0, 1) and item.delta_s == pytest.approx(0.2e-3)
+
+
+def test_a_broken_fusion_is_found() -> None:
+    pieces = (
+        pairs.triton("triton_poi_fused_gelu_mul_1", 0.9e-3, ("gelu", "mul")),
+        pairs.triton("triton_poi_fused_sigmoid_tanh_2", 0.8e-3, ("sigmoid", "tanh")),
+    )
+    found = compare(pairs.run(), pairs.run(pairs.replaced(GELU, *pieces)))
+    split = kernel(found, GELU)
+    assert (split.cause, split.verdict, len(split.a), len(split.b)) == (records.SPLIT, records.SLOWER, 1, 2)
+    assert part(found, records.SPLIT).delta_s == pytest.approx(0.5e-3)
+    assert "1 kernel of A, 2 of B for aten.gelu, aten.mul, aten.sigmoid and aten.tanh" in split.detail
+    back = compare(pairs.run(pairs.replaced(GELU, *pieces)), pairs.run())
+    assert kernel(back, GELU).cause == records.MERGED and part(back, records.MERGED).verdict == records.FASTER
+
+
+def test_one_operator_split_off_is_a_broken_fusion_and_no_changed_code() -> None:
+    pieces = (
+        pairs.triton("triton_poi_fused_gelu_mul_sigmoid_1", 1.1e-3, ("gelu", "mul", "sigmoid")),
+        pairs.triton("triton_poi_fused_tanh_2", 0.6e-3, ("tanh",)),
+    )
+    found = compare(pairs.run(), pairs.run(pairs.replaced(GELU, *pieces)))
+    assert kernel(found, GELU).cause == records.SPLIT and part(found, records.SPLIT).delta_s == pytest.approx(0.5e-3)
+    assert not [one for one in found.kernels if one.cause in (records.ADDED, records.REMOVED)]
+
+
+def test_changed_code_is_paired_by_its_origin() -> None:
+    other = pairs.triton("triton_red_fused_layer_norm_0", 1.6e-3, ("layer_norm", "mean", "var"), kernel_id="f" * 16)
+    found = compare(pairs.run(), pairs.run(pairs.replaced(NORM, other)))
+    assert (kernel(found, NORM).cause, kernel(found, NORM).verdict) == (records.CODE, records.SLOWER)
+    assert part(found, records.CODE).delta_s == pytest.approx(0.8e-3)
+    files = f"runs/a/kernels/{NORM}.py --compare runs/b/kernels/{NORM}.py"
+    assert next_commands(found)[0].command == f"inductor-bench kernel {files}"
+    assert "1 of the 4 kernels of B are other kernels than in A" in words(found)
+    assert next_commands(replace(found, a=replace(found.a, name="a.zip"))) == []
+    newer = EnvironmentDifference("torch", "2.13", "2.15")
+    assert next_commands(replace(found, environment_differences=(newer,))) == []
+    python = EnvironmentDifference("interpreter", "old", "new python")
+    there = next_commands(replace(found, environment_differences=(newer, python)))
+    assert there[0].command == f"inductor-bench kernel {files} --other-python 'new python'"
+
+
+def test_the_text_of_kernels_is_compared() -> None:
+    assert text_likeness("a\nb\nc\nd", "a\nb\nc\ne") == 0.75
+    other = pairs.triton("triton_red_fused_layer_norm_0", 1.6e-3, ("layer_norm", "mean", "var"), kernel_id="f" * 16)
+    texts = {("forward", NORM): "a\nb\nc\nd"}, {("forward", NORM): "a\nb\nc\ne"}
+    found = compare_runs([pairs.run()], [pairs.run(pairs.replaced(NORM, other))], texts=texts)
+    assert "75% of the lines are equal" in kernel(found, NORM).detail
+
+
+def test_another_kernel_of_the_library_and_a_template_are_named() -> None:
+    other = pairs.library("cutlass_80_simt_sgemm", "aten.mm", 3.0e-3)
+    found = compare(pairs.run(), pairs.run(pairs.replaced(MM, other)))
+    assert (kernel(found, MM).cause, kernel(found, MM).verdict) == (records.LIBRARY, records.SLOWER)
+    assert "aten.mm: another kernel of the library" in kernel(found, MM).detail
+    template = replace(pairs.triton("triton_tem_fused_mm_0", 1.5e-3, ("mm",)), category=Category.TEMPLATE)
+    found = compare(pairs.run(), pairs.run(pairs.replaced(MM, template)))
+    assert (kernel(found, MM).cause, kernel(found, MM).verdict) == (records.LIBRARY, records.FASTER)
+    assert kernel(found, MM).detail == "aten.mm: a library → template (Triton)"
+
+
+def test_tf32_off_is_named() -> None:
+    other = pairs.library("cutlass_80_simt_sgemm", "aten.mm", 6.0e-3)
+    found = compare(pairs.run(tf32=True), pairs.run(pairs.replaced(MM, other)))
+    assert kernel(found, MM).cause == records.PRECISION and "TF32" in kernel(found, MM).detail
+    assert part(found, records.PRECISION).delta_s == pytest.approx(4.0e-3)
+    assert "1 of the 4 kernels of B are other kernels" in words(found)
+    assert [(row.name, row.a, row.b) for row in found.environment_differences] == [("TF32", "on", "off")]
+
+
+def test_equal_kernels_on_another_machine_are_no_noise() -> None:
+    driver = replace(build.GPU, driver="580.1")
+    found = compare(pairs.run(), pairs.run(longer=1.2, environment=driver))
+    assert found.verdict == records.SLOWER and kernel(found, MM).verdict == records.SLOWER
+    assert part(found, records.UNCHANGED).detail.startswith("not the generated code: driver not set → 580.1")
+    assert "in kernels whose code, config and calls are the same: not the generated code: driver" in words(found)
+    alike = compare(pairs.run(), pairs.run(longer=1.2))
+    assert alike.verdict == kernel(alike, MM).verdict == records.UNDECIDED
+    assert part(alike, records.UNCHANGED).detail == "clocks and noise"
+
+
+def test_other_calls_are_divided_from_the_time_of_a_call() -> None:
+    rows = pairs.changed(MM, calls=4, time_s=4.4e-3)
+    found = compare(pairs.run(), pairs.run(rows))
+    assert kernel(found, MM).cause == records.CALLS and kernel(found, MM).detail == "2 → 4 calls"
+    assert kernel(found, MM).seconds == pytest.approx({records.CALLS: 2.0e-3, records.UNCHANGED: 0.4e-3})
+
+
+def test_new_and_removed_kernels_are_named() -> None:
+    extra = pairs.triton("triton_poi_fused_cos_3", 0.7e-3, ("cos",))
+    found = compare(pairs.run(), pairs.run([*pairs.kernels(), extra]))
+    assert (kernel(found, "triton_poi_fused_cos_3").cause, part(found, records.ADDED).verdict) == (
+        "new kernel",
+        "slower",
+    )
+    assert part(compare(pairs.run([*pairs.kernels(), extra]), pairs.run()), records.REMOVED).verdict == records.FASTER
+
+
+def test_an_eager_operator_and_an_item_are_found_with_their_lines() -> None:
+    added = [
+        *pairs.parts(),
+        Part(EAGER, "aten::sin", 1, 0.5e-3, 0, source=steps.line(31)),
+        Part(COPY, "device to host", 1, 5e-6, 0, source=steps.line(44)),
+    ]
+    waiting = [replace(one, time_s=0.9e-3) if one.label == SYNCHRONISING else one for one in added]
+    found = compare(pairs.run(), pairs.run(others=waiting))
+    sine, copy = part(found, EAGER, "aten::sin"), part(found, COPY, "device to host")
+    assert (sine.verdict, sine.detail) == (records.SLOWER, "0 → 1 calls, in B at project/train.py:31")
+    assert copy.detail == "0 → 1 calls, in B at project/train.py:44"
+    idle = part(found, IDLE, SYNCHRONISING)
+    assert idle.delta_s == pytest.approx(0.8e-3) and idle.verdict == records.SLOWER
+    assert "idle: synchronising +0.800 ms" in words(found)
+
+
+def test_an_operator_about_the_limit_of_the_ledger_is_not_new() -> None:
+    small = Part(EAGER, "aten::add", 2, 0.015e-3, 0)
+    others = [replace(one, calls=4) if one.label.startswith("other") else one for one in pairs.parts()]
+    found = compare(pairs.run(), pairs.run(others=[*others, small]))
+    assert not [one for one in found.parts if one.label == "aten::add"]
+    assert part(found, EAGER, "other eager operators").detail == ""
+
+
+def test_without_a_step_graphs_are_compared_by_their_iterations() -> None:
+    found = compare(pairs.without_step(pairs.run()), pairs.run())
+    assert found.step.currency == records.ITERATION and found.step.a_s == pytest.approx(6e-3)
+    assert any("no step was profiled in A" in note for note in found.notes)
+
+
+@pytest.mark.parametrize(
+    ("b", "reason"),
+    [
+        (pairs.each_module(pairs.run(), lambda module: replace(module, device="cpu")), "A ran on cuda, B on cpu"),
+        (pairs.run(request=Request("train.py", "script", batch_size=8)), "the batch size of A is the default"),
+        (pairs.run(request=Request("train.py", "script", training=False)), ""),
+    ],
+)
+def test_what_must_not_be_compared_says_why(b: Run, reason: str) -> None:
+    found = compare(pairs.run(), b)
+    assert found.comparable == (not reason)
+    if reason:
+        assert found.verdict == records.NOT_COMPARABLE and reason in headline(found) and found.parts
+
+
+def test_two_models_and_other_sizes_are_not_comparable() -> None:
+    a, b = (pairs.run(request=Request(f"timm:{name}", "timm")) for name in ("resnet18", "resnet50"))
+    assert compare(a, b).reasons == ("A is timm:resnet18, B is timm:resnet50: two models",)
+    larger = [change(row, kernel_id=f"{index:016x}", operator=None) for index, row in enumerate(pairs.kernels()[1:])]
+    found = compare(pairs.run(pairs.kernels()[1:]), pairs.run(larger))
+    assert not found.comparable and "their inputs differ in size" in found.reasons[0]
+    foreign = [pairs.triton("triton_poi_fused_cos_9", 1e-3, ("cos",))]
+    found = compare(pairs.run(), pairs.run(foreign, request=Request("other.py", "script")))
+    assert "nothing in common" in found.reasons[0]
+
+
+def test_doubtful_records_are_named() -> None:
+    broken = replace(pairs.run(), failures=(Failure("profile", "exit", "killed by signal 9", subject="backward"),))
+    found = compare(pairs.run(), broken)
+    assert "B is not complete: profile of backward: killed by signal 9" in found.notes
+    run = pairs.run()
+    assert run.program is not None
+    edited = replace(run, program=replace(run.program, step_time_s=3e-3))
+    found = compare(edited, pairs.run())
+    assert any("add up to" in note and "edited" in note for note in found.notes)
+    assert part(found, records.REST).a_s < 0
+    empty = replace(run, modules=(), program=None, failures=(Failure("capture", "exit", "it ended with 1"),))
+    with pytest.raises(InductorBenchError, match="runs/b holds no measurement: capture: it ended with 1"):
+        compare(pairs.run(), empty)
+
+
+@pytest.mark.parametrize(
+    ("b_s", "error_s", "verdict"),
+    [(1.05, 0.02, "slower"), (0.95, 0.02, "faster"), (1.05, 0.06, "undecided"), (1.001, 0.002, "same")],
+)
+def test_a_verdict_needs_an_interval_and_an_effect(b_s: float, error_s: float, verdict: str) -> None:
+    assert judge(1.0, b_s, error_s, 0.01)[2] == verdict

@@ -1,0 +1,67 @@
+"""What a program saves, from steps that alternate: pairs, intervals and verdicts."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from inductor_bench.analysis.savings import Sample, judge_processes, measure_saving
+from inductor_bench.records.retunes.verification import NO_DIFFERENCE, SAVES, SLOWER, UNDECIDED
+
+
+def alternate(own_s: float, tuned_s: float, count: int, noise: float = 0.0, drift: float = 0.0) -> list[Sample]:
+    """Steps in the order own, tuned, tuned, own, with noise and a drift as shares of a step."""
+    chance = random.Random(7)
+    samples = []
+    for place in range(count):
+        tuned = place % 4 in (1, 2)
+        time_s = (tuned_s if tuned else own_s) * (1 + noise * chance.uniform(-1, 1) + drift * place / count)
+        samples.append(Sample(tuned, time_s))
+    return samples
+
+
+def test_a_saving_is_the_median_of_neighbours_differences() -> None:
+    saving = measure_saving(alternate(10e-3, 9e-3, 40, noise=0.01))
+    assert saving is not None
+    assert saving.saving_s == pytest.approx(1e-3, rel=0.1)
+    assert saving.low_s <= saving.saving_s <= saving.high_s
+    assert saving.own_s == pytest.approx(10e-3, rel=0.01)
+    assert saving.tuned_s == pytest.approx(9e-3, rel=0.01)
+    assert (saving.pairs, saving.verdict) == (20, SAVES)
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.005, 0.05])
+def test_equal_steps_have_no_difference(noise: float) -> None:
+    for count in (24, 40, 120):
+        saving = measure_saving(alternate(10e-3, 10e-3, count, noise))
+        assert saving is not None and saving.verdict == NO_DIFFERENCE
+
+
+def test_a_drift_is_no_difference() -> None:
+    """Steps that become 20% slower in the course of the comparison."""
+    saving = measure_saving(alternate(10e-3, 10e-3, 80, drift=0.2))
+    assert saving is not None and saving.verdict == NO_DIFFERENCE
+
+
+def test_slower_steps_are_said() -> None:
+    saving = measure_saving(alternate(10e-3, 10.2e-3, 40, noise=0.002))
+    assert saving is not None and saving.verdict == SLOWER
+
+
+def test_few_steps_decide_nothing() -> None:
+    saving = measure_saving(alternate(10e-3, 5e-3, 8))
+    assert saving is not None and (saving.pairs, saving.verdict) == (4, UNDECIDED)
+    assert measure_saving([Sample(False, 1.0), Sample(False, 1.0)]) is None
+
+
+def test_processes_need_one_sign_and_a_percent() -> None:
+    saves = judge_processes([10.0, 10.1], [9.5, 9.4])
+    assert saves is not None and saves.verdict == SAVES and saves.low_s == pytest.approx(0.5)
+    mixed = judge_processes([10.0, 9.4], [9.5, 9.5])
+    assert mixed is not None and mixed.verdict == NO_DIFFERENCE
+    small = judge_processes([10.0, 10.0], [9.99, 9.98])
+    assert small is not None and small.verdict == NO_DIFFERENCE
+    alone = judge_processes([10.0], [9.0])
+    assert alone is not None and alone.verdict == UNDECIDED
+    assert judge_processes([], []) is None

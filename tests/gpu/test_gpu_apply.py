@@ -1,0 +1,169 @@
+"""Winners put back on a real GPU: pinned in every kind of kernel, proven in steps and in CUDA graphs, and refused."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from breakdown_runs import PROGRAMS, Done, breakdown, command, environment, run
+
+from inductor_bench.analysis.statistics import summarize
+from inductor_bench.records.category import Category
+from inductor_bench.records.retune import Retune
+from inductor_bench.records.run import Run
+from inductor_bench.records.tuning import MeasuredKernel, Tuning
+from inductor_bench.store.folder import RunFolder
+from inductor_bench.workflows.apply.pins import make_pins
+
+pytestmark = [pytest.mark.gpu, pytest.mark.xdist_group("gpu_apply")]
+
+TRAINING = """
+import os
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(1024, 4096), nn.GELU(), nn.LayerNorm(4096), nn.Linear(4096, 1024), nn.LayerNorm(1024))
+model = model.cuda().half()
+optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+compiled = torch.compile(model, mode=os.environ.get("MODE") or None)
+inputs = torch.randn(8192, 1024, device="cuda", dtype=torch.float16)
+for _ in range(int(os.environ.get("STEPS", "400"))):
+    compiled(inputs).float().square().mean().backward()
+    optimizer.step()
+    optimizer.zero_grad(set_to_none=False)
+torch.cuda.synchronize()
+print("done")
+"""
+
+LAUNCHED = """
+import sys
+sys.path.insert(0, {tuned!r})
+import json, torch, tuned
+compile = torch.compile
+torch.compile = lambda model, mode=None: compile(model, options=tuned.options())
+exec(open({program!r}).read())
+from torch._inductor.codecache import PyCodeCache
+from torch._inductor.runtime.triton_heuristics import CachingAutotuner
+found = {{}}
+for module in PyCodeCache.modules:
+    for value in vars(module).values():
+        if isinstance(value, CachingAutotuner) and len(value.launchers) == 1:
+            config = value.launchers[0].config
+            found[value.fn.__name__] = {{**config.kwargs, "num_warps": config.num_warps}}
+print(json.dumps(found))
+"""
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("program") / "training.py"
+    path.write_text(TRAINING)
+    return path
+
+
+@pytest.fixture(scope="module")
+def retuned(program: Path, tmp_path_factory: pytest.TempPathFactory) -> Done:
+    folder = tmp_path_factory.mktemp("retuned") / "run"
+    words = ("--autotune", "coordesc", "--top", "8", "--remeasure", "--stop", "--", sys.executable, program)
+    return breakdown(folder, *words)
+
+
+def apply(folder: Path, *words: str | Path, **variables: str) -> Done:
+    return run(command("apply", folder, *words), folder, **variables)
+
+
+def test_a_retune_ends_with_its_proof(retuned: Done) -> None:
+    found = RunFolder(retuned.folder).load().verification
+    assert retuned.code == 0 and found is not None, retuned.printed
+    assert found.way == "steps" and found.step is not None and found.device is not None
+    assert found.device.verdict == "saves"
+    assert abs(found.device.saving_s - found.predicted_s) <= max(0.2 * found.device.saving_s, 0.2e-3)
+    assert {kernel.state for kernel in found.kernels} <= {"pinned", "unpinnable"}
+    assert found.outputs.graphs == 2 and found.outputs.difference <= found.outputs.tolerance
+
+
+def test_inductors_own_table_pins_what_it_can(retuned: Done, program: Path) -> None:
+    assert apply(retuned.folder).code == 0
+    tuned = retuned.folder / "tuned"
+    table = json.loads((tuned / "lookup_table.json").read_text())
+    pinned = make_pins(RunFolder(retuned.folder).load(), RunFolder(retuned.folder))
+    script = LAUNCHED.format(tuned=str(tuned), program=str(program))
+    variables = environment(STEPS="3")
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=variables, check=False)
+    assert ended.returncode == 0, ended.stderr[-3000:]
+    launched = json.loads(ended.stdout.splitlines()[-1])
+    for pin in pinned.pins.triton_pins:
+        if pin.key in table:
+            expected = {name: value for name, value in pin.config.items() if name != "num_stages"}
+            assert {name: launched[pin.name].get(name) for name in expected} == expected, pin.name
+
+
+def test_cuda_graphs_are_compared_by_whole_processes(retuned: Done, program: Path) -> None:
+    words = ("--verify", "--stop", "--format", "json", "--", sys.executable, program)
+    done = apply(retuned.folder, *words, MODE="reduce-overhead")
+    assert done.code == 0, done.printed
+    found = json.loads(done.stdout)["verification"]
+    assert found["way"] == "processes" and found["device"]["pairs"] == 2
+    assert all(kernel["state"] in ("pinned", "unpinnable") for kernel in found["kernels"])
+
+
+def test_nothing_to_pin_makes_no_difference(retuned: Done, program: Path, tmp_path: Path) -> None:
+    record = RunFolder(retuned.folder).load()
+    same = tuple(_as_it_was(retune) for retune in record.retunes)
+    folder = RunFolder(tmp_path / "same")
+    folder.path.mkdir()
+    folder.save(replace(record, retunes=same, verification=None))
+    for _ in range(3):
+        done = apply(folder.path, "--verify", "--stop", "--format", "json", "--", sys.executable, program)
+        found = json.loads(done.stdout)["verification"]
+        assert found["step"]["verdict"] == found["device"]["verdict"] == "no difference"
+
+
+def _as_it_was(retune: Retune) -> Retune:
+    if retune.kernel is None or retune.kernel.tuning is None:
+        return retune
+    tuning = replace(retune.kernel.tuning, verdict="same", speedup=1.0)
+    return replace(retune, kernel=replace(retune.kernel, tuning=tuning))
+
+
+def test_every_kind_of_triton_kernel_takes_a_pin(gpu_run: Path, tmp_path: Path) -> None:
+    """Each kernel of the program with many kinds gets another number of warps, whatever that does to its time."""
+    record = RunFolder(gpu_run).load()
+    retunes = _other_warps(record)
+    kinds = {retune.category for retune in retunes}
+    assert kinds >= {Category.POINTWISE, Category.REDUCTION, Category.FOREACH, Category.USER_TRITON}
+    folder = RunFolder(tmp_path / "warps")
+    folder.kernels.mkdir(parents=True)
+    folder.save(replace(record, retunes=retunes, program=None))
+    ids = {retune.kernel_id for retune in retunes}
+    for retune in retunes:
+        assert retune.file is not None
+        (folder.path / retune.file).write_text((gpu_run / retune.file).read_text())
+    done = apply(folder.path, "--", sys.executable, PROGRAMS / "gpu_kinds.py")
+    assert done.code == 0, done.printed
+    assert f"{len(ids)} of {len(ids)} kernels" in done.stderr, done.stderr
+
+
+def _other_warps(record: Run) -> tuple[Retune, ...]:
+    found: dict[str, Retune] = {}
+    for module in record.modules:
+        for kernel in module.kernels:
+            config = kernel.compiled.config
+            if not config or not kernel.file or not kernel.name.startswith("triton_"):
+                continue
+            warps = 8 if config["num_warps"] == 4 else 4
+            timing = summarize([1e-5] * 9)
+            tuning = Tuning("max", "cold", (), 1, 2e-5, 1e-5, 2.0, "faster", {**config, "num_warps": warps})
+            measured = MeasuredKernel(
+                kernel.name, kernel.kernel_id, kernel.file, "", "", {}, timing, timing, "", tuning=tuning
+            )
+            found[kernel.kernel_id] = Retune(
+                kernel.name, kernel.kernel_id, kernel.category, (module.label,), 1.0, 2e-5, kernel.file, "max", measured
+            )
+    return tuple(found.values())

@@ -1,0 +1,107 @@
+"""The report of a comparison: its first lines, its tables on the console, as Markdown, CSV and HTML."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from dataclasses import replace
+
+import compared_runs as pairs
+import pytest
+import run_builder as build
+
+from inductor_bench import units
+from inductor_bench.analysis.comparison.run import compare_runs
+from inductor_bench.analysis.comparison.words import signed, signed_percent
+from inductor_bench.records.comparisons.run import RunComparison
+from inductor_bench.records.program import EAGER, Part
+from inductor_bench.report.comparison.formats import FORMATS
+from inductor_bench.report.renderer import View
+from inductor_bench.report.text import names
+
+GELU = "triton_poi_fused_gelu_mul_sigmoid_tanh_1"
+
+
+@pytest.fixture(scope="module")
+def comparison() -> RunComparison:
+    rows = pairs.changed(GELU, time_s=2.4e-3, config=pairs.OTHER_CONFIG, samples_s=(2.4e-3,) * 12)
+    others = [*pairs.parts(), Part(EAGER, "aten::sin|<b>", 1, 0.5e-3, 0)]
+    newer = replace(build.GPU, torch="2.15.0", variables={"TORCHINDUCTOR_MAX_AUTOTUNE": "1"})
+    return compare_runs([pairs.run()], [pairs.run(rows, others, environment=newer)], ("runs/a", "runs/b"))
+
+
+def table(comparison: RunComparison, columns: int = 100) -> str:
+    lines = FORMATS.get("table").render(comparison, View(columns=columns))
+    assert not isinstance(lines, str)
+    return "\n".join("".join(word.text for word in line).rstrip() for line in lines)
+
+
+def test_the_first_screen_answers(comparison: RunComparison) -> None:
+    text = table(comparison)
+    flat = " ".join(text.split())
+    assert text.index("2.11.0 → 2.15.0") < text.index("B is 25.9%") < text.index("Where the difference comes from")
+    assert "TORCHINDUCTOR_MAX_AUTOTUNE not set → 1" in flat
+    assert "B is 25.9% slower: a step takes 6.57 ms in A and 8.27 ms in B (+1.70 ms, between " in flat
+    assert "Most of it: changed config of 1 kernel +1.20 ms and aten.sin|<b> +0.500 ms (0 → 1 calls)." in flat
+    assert re.search(r"changed config \(1\) +1.20 ms +2.40 ms +\+1.20 ms +\+18.3% +slower", text)
+    assert re.search(r"the step +6.57 ms +8.27 ms +\+1.70 ms +\+25.9% +slower", text)
+    assert re.search(r"1  triton_poi_fused_gelu_mul_sigmoid_tanh_1 +1 +1.20 ms +2.40 ms +\+1.20 ms +slower", text)
+    assert "changed config: XBLOCK 512, num_warps 4 → XBLOCK 1024, num_warps 8: 1.20 ms → 2.40 ms a call" in flat
+    assert "Next      inductor-bench kernel runs/b/kernels/" in text
+
+
+@pytest.mark.parametrize("columns", [60, 80, 100, 120])
+def test_no_line_is_wider_than_the_console(comparison: RunComparison, columns: int) -> None:
+    for line in table(comparison, columns).splitlines():
+        assert names.cells(line) <= columns or "inductor-bench kernel" in line
+
+
+def test_markdown_escapes_and_holds_all_parts(comparison: RunComparison) -> None:
+    text = FORMATS.get("md").render(comparison, View(top=3))
+    assert isinstance(text, str) and text.startswith("# B against A\n")
+    assert "aten.sin\\|\\<b\\>" in text and "<b>" not in text
+    assert text.count("\n| ") >= len(comparison.parts) + len(comparison.graphs)
+
+
+def test_csv_has_a_row_for_each_part_and_kernel(comparison: RunComparison) -> None:
+    text = FORMATS.get("csv").render(comparison, View())
+    assert isinstance(text, str)
+    rows = list(csv.DictReader(io.StringIO(text)))
+    parts = [float(row["delta_s"]) for row in rows if row["row"] == "part"]
+    assert sum(parts) == pytest.approx(float(rows[0]["delta_s"])) and rows[0]["row"] == "step"
+    kernel = next(row for row in rows if row["a_names"] == GELU)
+    assert (kernel["a_config"], kernel["b_config"]) == ("XBLOCK=512 num_warps=4", "XBLOCK=1024 num_warps=8")
+
+
+def test_json_has_the_promised_keys(comparison: RunComparison) -> None:
+    text = FORMATS.get("json").render(comparison, View())
+    assert isinstance(text, str)
+    found = json.loads(text)
+    assert {"comparable", "environment_differences", "step", "graphs", "kernels", "parts", "verdict"} <= found.keys()
+    assert {"a_s", "b_s", "delta_s", "low_s", "high_s", "verdict"} <= found["step"].keys()
+    assert {"a", "b", "delta_s", "verdict", "cause"} <= found["kernels"][0].keys()
+
+
+def test_the_page_is_whole_by_itself(comparison: RunComparison) -> None:
+    text = FORMATS.get("html").render(comparison, View())
+    assert isinstance(text, str)
+    assert "&lt;b&gt;" in text and "<b>" not in text and "B is 25.9% slower" in text
+    assert not re.search(r"(src|href)=", text) and "<script" not in text and "--bg:" in text
+
+
+def test_runs_that_cannot_be_compared_have_tables_and_no_verdict() -> None:
+    other = pairs.each_module(pairs.run(), lambda module: replace(module, device="cpu"))
+    text = table(compare_runs([pairs.run()], [other]))
+    assert "A and B are not comparable: A ran on cuda, B on cpu" in " ".join(text.split())
+    assert re.search(r"the iteration|the step .* not comparable", text)
+
+
+def test_differences_have_signs() -> None:
+    assert (signed(0.31e-3), signed(-12e-6)) == ("+0.310 ms", "-12.0 µs")
+    assert (signed_percent(0.1, 1.0), signed_percent(-1e-9, 1.0), signed_percent(1.0, 0.0)) == (
+        "+10.0%",
+        "<0.1%",
+        units.MISSING,
+    )

@@ -1,0 +1,67 @@
+"""What is said of the savings in a program: each verdict, projections that fail, outputs, kernels without a pin."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from inductor_bench.records.retunes.verification import AppliedKernel, Outputs, Saving, Verification
+from inductor_bench.report.run.retunes.verification import detail_words, lead_words, missed_words, verification_lines
+
+STEP = Saving(17.8e-3, 16.9e-3, 0.9e-3, 0.8e-3, 1.0e-3, 40, "saves")
+DEVICE = Saving(15.6e-3, 14.6e-3, 1.0e-3, 0.9e-3, 1.1e-3, 10, "saves")
+SAME = Saving(17.8e-3, 17.8e-3, 1e-6, -4e-5, 5e-5, 40, "no difference")
+KERNELS = (
+    AppliedKernel("triton_red_0", "r" * 16, {"XBLOCK": 8}, "pinned", "", 0.8e-3, 0.7e-3),
+    AppliedKernel("triton_poi_1", "p" * 16, {"XBLOCK": 64}, "pinned", "", 0.3e-3, 0.3e-3),
+    AppliedKernel("aten_mm_0", "m" * 16, {}, "unpinnable", "a library call", 0.1e-3),
+    AppliedKernel("triton_for_2", "f" * 16, {}, "missing", "the program has no such kernel", 0.0),
+)
+FOUND = Verification("steps", 1.1e-3, STEP, DEVICE, Outputs(2, 143, 3e-4, 1e-4, 3e-2), KERNELS)
+
+
+def text_of(found: Verification, width: int = 100) -> str:
+    return "\n".join("".join(word.text for word in line) for line in verification_lines(found, width, 10))
+
+
+@pytest.mark.parametrize(
+    ("found", "words"),
+    [
+        (FOUND, "Proven: a step takes 16.9 ms instead of 17.8 ms, 0.900 ms (5.1%) less; 95% interval 0.800 ms to"),
+        (replace(FOUND, step=SAME), "The device works 1.00 ms less in a step (6.4%), and the step takes as long as"),
+        (replace(FOUND, step=replace(SAME, high_s=9e-4)), "The device works 1.00 ms less in a step (6.4%), which is"),
+        (replace(FOUND, step=SAME, device=None), "No difference: a step takes 17.8 ms"),
+        (replace(FOUND, step=replace(STEP, saving_s=-0.9e-3, verdict="slower")), "A step is slower with the configs"),
+        (replace(FOUND, step=replace(STEP, pairs=4, verdict="undecided")), "Undecided: 4 pairs of steps are too few"),
+        (replace(FOUND, step=None), "No step was compared"),
+    ],
+)
+def test_each_verdict_has_its_words(found: Verification, words: str) -> None:
+    assert lead_words(found).startswith(words)
+
+
+def test_a_projection_that_comes_true_and_one_that_does_not() -> None:
+    assert "The projection was 1.10 ms" in list(detail_words(FOUND))
+    (failed,) = [words for words in detail_words(replace(FOUND, predicted_s=3e-3)) if "projection" in words]
+    assert "did not come true" in failed and "triton_red_0 (projected 0.800 ms, saves 0.700 ms)" in failed
+
+
+def test_outputs_agree_differ_or_were_not_compared() -> None:
+    assert any("Outputs agree" in words and "143 tensors of 2 graphs" in words for words in detail_words(FOUND))
+    apart = replace(FOUND, outputs=Outputs(2, 143, 0.5, 0.0, 3e-2))
+    assert any(words.startswith("Outputs differ") for words in detail_words(apart))
+    none = replace(FOUND, outputs=Outputs(reason="no memory for a copy"))
+    assert any("were not compared: no memory for a copy" in words for words in detail_words(none))
+    equal = replace(FOUND, outputs=Outputs(2, 143, 0.0, 0.0, 3e-2))
+    assert any("no bit differs" in words for words in detail_words(equal))
+
+
+def test_every_kernel_without_a_pin_is_named_with_its_reason() -> None:
+    assert list(missed_words(KERNELS)) == ["aten_mm_0: a library call", "triton_for_2: the program has no such kernel"]
+    assert any(words.startswith("2 of 4 kernels") for words in detail_words(FOUND))
+
+
+@pytest.mark.parametrize("width", [60, 100, 160])
+def test_lines_fit_the_terminal(width: int) -> None:
+    assert all(len(line) <= max(width, 82) for line in text_of(FOUND, width).splitlines())

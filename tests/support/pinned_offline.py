@@ -1,0 +1,71 @@
+"""Takes a Triton kernel through a compile worker and back with pins, without a GPU: ``python pinned_offline.py FILE``.
+
+Everything is Inductor's own but the launchers, which need a GPU. Prints one JSON line: the configs at each stage.
+"""
+
+from __future__ import annotations
+
+import json
+import pickle
+import sys
+from typing import Any
+
+from inductor_bench.devices.nvidia.architectures import ARCHITECTURES
+from inductor_bench.store.formats import codec
+from inductor_bench.worker.capture import startup
+from inductor_bench.worker.capture.pins.process import pinned_kernels
+from inductor_bench.worker.upstream.pinning import values_of
+from inductor_bench.worker.upstream.triton import pretend_gpu
+
+
+class Launcher:
+    def __init__(self, config: Any) -> None:
+        self.config = config
+
+
+class NoDevice:
+    @staticmethod
+    def exchange_device(index: int) -> int:
+        return index
+
+    maybe_exchange_device = exchange_device
+
+
+def main(path: str) -> dict[str, Any]:
+    startup.install()
+    pretend_gpu(ARCHITECTURES["sm_90"])
+    from torch._inductor import config
+    from torch._inductor.runtime import triton_heuristics as heuristics
+    from torch._inductor.runtime.compile_tasks import _reload_python_module
+
+    def load() -> Any:
+        module = _reload_python_module("kernel", path)
+        return next(value for value in vars(module).values() if isinstance(value, heuristics.CachingAutotuner))
+
+    compiled: Any = heuristics.TritonCompileResult
+    compiled.make_launcher = lambda self: Launcher(self.config)
+    autotuner: Any = heuristics.CachingAutotuner
+    autotuner.get_device_interface = lambda self: NoDevice
+    autotuner._dynamic_scale_rblock = lambda self: None
+
+    in_worker = load()
+    stages = {"keys": sorted(config.autotune_lookup_table)}
+    stages["configs"] = [values_of(one) for one in in_worker.configs]
+    in_worker.precompile(warm_cache_only=True)
+    stages["compiled"] = [values_of(result.config) for result in in_worker.compile_results]
+    in_worker.prepare_for_pickle()
+    kernel = pickle.loads(pickle.dumps(in_worker))
+    kernel.restore_after_unpickle(None)
+    kernel.precompile(reload_kernel=load)
+    stages["launched"] = [values_of(launcher.config) for launcher in kernel.launchers]
+    kernel.launchers = kernel.launchers[:1]  # what Inductor's own choice leaves
+    pinned = pinned_kernels()
+    for tuned in (True, False):
+        pinned.use(tuned)
+        stages["tuned" if tuned else "own"] = [values_of(launcher.config) for launcher in kernel.launchers]
+        stages["state of tuned" if tuned else "state of own"] = codec.encode(pinned.describe())["states"]
+    return stages
+
+
+if __name__ == "__main__":
+    print(json.dumps(main(sys.argv[1])))

@@ -1,0 +1,214 @@
+"""Pins in the kernels of a process: with fakes, for a GPU that is missing, and where they change outputs."""
+
+from __future__ import annotations
+
+import gzip
+import importlib.metadata
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from breakdown_runs import H200
+
+from inductor_bench.messages.pins import (
+    APPLY,
+    COMPARE,
+    PINNED,
+    REFUSED,
+    REPLACED,
+    UNUSED,
+    PinnedProcess,
+    Pins,
+    PinState,
+)
+from inductor_bench.records.retunes.pins import CppPin, TritonPin
+from inductor_bench.records.tuning import Config
+from inductor_bench.source.module.lookup import find_kernel_key
+from inductor_bench.source.module.reader import read_module
+from inductor_bench.store.formats import codec
+from inductor_bench.worker.capture.pins.kernels import PinnedAutotuner, PinnedCppKernel
+from inductor_bench.workflows.apply.program import join_states
+
+OWN: Config = {"XBLOCK": 16, "R0_BLOCK": 32, "num_warps": 4, "num_stages": 1}
+TUNED: Config = {"XBLOCK": 4, "R0_BLOCK": 32, "num_warps": 2, "num_stages": 1}
+
+
+def launcher(config: Config) -> Any:
+    launch = {name: config[name] for name in ("num_warps", "num_stages")}
+    kwargs = {name: value for name, value in config.items() if name not in launch}
+    return SimpleNamespace(config=SimpleNamespace(kwargs=kwargs, **launch))
+
+
+@dataclass
+class Autotuner:
+    launchers: list[Any]
+    fn: Any = field(default_factory=lambda: SimpleNamespace(__name__="triton_red_fused_0"))
+    _cached_launcher: Any = "fast"
+
+
+def pinned(own: list[Config], tuned: Config | None, reason: str = "") -> PinnedAutotuner:
+    pin = TritonPin("k" * 64, "", "triton_red_fused_0", "r" * 16, TUNED)
+    return PinnedAutotuner(Autotuner([launcher(one) for one in own]), pin, launcher(tuned) if tuned else None, reason)
+
+
+def test_a_kernel_changes_its_launcher_and_back() -> None:
+    kernel = pinned([OWN], TUNED)
+    assert kernel.state().state == REPLACED
+    kernel.use(True)
+    assert kernel.state().state == PINNED and kernel.state().config == TUNED
+    assert kernel.autotuner._cached_launcher is None, "torch 2.13 keeps the last launcher for its fast path"
+    kernel.use(True)
+    kernel.use(False)
+    assert kernel.state().config == OWN
+
+
+def test_a_kernel_that_has_not_chosen_yet_stays_as_it_is() -> None:
+    kernel = pinned([OWN, {**OWN, "num_warps": 8}], TUNED)
+    kernel.use(True)
+    assert len(kernel.autotuner.launchers) == 2
+    assert kernel.state().state == UNUSED
+
+
+def test_a_pin_that_did_not_compile_is_refused_with_its_reason() -> None:
+    kernel = pinned([OWN], None, "it did not compile here: OutOfResources: shared memory")
+    kernel.use(True)
+    assert kernel.state() == PinState(
+        "r" * 16,
+        "triton_red_fused_0",
+        REFUSED,
+        OWN,
+        "it did not compile here: OutOfResources: shared memory",
+        "triton_red_fused_0",
+    )
+
+
+def test_a_cpp_kernel_changes_its_function_and_back() -> None:
+    pin = CppPin("c" * 16, "cpp_fused_0", {"threads": 1}, "")
+    kernel = PinnedCppKernel(pin, tuned=lambda: "tuned", own=lambda: "own")
+    assert kernel() == "own" and kernel.state().state == REPLACED
+    kernel.use(True)
+    assert kernel() == "tuned" and kernel.state().state == PINNED
+    kernel.use(False)
+    assert kernel() == "own"
+    broken = PinnedCppKernel(pin, tuned=None, own=lambda: "own", reason="it did not compile here")
+    broken.use(True)
+    assert broken() == "own" and broken.state().state == REFUSED
+
+
+def test_of_several_processes_the_one_that_is_not_pinned_counts() -> None:
+    states = [PinState("a", "a", state) for state in (PINNED, REPLACED, PINNED)]
+    processes = [PinnedProcess(number, (state,)) for number, state in enumerate(states)]
+    assert join_states(processes)["a"].state == REPLACED
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="needs triton")
+@pytest.mark.parametrize("mode", [APPLY, COMPARE])
+def test_a_pin_goes_with_its_kernel_from_the_compile_worker_to_the_program(mode: str, tmp_path: Path) -> None:
+    text = gzip.decompress((H200 / "programs" / "breaks" / "6.py.gz").read_bytes()).decode()
+    kernel = read_module(text).kernels[0]
+    key = find_kernel_key(kernel.source)
+    assert key is not None
+    versions = [importlib.metadata.version(name) for name in ("torch", "triton")]
+    import torch
+
+    pin = TritonPin(key.key, key.types, key.name, kernel.kernel_id, TUNED)
+    pins = Pins(mode, "digest", torch.__version__, versions[1], (pin,))
+    (tmp_path / "pins.json").write_text(json.dumps(codec.encode(pins)))
+    (tmp_path / "kernel.py").write_text(kernel.source)
+    variables = {
+        "CUDA_VISIBLE_DEVICES": "",
+        "TRITON_CACHE_DIR": str(tmp_path / "triton"),
+        "INDUCTOR_BENCH_CAPTURE": str(tmp_path),
+        "INDUCTOR_BENCH_OBSERVE": "nothing",
+        "INDUCTOR_BENCH_PINS": str(tmp_path / "pins.json"),
+    }
+    script = Path(__file__).parent.parent / "support" / "pinned_offline.py"
+    command = [sys.executable, str(script), str(tmp_path / "kernel.py")]
+    ended = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **variables}, check=False)
+    assert ended.returncode == 0, ended.stderr[-3000:]
+    stages = json.loads(ended.stdout.splitlines()[-1])
+    assert stages["keys"] == [f"inductor-bench {mode} digest"], "another entry of Inductor's caches"
+    if mode == APPLY:
+        assert stages["configs"] == stages["compiled"] == stages["launched"] == stages["own"] == [TUNED]
+        assert stages["state of own"][0]["state"] == PINNED
+    else:
+        assert stages["configs"] == stages["compiled"] == [OWN, TUNED], "both are compiled in the worker"
+        assert stages["launched"] == stages["own"] == [OWN], "Inductor chooses among its own configs"
+        assert stages["tuned"] == [TUNED]
+        assert stages["state of tuned"][0]["state"] == PINNED
+
+
+@pytest.mark.slow
+def test_outputs_are_compared_and_the_kernel_that_changes_them_is_found() -> None:
+    import torch
+
+    from inductor_bench.worker.capture.pins.outputs import OutputCheck
+
+    class Kernel:
+        def __init__(self, name: str, factor: float) -> None:
+            self.name, self.factor, self.tuned = name, factor, False
+
+        def use(self, tuned: bool) -> None:
+            self.tuned = tuned
+
+        def apply(self, value: torch.Tensor) -> torch.Tensor:
+            return value * (self.factor if self.tuned else 1.0)
+
+        def state(self) -> PinState:
+            return PinState(self.name, self.name, PINNED if self.tuned else REPLACED)
+
+    class Kernels:
+        def __init__(self, *kernels: Kernel) -> None:
+            self.kernels = list(kernels)
+
+        def use(self, tuned: bool) -> None:
+            for kernel in self.kernels:
+                kernel.use(tuned)
+
+    good, bad = Kernel("good", 1 + 1e-6), Kernel("bad", 1.1)
+    kernels: Any = Kernels(good, bad)
+
+    def call(_: Any, inputs: list[torch.Tensor]) -> tuple[torch.Tensor, ...]:
+        (value,) = inputs
+        inputs.clear()  # as generated code does
+        value.add_(1.0)  # and it may write into its inputs
+        return (bad.apply(good.apply(value)) + torch.rand(()),)
+
+    torch.manual_seed(0)
+    expected = torch.zeros(64) + 1.0 + torch.rand(())
+    torch.manual_seed(0)
+    check, given = OutputCheck(kernels, "cpu"), torch.zeros(64)
+    (result,) = check.call("graph.py", call, None, [given])
+    assert torch.equal(result, expected), "the program gets its own result, with its own random numbers"
+    assert torch.equal(given, torch.ones(64)), "an input is changed once"
+    assert check.dropped == ["bad"] and [kernel.name for kernel in kernels.kernels] == ["good"]
+    (found,) = check.found
+    assert not found.is_equal and found.tensors == 2 and found.own_difference == 0
+    check.call("graph.py", call, None, [torch.zeros(64)])
+    assert len(check.found) == 1, "each graph once"
+
+
+@pytest.mark.slow
+def test_a_file_of_pins_that_is_gone_costs_the_pins_and_not_the_program(tmp_path: Path) -> None:
+    variables = {
+        "INDUCTOR_BENCH_CAPTURE": str(tmp_path),
+        "INDUCTOR_BENCH_OBSERVE": "nothing",
+        "INDUCTOR_BENCH_PINS": str(tmp_path / "gone.json"),
+    }
+    script = (
+        "from inductor_bench.worker.capture import startup\nstartup.install()\n"
+        "import torch._inductor.async_compile\nprint('the program goes on')"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, env={**os.environ, **variables}, check=False
+    )
+    assert (ended.returncode, ended.stdout) == (0, "the program goes on\n")
+    assert "gone.json" in ended.stderr

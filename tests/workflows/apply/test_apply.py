@@ -1,0 +1,142 @@
+"""Applying the winners of a RUN on a CPU: pins, their proof in the program, and what they save."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from breakdown_runs import PROGRAMS, Done, command, copy_of, factory, run, scratch
+from inline import change
+
+from inductor_bench.analysis.statistics import summarize
+from inductor_bench.autotune.variants.cpp_text import default_config
+from inductor_bench.records.category import Category
+from inductor_bench.records.retune import Retune
+from inductor_bench.records.run import Run
+from inductor_bench.records.tuning import Config, MeasuredKernel, Tuning
+from inductor_bench.source.standalone.edit import recorded_facts, source_text
+from inductor_bench.store.folder import RunFolder
+from inductor_bench.store.kernel_index import read_index
+from inductor_bench.workflows.apply.pins import lookup_table, make_pins
+
+pytestmark = pytest.mark.xdist_group("captures")
+
+PROGRAM = f"""
+import sys, torch
+sys.path.insert(0, {str(PROGRAMS)!r})
+import inductor_bench
+from factories import mlp
+torch.manual_seed(3)
+model, inputs = mlp()
+compiled = torch.compile(model)
+for _ in range(200):
+    compiled(*inputs).mean().backward()
+    inductor_bench.step()
+print("the program's own output")
+sys.exit(7)
+"""
+
+
+def retuned(folder: RunFolder, **changes: object) -> Run:
+    """Writes a RUN of which each C++ kernel is said to be twice as fast with other values in its config."""
+    record = folder.load()
+    retunes = []
+    for row in read_index(folder.kernels):
+        if not row.file or not row.name.startswith("cpp_"):
+            continue
+        text = (folder.kernels / row.file).read_text()
+        config = {**default_config(source_text(text), recorded_facts(text)["cpp"]), **changes}
+        retunes.append(_retune(row.name, row.kernel_id, f"kernels/{row.file}", config))
+    assert retunes
+    record = replace(record, retunes=tuple(retunes))
+    folder.save(record)
+    return record
+
+
+def _retune(name: str, kernel_id: str, file: str, config: Config) -> Retune:
+    timing = summarize([1e-4] * 9)
+    tuning = Tuning("coordesc", "cold", (), 3, 1e-4, 0.5e-4, 2.0, "faster", config)
+    kernel = MeasuredKernel(name, kernel_id, file, "cpp", "a CPU", {}, timing, timing, "", tuning=tuning)
+    return Retune(name, kernel_id, Category.CPP, ("forward",), 1.0, 1e-4, file, "coordesc", kernel)
+
+
+def program(name: str) -> Path:
+    path = scratch() / f"{name}.py"
+    path.write_text(PROGRAM)
+    return path
+
+
+def apply(folder: Path, *words: str | Path) -> Done:
+    return run(command("apply", folder, *words), folder)
+
+
+def test_a_program_runs_the_configs_and_keeps_its_output_and_exit_code() -> None:
+    folder = RunFolder(copy_of(factory(), "applied"))
+    retuned(folder, flags="unroll")
+    done = apply(folder.path, "--", sys.executable, program("applied_program"))
+    assert done.code == 7
+    assert done.stdout == "the program's own output\n", "stdout is the program's"
+    assert "ran the config" in done.stderr and "0 of" not in done.stderr
+
+
+def test_steps_with_the_configs_and_without_are_compared() -> None:
+    folder = RunFolder(copy_of(factory(), "verified"))
+    retuned(folder, flags="unroll")
+    words = ("--verify", "--stop", "--format", "json", "--", sys.executable, str(program("verified_program")))
+    done = apply(folder.path, *words)
+    assert done.code == 0, done.stderr
+    found = json.loads(done.stdout)["verification"]
+    assert found["way"] == "steps" and found["step"]["pairs"] >= 9
+    assert {kernel["state"] for kernel in found["kernels"]} == {"pinned"}
+    assert found["outputs"]["graphs"] == 2 and found["outputs"]["difference"] <= found["outputs"]["tolerance"]
+    assert folder.load().verification is not None, "the record keeps it"
+
+
+def test_a_config_that_changes_the_outputs_is_dropped_and_named() -> None:
+    folder = RunFolder(copy_of(factory(), "wrong"))
+    record = retuned(folder, flags="unroll")
+    forward = next(retune for retune in record.retunes if "tanh" in retune.name and "backward" not in retune.name)
+    assert forward.file is not None
+    file = folder.path / forward.file
+    text = file.read_text()
+    assert "tanh()" in text
+    file.write_text(text.replace("tanh()", "sin()"))
+    words = ("--verify", "--stop", "--format", "json", "--", sys.executable, str(program("wrong_program")))
+    done = apply(folder.path, *words)
+    found = json.loads(done.stdout)["verification"]
+    states = {kernel["name"]: kernel["state"] for kernel in found["kernels"]}
+    assert states.pop(forward.name) == "dropped"
+    assert set(states.values()) <= {"pinned"}
+
+
+def test_the_folder_says_what_cannot_be_in_the_table() -> None:
+    folder = RunFolder(copy_of(factory(), "written"))
+    record = retuned(folder, flags="unroll")
+    done = apply(folder.path)
+    assert done.code == 0
+    page = (folder.path / "tuned" / "README.md").read_text()
+    assert "a C++ kernel has no entry in the table" in page
+    assert not (folder.path / "tuned" / "tuned.py").exists(), "an empty table needs no module"
+    table, left = lookup_table(make_pins(record, folder))
+    assert not table and len(left) == len(record.retunes)
+
+
+def test_other_versions_are_refused() -> None:
+    folder = RunFolder(copy_of(factory(), "refused"))
+    record = retuned(folder, flags="unroll")
+    folder.save(replace(record, environment=change(record.environment, torch="2.9.9")))
+    done = apply(folder.path, "--", sys.executable, "-c", "print('never')")
+    assert done.code == 1 and done.stdout == ""
+    assert "torch 2.9.9, here" in done.stderr and "may be slow here" in done.stderr
+
+
+def test_a_run_without_retunes_says_what_to_type() -> None:
+    done = apply(factory().folder)
+    assert done.code == 1
+    assert "has no retunes" in done.stderr and "--autotune coordesc" in done.stderr
+    for words in (("--verify",), ("--stop",)):
+        asked = apply(factory().folder, *words)
+        assert asked.code == 2 and "need a program" in asked.stderr

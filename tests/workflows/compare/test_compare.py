@@ -1,0 +1,264 @@
+"""``compare`` from records on disk, zipped ones, batches, and programs that it runs itself."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import zipfile
+from dataclasses import replace
+from pathlib import Path
+
+import compared_runs as pairs
+import pytest
+import run_builder as build
+from click.testing import CliRunner
+
+import inductor_bench
+from inductor_bench.cli.compare import command
+from inductor_bench.cli.main import main
+from inductor_bench.errors import InductorBenchError, UsageError
+from inductor_bench.records.batches.batch import DONE, FAILED, Batch, BatchModel, ModelRequest
+from inductor_bench.records.run import Run
+from inductor_bench.store.batch import BatchFolder
+from inductor_bench.store.folder import RECORD, RunFolder
+from inductor_bench.store.formats import codec
+from inductor_bench.workflows.breakdown.outcome import BreakdownOutcome
+from inductor_bench.workflows.compare import pair as pair_workflow
+from inductor_bench.workflows.compare.pair import PairOptions, interleaved, run_pair
+from inductor_bench.workflows.compare.run import compare_program, compare_records
+from inductor_bench.workflows.options import BreakdownOptions
+from inductor_bench.workflows.progress import Silent
+
+GELU = "triton_poi_fused_gelu_mul_sigmoid_tanh_1"
+
+
+def save(path: Path, run: Run) -> Path:
+    """A RUN folder with the record, and a text as the file of each kernel."""
+    (path / "kernels").mkdir(parents=True)
+    RunFolder(path).save(run)
+    for kernel in run.modules[0].kernels:
+        if kernel.file:
+            (path / kernel.file).write_text(f"# {path.name}: {kernel.name}\n")
+    return path
+
+
+@pytest.fixture
+def a(tmp_path: Path) -> Path:
+    return save(tmp_path / "a", pairs.run())
+
+
+@pytest.fixture
+def b(tmp_path: Path) -> Path:
+    return save(tmp_path / "b", slower())
+
+
+def slower() -> Run:
+    return pairs.run(pairs.changed(GELU, time_s=2.4e-3, config=pairs.OTHER_CONFIG, samples_s=(2.4e-3,) * 12))
+
+
+def zipped(folder: Path, inside: str = "") -> Path:
+    path = folder.with_suffix(".zip")
+    with zipfile.ZipFile(path, "w") as archive:
+        for file in sorted(folder.rglob("*")):
+            archive.write(file, f"{inside}{file.relative_to(folder)}")
+    return path
+
+
+def test_runs_and_zipped_runs_give_the_same_comparison(a: Path, b: Path) -> None:
+    plain = compare_records(a, b).comparison
+    assert plain.verdict == "slower"
+    for inside in ("", "runs/b/"):
+        found = compare_records(a, zipped(b, inside)).comparison
+        assert replace(found, b=plain.b) == plain and found.b.name == str(b.with_suffix(".zip"))
+    assert inductor_bench.compare(a, str(b)) == plain
+    assert compare_records(a / RECORD, b).comparison.parts == plain.parts
+
+
+def test_a_record_of_an_older_format_is_compared(a: Path, tmp_path: Path) -> None:
+    data = codec.encode(pairs.without_step(pairs.run()))
+    data["format"] = 1
+    (tmp_path / "old").mkdir()
+    (tmp_path / "old" / RECORD).write_text(json.dumps(data))
+    found = compare_records(tmp_path / "old", a).comparison
+    assert found.step.currency == "iteration" and any("no step was profiled in A" in note for note in found.notes)
+
+
+def break_record(path: Path, what: str) -> Path:
+    data = json.loads((path / RECORD).read_text())
+    if what == "newer":
+        data["format"] = 99
+    elif what == "edited":
+        data["modules"][0]["kernels"][0]["time_s"] = "fast"
+    text = "{" if what == "cut" else json.dumps(data)
+    (path / RECORD).write_text(text)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("what", "message"),
+    [
+        ("newer", "has format 99, newer than"),
+        ("edited", "time_s should be float"),
+        ("cut", "is not valid JSON"),
+    ],
+)
+@pytest.mark.parametrize("as_zip", [False, True])
+def test_a_record_that_cannot_be_read_is_one_sentence(a: Path, b: Path, what: str, message: str, as_zip: bool) -> None:
+    broken = break_record(b, what)
+    with pytest.raises(InductorBenchError, match=message) as caught:
+        compare_records(a, zipped(broken) if as_zip else broken)
+    assert "\n" not in caught.value.message
+    assert str(b) in caught.value.message and "inductor-bench-" not in caught.value.message
+
+
+def test_what_is_no_run_is_refused_in_words(a: Path, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "train.py").write_text("")
+    (tmp_path / "text.zip").write_text("no zip file")
+    with zipfile.ZipFile(tmp_path / "two.zip", "w") as archive:
+        archive.writestr("x/record.json", "{}")
+        archive.writestr("y/record.json", "{}")
+    with zipfile.ZipFile(tmp_path / "none.zip", "w") as archive:
+        archive.writestr("x.txt", "")
+    for name, message in (
+        ("missing", "there is no"),
+        ("train.py", "is a program and no run"),
+        ("empty", "holds no record.json"),
+        ("text.zip", "is not a readable zip file"),
+        ("two.zip", "holds 2 files record.json"),
+        ("none.zip", "holds no record.json"),
+    ):
+        with pytest.raises(InductorBenchError, match=message):
+            compare_records(a, tmp_path / name)
+
+
+def test_a_zip_file_writes_nothing_outside_of_its_folder(a: Path, tmp_path: Path) -> None:
+    path = tmp_path / "evil.zip"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.write(a / RECORD, RECORD)
+        archive.writestr("kernels/../../escaped.py", "no")
+        archive.writestr("/kernels/absolute.py", "no")
+    assert compare_records(a, path).comparison.step.delta_s == 0
+    assert not list(tmp_path.rglob("escaped.py"))
+
+
+def invoke(*words: str | Path) -> tuple[int, str]:
+    result = CliRunner().invoke(command, [str(word) for word in words], standalone_mode=False)
+    if result.exception is not None:
+        raise result.exception
+    return result.return_value or 0, result.output
+
+
+def test_fail_above_decides_the_exit_code(a: Path, b: Path, tmp_path: Path) -> None:
+    assert invoke(a, b, "-q")[0] == 0
+    assert invoke(a, b, "-q", "--fail-above", "5%")[0] == 1
+    assert invoke(a, b, "-q", "--fail-above", "50")[0] == 0
+    assert invoke(a, a, "-q", "--fail-above", "0%")[0] == 0
+    other = save(tmp_path / "cpu", pairs.each_module(pairs.run(), lambda module: replace(module, device="cpu")))
+    assert invoke(a, other, "-q", "--fail-above", "5%")[0] == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["a", "b", "--fail-above", "fast"], "'fast' is no percentage"),
+        (["a", "b", "--fail-above", "-5%"], "'-5%' is no percentage"),
+        (["a.py", "--env", "=1"], "is not of the form NAME=VALUE"),
+        (["a", "b", "--env", "X=1"], "--env is for a program that is run here"),
+        (["a", "b", "--runs", "3"], "--runs is for a program that is run here"),
+        (["a", "b", "c"], "3 targets were given"),
+        (["a.zip"], "a.zip alone cannot be compared"),
+        (["a.py", "--python", "x", "--python", "y", "--python", "z"], "--python is given more than twice"),
+        (["a.py", "--env", "TORCHINDUCTOR_FX_GRAPH_CACHE=1"], "the measurement itself sets it"),
+    ],
+)
+def test_a_wrong_request_is_a_usage_error(words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["compare", *words]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_a_bundle_holds_the_report_and_both_versions(a: Path, b: Path, tmp_path: Path) -> None:
+    path = tmp_path / "out" / "bundle.zip"
+    assert invoke(a, b, "--bundle", path)[0] == 0
+    with zipfile.ZipFile(path) as archive:
+        assert sorted(archive.namelist()) == [
+            *(f"a/{GELU}.py", f"b/{GELU}.py"),
+            *("comparison.json", "comparison.md"),
+        ]
+        assert archive.read(f"b/{GELU}.py").decode() == f"# b: {GELU}\n"
+        assert archive.read("comparison.md").decode().startswith("# B against A")
+        assert json.loads(archive.read("comparison.json"))["verdict"] == "slower"
+
+
+def save_batch(path: Path, **runs: Run | None) -> Path:
+    folder = BatchFolder(path)
+    models = []
+    for name, run in runs.items():
+        place = f"models/{name}"
+        if run is not None:
+            save(path / place, run)
+        request = ModelRequest(name, f"timm:{name}")
+        models.append(BatchModel(request, DONE if run else FAILED, run=place if run else None))
+    path.mkdir(exist_ok=True)
+    folder.save(Batch(1, "0", "", "", "list.txt", tuple(models)))
+    return path
+
+
+def test_batches_are_compared_model_by_model(tmp_path: Path) -> None:
+    a = save_batch(tmp_path / "a", one=pairs.run(), two=pairs.run(), three=pairs.run(), four=None)
+    b = save_batch(tmp_path / "b", two=slower(), one=pairs.run(), four=pairs.run())
+    code, text = invoke(a, b, "-q", "--fail-above", "5%")
+    assert code == 1
+    assert "Of 4 models: 1 slower, 1 without a difference beyond noise, 2 not compared." in " ".join(text.split())
+    found = json.loads(invoke(a, b, "-q", "--format", "json")[1])
+    assert [model["name"] for model in found["models"]] == ["one", "two", "three", "four"]
+    assert found["models"][2]["problem"] == "no run of it in B" and found["ratio"] > 1.05
+    assert "| two | " in invoke(a, b, "-q", "--format", "md")[1]
+    assert invoke(a, b, "-q", "--format", "csv")[1].splitlines()[0].startswith("model,a_s,b_s")
+    with pytest.raises(UsageError, match="--format html is not for a comparison of two batches"):
+        invoke(a, b, "--format", "html")
+    with pytest.raises(UsageError, match="is a batch, and"):
+        invoke(a, a / "models" / "one")
+
+
+def test_runs_are_interleaved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "".join(interleaved(3)) == "abbaab"
+    asked: list[BreakdownOptions] = []
+
+    def measure(options: BreakdownOptions, progress: object) -> BreakdownOutcome:
+        asked.append(options)
+        run = pairs.run(longer=1.3 if options.variables else 1.0)
+        assert options.output is not None
+        return BreakdownOutcome(run, save(options.output, run))
+
+    monkeypatch.setattr(pair_workflow, "run_breakdown", measure)
+    monkeypatch.setenv("X", "old")
+    options = PairOptions(
+        BreakdownOptions(("train.py",), ("--fast",), output=tmp_path / "out"), ("p", "q"), (("X", "1"),)
+    )
+    found = compare_program(options, Silent()).comparison
+    assert [str(one.output)[-3:] for one in asked] == ["a-1", "b-1", "b-2", "a-2"]
+    assert [one.python for one in asked] == ["p", "q", "q", "p"]
+    assert [one.variables for one in asked] == [(), (("X", "1"),), (("X", "1"),), ()]
+    assert all(one.stop and one.arguments == ("--fast",) for one in asked)
+    assert [(row.name, row.a, row.b) for row in found.environment_differences] == [
+        ("interpreter", "p", "q"),
+        ("X", "old", "1"),
+    ]
+    assert found.verdict == "slower" and found.step.delta_s == pytest.approx(0.3 * found.step.a_s)
+    with pytest.raises(UsageError, match="is not empty"):
+        run_pair(options, Silent())
+
+
+def test_a_run_that_measures_nothing_ends_the_comparison(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    empty = BreakdownOutcome(build.run("train", []), tmp_path)
+    monkeypatch.setattr(pair_workflow, "run_breakdown", lambda options, progress: empty)
+    with pytest.raises(InductorBenchError, match=r"the run of A in .*a-1 measured nothing"):
+        run_pair(PairOptions(BreakdownOptions(("train.py",), output=tmp_path / "out")), Silent())
+
+
+def test_comparing_needs_no_torch(a: Path, b: Path) -> None:
+    code = "import sys; sys.modules['torch'] = None; from inductor_bench.cli.main import main; sys.exit(main())"
+    done = subprocess.run([sys.executable, "-c", code, "compare", str(a), str(b)], capture_output=True, text=True)
+    assert done.returncode == 0 and "slower" in done.stdout, done.stderr
