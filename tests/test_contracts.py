@@ -131,8 +131,8 @@ PRIVATE_HOMES = re.compile(
 
 EDGES: dict[str, tuple[str, ...]] = {
     "click's parsed values, on their way to the fields of options": (
-        *(f"cli/{name}.py" for name in ("autotune", "batch", "breakdown", "compare", "kernel", "values")),
-        "cli/output/presentation.py",
+        *(f"cli/{name}.py" for name in ("batch", "breakdown", "compare", "kernel", "options/autotune")),
+        *("cli/options/values.py", "cli/output/presentation.py"),
     ),
     "decoded JSON or YAML, in the file that reads it": (
         *("launch/ray/executor.py", "launch/session.py", "source/capture/structured.py", "store/digest.py"),
