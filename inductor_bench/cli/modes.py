@@ -17,6 +17,7 @@ from ..report.renderer import View
 from ..workflows.modes.sets import DEFAULT_ROUNDS, read_sets
 from ..workflows.options import AMP, BreakdownOptions
 from .breakdown import ARGUMENTS, ProgramCommand
+from .options.variables import read_variables
 from .output.console import Console
 from .output.presentation import format_option, place_view, redact_option, show
 
@@ -45,7 +46,14 @@ as typed, 130 after Ctrl-C.
 @click.argument("targets", metavar="[TARGET]", nargs=-1)
 @click.option("--mode", "modes", multiple=True, type=click.Choice(MODES), help="Only these; may be given again.")
 @click.option("--with", "withs", metavar="SET", multiple=True, help="One more row; may be given again.")
-@click.option("--env", "variables", metavar="NAME=VALUE", multiple=True, help="One more row, with this variable.")
+@click.option(
+    "--env",
+    "variables",
+    metavar="NAME=VALUE",
+    multiple=True,
+    callback=read_variables,
+    help="One more row, with this variable.",
+)
 @click.option(
     "--option", "inductor", metavar="inductor.X=Y", multiple=True, help="One more row, with this option of Inductor."
 )

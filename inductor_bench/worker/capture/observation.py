@@ -34,7 +34,7 @@ from . import modes
 from .steps.boundaries import StepMeasurement
 from .steps.graphs import Graphs
 from .steps.observer import RECOVERABLE, StepObserver, measure_window
-from .variables import CAPTURE_FOLDER, COMPARISON, EAGER, FOUND, LIVE, OBSERVE, REPEAT, STEPS, VALUES_LIMIT
+from .variables import CAPTURE_FOLDER, COMPARISON, EAGER, LIVE, OBSERVE, REPEAT, STEPS, VALUES_LIMIT
 
 DEFAULT_REPEAT = 20
 
@@ -97,8 +97,7 @@ def observe_eager() -> None:
     """Starts to time the steps of this process, in which ``torch.compile`` compiles nothing."""
     measure = _choose_measurement(Path(os.environ[CAPTURE_FOLDER]))
     steps = StepObserver(measure, lambda: modes.note_measured(steps.device))
-    device = os.environ[EAGER]
-    steps.begin_eager("" if device == FOUND else device)
+    steps.begin_eager(os.environ[EAGER])
     running.append(steps)
     atexit.register(lambda: modes.note_measured(steps.device))
 

@@ -17,10 +17,8 @@ SKIP_STEPS = "INDUCTOR_BENCH_SKIP_STEPS"
 """Number of steps between the first boundary and the timed window; empty to wait until compilation has settled."""
 
 EAGER = "INDUCTOR_BENCH_EAGER"
-"""Where the program runs without compilation and its steps are only timed: the type of their device, or ``found`` for
-the accelerator that the program uses; else empty."""
-
-FOUND = "found"
+"""Type of the device of the steps, where the program runs without compilation and its steps are only timed; else empty.
+"""
 
 PYTHON_STARTED = "python.started"
 """Name of the empty file in the folder that says that a Python process of the program looked for its configuration."""

@@ -168,18 +168,6 @@ def is_any_profiler_running() -> bool:
     return running
 
 
-def accelerator_in_use() -> str:
-    """The type of the accelerator that this process has used until now; empty where it used none. (2.9, 2.13, 2.15)"""
-    import torch
-
-    if not torch.accelerator.is_available():
-        return ""
-    kind = torch.accelerator.current_accelerator()
-    module = torch.get_device_module(kind) if kind is not None else None
-    is_initialized = getattr(module, "is_initialized", None)
-    return str(kind.type) if kind is not None and is_initialized is not None and is_initialized() else ""
-
-
 def has_optimizer() -> bool:
     """Whether the process holds an optimizer. It looks through all objects, which takes about 0.1 s."""
     import gc

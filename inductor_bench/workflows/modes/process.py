@@ -8,7 +8,7 @@ import shlex
 import shutil
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ...devices.table import device_of
@@ -44,9 +44,14 @@ NOT_INHERITED = (
 )
 """Variables that would share caches between modes, hide the compilation, or forbid it."""
 
+CACHE = "TORCHINDUCTOR_CACHE_DIR"
+OWN = "INDUCTOR_BENCH_"
+"""First letters of the variables of the observation."""
+
 COMMON = "common"
 """Name of the cache that each row begins with: what Inductor finds out about the processor once, on its first use."""
 
+NOTHING_COMPILED = "not run: no compiled row was measured, and those tell how the steps of the others are found"
 NO_PATTERN = (
     "the program's steps are found in the pattern of its compiled calls, which it lacks without compilation; mark "
     "their ends with inductor_bench.step()"
@@ -96,19 +101,20 @@ class ProgramRunner:
         self._request, self._folder, self._python, self._progress = request, folder, python, progress
         self._environment, self._redaction, self._profiles = environment, redaction, profiles
 
-    def run(self, place: Place, rounds: int, source: str) -> ModeProcess | Failure:
+    def run(self, place: Place, rounds: int, other: ModeProcess | None) -> ModeProcess | Failure:
         """Runs one process.
 
         Args:
             place: the process.
             rounds: the number of rounds, for the shown line.
-            source: what delimits the steps of the other rows; empty for the first one.
+            other: a compiled process before it, whose steps this one's must resemble; without one, nothing is run
+                without compilation, because its end would be unknown.
 
         Raises:
             InductorBenchError: the program cannot be started.
         """
-        if place.settings.mode == EAGER and source == PATTERN:
-            return _failed(NOT_TIMED, NO_PATTERN)
+        if place.settings.mode == EAGER and (other is None or other.source == PATTERN):
+            return _failed(NOT_TIMED, NO_PATTERN if other else NOTHING_COMPILED)
         request, work = self._request, self._folder.work / place.slug
         observed, refusal = work / f"observed-{place.round}", work / "refusal.json"
         shutil.rmtree(observed, ignore_errors=True)
@@ -120,19 +126,22 @@ class ProgramRunner:
         log = self._folder.logs / f"{place.slug}-{place.round + 1}.log"
         log.unlink(missing_ok=True)
         here = request.kind in COMPILED_HERE
-        command = program_command(request, work, self._python, refusal)
+        mode = None if place.settings.mode == EAGER else place.settings.mode
+        command = program_command(replace(request, mode=mode), work, self._python, refusal)
         watch = StepWatch(observed, not here, lambda: None)
         how = f"{place.name}, round {place.round + 1} of {rounds}: "
-        environment = self._environment_of(place, work, observed)
+        environment = self._environment_of(place, work, observed, other.device if other else "")
         with nullcontext() if here else DeviceTurn():
             ended = run_program(request, command, environment, log, self._progress, watch, how=how)
-        return self._read(place, ended, observed, refusal, source)
+        return self._read(place, ended, observed, refusal, other)
 
-    def _environment_of(self, place: Place, work: Path, observed: Path) -> dict[str, str]:
+    def _environment_of(self, place: Place, work: Path, observed: Path, device: str) -> dict[str, str]:
         """The environment of a process: caches of its row, its settings, and the observation."""
         settings, first = place.settings, place.round == 0
         environment = {name: value for name, value in self._environment.items() if name not in NOT_INHERITED}
-        environment |= {"TORCHINDUCTOR_CACHE_DIR": str((work / "cache").resolve()), "PYTHONUNBUFFERED": "1"}
+        environment |= {variable: "1" for name in settings.switches if (variable := SWITCHES[name].variable)}
+        environment |= settings.environment
+        environment |= {CACHE: str((work / "cache").resolve()), "PYTHONUNBUFFERED": "1"}
         environment = observed_environment(self._request, work, environment, repeat=1, values_limit_bytes=None)
         change = ModeChange(settings.mode, settings.options, settings.switches, compares=first)
         environment |= {
@@ -141,13 +150,12 @@ class ProgramRunner:
             "INDUCTOR_BENCH_MODE": json.dumps(codec.encode(change)),
             "INDUCTOR_BENCH_PROFILES": "1" if first and self._profiles else "0",
         }
-        environment |= {variable: "1" for name in settings.switches if (variable := SWITCHES[name].variable)}
         if settings.mode == EAGER:
-            environment |= {**NOT_COMPILED, "INDUCTOR_BENCH_EAGER": "found"}
-        return environment | settings.environment
+            environment |= {**NOT_COMPILED, "INDUCTOR_BENCH_EAGER": device}
+        return environment
 
     def _read(
-        self, place: Place, ended: ProcessResult, observed: Path, refusal: Path, source: str
+        self, place: Place, ended: ProcessResult, observed: Path, refusal: Path, other: ModeProcess | None
     ) -> ModeProcess | Failure:
         if not ended.ok:
             failure = program_failures(self._request, ended, refusal, compiled=False)[0]
@@ -164,10 +172,9 @@ class ProgramRunner:
             said = next((text for one in steps for text in (one.error, *one.notes) if text), "")
             return _failed("no-steps", f"no step was timed{f': {said}' if said else ''}", hint, ended.tail())
         slowest = max(timed, key=_step_time)
-        if source and slowest.source != source:
-            return _failed(
-                "other-steps", f"its steps are found by {slowest.source}, those of the others by {source}", hint
-            )
+        if other is not None and slowest.source != other.source:
+            message = f"its steps are found by {slowest.source}, those of the others by {other.source}"
+            return _failed("other-steps", message, hint)
         return _describe(place, slowest, _report_of(slowest, reports), ended)
 
 
@@ -194,7 +201,7 @@ def _describe(place: Place, steps: ObservedSteps, report: ModeReport, ended: Pro
         replays=sum(graph.cuda_graphs for graph in steps.graphs),
         refusals=tuple(sorted({graph.cuda_graph_refusal for graph in steps.graphs} - {""})),
         work=work,
-        agreement=report.agreement if place.settings.mode != EAGER else None,
+        agreement=report.agreement if place.settings != ModeSet(EAGER) else None,
         time_s=ended.time_s,
         notes=tuple(filter(None, (*report.notes, *steps.notes, problem))),
     )

@@ -6,7 +6,7 @@ import datetime
 import os
 import shlex
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from ...errors import InductorBenchError, UsageError
 from ...launch.marks import end_marked, tool_mark
 from ...launch.worker import WorkerPool, default_python
 from ...records.model_sources import PROGRAMS
-from ...records.modes.comparison import NOT_TIMED, ModeComparison, ModeProcess, ModeRow
+from ...records.modes.comparison import ModeComparison, ModeProcess, ModeRow
 from ...records.modes.settings import EAGER, ModeSet
 from ...records.run import Environment, Failure, Request
 from ...store.files import own_folder, refuse_link, sha256_of_file
@@ -30,12 +30,11 @@ from ..modules.survey import take_survey
 from ..modules.targets import Target, resolve_target
 from ..options import BreakdownOptions
 from ..progress import Progress
-from .process import COMMON, STAGE, Place, ProgramRunner
+from .process import CACHE, COMMON, NOT_INHERITED, OWN, STAGE, Place, ProgramRunner
 from .sets import DEFAULT_ROUNDS
 
 CALLED = "inductor_bench.modes(…)"
 ACCEPTED = "give a script, FILE.py:FACTORY, timm:NAME, or a command after --"
-NOTHING_COMPILED = "not run: no compiled mode was measured, and it would not be known when to end it"
 
 
 @dataclass(frozen=True)
@@ -74,9 +73,11 @@ def run_modes(options: ModesOptions, progress: Progress) -> ModesOutcome:
     target = resolve_target(program, ACCEPTED)
     if target.kind not in PROGRAMS:
         raise UsageError(f"modes runs a program, and the target is a {target.kind}", ACCEPTED)
-    variables = [f"{name}={value}" for row in options.rows for name, value in row.environment.items()]
+    variables = [variable for row in options.rows for variable in row.environment.items()]
+    _check_variables(name for name, _ in variables)
     own = sys.argv[1:] if is_command() else ()
-    redaction = Redaction.find([own, program.arguments, variables], os.environ, program.redact)
+    words = [f"{name}={value}" for name, value in variables]  # rows may give several values to one name
+    redaction = Redaction.find([own, program.arguments, words], os.environ | dict(program.variables), program.redact)
     folder = ModesFolder(program.output or Path("modes") / folder_title_of(target, program))
     refuse_link(folder.path)
     folder.make()
@@ -104,7 +105,7 @@ class _Comparing:
         self._request = replace(request_of(target, program), mode=None, stop=True)
         interpreter = interpreter_of(program.arguments) if target.kind == COMMAND else None
         self._python = program.python or interpreter or default_python()
-        self._environment = dict(os.environ) | redaction.variables
+        self._environment = dict(os.environ) | dict(program.variables) | redaction.variables
         self.comparison = self._open(target)
 
     def _open(self, target: Target) -> ModeComparison:
@@ -177,7 +178,7 @@ class _Comparing:
         """
         self._progress.stage("looking at the machine")
         log, work = self._folder.logs / "survey.log", self._folder.work
-        environment = self._environment | {"TORCHINDUCTOR_CACHE_DIR": str((work / COMMON).resolve())}
+        environment = self._environment | {CACHE: str((work / COMMON).resolve())}
         with WorkerPool(self._python, work, environment, on_line=self._progress.output) as pool:
             survey = take_survey(pool, [], device="cpu", peaks="none", log=log)
         found, known = survey.environment, self.comparison.environment
@@ -196,14 +197,11 @@ class _Comparing:
         return self.comparison.environment.device.accelerator is not None
 
     def _run(self, runner: ProgramRunner, place: Place) -> None:
-        row, source = self.comparison.rows[place.row], self._source()
-        if place.settings.mode == EAGER and not source:
-            found: ModeProcess | Failure = Failure(STAGE, NOT_TIMED, NOTHING_COMPILED)
-        else:
-            try:
-                found = runner.run(place, self.comparison.rounds, source)
-            except InductorBenchError as error:
-                found = Failure(STAGE, "invalid", error.message, error.hint)
+        row = self.comparison.rows[place.row]
+        try:
+            found = runner.run(place, self.comparison.rounds, self._compiled_before())
+        except InductorBenchError as error:
+            found = Failure(STAGE, "invalid", error.message, error.hint)
         if isinstance(found, Failure):
             failure = self._redaction.failure(found)
             self._progress.note(f"{row.name}: {failure.message}")
@@ -214,13 +212,20 @@ class _Comparing:
         self.comparison = replace(self.comparison, rows=(*rows[: place.row], row, *rows[place.row + 1 :]))
         self._save()
 
-    def _source(self) -> str:
-        """What delimits the steps of the rows that are measured; empty where there are none."""
-        return next((one.source for row in self.comparison.rows for one in row.processes), "")
+    def _compiled_before(self) -> ModeProcess | None:
+        """The first process of a compiled row that is measured."""
+        compiled = (row for row in self.comparison.rows if row.settings.mode != EAGER)
+        return next((one for row in compiled for one in row.processes), None)
 
     def _save(self) -> None:
         self.comparison = conclude(self.comparison)
         self._folder.save(self.comparison, self._redaction.text)
+
+
+def _check_variables(names: Iterable[str]) -> None:
+    for name in names:
+        if name in (*NOT_INHERITED, CACHE) or name.startswith(OWN):
+            raise UsageError(f"{name} cannot be compared: the comparison itself sets it", "leave it out")
 
 
 def places_in_turn(rows: Sequence[ModeSet], rounds: int) -> Iterator[Place]:

@@ -37,21 +37,24 @@ def read_set(text: str) -> ModeSet:
         elif word.startswith(OPTION):
             found = replace(found, options=found.options | read_option(word).options)
         else:
-            found = replace(found, environment=found.environment | read_variable(word).environment)
+            found = replace(found, environment=found.environment | dict([_read_variable(word)]))
     return _checked(replace(found, mode=found.mode or DEFAULT), text)
 
 
-def read_variable(text: str) -> ModeSet:
-    """The row of a variable ``NAME=VALUE``. Raises: UsageError: the text has another form."""
+def _read_variable(text: str) -> tuple[str, str]:
     match = _VARIABLE.fullmatch(text)
     if match is None:
         known = ", ".join((*MODES, *SWITCHES))
         raise UsageError(f"{text!r} is no setting", f"give {known}, inductor.OPTION=VALUE or VARIABLE=VALUE")
-    return ModeSet(DEFAULT, environment={match[1]: match[2]})
+    return match[1], match[2]
 
 
 def read_option(text: str) -> ModeSet:
-    """The row of an option ``inductor.NAME=VALUE``. Raises: UsageError: the text has another form."""
+    """The row of an option ``inductor.NAME=VALUE``.
+
+    Raises:
+        UsageError: the text has another form.
+    """
     match = _OPTION.fullmatch(text)
     if match is None:
         raise UsageError(
@@ -68,13 +71,20 @@ def _checked(found: ModeSet, text: str) -> ModeSet:
 
 
 def read_sets(
-    modes: Sequence[str], withs: Sequence[str], variables: Sequence[str], options: Sequence[str]
+    modes: Sequence[str], withs: Sequence[str], variables: Sequence[tuple[str, str]], options: Sequence[str]
 ) -> tuple[ModeSet, ...]:
     """The rows of a comparison: the modes, all where none is named, and then one's own sets.
+
+    Args:
+        modes: names of modes.
+        withs: a set each; see :func:`read_set`.
+        variables: a set each, with one environment variable: its name and its value.
+        options: a set each, with one option of Inductor; see :func:`read_option`.
 
     Raises:
         UsageError: a set has another form.
     """
-    own = [*map(read_set, withs), *map(read_variable, variables), *map(read_option, options)]
+    own = [*map(read_set, withs), *(ModeSet(DEFAULT, environment=dict([one])) for one in variables)]
+    own += map(read_option, options)
     rows = [*(ModeSet(mode) for mode in modes or MODES), *own]
     return tuple({row.name: row for row in rows}.values())

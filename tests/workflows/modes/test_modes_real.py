@@ -25,7 +25,7 @@ def run_command(tmp_path: Path, code: str, timeout_s: float | None = None) -> Fa
     folder = ModesFolder(tmp_path)
     folder.records.mkdir()
     runner = ProgramRunner(request, folder, os.environ, sys.executable, Redaction(), Silent(), profiles=False)
-    found = runner.run(Place(0, "default", ModeSet("default"), 0), 2, "")
+    found = runner.run(Place(0, "default", ModeSet("default"), 0), 2, None)
     assert isinstance(found, Failure)
     return found
 

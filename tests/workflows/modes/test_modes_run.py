@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import mode_rows
@@ -29,7 +30,7 @@ from inductor_bench.workflows.options import BreakdownOptions
 from inductor_bench.workflows.progress import Silent
 
 STEPS = {"eager": 0.1, "default": 0.05, "max-autotune": 0.04}
-Answer = Callable[[Place, str], ModeProcess | Failure]
+Answer = Callable[[Place], ModeProcess | Failure]
 
 
 @pytest.fixture
@@ -42,10 +43,10 @@ def ran(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[tuple[str, int]
 
 
 def answer_with(monkeypatch: pytest.MonkeyPatch, ran: list[tuple[str, int]], answer: Answer | None = None) -> None:
-    def run(self: ProgramRunner, place: Place, rounds: int, source: str) -> ModeProcess | Failure:
+    def run(self: ProgramRunner, place: Place, rounds: int, other: ModeProcess | None) -> ModeProcess | Failure:
         ran.append((place.name, place.round))
         if answer is not None:
-            return answer(place, source)
+            return answer(place)
         return mode_rows.process(place.round, STEPS[place.settings.mode], compile_time_s=10.0)
 
     monkeypatch.setattr(ProgramRunner, "run", run)
@@ -95,7 +96,7 @@ def test_the_same_command_runs_nothing_again_and_others_are_refused(
 
 
 def test_an_interrupted_comparison_goes_on(monkeypatch: pytest.MonkeyPatch, ran: list[tuple[str, int]]) -> None:
-    def interrupted(place: Place, source: str) -> ModeProcess:
+    def interrupted(place: Place) -> ModeProcess:
         if len(ran) == 3:
             raise KeyboardInterrupt
         return mode_rows.process(place.round, 0.1)
@@ -115,7 +116,7 @@ def test_an_interrupted_comparison_goes_on(monkeypatch: pytest.MonkeyPatch, ran:
 def test_a_row_that_fails_keeps_its_reason_and_is_not_tried_again(
     monkeypatch: pytest.MonkeyPatch, ran: list[tuple[str, int]]
 ) -> None:
-    def failing(place: Place, source: str) -> ModeProcess | Failure:
+    def failing(place: Place) -> ModeProcess | Failure:
         if place.name == "max-autotune":
             return Failure("mode", "timeout", "the program was stopped by the time limit after 9 s")
         return mode_rows.process(place.round, STEPS[place.name], compile_time_s=10.0)
@@ -128,24 +129,38 @@ def test_a_row_that_fails_keeps_its_reason_and_is_not_tried_again(
     assert failure is not None and failure.kind == "timeout"
 
 
+@pytest.mark.parametrize(
+    ("other", "said"),
+    [(None, "no compiled row was measured"), (replace(mode_rows.process(0, 0.1), source=PATTERN), "step()")],
+)
 def test_eager_is_not_run_where_its_end_would_not_be_known(
-    monkeypatch: pytest.MonkeyPatch, ran: list[tuple[str, int]]
+    tmp_path: Path, other: ModeProcess | None, said: str
 ) -> None:
-    answer_with(monkeypatch, ran, lambda place, source: Failure("mode", "exit", "no"))
-    failure = mode_rows.found(compare().comparison, "eager").failure
-    assert failure is not None and failure.kind == NOT_TIMED and "eager" not in [name for name, _ in ran]
-
-
-def test_a_pattern_of_compiled_calls_is_missing_without_compilation(tmp_path: Path) -> None:
     folder, request = ModesFolder(tmp_path), Request("train.py", "script")
     runner = ProgramRunner(request, folder, {}, "python", Redaction(), Silent(), profiles=False)
-    found = runner.run(Place(0, "eager", ModeSet("eager"), 0), 4, PATTERN)
-    assert isinstance(found, Failure) and found.kind == NOT_TIMED and "inductor_bench.step()" in found.message
+    found = runner.run(Place(0, "eager", ModeSet("eager"), 0), 4, other)
+    assert isinstance(found, Failure) and found.kind == NOT_TIMED and said in found.message
+
+
+def test_eager_gets_the_first_process_that_compiled(
+    monkeypatch: pytest.MonkeyPatch, ran: list[tuple[str, int]]
+) -> None:
+    others: list[ModeProcess | None] = []
+
+    def run(self: ProgramRunner, place: Place, rounds: int, other: ModeProcess | None) -> ModeProcess | Failure:
+        others.append(other)
+        if place.name == "default":
+            return Failure("mode", "exit", "no")
+        return mode_rows.process(place.round, STEPS[place.name])
+
+    monkeypatch.setattr(ProgramRunner, "run", run)
+    tuned = mode_rows.found(compare(rounds=1).comparison, "max-autotune").processes[0]
+    assert others == [None, None, tuned]
 
 
 def test_secrets_stay_out_of_the_folder(monkeypatch: pytest.MonkeyPatch, ran: list[tuple[str, int]]) -> None:
     answer_with(monkeypatch, ran)
-    rows = read_sets(["default"], [], ["API_KEY=wonderland-17"], [])
+    rows = read_sets(["default"], [], [("API_KEY", "wonderland-17")], [])
     program = BreakdownOptions(targets=("train.py",), arguments=("--token", "swordfish-42"))
     for _ in range(2):
         run_modes(ModesOptions(program, rows, 1), Silent())
@@ -158,6 +173,14 @@ def test_a_target_that_is_no_program_is_refused(ran: list[tuple[str, int]], targ
     Path("run.log").write_text("Compiled module path: /nowhere/c.py\n")
     with pytest.raises(UsageError, match=said):
         compare(target=target)
+    assert not Path("modes").exists()
+
+
+@pytest.mark.parametrize("name", ["TORCHINDUCTOR_CACHE_DIR", "TORCH_COMPILE_DISABLE", "INDUCTOR_BENCH_MODE"])
+def test_a_variable_that_the_comparison_sets_itself_is_no_row(ran: list[tuple[str, int]], name: str) -> None:
+    rows = read_sets([], [], [(name, "1")], [])
+    with pytest.raises(UsageError, match=f"{name} cannot be compared"):
+        run_modes(ModesOptions(BreakdownOptions(targets=("train.py",)), rows), Silent())
     assert not Path("modes").exists()
 
 

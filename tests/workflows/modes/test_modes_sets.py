@@ -43,7 +43,7 @@ def test_other_words_are_refused_with_what_there_is(text: str, said: str) -> Non
 
 
 def test_rows_are_the_modes_and_then_ones_own_sets_each_once() -> None:
-    rows = read_sets([], ["tf32", "tf32"], ["A=1,2"], ["inductor.x=1"])
+    rows = read_sets([], ["tf32", "tf32"], [("A", "1,2")], ["inductor.x=1"])
     own = ["default + tf32", "default + A=1,2", "default + inductor.x=1"]
     assert [row.name for row in rows] == [*MODES, *own]
     assert [row.name for row in read_sets(["default"], ["default"], [], [])] == ["default"]

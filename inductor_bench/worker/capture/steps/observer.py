@@ -71,7 +71,7 @@ class StepObserver:
         self._entered = False
         self._foreign: set[int] = set()
         self._waited_cycles = 0
-        self._is_attached = self._hears_compilations = self._finds_device = False
+        self._is_attached = self._hears_compilations = False
         self._undo: list[Callable[[], object]] = []
 
     @property
@@ -89,10 +89,8 @@ class StepObserver:
     def begin_eager(self, device: str) -> None:
         """Begins to time the steps of a program that compiles nothing: it has neither graphs nor a pattern of calls.
 
-        ``device`` is the type of the device whose work a step waits for; empty for the accelerator that the program
-        uses, if it uses one.
+        ``device`` is the type of the device whose work a step waits for.
         """
-        self._finds_device = not device
         self._measurement.note_compiler()
         self._graphs.device = device
         self._is_attached = True
@@ -241,8 +239,6 @@ class StepObserver:
     def _cross(self, number: int) -> None:
         arrived_s = time.perf_counter()
         measurement = self._measurement
-        if self._finds_device and not self._graphs.device:
-            self._graphs.device = upstream.accelerator_in_use()
         busy = bool(self._foreign) or (not measurement.is_recording and upstream.is_any_profiler_running())
         if not busy and measurement.pass_within_window(number, arrived_s):
             return
