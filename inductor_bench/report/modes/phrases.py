@@ -31,7 +31,7 @@ LEGEND = {
     "pays after": "steps until the compilation has paid off against eager",
     "vs shorter": "the same against the row with the next shorter compilation",
     "device": "sum of the durations on the device in a profiled step",
-    "memory": "peak of the last process",
+    "memory": "peak of the last process, on a CPU with Python and the compiler",
     "outputs": "relative difference to eager, root mean square",
 }
 """What a column means."""
@@ -66,8 +66,8 @@ def advice(comparison: ModeComparison) -> str:
     if not winner.decided:
         return (
             f"Undecided: {fastest.name} measured {_step(fastest)} a step and {chosen.name} {_step(chosen)}, but the "
-            f"processes of a row differ so much that this may be noise. {QUIETER}; until then, {chosen.name} "
-            f"{'compiles nothing' if chosen.settings.mode == EAGER else 'has the shorter compilation'}."
+            f"processes of a row differ so much that this may be noise. {QUIETER}. Until then, keep "
+            f"{chosen.name}, which {'compiles nothing' if chosen.settings.mode == EAGER else 'compiles in less time'}."
         )
     if chosen.settings.mode == EAGER:
         if winner.fastest == winner.name:
@@ -98,8 +98,12 @@ def _gain(row: ModeRow) -> str:
         return ""
     if ratio.verdict != "faster":
         return f", {ratio_words(ratio)} the speed of eager, which is within noise"
-    pays = figures.pays_after
-    paid = f"; its compilation of {units.seconds(figures.compile_time_s)} pays after {_steps(pays)}" if pays else ""
+    paid = ""
+    if figures.pays_after is not None:
+        paid = f"; its compilation of {units.seconds(figures.compile_time_s)} pays after {_steps(figures.pays_after)}"
+        if figures.cheaper != EAGER and figures.pays_after_cheaper is not None:
+            steps = _steps(figures.pays_after_cheaper)
+            paid += f". Up to {steps} {figures.cheaper} takes less time, compilation included"
     return f", {ratio_words(ratio)} as fast as eager{paid}"
 
 
@@ -129,6 +133,8 @@ def _steps(number: float | None) -> str:
 def notes(comparison: ModeComparison) -> Iterator[str]:
     """What limits the figures, and what each mode really did."""
     measured = [row for row in comparison.rows if row.processes]
+    if not measured:
+        return
     yield from _noise_notes(measured)
     yield from _code_notes(measured)
     yield from _call_notes(comparison, measured)
@@ -161,6 +167,10 @@ def _code_notes(measured: Sequence[ModeRow]) -> Iterator[str]:
             f"{join_words(others)}: the same generated code as {name}"
             f"{_no_graphs(measured, others)}; a difference in step time is noise"
         )
+    asked = [row for row in measured if row.settings.mode in CUDA_GRAPH_MODES]
+    if asked and all(device_of(row.processes[0].device).runs_on_host for row in asked):
+        yield f"{join_words([row.name for row in asked])}: CUDA graphs need a GPU, and these steps ran on a CPU"
+        return
     for row in measured:
         refusals = row.processes[0].refusals
         if refusals:

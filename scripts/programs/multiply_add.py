@@ -1,0 +1,35 @@
+"""A * B + C of large matrices: two kernels without compilation, one with it, and CUDA graphs copy the inputs.
+
+``MODE`` is the mode of ``torch.compile``, or ``eager``. A factory for the tool: ``multiply_add.py:matrices``.
+"""
+
+from __future__ import annotations
+
+import os
+
+import torch
+from stopwatch import DEVICE, timed
+from torch import Tensor
+
+SIZE = 512 if os.environ.get("SMALL") else 16000
+
+
+def multiply_add(a: Tensor, b: Tensor, c: Tensor) -> Tensor:
+    return a * b + c
+
+
+def matrices() -> tuple[object, tuple[Tensor, ...]]:
+    return multiply_add, tuple(torch.rand(SIZE, SIZE, device=DEVICE) for _ in range(3))
+
+
+@torch.no_grad()
+def main() -> None:
+    torch.manual_seed(0)
+    _, inputs = matrices()
+    mode = os.environ.get("MODE", "default")
+    run = multiply_add if mode == "eager" else torch.compile(multiply_add, mode=mode)
+    timed(lambda _: run(*inputs))
+
+
+if __name__ == "__main__":
+    main()
