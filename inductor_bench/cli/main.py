@@ -36,7 +36,7 @@ VERBS = {
     "breakdown": "Say where the time of a compiled model goes, kernel by kernel.",
     "extract": "Write every kernel as a file of its own, with the arguments that it had.",
     "kernel": "Time standalone kernel files, and retune them.",
-    "apply": "Run a program with the configs that retunes found, and prove what they save.",
+    "apply": "Put the configs that a RUN's retunes found into a program.",
     "batch": "Break every model of a list down, and say which kernels matter over all of them.",
     "compare": "Say how much slower B is than A, and why.",
     "modes": "Say which mode of torch.compile is fastest for a program, and when its compilation pays.",

@@ -93,9 +93,9 @@ def test_a_config_made_worse_is_found_and_named_luck() -> None:
 
 def test_a_config_of_another_version_may_be_its_choice() -> None:
     rows = pairs.changed(GELU, time_s=1.8e-3, config=pairs.OTHER_CONFIG)
-    newer = replace(build.GPU, torch="2.15.0")
+    newer = change(build.GPU, torch="2.15.0")
     found = compare(pairs.run(), pairs.run(rows, environment=newer))
-    assert "the other version's choice, or luck" in kernel(found, GELU).detail
+    assert "another compiler's choice, or luck" in kernel(found, GELU).detail
     assert [(row.name, row.a, row.b) for row in found.environment_differences] == [("torch", "2.11.0", "2.15.0")]
 
 
@@ -122,7 +122,7 @@ def test_a_busy_machine_is_named_and_its_slowness_is_noise() -> None:
         one = replace(one, program=replace(one.program, ranks=ranks))
         return pairs.each_module(one, lambda module: change(module, device="cpu", wall_load=waiting))
 
-    threads = replace(build.GPU, threads=1)
+    threads = change(build.GPU, threads=1)
     found = compare(disturbed(pairs.run()), disturbed(pairs.run(longer=1.5, environment=threads)))
     assert found.verdict == records.UNDECIDED
     assert "the machine was busy during B: a process waited for a core for 60% of its time" in found.notes
@@ -204,7 +204,7 @@ def test_tf32_off_is_named() -> None:
 
 
 def test_equal_kernels_on_another_machine_are_no_noise() -> None:
-    driver = replace(build.GPU, driver="580.1")
+    driver = change(build.GPU, driver="580.1")
     found = compare(pairs.run(), pairs.run(longer=1.2, environment=driver))
     assert found.verdict == records.SLOWER and kernel(found, MM).verdict == records.SLOWER
     assert part(found, records.UNCHANGED).detail.startswith("not the generated code: driver not set → 580.1")

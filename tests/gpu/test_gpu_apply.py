@@ -36,7 +36,7 @@ inputs = torch.randn(8192, 1024, device="cuda", dtype=torch.float16)
 for _ in range(int(os.environ.get("STEPS", "400"))):
     compiled(inputs).float().square().mean().backward()
     optimizer.step()
-    optimizer.zero_grad(set_to_none=False)
+    optimizer.zero_grad()
 torch.cuda.synchronize()
 print("done")
 """
@@ -101,7 +101,10 @@ def test_inductors_own_table_pins_what_it_can(retuned: Done, program: Path) -> N
     for pin in pinned.pins.triton_pins:
         if pin.key in table:
             expected = {name: value for name, value in pin.config.items() if name != "num_stages"}
-            assert {name: launched[pin.name].get(name) for name in expected} == expected, pin.name
+            found = {name: launched[pin.name].get(name) for name in expected}
+            if "R0_BLOCK" in expected:  # Inductor may halve it in a loop: config.dynamic_scale_rblock
+                assert found.pop("R0_BLOCK") in (expected["R0_BLOCK"] // 2, expected.pop("R0_BLOCK")), pin.name
+            assert found == expected, pin.name
 
 
 def test_cuda_graphs_are_compared_by_whole_processes(retuned: Done, program: Path) -> None:

@@ -11,6 +11,7 @@ from dataclasses import replace
 import compared_runs as pairs
 import pytest
 import run_builder as build
+from inline import change
 
 from inductor_bench import units
 from inductor_bench.analysis.comparison.run import compare_runs
@@ -28,7 +29,7 @@ GELU = "triton_poi_fused_gelu_mul_sigmoid_tanh_1"
 def comparison() -> RunComparison:
     rows = pairs.changed(GELU, time_s=2.4e-3, config=pairs.OTHER_CONFIG, samples_s=(2.4e-3,) * 12)
     others = [*pairs.parts(), Part(EAGER, "aten::sin|<b>", 1, 0.5e-3, 0)]
-    newer = replace(build.GPU, torch="2.15.0", variables={"TORCHINDUCTOR_MAX_AUTOTUNE": "1"})
+    newer = change(build.GPU, torch="2.15.0", variables={"TORCHINDUCTOR_MAX_AUTOTUNE": "1"})
     return compare_runs([pairs.run()], [pairs.run(rows, others, environment=newer)], ("runs/a", "runs/b"))
 
 

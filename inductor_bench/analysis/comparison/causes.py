@@ -130,8 +130,8 @@ def _config_words(a: SideKernel, b: SideKernel, setting: Setting) -> str:
     if repeated:
         return f"{words}; luck of the choice: runs of one side chose differently, too"
     if setting.same_compiler:
-        return f"{words}; luck of the choice: the same compiler chose among the same candidates"
-    return f"{words}; the other version's choice, or luck"
+        return f"{words}; luck of the choice"
+    return f"{words}; another compiler's choice, or luck"
 
 
 def _per_call(kernel: SideKernel) -> str:

@@ -151,9 +151,10 @@ def _waited_share(run: Run) -> float:
 
 
 def same_compiler(runs: Iterable[Run]) -> bool:
-    """Whether all runs have one torch, one Triton and one device."""
+    """Whether all runs have one torch, one Triton and one device, all known; a trace alone does not name its torch."""
     read = attrgetter("versions.torch", "versions.triton", "device.accelerator")
-    return len({read(run.environment) for run in runs}) == 1
+    found = {read(run.environment) for run in runs}
+    return len(found) == 1 and all(run.environment.versions.torch for run in runs)
 
 
 def machine_words(run: Run) -> str:

@@ -74,7 +74,7 @@ def verify(pinned: PinnedRun, plan: Plan, progress: Progress) -> Verification:
         if leading.state == CUDA_GRAPHS:
             return _verify_processes(pinned, plan, progress)
         if not leading.steps:
-            why = leading.error or "it ended before its steps had settled"
+            why = leading.error or f"it {ended.outcome} before its steps had settled"
             raise InductorBenchError(f"no step of the program was compared: {why}", f"see {ended.log}")
         return _describe_steps(pinned, leading, join_states(read_states(work)))
     finally:

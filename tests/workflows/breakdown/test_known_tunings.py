@@ -173,6 +173,6 @@ def test_remeasure_needs_a_retune() -> None:
     from inductor_bench.cli.options.autotune import take_autotune
 
     with pytest.raises(UsageError, match="--remeasure is for a retune"):
-        take_autotune({"autotune": None, "budget_s": None, "remeasure": True}, 3)
-    made = take_autotune({"autotune": "max", "budget_s": None, "remeasure": True}, 3)
+        take_autotune({"autotune": None, "budget_s": None, "remeasure": True, "verify": None}, 3)
+    made = take_autotune({"autotune": "max", "budget_s": None, "remeasure": True, "verify": None}, 3)
     assert made is not None and made.words == ("--autotune", "max", "--top", "3", "--remeasure")

@@ -207,7 +207,7 @@ class Measurement:
         stacks, self._stacks, self.is_recording = self._stacks, None, False
         touches, self._touches = self._touches, None
         if stacks is not None:
-            self.found = replace(self.found, lines_trace=stacks.export())
+            self.found = replace(self.found, lines_trace=stacks.export(last=True))
         if touches is not None:
             touches.write(self._stem.with_suffix(".touches.json"))
         self._complete(DONE)

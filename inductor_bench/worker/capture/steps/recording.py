@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import Any
 
 from inductor_bench.messages.steps import BOUNDARY
 
+from ...upstream.cupti import detaching_cupti
 from ...upstream.inductor import profiler_range
 
 LINES_STEP_S = 2.0
@@ -53,9 +55,10 @@ class Recording:
         self.is_running = False
         self._profile.stop_trace()
 
-    def export(self) -> str:
-        """Ends the profile and writes the trace. Returns its path."""
-        self.stop()
+    def export(self, *, last: bool = False) -> str:
+        """Ends the profile, the ``last`` one of the program's with CUPTI, and writes the trace. Returns its path."""
+        with detaching_cupti() if last else contextlib.nullcontext():
+            self.stop()
         self._profile.export_chrome_trace(str(self.path))
         return str(self.path)
 
