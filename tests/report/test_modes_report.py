@@ -143,6 +143,16 @@ def test_rows_without_figures_say_why() -> None:
     assert [cells_of(one)["step"] for one in (hung, untimed)] == ["failed", "not timed"]
 
 
+def test_rows_that_failed_in_the_same_way_are_named_together() -> None:
+    failures = [Failure("mode", "exit", "no torchvision", "install it", log) for log in ("1.log", "2.log")]
+    first, second = (
+        replace(row(name, []), failure=failure)
+        for name, failure in zip(("default", "max-autotune"), failures, strict=True)
+    )
+    text = screen(comparison(EAGER, first, second))
+    assert text.count("no torchvision") == 1 and "default and max-autotune: no torchvision" in text
+
+
 def test_csv_json_and_markdown_hold_the_figures() -> None:
     compared = comparison(EAGER, DEFAULT, TUNED)
     text = FORMATS.get("csv").render(compared, View())

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 
-from ...analysis.findings.phrases import plural
+from ...analysis.findings.phrases import join_words, plural
 from ...records.modes.comparison import NOT_TIMED, ModeComparison, ModeRow
 from ..renderer import View
 from ..text import names
 from ..text.layout import WIDE, Column, Line, Word, bullet, fit_columns, gap_of, header, labelled, titled_row, wrapped
-from .phrases import advice, legend, machine, notes
+from .phrases import advice, grouped_failures, legend, machine, notes
 from .rows import cells_of, titles_of
 
 SPARE = ("breaks", "memory", "busy", "vs shorter", "launches", "outputs")
@@ -94,14 +94,13 @@ def _processes(comparison: ModeComparison, shown: Collection[str]) -> str:
 
 
 def _failures(rows: Sequence[ModeRow], width: int) -> Iterator[Line]:
-    failed = [row for row in rows if row.failure is not None]
-    if not failed:
+    failures = grouped_failures(rows)
+    if not failures:
         return
     yield [Word("Not measured", "bad")]
-    for row in failed:
-        if row.failure is not None:
-            style = "dim" if row.failure.kind == NOT_TIMED else "bad"
-            yield from bullet(names.clean(f"{row.name}: {row.failure.message}"), width, style)
-            if row.failure.hint:
-                yield from wrapped(f"Hint: {names.clean(row.failure.hint)}", width, "    ")
+    for failure, named in failures.items():
+        style = "dim" if failure.kind == NOT_TIMED else "bad"
+        yield from bullet(names.clean(f"{join_words(named)}: {failure.message}"), width, style)
+        if failure.hint:
+            yield from wrapped(f"Hint: {names.clean(failure.hint)}", width, "    ")
     yield []

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ...analysis.findings.phrases import join_words
 from ...records.modes.comparison import ModeComparison, ModeRow
 from ..renderer import Format, Formats, View, json_row
 from ..run.csvs import table_text
 from ..run.markdown import escaped, table
 from .console import console
-from .phrases import advice, machine, notes
+from .phrases import advice, grouped_failures, machine, notes
 from .rows import cells_of, titles_of
 
 COLUMNS = (
@@ -39,9 +40,8 @@ def _markdown_lines(comparison: ModeComparison) -> Iterator[str]:
     alignment = "".join("l" if title == "mode" else "r" for title in titles)
     yield from table(titles, alignment, [[row[title] for title in titles] for row in cells])
     yield ""
-    yield from (
-        f"- {escaped(f'{row.name}: {row.failure.message}')}" for row in comparison.rows if row.failure is not None
-    )
+    for failure, named in grouped_failures(comparison.rows).items():
+        yield f"- {escaped(f'{join_words(named)}: {failure.message}')}"
     yield from (f"- {escaped(note)}" for note in notes(comparison))
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
 
 from ... import units
 from ...analysis.findings.phrases import join_words, plural
 from ...devices.table import device_of
+from ...records.failure import Failure
 from ...records.model_sources import COMPILED_HERE
 from ...records.modes.comparison import (
     DIFFERS,
@@ -128,6 +130,15 @@ def _step(row: ModeRow) -> str:
 
 def _steps(number: float | None) -> str:
     return plural(max(1, round(number)), "step") if number is not None else units.MISSING
+
+
+def grouped_failures(rows: Sequence[ModeRow]) -> dict[Failure, list[str]]:
+    """The names of the rows by their failure, of which the log is left out: several rows may fail in the same way."""
+    found: dict[Failure, list[str]] = {}
+    for row in rows:
+        if row.failure is not None:
+            found.setdefault(replace(row.failure, log_tail=""), []).append(row.name)
+    return found
 
 
 def notes(comparison: ModeComparison) -> Iterator[str]:

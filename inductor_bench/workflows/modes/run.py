@@ -34,6 +34,9 @@ from .process import CACHE, COMMON, NOT_INHERITED, OWN, STAGE, Place, ProgramRun
 from .sets import DEFAULT_ROUNDS
 
 CALLED = "inductor_bench.modes(…)"
+TIMEOUT = "timeout"
+"""Kind of the failure of a process that the time limit ended."""
+
 ACCEPTED = "give a script, FILE.py:FACTORY, timm:NAME, or a command after --"
 
 
@@ -135,7 +138,9 @@ class _Comparing:
             if difference:
                 hint = "choose another folder with -o, or measure again with --force"
                 raise UsageError(f"{self._folder.path} holds a comparison {difference}", hint)
-            return replace(earlier, rounds=max(earlier.rounds, fresh.rounds))
+            longer = _is_longer(fresh.request.timeout_s, earlier.request.timeout_s)
+            rows = tuple(_without_timeout(row) if longer else row for row in earlier.rows)
+            return replace(earlier, request=fresh.request, rows=rows, rounds=max(earlier.rounds, fresh.rounds))
         self._folder.clear()
         return fresh
 
@@ -246,6 +251,15 @@ def _place_of(environment: Environment) -> tuple[str, str, str]:
 
 def _shown(request: Request, redaction: Redaction) -> Request:
     return replace(request, target=redaction.text(request.target), arguments=redaction.words(request.arguments))
+
+
+def _is_longer(limit_s: float | None, earlier_s: float | None) -> bool:
+    return earlier_s is not None and (limit_s is None or limit_s > earlier_s)
+
+
+def _without_timeout(row: ModeRow) -> ModeRow:
+    """The row, which is tried again where the time limit was its failure."""
+    return replace(row, failure=None) if row.failure is not None and row.failure.kind == TIMEOUT else row
 
 
 def _difference(earlier: ModeComparison, fresh: ModeComparison) -> str:

@@ -142,6 +142,20 @@ def test_eager_is_not_run_where_its_end_would_not_be_known(
     assert isinstance(found, Failure) and found.kind == NOT_TIMED and said in found.message
 
 
+def test_a_row_that_hung_is_tried_again_with_a_longer_limit(
+    monkeypatch: pytest.MonkeyPatch, ran: list[tuple[str, int]]
+) -> None:
+    hung = Failure("mode", "timeout", "the program was stopped by the time limit after 9 s")
+    answer_with(
+        monkeypatch, ran, lambda place: hung if place.name == "default" else mode_rows.process(place.round, 0.1)
+    )
+    assert mode_rows.found(compare(timeout_s=9.0).comparison, "default").failure == hung
+    answer_with(monkeypatch, ran)
+    assert not compare(timeout_s=9.0).measured and not compare(timeout_s=8.0).measured
+    ran.clear()
+    assert compare(timeout_s=20.0).comparison.is_complete and ran == [("default", 0), ("default", 1)]
+
+
 def test_eager_gets_the_first_process_that_compiled(
     monkeypatch: pytest.MonkeyPatch, ran: list[tuple[str, int]]
 ) -> None:
