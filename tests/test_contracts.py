@@ -24,6 +24,7 @@ from inductor_bench.report.batch import formats as batch_formats
 from inductor_bench.report.comparison import formats as comparison_formats
 from inductor_bench.report.kernel import formats as kernel_formats
 from inductor_bench.report.modes import formats as modes_formats
+from inductor_bench.report.modes import models as modes_by_model
 from inductor_bench.report.query import formats as query_formats
 from inductor_bench.report.run import formats as run_formats
 
@@ -85,7 +86,7 @@ INNER: dict[str, set[str]] = {
     "workflows/breakdown": {"modules", "extract", "kernel", "ledger", "apply"},
     "workflows/batch": {"modules", "breakdown"},
     "workflows/compare": {"modules", "breakdown"},
-    "workflows/modes": {"modules", "breakdown"},
+    "workflows/modes": {"modules", "breakdown", "batch"},
     "report/text": set(),
     "report/kernel": {"text"},
     "report/run": {"text"},
@@ -568,6 +569,7 @@ FORMAT_NAMES = {
         kernel_formats.COMPARED,
         kernel_formats.COMPILED,
         modes_formats.FORMATS,
+        modes_by_model.FORMATS,
         query_formats.FORMATS,
         run_formats.FORMATS,
     )

@@ -11,8 +11,10 @@ from ..analysis.modes.intervals import MOST_ROUNDS
 from ..errors import EXIT_FAILURE, EXIT_OK
 from ..records.model_sources import LIBRARIES, listed
 from ..records.modes.comparison import NOT_TIMED, ModeComparison
+from ..records.modes.models import ModelModes
 from ..records.modes.settings import MODES, SWITCHES
 from ..report.modes.formats import FORMATS
+from ..report.modes.models import FORMATS as LIST_FORMATS
 from ..report.renderer import View
 from ..workflows.modes.sets import DEFAULT_ROUNDS, read_sets
 from ..workflows.options import AMP, BreakdownOptions
@@ -25,7 +27,8 @@ _SWITCHES = "\n".join(f"  {switch.name:<20}{switch.help}" for switch in SWITCHES
 
 HELP = f"""Say which mode of torch.compile a program runs fastest in, and after how many steps its compilation pays.
 
-TARGET is a script, FILE.py:FACTORY, a {listed(LIBRARIES)} model by its name, or a command after --.
+TARGET is a script, FILE.py:FACTORY, a {listed(LIBRARIES)} model by its name, or a command after --; or a list of
+models as `batch` takes it (.txt, .yaml), which are compared one after the other: which mode for which model.
 
 The program runs several times in each mode, in processes that take turns; a script is ended once its steps are
 measured. In a script the settings of its own calls of torch.compile are replaced. The same command goes on after an
@@ -89,21 +92,33 @@ as typed, 130 after Ctrl-C.
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing but the result.")
 @click.pass_context
 def command(context: click.Context, /, **values: Any) -> int:
-    form = FORMATS.get(values.pop("format"))
+    form = values.pop("format")
     with Console(quiet=values.pop("quiet"), verbose=values.pop("verbose")) as console:
+        from ..workflows.modes.models import folder_of, is_list, run_list
         from ..workflows.modes.run import ModesOptions, run_modes
 
         sets = [values.pop(name) for name in ("modes", "withs", "variables", "inductor")]
         rows, rounds, amp = read_sets(*sets), values.pop("rounds"), values.pop("amp")
         arguments = context.meta.get(ARGUMENTS, ())
         program = BreakdownOptions(amp=AMP[amp] if amp else None, arguments=arguments, **values)
-        outcome = run_modes(ModesOptions(program, rows, rounds), console)
+        options = ModesOptions(program, rows, rounds)
+        if is_list(program):
+            found = run_list(options, console)
+            show(LIST_FORMATS.get(form), found, place_view(View(), folder_of(program), console), console)
+            return max(map(exit_code_of, found.models), default=EXIT_OK)
+        outcome = run_modes(options, console)
         if not outcome.measured:
             console.note(f"measured {outcome.comparison.created}; nothing was run; --force measures again")
-        show(form, outcome.comparison, place_view(View(), outcome.folder, console), console)
-        if not form.names_folder:
+        chosen = FORMATS.get(form)
+        show(chosen, outcome.comparison, place_view(View(), outcome.folder, console), console)
+        if not chosen.names_folder:
             console.note(f"Written: {outcome.folder}")
     return exit_code(outcome.comparison)
+
+
+def exit_code_of(model: ModelModes) -> int:
+    """As :func:`exit_code`, for a model of a list."""
+    return exit_code(model.comparison) if model.comparison is not None else EXIT_FAILURE
 
 
 def exit_code(comparison: ModeComparison) -> int:

@@ -14,6 +14,8 @@ from inductor_bench.cli.main import main
 from inductor_bench.cli.modes import command, exit_code
 from inductor_bench.records.failure import Failure
 from inductor_bench.records.modes.comparison import NOT_TIMED, ModeComparison
+from inductor_bench.records.modes.models import ModelModes, ModesByModel
+from inductor_bench.workflows.modes import models
 from inductor_bench.workflows.modes import run as modes
 from inductor_bench.workflows.modes.run import ModesOptions, ModesOutcome
 from inductor_bench.workflows.progress import Progress
@@ -66,6 +68,19 @@ def test_the_exit_code_tells_failures_from_rows_that_cannot_be_timed() -> None:
     assert exit_code(replace(whole, rows=(untimed, default))) == 0
     failed = replace(eager, failure=Failure("mode", "timeout", "it hung"))
     assert exit_code(replace(whole, rows=(failed, default))) == 1
+
+
+@pytest.mark.parametrize("form", ["table", "json", "csv", "md"])
+def test_a_list_is_compared_model_by_model(
+    asked: list[ModesOptions], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], form: str
+) -> None:
+    whole = ModelModes("first", compared())
+    broken = ModelModes("second", failure=Failure("mode", "invalid", "no such model"))
+    for found, code in (((whole,), 0), ((whole, broken), 1)):
+        monkeypatch.setattr(models, "run_list", lambda *_, found=found: ModesByModel("list.txt", found))
+        assert main(["modes", "list.txt", "--format", form, "-q"]) == code
+        assert "first" in capsys.readouterr().out
+    assert asked == []
 
 
 def test_the_help_lists_the_switches() -> None:
