@@ -40,14 +40,19 @@ def screen(columns: int = 100) -> str:
 
 def test_each_mode_names_its_models_and_what_to_type() -> None:
     text = screen()
-    assert 'default: fast and also-fast\n  torch.compile(model, mode="default")' in text
-    assert "eager: small" in text and "undecided: noisy" in text and "nothing is advised: broken" in text
-    assert text.index("default: fast") < text.index("eager: small") < text.index("undecided: noisy")
+    assert 'Take default for fast and also-fast\n  torch.compile(model, mode="default")' in text
+    said = ("Take default for fast", "Leave uncompiled: small", "Undecided: noisy", "Without advice: broken")
+    places = [text.index(words) for words in said]
+    assert places[:2] == sorted(places[:2]) and max(places[:2]) < min(places[2:])
 
 
 def test_what_went_wrong_is_said_once() -> None:
     text = screen()
-    assert "fast, max-autotune: it hung" in text and "broken: no such model" in text and "Give more rounds" in text
+    assert (
+        "fast, max-autotune: it hung" in text
+        and "broken: no such model" in text
+        and "noisy: the differences may be noise. Give more" in text
+    )
 
 
 @pytest.mark.parametrize("columns", [60, 100, 120])

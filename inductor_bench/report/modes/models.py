@@ -8,6 +8,7 @@ from ... import units
 from ...analysis.findings.phrases import join_words, plural
 from ...records.modes.comparison import ModeRow
 from ...records.modes.models import ModelModes, ModesByModel
+from ...records.modes.settings import EAGER
 from ..renderer import Format, Formats, View, json_row
 from ..run.csvs import table_text
 from ..run.markdown import escaped, table
@@ -23,7 +24,7 @@ NAMES, WIDEST_NAME = ("model", "take"), 26
 """Columns of words, and the most columns of the console that each gets."""
 
 UNDECIDED = "undecided"
-NOTHING = "nothing is advised"
+NOTHING = "nothing"
 
 
 def console(found: ModesByModel, view: View) -> Iterator[Line]:
@@ -34,7 +35,7 @@ def console(found: ModesByModel, view: View) -> Iterator[Line]:
     yield [Word(described, "dim")]
     yield []
     for name, models, lines in _chosen(found):
-        yield from wrapped(f"{name}: {join_words(models)}", width, "", "title")
+        yield from wrapped(_advice(name, models), width, "", "title")
         yield from ([Word(f"  {line}")] for line in lines)
     yield []
     rows = [_cells(model) for model in found.models]
@@ -73,6 +74,11 @@ def _chosen(found: ModesByModel) -> Iterator[tuple[str, list[str], tuple[str, ..
         yield name, models[name, lines], lines
 
 
+def _advice(name: str, models: Sequence[str]) -> str:
+    said = {EAGER: "Leave uncompiled:", UNDECIDED: "Undecided:", NOTHING: "Without advice:"}
+    return f"{said.get(name, f'Take {name} for')} {join_words(list(models))}"
+
+
 def _row_of(model: ModelModes) -> ModeRow | None:
     """The advised row."""
     comparison = model.comparison
@@ -95,8 +101,9 @@ def _problems(found: ModesByModel) -> Iterator[str]:
             yield f"{model.name}: {model.failure.message}"
         failures = [row for row in (model.comparison.rows if model.comparison else ()) if row.failure is not None]
         yield from (f"{model.name}, {row.name}: {row.failure.message}" for row in failures if row.failure is not None)
-    if any(name == UNDECIDED for name, _, _ in _chosen(found)):
-        yield QUIETER
+    for name, models, _ in _chosen(found):
+        if name == UNDECIDED:
+            yield f"{join_words(models)}: the differences may be noise. {QUIETER}"
 
 
 def markdown(found: ModesByModel, view: View) -> str:
@@ -107,7 +114,7 @@ def markdown(found: ModesByModel, view: View) -> str:
     alignment = "".join("l" if title in NAMES else "r" for title in titles)
     lines += table(titles, alignment, [[row[title] for title in titles] for row in rows])
     for name, models, typed in _chosen(found):
-        lines += ["", f"{escaped(name)}: {escaped(join_words(models))}"]
+        lines += ["", escaped(_advice(name, models))]
         lines += ["", "```", *typed, "```"] if typed else []
     lines += ["", *(f"- {escaped(problem)}" for problem in _problems(found))]
     return "\n".join(lines).rstrip() + "\n"
