@@ -1,11 +1,13 @@
 """A * B + C of large matrices: two kernels without compilation, one with it, and CUDA graphs copy the inputs.
 
-``MODE`` is the mode of ``torch.compile``, or ``eager``. A factory for the tool: ``multiply_add.py:matrices``.
+``MODES`` are modes of ``torch.compile`` and ``eager``, with commas between them; the stopwatch prints a line for each.
+The factory for the tool is ``multiply_add.py:matrices``.
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 
 import torch
 from stopwatch import DEVICE, timed
@@ -26,8 +28,13 @@ def matrices() -> tuple[object, tuple[Tensor, ...]]:
 def main() -> None:
     torch.manual_seed(0)
     _, inputs = matrices()
-    mode = os.environ.get("MODE", "default")
-    run = multiply_add if mode == "eager" else torch.compile(multiply_add, mode=mode)
+    for mode in os.environ.get("MODES", "default").split(","):
+        torch.compiler.reset()
+        print(mode, end=" ")
+        time_steps(multiply_add if mode == "eager" else torch.compile(multiply_add, mode=mode), inputs)
+
+
+def time_steps(run: Callable[..., Tensor], inputs: tuple[Tensor, ...]) -> None:
     timed(lambda _: run(*inputs))
 
 

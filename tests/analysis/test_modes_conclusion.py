@@ -77,6 +77,12 @@ def test_noise_that_hides_a_large_difference_leaves_it_undecided() -> None:
     assert calm is not None and (calm.name, calm.fastest, calm.decided) == ("eager", "default", True)
 
 
+def test_a_row_that_is_surely_faster_than_eager_precedes_one_that_only_may_be() -> None:
+    wild = row("default", [0.034, 0.070, 0.104, 0.101], 15.0, codes=("a",))
+    winner = comparison(EAGER, wild, TUNED).winner
+    assert winner is not None and (winner.name, winner.equals, winner.decided) == ("max-autotune", ("default",), True)
+
+
 def test_of_nearly_equal_compilations_the_plainer_row_wins() -> None:
     other = row("reduce-overhead", [0.0499, 0.0501, 0.0500, 0.0498], 8.0, codes=("b",))
     winner = comparison(EAGER, DEFAULT, other).winner

@@ -54,9 +54,10 @@ def test_the_advice_is_honest_about_noise() -> None:
         "max-autotune measured 49.6 ms: the difference is within noise, and default compiles in less time."
     )
     twin = row("max-autotune", [0.0501, 0.0503, 0.0501, 0.0502], 30.0, codes=("a",))
-    assert advice(comparison(EAGER, DEFAULT, twin)).endswith(
-        "The step of max-autotune is within noise of it, and its compilation is no shorter."
-    )
+    assert advice(comparison(EAGER, DEFAULT, twin)).endswith("The difference to max-autotune is within noise.")
+    plain = row("default", [0.050, 0.0503, 0.0499, 0.0502], 40.0, codes=("a",))
+    said = advice(comparison(EAGER, plain, row("max-autotune", [0.049, 0.0505, 0.0488, 0.0502], 30.0)))
+    assert said.endswith("the difference is within noise, and default is the plainer setting.")
     slow = row("default", [0.099, 0.102, 0.098, 0.101], 10.0, codes=("a",))
     assert "Leave it uncompiled" in advice(comparison(EAGER, slow))
     wild = row("default", [0.02, 0.09, 0.03, 0.08], 10.0, codes=("a",))

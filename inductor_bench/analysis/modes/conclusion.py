@@ -138,15 +138,19 @@ def _way(process: ModeProcess) -> tuple[tuple[str, ...], int]:
 
 
 def _winner(rows: Sequence[ModeRow]) -> ModeWinner | None:
-    """The fastest row, or of those that are not surely slower the first one with the shortest compilation."""
+    """The fastest row, or of those that are not surely slower the first one with the shortest compilation.
+
+    Where some of these are surely faster than eager, it is one of them.
+    """
     usable = [row for row in rows if is_usable(row) and len(row.processes) >= DECISIVE_ROUNDS]
     if all(row.settings.mode == EAGER for row in usable) or len(usable) < 2:
         return None
     fastest = min(usable, key=_step_time)
     close = [fastest, *(row for row in usable if row is not fastest and _is_close(row))]
-    shortest_s = min(map(_compile_time, close))
+    sure = [row for row in close if _is_faster_than_eager(row)] or close
+    shortest_s = min(map(_compile_time, sure))
     # rows stand in the order in which they are asked for, and the plain modes come first
-    chosen = next(row for row in rows if row in close and _compile_time(row) <= shortest_s * COMPILE_NOISE)
+    chosen = next(row for row in rows if row in sure and _compile_time(row) <= shortest_s * COMPILE_NOISE)
     equals = tuple(row.name for row in close if row is not fastest)
     ratio = chosen.figures.to_fastest if chosen.figures else None
     decided = ratio is None or ratio.verdict == "same" or ratio.high <= 1 + ACCEPTED
@@ -156,6 +160,11 @@ def _winner(rows: Sequence[ModeRow]) -> ModeWinner | None:
 def _is_close(row: ModeRow) -> bool:
     ratio = row.figures.to_fastest if row.figures else None
     return ratio is not None and ratio.verdict != "slower"
+
+
+def _is_faster_than_eager(row: ModeRow) -> bool:
+    ratio = row.figures.to_eager if row.figures else None
+    return ratio is not None and ratio.verdict == "faster"
 
 
 def lines_of(settings: ModeSet) -> tuple[str, ...]:

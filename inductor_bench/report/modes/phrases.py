@@ -68,8 +68,8 @@ def advice(comparison: ModeComparison) -> str:
     if not winner.decided:
         return (
             f"Undecided: {fastest.name} measured {_step(fastest)} a step and {chosen.name} {_step(chosen)}, but the "
-            f"processes of a row differ so much that this may be noise. {QUIETER}. Until then, keep "
-            f"{chosen.name}, which {'compiles nothing' if chosen.settings.mode == EAGER else 'compiles in less time'}."
+            f"processes of a row differ so much that this may be noise. {QUIETER}. Until then, keep {chosen.name}, "
+            f"which {_merit(chosen, fastest)}."
         )
     if chosen.settings.mode == EAGER:
         if winner.fastest == winner.name:
@@ -82,15 +82,19 @@ def advice(comparison: ModeComparison) -> str:
     if winner.fastest != winner.name:
         return (
             f"{text} {fastest.name} measured {_step(fastest)}: the difference is within noise, and {winner.name} "
-            "compiles in less time."
+            f"{_merit(chosen, fastest)}."
         )
     if winner.equals:
-        others, one = join_words(list(winner.equals)), len(winner.equals) == 1
-        rest = (
-            "is within noise of it, and its compilation is" if one else "are within noise of it, and compilations are"
-        )
-        return f"{text} The step{'s' * (not one)} of {others} {rest} no shorter."
+        return f"{text} The difference to {join_words(list(winner.equals))} is within noise."
     return text
+
+
+def _merit(chosen: ModeRow, fastest: ModeRow) -> str:
+    """Why a row is advised that measured no faster than another."""
+    if chosen.settings.mode == EAGER:
+        return "compiles nothing"
+    ours, theirs = (row.figures.compile_time_s if row.figures else None for row in (chosen, fastest))
+    return "compiles in less time" if ours is not None and theirs and ours < theirs else "is the plainer setting"
 
 
 def _gain(row: ModeRow) -> str:

@@ -68,7 +68,9 @@ def test_a_model_that_cannot_be_compared_does_not_end_the_others(ran: list[Reque
 
 def test_a_list_is_known_by_its_name() -> None:
     assert is_list(BreakdownOptions(targets=("a.yaml",))) and is_list(BreakdownOptions(targets=("a.txt",)))
-    assert not is_list(BreakdownOptions(targets=("a.py",))) and not is_list(BreakdownOptions(targets=(), arguments=("a.txt",)))
+    assert not is_list(BreakdownOptions(targets=("a.py",))) and not is_list(
+        BreakdownOptions(targets=(), arguments=("a.txt",))
+    )
     assert folder_of(BreakdownOptions(targets=("lists/a.txt",))) == Path("modes/a")
 
 
