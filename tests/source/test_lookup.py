@@ -54,4 +54,4 @@ def test_a_kernel_without_size_hints_has_the_key_of_none() -> None:
 def test_text_without_a_kernel_and_text_that_is_none() -> None:
     assert find_kernel_key("x = 1\n") is None
     with pytest.raises(InductorBenchError):
-        find_kernel_key("def (:\n")
+        find_kernel_key("@triton_heuristics.pointwise(\ndef (:\n")

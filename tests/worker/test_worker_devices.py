@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from collections.abc import Iterable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -91,30 +92,51 @@ def test_a_race_on_a_gpu_takes_short_windows(monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.parametrize(
-    ("host_us", "taken", "retaken"),
+    ("first_us", "taken", "retaken"),
     [
         ((50, 51), 2, 0),
-        ((50, 120, 52), 3, 1),  # the second window: its host was late once
+        ((50, 79), 2, 0),  # late, while the device was held
+        ((50, 120, 52), 3, 1),  # the second window: the first launch came after the hold
+        ((300, 315), 2, 0),  # the launch always takes longer than the hold
+        ((300, 360, 310), 3, 1),
         ((50, 900, 300, 200, 100, 50), 5, 3),  # always late: the window in which it was least late
     ],
 )
-def test_a_window_is_timed_again_where_the_host_was_late(
-    host_us: tuple[int, ...], taken: int, retaken: int, monkeypatch: pytest.MonkeyPatch
+def test_a_window_is_timed_again_where_its_first_launch_was_late(
+    first_us: tuple[int, ...], taken: int, retaken: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    windows = iter([(7e-4 + us * 1e-6, us * 1e-6) for us in host_us])
-    seen: list[float] = []
+    seen, timer = time_windows([race_timer.Window((700 + us) * 1e-6, us * 1e-6, 0.0) for us in first_us], monkeypatch)
+    replay = lambda: None  # noqa: E731
+    assert timer._window(replay, 1) == seen[0].device_s
+    assert timer._window(replay, 1) == min(window.device_s for window in seen[1:])
+    assert (len(seen), timer.retaken) == (taken, retaken)
 
-    def take(replay: Any, count: int) -> tuple[float, float]:
-        window = next(windows)
-        seen.append(window[0])
-        return window
+
+@pytest.mark.parametrize(("others_us", "taken"), [((30, 30), 2), ((30, 120), 2), ((30, 200, 30), 3)])
+def test_later_launches_may_be_late_while_the_queue_holds_work(
+    others_us: tuple[int, ...], taken: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    windows = [race_timer.Window(800e-6, 40e-6, us * 1e-6) for us in others_us]
+    seen, timer = time_windows(windows, monkeypatch)
+    replay = lambda: None  # noqa: E731
+    for _ in range(2):
+        assert timer._window(replay, 4) == 800e-6
+    assert len(seen) == taken
+
+
+def time_windows(
+    windows: Iterable[race_timer.Window], monkeypatch: pytest.MonkeyPatch
+) -> tuple[list[race_timer.Window], race_timer.GpuRaceTimer]:
+    """A timer that takes these windows, and the list of those that it has taken."""
+    left, seen = iter(windows), list[race_timer.Window]()
+
+    def take(replay: Any, count: int) -> race_timer.Window:
+        seen.append(next(left))
+        return seen[-1]
 
     monkeypatch.setattr(race_timer, "_time_window", take)
     monkeypatch.setattr(GpuTimer, "__init__", lambda self: None)
-    timer, replay = race_timer.GpuRaceTimer(), lambda: None
-    assert timer._window(replay, 1) == seen[0]
-    assert timer._window(replay, 1) == min(seen[1:])
-    assert (len(seen), timer.retaken) == (taken, retaken)
+    return seen, race_timer.GpuRaceTimer()
 
 
 @pytest.mark.usefixtures("rocm")

@@ -13,11 +13,12 @@ from dataclasses import dataclass
 
 from ...errors import InductorBenchError
 from .calls import dotted
-from .syntax import parse
+from .syntax import find_statement
 
 FUSED = "_fused_"
 """Inductor looks up only kernels whose text holds this."""
 
+_HEURISTIC = re.compile(r"^@triton_heuristics\.", re.MULTILINE)
 _NAME = re.compile(r"^def [^(]+\(")
 _SIZE_HINTS = re.compile(r"size_hints=(\{.*?\})")
 
@@ -58,15 +59,16 @@ def find_kernel_key(text: str) -> KernelKey | None:
     Raises:
         InductorBenchError: the text does not parse.
     """
-    for node in parse(text).body:
-        if isinstance(node, ast.FunctionDef) and (decorator := _heuristic(node)) is not None:
-            lines = text.split("\n")
-            head = "\n".join(lines[decorator.lineno - 1 : node.lineno - 1])
-            hints = _SIZE_HINTS.search(head)
-            function = "\n".join(lines[node.lineno - 1 : node.end_lineno])
-            key = lookup_key(hints.group(1) if hints else "None", function)
-            return KernelKey(key, types_text(_signature(decorator)), node.name)
-    return None
+    node = find_statement(text, _HEURISTIC)
+    decorator = _heuristic(node) if isinstance(node, ast.FunctionDef) else None
+    if not isinstance(node, ast.FunctionDef) or decorator is None:
+        return None
+    lines = text.split("\n")
+    head = "\n".join(lines[decorator.lineno - 1 : node.lineno - 1])
+    hints = _SIZE_HINTS.search(head)
+    function = "\n".join(lines[node.lineno - 1 : node.end_lineno])
+    key = lookup_key(hints.group(1) if hints else "None", function)
+    return KernelKey(key, types_text(_signature(decorator)), node.name)
 
 
 def _heuristic(function: ast.FunctionDef) -> ast.Call | None:

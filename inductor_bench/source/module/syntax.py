@@ -5,11 +5,18 @@ from __future__ import annotations
 import ast
 import math
 import re
+from collections.abc import Iterator
 
 from ...errors import InductorBenchError
 
 _DEEPEST = 150
 """Maximum number of levels of a tree. Inductor's trees have about twenty; a level takes several frames of the stack."""
+
+_STATEMENT = re.compile(r"^(?=[^\s)\]}#])", re.MULTILINE)
+"""The begin of a line that may begin a top-level statement."""
+
+_MOST_ENDS = 64
+"""Number of ends that are tried for a statement before the whole text is parsed."""
 
 _DIGITS = re.compile(r"\d{300}")
 _LARGEST = 2**63
@@ -29,6 +36,49 @@ def parse(text: str) -> ast.Module:
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         what = f"line {error.lineno}: {error.msg}" if isinstance(error, SyntaxError) else error
         raise InductorBenchError(f"it is not Python ({what})") from None
+    _check_limits(tree)
+    return tree
+
+
+def find_statement(text: str, first_line: re.Pattern[str]) -> ast.stmt | None:
+    """The first top-level statement that begins where a pattern matches; ``None`` where the pattern does not match.
+
+    It parses from there to the statement's end: a standalone file as a whole takes some thirty times as long. The line
+    numbers are those of the text.
+
+    Raises:
+        InductorBenchError: as :func:`parse`.
+    """
+    found = first_line.search(text)
+    if found is None:
+        return None
+    begin = found.start()
+    for number, end in enumerate(_ends_after(text, begin)):
+        if number == _MOST_ENDS:
+            break
+        try:
+            ast.parse(text[begin:end])
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            continue
+        tree = parse(text[begin:end])
+        ast.increment_lineno(tree, text.count("\n", 0, begin))
+        return tree.body[0] if tree.body else None
+    line = text.count("\n", 0, begin) + 1
+    return next((node for node in parse(text).body if _first_line(node) == line), None)
+
+
+def _ends_after(text: str, begin: int) -> Iterator[int]:
+    """The places at which the statement that begins at ``begin`` may end."""
+    yield from (found.start() for found in _STATEMENT.finditer(text, begin + 1))
+    yield len(text)
+
+
+def _first_line(node: ast.stmt) -> int:
+    decorators = getattr(node, "decorator_list", ())
+    return min(one.lineno for one in (node, *decorators))
+
+
+def _check_limits(tree: ast.Module) -> None:
     level: list[ast.AST] = [tree]
     for _ in range(_DEEPEST):
         level = [child for node in level for child in ast.iter_child_nodes(node) if not isinstance(child, _LEAVES)]
@@ -36,7 +86,7 @@ def parse(text: str) -> ast.Module:
             if isinstance(node, ast.Constant) and not _is_usable(node.value):
                 raise InductorBenchError(f"line {node.lineno} holds {_words(node.value)}")
         if not level:
-            return tree
+            return
     raise InductorBenchError(f"it is nested more than {_DEEPEST} deep")
 
 

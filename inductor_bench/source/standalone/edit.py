@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Mapping
 from typing import Any
 
 from ...errors import InductorBenchError
-from ..module.syntax import parse
+from ..module.syntax import find_statement
 from .cpp import quoted
 from .header import recorded_text
 
@@ -55,9 +56,9 @@ def source_text(text: str) -> str:
 
 
 def _assignment(text: str, name: str) -> ast.Assign:
-    for node in parse(text).body:
-        if isinstance(node, ast.Assign) and any(isinstance(one, ast.Name) and one.id == name for one in node.targets):
-            return node
+    node = find_statement(text, re.compile(rf"^{name} = ", re.MULTILINE))
+    if isinstance(node, ast.Assign):
+        return node
     raise InductorBenchError(f"the file has no {name}", "give a file that inductor-bench extract wrote")
 
 

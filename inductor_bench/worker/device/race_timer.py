@@ -1,7 +1,8 @@
-"""The harness's GPU timer for races: it times a window again where the host was late with its launches.
+"""The harness's GPU timer for races, whose windows do not depend on when the host launches.
 
-While other cores compile, the host may lose its core between two launches of a window. The device then waits, and the
-wait is part of the window's time.
+While other cores compile, the host may lose its core between two launches of a window. The device would then wait, and
+the wait would be part of the window's time. So the device is kept busy until the first launch of the window is in its
+queue; where the host is later than that, the window is timed again.
 """
 
 from __future__ import annotations
@@ -9,17 +10,34 @@ from __future__ import annotations
 import time
 import weakref
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from inductor_bench.source.standalone.harness.timing_cuda import GpuTimer
 
+HOLD_CYCLES = 200_000
+"""Clock cycles for which the device waits before a window, without work."""
+
+HOLD_S = 80e-6
+"""Seconds that these cycles take at least: no GPU has a clock above 2.5 GHz."""
+
 MOST_RETAKEN = 3
 LATE_S = 20e-6
-LATE_SHARE = 0.02
-"""The host is late where it takes longer than in its fastest window of these launches by more than ``LATE_S`` seconds
-and by more than this share of the window."""
+"""Seconds by which a first launch that takes longer than the hold may exceed the fastest one."""
+
+LATE_SHARE = 0.5
+"""Share of the device's time for one replay by which later launches may exceed the fastest: the queue holds one."""
+
+
+@dataclass(frozen=True)
+class Window:
+    """One timed window: seconds of the device, and of the host until the first launch and for the other launches."""
+
+    device_s: float
+    first_s: float
+    others_s: float
 
 
 class GpuRaceTimer(GpuTimer):
@@ -31,33 +49,44 @@ class GpuRaceTimer(GpuTimer):
 
     def __init__(self, *arguments: Any, **how: Any) -> None:
         self.retaken = 0
-        self._fastest_s: weakref.WeakKeyDictionary[Callable[[], object], float] = weakref.WeakKeyDictionary()
+        self._fastest: weakref.WeakKeyDictionary[Callable[[], object], tuple[float, float]] = (
+            weakref.WeakKeyDictionary()
+        )
         super().__init__(*arguments, **how)
 
     def _window(self, replay: Callable[[], object], count: int) -> float:
         """Seconds of ``count`` replays on the device; of several attempts the one in which the host was least late."""
         best_s, least_late_s = 0.0, float("inf")
         for attempt in range(1 + MOST_RETAKEN):
-            window_s, host_s = _time_window(replay, count)
-            fastest_s = min(host_s / count, self._fastest_s.get(replay, float("inf")))
-            self._fastest_s[replay] = fastest_s
-            late_s = host_s - fastest_s * count
+            window = _time_window(replay, count)
+            late_s = self._late_s(replay, count, window)
             if late_s < least_late_s:
-                best_s, least_late_s = window_s, late_s
-            if late_s <= max(LATE_S, LATE_SHARE * window_s):
+                best_s, least_late_s = window.device_s, late_s
+            if not late_s:
                 break
             self.retaken += attempt < MOST_RETAKEN
         return best_s
 
+    def _late_s(self, replay: Callable[[], object], count: int, window: Window) -> float:
+        """Seconds by which the host was too late for the window; 0 where the device's queue was never empty."""
+        first_s, other_s = self._fastest.get(replay, (float("inf"), float("inf")))
+        first_s, other_s = min(first_s, window.first_s), min(other_s, window.others_s / max(count - 1, 1))
+        self._fastest[replay] = first_s, other_s
+        late_s = max(window.first_s - max(HOLD_S, first_s + LATE_S), 0.0)
+        slack_s = LATE_SHARE * window.device_s / count
+        return late_s + max(window.others_s - other_s * (count - 1) - slack_s, 0.0)
 
-def _time_window(replay: Callable[[], object], count: int) -> tuple[float, float]:
-    """Seconds of the device for ``count`` replays, and of the host for their launches."""
+
+def _time_window(replay: Callable[[], object], count: int) -> Window:
     start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
     began = time.perf_counter()
+    torch.cuda._sleep(HOLD_CYCLES)
     start.record()
-    for _ in range(count):
+    replay()
+    launched = time.perf_counter()
+    for _ in range(count - 1):
         replay()
     end.record()
-    host_s = time.perf_counter() - began
+    ended = time.perf_counter()
     end.synchronize()
-    return float(start.elapsed_time(end)) * 1e-3, host_s
+    return Window(float(start.elapsed_time(end)) * 1e-3, launched - began, ended - launched)

@@ -19,6 +19,9 @@ from .nvml import Driver
 
 READINGS = 4
 BETWEEN_READINGS_S = 0.1
+DRIVER_WINDOW_S = 1.0
+"""Longest time in seconds over which the driver averages the utilization of a GPU (NVML, ``nvmlUtilization_t``)."""
+
 BETWEEN_CLOCKS_S = 0.02
 FEWEST_CLOCKS = 6
 RISEN = 0.95
@@ -39,13 +42,13 @@ THROTTLES = {
 def find_use(driver: Driver, pause: Callable[[float], None] = time.sleep) -> DeviceUse:
     """The use of the GPU by other jobs, while this process and the other workers of its parent leave it idle.
 
-    A program that calls this tool from Python does not count, because it waits; it may hold memory on the GPU.
+    A program that calls this tool from Python does not count, because it waits; it may hold memory on the GPU. A busy
+    GPU is read again after :data:`DRIVER_WINDOW_S`, because kernels of this tool may have run shortly before.
     """
-    shares = []
-    for _ in range(READINGS):
-        pause(BETWEEN_READINGS_S)
-        shares.append(driver.busy())
-    known = [share for share in shares if share is not None]
+    busy = _read_busy(driver, pause)
+    if busy:
+        pause(DRIVER_WINDOW_S)
+        busy = _read_busy(driver, pause)
     used = driver.used_bytes()
     processes, callers = driver.compute_processes(), set(_parents_of(os.getpid()))
     waiting = [each for each in processes if each.pid in callers]
@@ -54,9 +57,19 @@ def find_use(driver: Driver, pause: Callable[[float], None] = time.sleep) -> Dev
     return DeviceUse(
         gpu=driver.number(),
         processes=tuple(OtherProcess(each.pid, _name_of(each.pid), each.memory_bytes) for each in others),
-        busy=statistics.median(known) if known else None,
+        busy=busy,
         held_bytes=None if used is None else max(used - driver.drawing_bytes() - ours, 0),
     )
+
+
+def _read_busy(driver: Driver, pause: Callable[[float], None]) -> float | None:
+    """The median utilization of a few readings; ``None`` where the driver tells none."""
+    shares = []
+    for _ in range(READINGS):
+        pause(BETWEEN_READINGS_S)
+        shares.append(driver.busy())
+    known = [share for share in shares if share is not None]
+    return statistics.median(known) if known else None
 
 
 def _parents_of(pid: int) -> Iterator[int]:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import ast
 import hashlib
 import json
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
@@ -17,6 +15,7 @@ from ...records.retune import FASTER, Retune, TuningOrigin
 from ...records.retunes.pins import CppPin, TritonPin
 from ...records.run import Environment, Run
 from ...records.tuning import ModelCalls
+from ...source.standalone.edit import recorded_facts
 from ...store.cache.tunings import KnownTuning, TuningKey, TuningPlace, load_tuning, save_tuning
 from ...store.files import read_text
 from ...store.folder import RunFolder
@@ -26,8 +25,6 @@ BUDGET, GAIN = "budget", "gain"
 UNDECIDED = "undecided"
 _PLACES = ("storage", "offset")
 """Keys of a launch that say where a tensor lies, which is not the same in every run."""
-
-_RECORDED = re.compile(r"^RECORDED = (\{$.*?^\})$", re.MULTILINE | re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -111,12 +108,10 @@ def digest_launch(text: str) -> str | None:
 
     ``None`` where the file records none in a form that this function reads.
     """
-    found = _RECORDED.search(text)
     try:
-        recorded = ast.literal_eval(found[1]) if found else None
-    except (ValueError, SyntaxError):
+        launch = recorded_facts(text).get("launch")
+    except InductorBenchError:
         return None
-    launch = recorded.get("launch") if isinstance(recorded, dict) else None
     if not isinstance(launch, Mapping):
         return None
     sizes = _sizes([launch.get("arguments"), launch.get("keywords")])

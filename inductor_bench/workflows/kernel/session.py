@@ -205,8 +205,8 @@ class KernelSession:
         """
         with contextlib.suppress(InductorBenchError, WorkerLostError):
             if any(device and not device_of(device).runs_on_host for device in devices):
+                self.find_other_jobs(NVIDIA.type)  # first: the driver's figures of the last second would include ours
                 self.ask(GetReady(), READY_S)
-                self.find_other_jobs(NVIDIA.type)
 
     def compile_ahead(self, files: Sequence[Path]) -> None:
         """Compiles the Triton kernels among the files in parallel, into the cache of the worker that measures.

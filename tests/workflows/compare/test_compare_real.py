@@ -36,7 +36,9 @@ def test_two_compilations_of_one_model_differ_in_configs_alone(tmp_path: Path) -
     assert found.verdict == "undecided" and abs(found.step.delta_s) < 0.01 * found.step.a_s
     causes = [change.cause for change in found.kernels]
     assert len(causes) == 284 and set(causes) == {CONFIG, UNCHANGED} and causes.count(CONFIG) == 50
-    assert not [change for change in found.kernels if change.cause == UNCHANGED and change.verdict in ("slower", "faster")]
+    assert not [
+        change for change in found.kernels if change.cause == UNCHANGED and change.verdict in ("slower", "faster")
+    ]
     config = next(change for change in found.kernels if change.cause == CONFIG)
     assert config.a[0].configs != config.b[0].configs and config.a[0].kernel_id == config.b[0].kernel_id
     assert sum(part.delta_s for part in found.parts) == pytest.approx(found.step.delta_s)

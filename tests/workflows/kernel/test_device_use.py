@@ -167,7 +167,9 @@ def test_our_own_processes_are_no_other_job(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(os, "getppid", os.getpid)
     with subprocess.Popen(["sleep", "60"]) as child:
         told = [GpuProcess(child.pid, GIB), GpuProcess(os.getpid(), 34 * 10**9), GpuProcess(NOBODY, None)]
-        use = find_use(FakeDriver(told, [0.9, 0.0, 0.8, 1.0], 40 * GIB, drawing=GIB), pause=lambda seconds: None)
+        use = find_use(
+            FakeDriver(told, [1.0] * 4 + [0.9, 0.0, 0.8, 1.0], 40 * GIB, drawing=GIB), pause=lambda seconds: None
+        )
         child.kill()
     seen, hidden = use.processes
     assert (seen.pid, seen.memory_bytes) == (os.getpid(), 34 * 10**9)
@@ -185,6 +187,12 @@ def test_a_program_that_waits_for_us_is_no_other_job() -> None:
 
 def test_a_driver_that_says_little_is_believed_in_that() -> None:
     assert find_use(FakeDriver([], [None] * 4, None), pause=lambda seconds: None) == DeviceUse(2)
+
+
+def test_kernels_of_this_tool_that_just_ran_are_no_other_job() -> None:
+    pauses: list[float] = []
+    use = find_use(FakeDriver([], [0.18] * 4 + [0.0] * 4, GIB), pause=pauses.append)
+    assert use.busy == 0.0 and max(pauses) >= 1.0 and describe_use(use) == ""
 
 
 NVML = """
