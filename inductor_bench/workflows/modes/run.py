@@ -16,7 +16,7 @@ from ...errors import InductorBenchError, UsageError
 from ...launch.marks import end_marked, tool_mark
 from ...launch.worker import WorkerPool, default_python
 from ...records.model_sources import PROGRAMS
-from ...records.modes.comparison import ModeComparison, ModeProcess, ModeRow
+from ...records.modes.comparison import NOT_TIMED, ModeComparison, ModeProcess, ModeRow
 from ...records.modes.settings import EAGER, ModeSet
 from ...records.run import Environment, Failure, Request
 from ...store.files import own_folder, refuse_link, sha256_of_file
@@ -34,9 +34,6 @@ from .process import CACHE, COMMON, NOT_INHERITED, OWN, STAGE, Place, ProgramRun
 from .sets import DEFAULT_ROUNDS
 
 CALLED = "inductor_bench.modes(…)"
-TIMEOUT = "timeout"
-"""Kind of the failure of a process that the time limit ended."""
-
 ACCEPTED = "give a script, FILE.py:FACTORY, timm:NAME, or a command after --"
 
 
@@ -112,7 +109,7 @@ class _Comparing:
         self.comparison = self._open(target)
 
     def _open(self, target: Target) -> ModeComparison:
-        """The comparison with a row for each set; one of an earlier command goes on.
+        """The comparison with a row for each set; one of an earlier command goes on, and tries failed rows again.
 
         Raises:
             UsageError: the folder holds another comparison.
@@ -138,9 +135,8 @@ class _Comparing:
             if difference:
                 hint = "choose another folder with -o, or measure again with --force"
                 raise UsageError(f"{self._folder.path} holds a comparison {difference}", hint)
-            longer = _is_longer(fresh.request.timeout_s, earlier.request.timeout_s)
-            rows = tuple(_without_timeout(row) if longer else row for row in earlier.rows)
-            return replace(earlier, request=fresh.request, rows=rows, rounds=max(earlier.rounds, fresh.rounds))
+            rounds = max(earlier.rounds, fresh.rounds)
+            return replace(earlier, request=fresh.request, rows=_to_try_again(earlier.rows), rounds=rounds)
         self._folder.clear()
         return fresh
 
@@ -253,13 +249,11 @@ def _shown(request: Request, redaction: Redaction) -> Request:
     return replace(request, target=redaction.text(request.target), arguments=redaction.words(request.arguments))
 
 
-def _is_longer(limit_s: float | None, earlier_s: float | None) -> bool:
-    return earlier_s is not None and (limit_s is None or limit_s > earlier_s)
-
-
-def _without_timeout(row: ModeRow) -> ModeRow:
-    """The row, which is tried again where the time limit was its failure."""
-    return replace(row, failure=None) if row.failure is not None and row.failure.kind == TIMEOUT else row
+def _to_try_again(rows: tuple[ModeRow, ...]) -> tuple[ModeRow, ...]:
+    """The rows of an earlier command without their failures, unless all of these are of rows that cannot be timed."""
+    if all(row.failure is None or row.failure.kind == NOT_TIMED for row in rows):
+        return rows
+    return tuple(replace(row, failure=None) for row in rows)
 
 
 def _difference(earlier: ModeComparison, fresh: ModeComparison) -> str:

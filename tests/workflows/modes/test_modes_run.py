@@ -113,7 +113,7 @@ def test_an_interrupted_comparison_goes_on(monkeypatch: pytest.MonkeyPatch, ran:
     ]
 
 
-def test_a_row_that_fails_keeps_its_reason_and_is_not_tried_again(
+def test_a_row_that_fails_keeps_its_reason_and_the_other_rounds_go_on_without_it(
     monkeypatch: pytest.MonkeyPatch, ran: list[tuple[str, int]]
 ) -> None:
     def failing(place: Place) -> ModeProcess | Failure:
@@ -142,18 +142,18 @@ def test_eager_is_not_run_where_its_end_would_not_be_known(
     assert isinstance(found, Failure) and found.kind == NOT_TIMED and said in found.message
 
 
-def test_a_row_that_hung_is_tried_again_with_a_longer_limit(
+def test_the_same_command_tries_a_row_that_failed_again(
     monkeypatch: pytest.MonkeyPatch, ran: list[tuple[str, int]]
 ) -> None:
-    hung = Failure("mode", "timeout", "the program was stopped by the time limit after 9 s")
-    answer_with(
-        monkeypatch, ran, lambda place: hung if place.name == "default" else mode_rows.process(place.round, 0.1)
-    )
-    assert mode_rows.found(compare(timeout_s=9.0).comparison, "default").failure == hung
-    answer_with(monkeypatch, ran)
-    assert not compare(timeout_s=9.0).measured and not compare(timeout_s=8.0).measured
+    failed = {"default": Failure("mode", "memory", "no memory"), "eager": Failure("mode", NOT_TIMED, "no marks")}
+    answer_with(monkeypatch, ran, lambda place: failed.get(place.name) or mode_rows.process(place.round, 0.1))
+    assert not compare().comparison.rows[1].processes
+    del failed["default"]
     ran.clear()
-    assert compare(timeout_s=20.0).comparison.is_complete and ran == [("default", 0), ("default", 1)]
+    assert compare(timeout_s=20.0).comparison.is_complete
+    assert ran == [("default", 0), ("eager", 0), ("default", 1)]
+    ran.clear()
+    assert not compare().measured and ran == [], "a row that cannot be timed is no failure"
 
 
 def test_eager_gets_the_first_process_that_compiled(
