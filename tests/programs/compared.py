@@ -1,4 +1,4 @@
-"""A small compiled training loop; ``ADD_EAGER`` adds an eager operator and ``.item()``, ``NO_TANH`` changes the code."""
+"""A small compiled training loop; ADD_EAGER adds an eager operator and ``.item()``, NO_TANH changes the code."""
 
 import os
 
@@ -17,7 +17,7 @@ def loss_of(values: torch.Tensor) -> torch.Tensor:
 
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 data = torch.rand(2048, 64)
-for _ in range(60):
+for _ in range(200):
     values = data
     if os.environ.get("ADD_EAGER"):
         values = torch.erfinv(values * 0.5)

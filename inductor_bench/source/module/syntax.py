@@ -74,8 +74,8 @@ def _ends_after(text: str, begin: int) -> Iterator[int]:
 
 
 def _first_line(node: ast.stmt) -> int:
-    decorators = getattr(node, "decorator_list", ())
-    return min(one.lineno for one in (node, *decorators))
+    decorators: list[ast.expr] = getattr(node, "decorator_list", [])
+    return min([node.lineno, *(one.lineno for one in decorators)])
 
 
 def _check_limits(tree: ast.Module) -> None:
