@@ -25,7 +25,7 @@ from .output.presentation import format_option, place_view, redact_option, show
 
 _SWITCHES = "\n".join(f"  {switch.name:<20}{switch.help}" for switch in SWITCHES.values())
 
-HELP = f"""Say which mode of torch.compile a program runs fastest in, and after how many steps its compilation pays.
+HELP = f"""Say which mode of torch.compile is fastest for a program, and when its compilation pays.
 
 TARGET is a script, FILE.py:FACTORY, a {listed(LIBRARIES)} model by its name, or a command after --; or a list of
 models as `batch` takes it (.txt, .yaml), which are compared one after the other: which mode for which model.

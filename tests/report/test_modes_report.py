@@ -60,6 +60,10 @@ def test_the_advice_is_honest_about_noise() -> None:
     assert said.endswith("the difference is within noise, and default is the plainer setting.")
     slow = row("default", [0.099, 0.102, 0.098, 0.101], 10.0, codes=("a",))
     assert "Leave it uncompiled" in advice(comparison(EAGER, slow))
+    slower = row("default", [0.102, 0.099, 0.104, 0.101], 10.0, codes=("a",))
+    assert advice(comparison(EAGER, slower)).endswith(
+        "a step; no mode measured faster. The difference to default is within noise."
+    )
     wild = row("default", [0.02, 0.09, 0.03, 0.08], 10.0, codes=("a",))
     said = advice(comparison(EAGER, wild))
     assert said.startswith("Undecided: default measured 45.6 ms a step and eager 100 ms")

@@ -15,6 +15,7 @@ from ...records.modes.comparison import (
     UNKNOWN,
     ModeComparison,
     ModeRow,
+    ModeWinner,
     StepRatio,
 )
 from ...records.modes.settings import EAGER
@@ -73,7 +74,7 @@ def advice(comparison: ModeComparison) -> str:
         )
     if chosen.settings.mode == EAGER:
         if winner.fastest == winner.name:
-            return f"Leave it uncompiled: {_step(chosen)} a step, and no mode is faster."
+            return f"Leave it uncompiled: {_step(chosen)} a step; no mode measured faster.{_equals(winner)}"
         return (
             f"Leave it uncompiled: {_step(chosen)} a step; {fastest.name} measured {_step(fastest)}, which is within "
             "the noise of these processes."
@@ -84,9 +85,11 @@ def advice(comparison: ModeComparison) -> str:
             f"{text} {fastest.name} measured {_step(fastest)}: the difference is within noise, and {winner.name} "
             f"{_merit(chosen, fastest)}."
         )
-    if winner.equals:
-        return f"{text} The difference to {join_words(list(winner.equals))} is within noise."
-    return text
+    return f"{text}{_equals(winner)}"
+
+
+def _equals(winner: ModeWinner) -> str:
+    return f" The difference to {join_words(list(winner.equals))} is within noise." if winner.equals else ""
 
 
 def _merit(chosen: ModeRow, fastest: ModeRow) -> str:
