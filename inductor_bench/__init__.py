@@ -15,10 +15,11 @@ if TYPE_CHECKING:
 
     from .records.code.extraction import KernelFile
     from .records.comparisons.run import RunComparison
+    from .records.modes.comparison import ModeComparison
     from .records.run import Run
     from .records.tuning import MeasuredKernel
 
-__all__ = ["__version__", "apply", "autotune", "bench", "breakdown", "compare", "extract", "step"]
+__all__ = ["__version__", "apply", "autotune", "bench", "breakdown", "compare", "extract", "modes", "step"]
 
 
 def breakdown(target: "str | Path | Sequence[str | Path]", **options: "Any") -> "Run":
@@ -157,6 +158,47 @@ def autotune(path: "str | Path", method: str = "max", **options: "Any") -> "Meas
     if "save" in options and options["save"] is not None:
         options["save"] = Path(options["save"])
     return bench(path, autotune=method, **options)
+
+
+def modes(
+    target: "str | Path | None" = None,
+    *,
+    modes: "Sequence[str]" = (),
+    sets: "Sequence[str]" = (),
+    rounds: int = 4,
+    **options: "Any",
+) -> "ModeComparison":
+    """Compares the modes of ``torch.compile`` for a program, as ``inductor-bench modes`` does; the folder is written.
+
+    Args:
+        target: what the command takes; ``None`` where ``arguments`` are a command.
+        modes: only these of ``eager``, ``default``, ``reduce-overhead``, ``max-autotune-no-cudagraphs`` and
+            ``max-autotune``; all where empty.
+        sets: one more row each, as after ``--with``: ``"tf32"``, ``"max-autotune,tf32"``,
+            ``"inductor.epilogue_fusion=false"``, ``"OMP_NUM_THREADS=8"``.
+        rounds: the number of processes for each row.
+        options: the other fields of ``workflows.options.BreakdownOptions`` that fit a program, such as
+            ``training=True`` or ``output="modes/mine"``. With ``force=True`` it is measured again.
+
+    Returns:
+        The comparison that ``modes.json`` holds. A row that failed raises nothing: it has a ``failure``.
+
+    Raises:
+        TypeError: an option that does not exist.
+        InductorBenchError: an expected failure: the target is no program, or the folder holds another comparison.
+    """
+    from pathlib import Path
+
+    from .workflows.modes.run import ModesOptions, run_modes
+    from .workflows.modes.sets import read_sets
+    from .workflows.options import BreakdownOptions
+    from .workflows.progress import Silent
+
+    if options.get("output") is not None:
+        options["output"] = Path(options["output"])
+    targets = () if target is None else (str(target),)
+    program = BreakdownOptions(targets=targets, **options)
+    return run_modes(ModesOptions(program, read_sets(modes, sets, (), ()), rounds), Silent()).comparison
 
 
 def apply(run: "str | Path") -> int:

@@ -35,7 +35,16 @@ SHARERS = {
 """Test files that look at the same runs, which one process should make once."""
 
 LONGEST = (
-    *("captures", "extract_cpu", "cli_kernel", "batch_cli", "values", "batch_overlap", "bad_input_program"),
+    *(
+        "captures",
+        "extract_cpu",
+        "modes_real",
+        "cli_kernel",
+        "batch_cli",
+        "values",
+        "batch_overlap",
+        "bad_input_program",
+    ),
     *("run_retunes", "extract_fixtures", "findings", "fuzz", "bad_input_kernel", "steps_observed", "redaction"),
 )
 """Groups that take more than 20 s, longest first. A process that began one at the end would keep the others waiting."""

@@ -23,6 +23,8 @@ from inductor_bench.report import doctor, extraction
 from inductor_bench.report.batch import formats as batch_formats
 from inductor_bench.report.comparison import formats as comparison_formats
 from inductor_bench.report.kernel import formats as kernel_formats
+from inductor_bench.report.modes import formats as modes_formats
+from inductor_bench.report.modes import models as modes_by_model
 from inductor_bench.report.query import formats as query_formats
 from inductor_bench.report.run import formats as run_formats
 
@@ -65,6 +67,7 @@ INNER: dict[str, set[str]] = {
     "trace/reading": set(),
     "trace/program": {"reading"},
     "analysis/ledger": set(),
+    "analysis/modes": set(),
     "analysis/traffic": set(),
     "autotune/variants": set(),
     "worker/upstream": set(),
@@ -83,12 +86,14 @@ INNER: dict[str, set[str]] = {
     "workflows/breakdown": {"modules", "extract", "kernel", "ledger", "apply"},
     "workflows/batch": {"modules", "breakdown"},
     "workflows/compare": {"modules", "breakdown"},
+    "workflows/modes": {"modules", "breakdown", "batch"},
     "report/text": set(),
     "report/kernel": {"text"},
     "report/run": {"text"},
     "report/comparison": {"text", "run"},
     "report/query": {"text", "run"},
     "report/batch": {"text", "run"},
+    "report/modes": {"text", "run"},
 }
 """Rooms within rooms, and the ones beside them that each may import. The files above them are open to all."""
 
@@ -127,8 +132,8 @@ PRIVATE_HOMES = re.compile(
 
 EDGES: dict[str, tuple[str, ...]] = {
     "click's parsed values, on their way to the fields of options": (
-        *(f"cli/{name}.py" for name in ("autotune", "batch", "breakdown", "compare", "kernel", "values")),
-        "cli/output/presentation.py",
+        *(f"cli/{name}.py" for name in ("batch", "breakdown", "compare", "kernel", "options/autotune")),
+        *("cli/options/values.py", "cli/output/presentation.py"),
     ),
     "decoded JSON or YAML, in the file that reads it": (
         *("launch/ray/executor.py", "launch/session.py", "source/capture/structured.py", "store/digest.py"),
@@ -152,7 +157,8 @@ EDGES: dict[str, tuple[str, ...]] = {
         *("worker/bench/times.py", "worker/bench/triton_kernel.py"),
     ),
     "arguments of a call of torch, Triton or a model": (
-        *("worker/capture/programs.py", "worker/costs/arguments.py", "worker/launches/recorder.py"),
+        *("worker/capture/modes.py", "worker/capture/programs.py", "worker/upstream/compiling.py"),
+        *("worker/costs/arguments.py", "worker/launches/recorder.py"),
         *(f"worker/capture/zoo/{name}.py" for name in ("example", "timm_models", "transformers_models")),
         *("worker/bench/library_lowering.py", "worker/upstream/launching.py"),
     ),
@@ -562,6 +568,8 @@ FORMAT_NAMES = {
         kernel_formats.MEASURED,
         kernel_formats.COMPARED,
         kernel_formats.COMPILED,
+        modes_formats.FORMATS,
+        modes_by_model.FORMATS,
         query_formats.FORMATS,
         run_formats.FORMATS,
     )

@@ -15,11 +15,11 @@ from ..records.batches.batch import FAILED, MEASURED, PARTIAL, RUNNING, WAITING,
 from ..records.model_sources import LIBRARIES, list_help_lines
 from ..report.batch.formats import FORMATS
 from ..workflows.options import AMP, MODES
-from .autotune import AutotuneCommand, autotune_options, take_autotune
+from .options.autotune import AutotuneCommand, autotune_options, take_autotune
+from .options.values import take_values, values_options
 from .output.batch import show_batch
 from .output.console import Console
 from .output.presentation import format_option, redact_option, take_view, top_option
-from .values import take_values, values_options
 
 if TYPE_CHECKING:
     from ..store.redaction import Redaction

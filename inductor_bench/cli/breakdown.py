@@ -12,10 +12,10 @@ from ..records.model_sources import LIBRARIES, help_lines, listed
 from ..records.run import Run
 from ..report.run.formats import FORMATS
 from ..workflows.options import AMP, MODES, BreakdownOptions
-from .autotune import AutotuneCommand, autotune_options, take_autotune
+from .options.autotune import AutotuneCommand, autotune_options, take_autotune
+from .options.values import take_values, values_options
 from .output.console import Console
 from .output.presentation import place_view, presentation_options, redact_option, show, take_view
-from .values import take_values, values_options
 
 ARGUMENTS = f"{__name__}.arguments"
 

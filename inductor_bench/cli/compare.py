@@ -16,6 +16,7 @@ from ..report.renderer import View, as_json
 from ..store.batch import BATCH
 from ..workflows.options import AMP, MODES
 from .breakdown import ARGUMENTS, ProgramCommand
+from .options.variables import read_variables
 from .output.console import Console
 from .output.presentation import format_option, place_view, show, take_view, top_option
 
@@ -59,19 +60,6 @@ def read_percent(context: click.Context, parameter: click.Parameter, value: str 
     if not 0 <= share < float("inf"):
         raise click.BadParameter(f"{value!r} is no percentage such as 5%", context, parameter)
     return share
-
-
-def read_variables(
-    context: click.Context, parameter: click.Parameter, values: tuple[str, ...]
-) -> tuple[tuple[str, str], ...]:
-    """Reads each ``NAME=VALUE`` as a pair."""
-    pairs = []
-    for value in values:
-        name, equals, text = value.partition("=")
-        if not name or not equals:
-            raise click.BadParameter(f"{value!r} is not of the form NAME=VALUE", context, parameter)
-        pairs.append((name, text))
-    return tuple(pairs)
 
 
 @click.command("compare", cls=ProgramCommand, no_args_is_help=True, help=HELP)

@@ -11,9 +11,9 @@ from ..errors import EXIT_FAILURE, EXIT_OK, UsageError
 from ..records.category import Category
 from ..report.extraction import FORMATS
 from ..report.renderer import View
+from .options.values import take_values, values_options
 from .output.console import Console
 from .output.presentation import format_option, show
-from .values import take_values, values_options
 
 
 @click.command("extract", no_args_is_help=True)

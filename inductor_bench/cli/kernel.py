@@ -13,7 +13,7 @@ from ..records.tuning import BY_DEFAULT
 from ..report.kernel.formats import COMPARED, COMPILED, MEASURED
 from ..report.renderer import View
 from ..workflows.options import METHODS, METHODS_HELP
-from .autotune import OPTION, AutotuneCommand
+from .options.autotune import OPTION, AutotuneCommand
 from .output.console import Console
 from .output.presentation import format_option, show
 

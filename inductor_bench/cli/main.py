@@ -39,6 +39,7 @@ VERBS = {
     "apply": "Put the configs that a RUN's retunes found into a program.",
     "batch": "Break every model of a list down, and say which kernels matter over all of them.",
     "compare": "Say how much slower B is than A, and why.",
+    "modes": "Say which mode of torch.compile is fastest for a program, and when its compilation pays.",
     "report": "Draw an earlier run or batch again from its records.",
     "query": "Ask the tables of a batch or a run with SQL.",
     "doctor": "Say what is installed and what the devices can reach.",

@@ -43,6 +43,7 @@ class ObservedSteps:
         source: ``marks``, ``optimizer`` or ``pattern``; empty before steps were recognised.
         steps: the number of steps that ended until now.
         settled_after: the number of steps before the timed window.
+        settling_time_s: the time from the first compilation to the timed window; ``None`` before it begins.
         first_step_time_s: the time of the first step.
         step_times_s: the times of the timed steps, in order, on the device's clock where there is one.
         host_step_times_s: the same steps on the host's clock.
@@ -65,6 +66,7 @@ class ObservedSteps:
     source: str = ""
     steps: int = 0
     settled_after: int = 0
+    settling_time_s: float | None = None
     first_step_time_s: float | None = None
     step_times_s: tuple[float, ...] = ()
     host_step_times_s: tuple[float, ...] = ()

@@ -62,6 +62,14 @@ def test_without_a_profile_all_is_measured_at_the_end_of_the_window() -> None:
     assert program.done == [(3, A.OPEN), (8, A.CLOSE)] and program.schedule.state == DONE
 
 
+def test_a_window_may_be_longer_than_that_of_a_breakdown() -> None:
+    usual, longer = (Program(limits=limits) for limits in (Limits(), Limits(most_steps=80, window_s=1e9)))
+    for program in (usual, longer):
+        program.cross(100)
+    ends = [next(number for number, action in program.done if action == A.CLOSE) for program in (usual, longer)]
+    assert ends == [3 + 50, 3 + 80]
+
+
 def test_the_users_numbers_hold_whatever_compiles() -> None:
     program = Program(limits=Limits(skip=2, steps=3))
     program.cross(20, noisy=True)

@@ -30,6 +30,7 @@ from inductor_bench.store.formats import codec
 
 from ..switches import read_switches
 from ..upstream import inductor
+from . import modes
 from .steps.boundaries import StepMeasurement
 from .steps.graphs import Graphs
 from .steps.observer import RECOVERABLE, StepObserver, measure_window
@@ -57,7 +58,11 @@ def observe(codecache: ModuleType) -> None:
             for observed in seen:
                 observed.save()
 
-    steps = StepObserver(_choose_measurement(folder), save_all)
+    def save_measured() -> None:
+        save_all()
+        modes.note_measured(steps.device)
+
+    steps = StepObserver(_choose_measurement(folder), save_measured)
     steps.begin()
     running.append(steps)
     only_steps = os.environ.get(OBSERVE) in (STEPS, COMPARISON)
@@ -75,7 +80,7 @@ def observe(codecache: ModuleType) -> None:
     inductor.watch_compiled_modules(codecache, on_load)
     _write(folder / f"{owner}.followed", "")
 
-    atexit.register(save_all)
+    atexit.register(save_measured)
 
 
 def _choose_measurement(folder: Path) -> Callable[[Graphs], StepMeasurement]:
@@ -90,9 +95,11 @@ def _choose_measurement(folder: Path) -> Callable[[Graphs], StepMeasurement]:
 
 def observe_eager() -> None:
     """Starts to time the steps of this process, in which ``torch.compile`` compiles nothing."""
-    steps = StepObserver(_choose_measurement(Path(os.environ[CAPTURE_FOLDER])), lambda: None)
+    measure = _choose_measurement(Path(os.environ[CAPTURE_FOLDER]))
+    steps = StepObserver(measure, lambda: modes.note_measured(steps.device))
     steps.begin_eager(os.environ[EAGER])
     running.append(steps)
+    atexit.register(lambda: modes.note_measured(steps.device))
 
 
 class ObservedModule:

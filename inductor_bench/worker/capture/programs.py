@@ -19,8 +19,10 @@ from typing import TYPE_CHECKING, Any
 from inductor_bench import step_marks
 from inductor_bench.errors import InductorBenchError
 from inductor_bench.messages.capture import Refusal, RunProgram
+from inductor_bench.records.modes.settings import TF32
 from inductor_bench.store.files import read_json, write_json
 from inductor_bench.store.formats import codec
+from inductor_bench.worker.capture import modes
 from inductor_bench.worker.capture.observation import running
 from inductor_bench.worker.capture.variables import COMPARISON, OBSERVE
 from inductor_bench.worker.capture.zoo.build import build_model
@@ -30,6 +32,9 @@ from inductor_bench.worker.upstream.inductor import import_compiler
 
 if TYPE_CHECKING:
     import torch
+
+    from inductor_bench.worker.capture.agreement import OutputComparison
+    from inductor_bench.worker.device.protocol import DeviceRuntime
 
 STEPS = 3
 MEASURED_S = 3.0
@@ -85,10 +90,13 @@ def run_program(job: RunProgram) -> None:
         training = job.kind == "factory" and isinstance(function, torch.nn.Module) and function.training
     if isinstance(function, torch.nn.Module):
         function.train(training)
-    compiled: Callable[..., Any] = torch.compile(function, mode=job.mode, dynamic=job.dynamic)
     precision: AbstractContextManager[Any] = torch.autocast(
         place.type, dtype=_dtype(job.amp), enabled=job.amp is not None
     )
+    comparison = _compare(function, inputs, keywords, runtime, precision, job)
+    compiled: Callable[..., Any] = torch.compile(function, mode=job.mode, dynamic=job.dynamic)
+    if comparison is not None:
+        compiled = comparison.noting(compiled)
 
     def run() -> None:
         if training:
@@ -101,6 +109,29 @@ def run_program(job: RunProgram) -> None:
 
     _run_steps(run)
     runtime.synchronize()
+    if comparison is not None:
+        for setter in modes.active:
+            setter.note_agreement(comparison.result())
+
+
+def _compare(
+    function: Any,
+    inputs: tuple[Any, ...],
+    keywords: Any,
+    runtime: DeviceRuntime,
+    autocast: AbstractContextManager[Any],
+    job: RunProgram,
+) -> OutputComparison | None:
+    """Runs the function without compilation where its outputs are compared; otherwise ``None``."""
+    change = next((setter.change for setter in modes.active if setter.change.compares), None)
+    if change is None:
+        return None
+    from inductor_bench.worker.capture.agreement import OutputComparison
+
+    precision = _dtype(job.amp) if job.amp else None
+    return OutputComparison(
+        function, inputs, keywords, runtime, autocast=autocast, precision=precision, tf32=TF32 in change.switches
+    )
 
 
 def _run_steps(run: Callable[[], None]) -> None:

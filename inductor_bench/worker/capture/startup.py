@@ -13,13 +13,15 @@ from collections.abc import Callable, Sequence
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 
-from .variables import CAPTURE_FOLDER, EAGER, NOTHING, OBSERVE, PINS, PYTHON_STARTED
+from .variables import CAPTURE_FOLDER, EAGER, MODE, NOTHING, OBSERVE, PINS, PYTHON_STARTED
 
 CODE_CACHE = "torch._inductor.codecache"
 COMPILER = "torch._inductor.async_compile"
 AUTOTUNERS = "torch._inductor.runtime.triton_heuristics"
 EAGER_COMPILER = "torch._dynamo"
 """Imported by ``torch.compile`` also where it compiles nothing."""
+
+TORCH = "torch"
 
 Then = Callable[[ModuleType], None]
 
@@ -32,6 +34,8 @@ def install() -> None:
     with contextlib.suppress(OSError):
         open(os.path.join(folder, PYTHON_STARTED), "w").close()
     waiting: dict[str, Then] = {}
+    if os.environ.get(MODE):
+        waiting[TORCH] = _set_mode
     if os.environ.get(PINS):
         waiting.update({COMPILER: _pin_cpp_kernels, AUTOTUNERS: _pin_triton_kernels})
     if os.environ.get(EAGER):
@@ -42,6 +46,12 @@ def install() -> None:
         waiting.pop(name)(sys.modules[name])
     if waiting:
         sys.meta_path.insert(0, _AfterImport(waiting))
+
+
+def _set_mode(torch: ModuleType) -> None:
+    from .modes import install as install_mode
+
+    install_mode(torch)
 
 
 def _observe(codecache: ModuleType) -> None:

@@ -6,6 +6,7 @@ The versions with which a function was checked stand in parentheses. No function
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
@@ -64,3 +65,17 @@ def benchmarks_elsewhere() -> bool:
     from torch._inductor import config
 
     return bool(config.autotune_in_subproc)
+
+
+def options_of_mode(mode: str, dynamic: bool | None) -> dict[str, Any]:
+    """The options of Inductor that a mode of ``torch.compile`` stands for. (2.9, 2.11, 2.13, 2.15)"""
+    from torch._inductor import list_mode_options
+
+    return dict(list_mode_options(mode, dynamic))
+
+
+def graph_breaks() -> tuple[str, ...]:
+    """Dynamo's reason of each graph break of this process; none before the compiler is imported. (2.9, 2.13, 2.15)"""
+    utils = sys.modules.get("torch._dynamo.utils")
+    counted = utils.counters["graph_break"] if utils is not None else {}
+    return tuple(reason for reason, count in counted.items() for _ in range(count))

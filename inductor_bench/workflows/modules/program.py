@@ -155,7 +155,7 @@ def capture_program(
     if request.kind == COMMAND and ended.ok and not started_python(work / "observed"):
         failures += (_no_python(request, ended),)
     else:
-        failures += _program_failures(request, ended, refusal, compiled=bool(modules))
+        failures += program_failures(request, ended, refusal, compiled=bool(modules))
     steps, touches = read_steps(work / "observed"), read_touches(work / "observed")
     return CapturedProgram(modules, capture, failures, steps, ended.stopped, touches)
 
@@ -279,7 +279,8 @@ def _no_python(request: Request, ended: ProcessResult) -> Failure:
     return Failure("capture", "no-python", message, hint, ended.tail(), request.target)
 
 
-def _program_failures(request: Request, ended: ProcessResult, refusal: Path, *, compiled: bool) -> tuple[Failure, ...]:
+def program_failures(request: Request, ended: ProcessResult, refusal: Path, *, compiled: bool) -> tuple[Failure, ...]:
+    """What went wrong with a program that has ended; ``compiled`` says whether there are modules of it."""
     if refusal.is_file():
         said = codec.decode(Refusal, read_json(refusal))
         return (Failure("capture", said.kind, said.message, said.hint, subject=request.target),)

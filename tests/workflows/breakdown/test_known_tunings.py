@@ -170,7 +170,7 @@ def test_a_launch_is_told_by_its_sizes() -> None:
 
 
 def test_remeasure_needs_a_retune() -> None:
-    from inductor_bench.cli.autotune import take_autotune
+    from inductor_bench.cli.options.autotune import take_autotune
 
     with pytest.raises(UsageError, match="--remeasure is for a retune"):
         take_autotune({"autotune": None, "budget_s": None, "remeasure": True, "verify": None}, 3)

@@ -13,15 +13,9 @@ from inductor_bench.messages.comparison import ComparedOutputs
 from ...device.protocol import DeviceRuntime
 from ...device.runtimes import runtime_of
 from ...upstream.inductor import clone_input
+from ..differences import relative_difference, tolerance_of
 from .kernels import PinnedKernel
 from .process import PinnedKernels
-
-TOLERANCES = {torch.float64: 1e-6, torch.float32: 2e-3, torch.float16: 3e-2, torch.bfloat16: 6e-2}
-"""Relative differences by element type that rounding explains after all kernels of a graph. A wrong kernel changes its
-tensors by much more; a single kernel's candidates are held to the tolerances of standalone files before."""
-
-COARSE_TOLERANCE = 0.2
-"""The same for 8-bit types."""
 
 NOISE_FACTOR = 4.0
 """A graph that does not repeat its own outputs may differ by this factor of that."""
@@ -114,34 +108,9 @@ def _worst(path: str, tuned: Sequence[Any], again: Sequence[Any], own: Sequence[
         if not isinstance(reference, torch.Tensor) or reference.numel() == 0:
             continue
         tensors += 1
-        noise = _difference(repeated, reference)
-        tolerance = max(_tolerance(reference), NOISE_FACTOR * noise)
-        found = ComparedOutputs(path, _difference(one, reference), noise, tolerance)
+        noise = relative_difference(repeated, reference)
+        tolerance = max(tolerance_of(reference.dtype), NOISE_FACTOR * noise)
+        found = ComparedOutputs(path, relative_difference(one, reference), noise, tolerance)
         if tensors == 1 or found.difference * worst.tolerance > worst.difference * found.tolerance:
             worst = found
     return ComparedOutputs(path, worst.difference, worst.own_difference, worst.tolerance, tensors)
-
-
-def _tolerance(tensor: torch.Tensor) -> float:
-    if not (tensor.is_floating_point() or tensor.is_complex()):
-        return 0.0
-    dtype = tensor.dtype.to_real() if tensor.is_complex() else tensor.dtype
-    return TOLERANCES.get(dtype, COARSE_TOLERANCE)
-
-
-def _difference(one: torch.Tensor, other: torch.Tensor) -> float:
-    """The norm of the difference relative to the norm of ``other``; the share of differing whole numbers.
-
-    Infinite where only one of the tensors is finite at some place.
-    """
-    one, other = one.detach(), other.detach()
-    if not (other.is_floating_point() or other.is_complex()):
-        return float((one != other).float().mean())
-    finite = torch.isfinite(other)
-    if not torch.equal(finite, torch.isfinite(one)):
-        return float("inf")
-    wide = torch.complex128 if other.is_complex() else torch.float32 if other.element_size() <= 4 else torch.float64
-    first, second = (torch.where(finite, each, torch.zeros_like(each)).to(wide) for each in (one, other))
-    size = float(torch.linalg.vector_norm(second))
-    apart = float(torch.linalg.vector_norm(first - second))
-    return apart / size if size else (float("inf") if apart else 0.0)

@@ -142,7 +142,8 @@ class Measurement:
 
     def _do(self, action: Action, number: int) -> None:
         if action is Action.OPEN:
-            self.found = replace(self.found, settled_after=number)
+            settling_s = time.perf_counter() - self._begin_s - self.excluded_s
+            self.found = replace(self.found, settled_after=number, settling_time_s=settling_s)
             self.write(TIMING)
         elif action is Action.VOID:
             self._moments, self._settling = self._moments[-1:], []

@@ -10,16 +10,18 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from inductor_bench import step_marks
+from inductor_bench.devices.cpu import CPU
 from inductor_bench.errors import InductorBenchError
 from inductor_bench.records.program import MARKS, OPTIMIZER_STEPS
 
 from ...upstream import compiling
 from ...upstream import steps as upstream
-from ..variables import EAGER, SKIP_STEPS, TIMED_STEPS
+from ..variables import EAGER, MODE, PROFILES, SKIP_STEPS, TIMED_STEPS
 from .boundaries import Boundaries, StepMeasurement
 from .graphs import Graph, Graphs
 from .measurement import Measurement
@@ -44,9 +46,16 @@ OPTIMIZER_PATIENCE = 256
 """Cycles of a pattern with a backward graph that are waited for an optimizer's step, where there is an optimizer."""
 
 
+MODE_STEPS, MODE_WINDOW_S = 1000, 1.0
+"""The window where modes are compared, which needs a surer mean than a breakdown."""
+
+
 def measure_window(folder: Path, graphs: Graphs) -> Measurement:
     """The measurement that times and profiles a window of steps, within the limits that the environment names."""
-    limits = Limits(_number(SKIP_STEPS), _number(TIMED_STEPS), profiles=not os.environ.get(EAGER))
+    profiles = os.environ.get(PROFILES) or ("0" if os.environ.get(EAGER) else "1")
+    limits = Limits(_number(SKIP_STEPS), _number(TIMED_STEPS), profiles=profiles == "1")
+    if os.environ.get(MODE):
+        limits = replace(limits, most_steps=MODE_STEPS, window_s=MODE_WINDOW_S)
     return Measurement(folder, limits, graphs)
 
 
@@ -71,6 +80,11 @@ class StepObserver:
         self._waited_cycles = 0
         self._is_attached = self._hears_compilations = False
         self._undo: list[Callable[[], object]] = []
+
+    @property
+    def device(self) -> str:
+        """The type of the device whose work a step waits for."""
+        return self._graphs.device or CPU.type
 
     def begin(self) -> None:
         """Begins to wait for the first compiled module; torch's compiler has just been imported."""

@@ -46,14 +46,21 @@ class Action(Enum):
 
 @dataclass(frozen=True)
 class Limits:
-    """What the user decides: the steps to skip after the first boundary, the number of steps in the window.
+    """The window of one observation.
 
-    ``profiles`` says whether steps are profiled after the window; otherwise all is measured at its end.
+    Attributes:
+        skip: the number of steps before it, which the user may choose.
+        steps: the number of its steps, which the user may choose.
+        profiles: whether steps are profiled after it; otherwise all is measured at its end.
+        most_steps: the maximum number of its steps where the user chose none.
+        window_s: its minimum time in seconds, unless it has that number.
     """
 
     skip: int | None = None
     steps: int | None = None
     profiles: bool = True
+    most_steps: int = WINDOW_STEPS[1]
+    window_s: float = WINDOW_S
 
 
 class Schedule:
@@ -119,9 +126,11 @@ class Schedule:
             return []
         self.state, self.begin, self._begin_s = TIMING, number, now_s
         if self._agreement.decides:
-            least, most = (self._limits.steps, self._limits.steps) if self._limits.steps else WINDOW_STEPS
+            steps = self._limits.steps
+            least, most = (steps, steps) if steps else (WINDOW_STEPS[0], self._limits.most_steps)
             first = number - self._agreement.lead
-            self._least_end, self._most_end, self._least_end_s = first + least, first + most, now_s + WINDOW_S
+            self._least_end, self._most_end = first + least, first + most
+            self._least_end_s = now_s + self._limits.window_s
         return [Action.OPEN]
 
     def _is_ready(self, number: int, first: int) -> bool:

@@ -7,9 +7,9 @@ from typing import Any, TypeVar
 
 import click
 
-from .. import units
-from ..errors import UsageError
-from ..workflows.options import DRAWN, RECORDED, VALUES_LIMIT_BYTES
+from ... import units
+from ...errors import UsageError
+from ...workflows.options import DRAWN, RECORDED, VALUES_LIMIT_BYTES
 
 F = TypeVar("F", bound=Callable[..., Any])
 

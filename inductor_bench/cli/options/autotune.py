@@ -9,9 +9,9 @@ from typing import Any, TypeVar
 
 import click
 
-from ..errors import UsageError
-from ..records.tuning import BY_DEFAULT
-from ..workflows.options import METHODS, RetuneOptions
+from ...errors import UsageError
+from ...records.tuning import BY_DEFAULT
+from ...workflows.options import METHODS, RetuneOptions
 
 F = TypeVar("F", bound=Callable[..., Any])
 OPTION = "--autotune"

@@ -1,0 +1,77 @@
+"""Confidence intervals over a few processes.
+
+A process is one sample: what differs from process to process (the memory layout, the clock, the machine's other work)
+is common to all of its steps, so that more steps of one process do not make it surer. The logarithms of the processes'
+mean steps are taken as normally distributed, and Student's t allows for their small number.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ..statistics import EFFECT
+
+SHOWN, DECIDING = 0.95, 0.99
+"""Confidence of the intervals that are shown, and of those that decide which row is faster."""
+
+_QUANTILES = {
+    SHOWN: (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131),
+    DECIDING: (
+        63.657,
+        9.925,
+        5.841,
+        4.604,
+        4.032,
+        3.707,
+        3.499,
+        3.355,
+        3.250,
+        3.169,
+        3.106,
+        3.055,
+        3.012,
+        2.977,
+        2.947,
+    ),
+}
+"""Two-sided quantiles of Student's t for 1 to 15 degrees of freedom, by the confidence."""
+
+MOST_ROUNDS = 1 + len(_QUANTILES[SHOWN])
+
+
+@dataclass(frozen=True)
+class LogInterval:
+    """The geometric mean of positive numbers and its confidence interval."""
+
+    mean: float
+    low: float
+    high: float
+
+
+def geometric_interval(values: Sequence[float], confidence: float) -> LogInterval | None:
+    """The geometric mean with its interval; ``None`` for fewer than two values."""
+    count = len(values)
+    if count < 2:
+        return None
+    logs = [math.log(value) for value in values]
+    middle = statistics.fmean(logs)
+    reach = _QUANTILES[confidence][min(count, MOST_ROUNDS) - 2] * statistics.stdev(logs) / math.sqrt(count)
+    return LogInterval(math.exp(middle), math.exp(middle - reach), math.exp(middle + reach))
+
+
+def decide(interval: LogInterval, effect: float = EFFECT) -> str:
+    """``faster``, ``slower``, ``same`` or ``undecided``, from the interval of the ratio of a step to another's.
+
+    The first two need an interval that excludes 1 and a mean difference of at least ``effect``; ``same`` needs an
+    interval within ``effect`` of 1.
+    """
+    if interval.high < 1 and interval.mean <= 1 - effect:
+        return "faster"
+    if interval.low > 1 and interval.mean >= 1 + effect:
+        return "slower"
+    if interval.low > 1 - effect and interval.high < 1 + effect:
+        return "same"
+    return "undecided"

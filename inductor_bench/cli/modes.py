@@ -1,0 +1,127 @@
+"""The verb ``modes``: runs a program in several modes of ``torch.compile`` and compares them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ..analysis.modes.intervals import MOST_ROUNDS
+from ..errors import EXIT_FAILURE, EXIT_OK
+from ..records.model_sources import LIBRARIES, listed
+from ..records.modes.comparison import NOT_TIMED, ModeComparison
+from ..records.modes.models import ModelModes
+from ..records.modes.settings import MODES, SWITCHES
+from ..report.modes.formats import FORMATS
+from ..report.modes.models import FORMATS as LIST_FORMATS
+from ..report.renderer import View
+from ..workflows.modes.sets import DEFAULT_ROUNDS, read_sets
+from ..workflows.options import AMP, BreakdownOptions
+from .breakdown import ARGUMENTS, ProgramCommand
+from .options.variables import read_variables
+from .output.console import Console
+from .output.presentation import format_option, place_view, redact_option, show
+
+_SWITCHES = "\n".join(f"  {switch.name:<20}{switch.help}" for switch in SWITCHES.values())
+
+HELP = f"""Say which mode of torch.compile is fastest for a program, and when its compilation pays.
+
+TARGET is a script, FILE.py:FACTORY, a {listed(LIBRARIES)} model by its name, or a command after --; or a list of
+models as `batch` takes it (.txt, .yaml), which are compared one after the other: which mode for which model.
+
+The program runs several times in each mode, in processes that take turns; a script is ended once its steps are
+measured. In a script the settings of its own calls of torch.compile are replaced. The same command goes on after an
+interruption.
+
+Rows are eager and the modes of torch.compile, and one more for each --with, --env and --option. --with takes
+several settings with commas between them (max-autotune,tf32,OMP_NUM_THREADS=8), or one of these:
+
+\b
+{_SWITCHES}
+
+Exit code: 0, 1 where a row failed (the others are compared and shown), 2 for a request that cannot be carried out
+as typed, 130 after Ctrl-C.
+"""
+
+
+@click.command("modes", cls=ProgramCommand, no_args_is_help=True, help=HELP)
+@click.argument("targets", metavar="[TARGET]", nargs=-1)
+@click.option("--mode", "modes", multiple=True, type=click.Choice(MODES), help="Only these; may be given again.")
+@click.option("--with", "withs", metavar="SET", multiple=True, help="One more row; may be given again.")
+@click.option(
+    "--env",
+    "variables",
+    metavar="NAME=VALUE",
+    multiple=True,
+    callback=read_variables,
+    help="One more row, with this variable.",
+)
+@click.option(
+    "--option", "inductor", metavar="inductor.X=Y", multiple=True, help="One more row, with this option of Inductor."
+)
+@click.option(
+    "--rounds",
+    metavar="N",
+    type=click.IntRange(min=1, max=MOST_ROUNDS),
+    default=DEFAULT_ROUNDS,
+    show_default=True,
+    help="Processes of each row; an even number cancels a drift of the machine.",
+)
+@click.option("--steps", metavar="N", type=click.IntRange(min=1), help="Time N of a script's steps in each process.")
+@click.option("--skip", metavar="N", type=click.IntRange(min=0), help="Begin N steps after the first, settled or not.")
+@click.option("--training/--inference", default=None, help="With a loss and a backward pass, or without gradients.")
+@click.option("--dynamic/--no-dynamic", default=None, help="The dynamic argument of torch.compile.")
+@click.option("--amp", metavar="DTYPE", type=click.Choice(list(AMP)), help="Autocast to float16 or bfloat16.")
+@click.option("--device", metavar="DEVICE", help="cpu, cuda, cuda:1, …; the best there is where not given.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Of random weights and inputs.")
+@click.option("--batch-size", type=click.IntRange(min=1), help=f"Of a {listed(LIBRARIES)} model.")
+@click.option(
+    "--timeout",
+    "timeout_s",
+    metavar="SECONDS",
+    type=click.FloatRange(min=0, min_open=True),
+    help="The limit of each process that is started.",
+)
+@click.option("--python", metavar="PATH", help="The interpreter to run the program under, with another torch.")
+@click.option("-o", "--output", metavar="FOLDER", type=click.Path(path_type=Path), help="The folder; modes/NAME.")
+@click.option("--force", is_flag=True, help="Measure again what the folder has already.")
+@redact_option
+@format_option(FORMATS)
+@click.option("-v", "--verbose", is_flag=True, help="Show what the program prints.")
+@click.option("-q", "--quiet", is_flag=True, help="Print nothing but the result.")
+@click.pass_context
+def command(context: click.Context, /, **values: Any) -> int:
+    form = values.pop("format")
+    with Console(quiet=values.pop("quiet"), verbose=values.pop("verbose")) as console:
+        from ..workflows.modes.models import folder_of, is_list, run_list
+        from ..workflows.modes.run import ModesOptions, run_modes
+
+        sets = [values.pop(name) for name in ("modes", "withs", "variables", "inductor")]
+        rows, rounds, amp = read_sets(*sets), values.pop("rounds"), values.pop("amp")
+        arguments = context.meta.get(ARGUMENTS, ())
+        program = BreakdownOptions(amp=AMP[amp] if amp else None, arguments=arguments, **values)
+        options = ModesOptions(program, rows, rounds)
+        if is_list(program):
+            found = run_list(options, console)
+            show(LIST_FORMATS.get(form), found, place_view(View(), folder_of(program), console), console)
+            return max(map(exit_code_of, found.models), default=EXIT_OK)
+        outcome = run_modes(options, console)
+        if not outcome.measured:
+            console.note(f"measured {outcome.comparison.created}; nothing was run; --force measures again")
+        chosen = FORMATS.get(form)
+        show(chosen, outcome.comparison, place_view(View(), outcome.folder, console), console)
+        if not chosen.names_folder:
+            console.note(f"Written: {outcome.folder}")
+    return exit_code(outcome.comparison)
+
+
+def exit_code_of(model: ModelModes) -> int:
+    """As :func:`exit_code`, for a model of a list."""
+    return exit_code(model.comparison) if model.comparison is not None else EXIT_FAILURE
+
+
+def exit_code(comparison: ModeComparison) -> int:
+    """Returns 1 where a row failed; a row that cannot be timed for this program has not failed."""
+    failed = [row for row in comparison.rows if row.failure is not None and row.failure.kind != NOT_TIMED]
+    return EXIT_FAILURE if failed else EXIT_OK

@@ -1,0 +1,211 @@
+"""The record of a comparison of modes. ``modes.json`` is the JSON of :class:`ModeComparison`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..failure import Failure
+from ..run import Environment, Request
+from .settings import ModeSet
+
+AGREES, DIFFERS, UNKNOWN = "agrees", "differs", "unknown"
+"""States of the comparison of outputs with those without compilation."""
+
+NOT_TIMED = "not-timed"
+"""Kind of the failure of a row that cannot be timed for this program, although nothing went wrong."""
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """The comparison of the first outputs with those of the same program without compilation, from the same seed.
+
+    Attributes:
+        state: one of :data:`AGREES`, :data:`DIFFERS`, :data:`UNKNOWN`.
+        error: the root mean square of the difference divided by that of the uncompiled output: the largest of all
+            output tensors.
+        reason: why the state is unknown, or how the outputs differ.
+    """
+
+    state: str
+    error: float | None = None
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class DeviceWork:
+    """What one step launches on the device, from a short profile.
+
+    ``time_s`` is the sum of the durations, ``busy_share`` the share of the profiled steps in which the device works;
+    the profiler slows the host, so that the unprofiled share is no smaller.
+    """
+
+    time_s: float
+    launches: float
+    busy_share: float
+
+
+@dataclass(frozen=True)
+class ModeProcess:
+    """What one process of the program measured. Figures of a distributed program are those of its slowest rank.
+
+    Attributes:
+        round: the number of the round, from 0. The first one compiles with empty caches.
+        step_time_s: the mean step of the timed window.
+        step_times_s: its steps, in order.
+        source: what delimits the steps; see ``records.program``.
+        device: the type of the device whose work a step waits for.
+        compile_time_s: the time from the first compilation to the timed window without that of the steps in it;
+            ``None`` without compilation and where it is unknown.
+        peak_memory_bytes: the most memory that torch allocated on the device; on a CPU the most that the process had.
+        threads: the number of torch's threads in the program.
+        graph_breaks: torch's reasons, one for each break.
+        calls: the number of calls of ``torch.compile`` whose settings were replaced.
+        kept_calls: the reasons why other calls were left as they are.
+        codes: names of the files of generated code, made from their content; sorted.
+        replays: the number of graphs that replay CUDA graphs.
+        refusals: Inductor's reasons for not using CUDA graphs although they were asked for.
+        work: the device's work in a step; ``None`` without a profile and on a CPU.
+        agreement: of the outputs; ``None`` where they were not compared.
+        time_s: duration of the process.
+        notes: what limits the figures, in words.
+    """
+
+    round: int
+    step_time_s: float
+    step_times_s: tuple[float, ...]
+    source: str
+    device: str
+    compile_time_s: float | None = None
+    peak_memory_bytes: int | None = None
+    threads: int | None = None
+    graph_breaks: tuple[str, ...] = ()
+    calls: int = 0
+    kept_calls: tuple[str, ...] = ()
+    codes: tuple[str, ...] = ()
+    replays: int = 0
+    refusals: tuple[str, ...] = ()
+    work: DeviceWork | None = None
+    agreement: Agreement | None = None
+    time_s: float = 0.0
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class StepRatio:
+    """The ratio of a row's step to another row's, over the rounds that both have.
+
+    ``verdict`` is ``faster``, ``slower``, ``same`` or ``undecided``.
+    """
+
+    ratio: float
+    low: float
+    high: float
+    rounds: int
+    verdict: str
+
+
+@dataclass(frozen=True)
+class ModeFigures:
+    """The figures of a row, derived from its processes.
+
+    Attributes:
+        step_time_s: the geometric mean of the processes' steps.
+        low_s, high_s: its 95% confidence interval over the processes; ``None`` for a single one.
+        compile_time_s: of the first round; 0 without compilation, ``None`` where it is unknown.
+        recompile_time_s: the smallest one of later rounds, whose caches were filled.
+        peak_memory_bytes: of the last round, in which nothing is tuned any more.
+        graph_breaks: their number.
+        work, agreement: of the first round.
+        to_eager: the ratio to the row ``eager``; ``None`` for itself and where there is none.
+        to_fastest: the ratio to the row with the shortest step; ``None`` for itself.
+        pays_after: number of steps after which the compilation has paid off against ``eager``; ``None`` where it never
+            does, or that is undecided.
+        cheaper: the name of the row whose compilation is the next shorter one.
+        to_cheaper: the ratio to that row.
+        pays_after_cheaper: the number of steps after which the longer compilation pays against that row.
+        same_code_as: the name of an earlier row that generated the same code and has the same switches.
+    """
+
+    step_time_s: float
+    low_s: float | None = None
+    high_s: float | None = None
+    compile_time_s: float | None = None
+    recompile_time_s: float | None = None
+    peak_memory_bytes: int | None = None
+    graph_breaks: int = 0
+    work: DeviceWork | None = None
+    agreement: Agreement | None = None
+    to_eager: StepRatio | None = None
+    to_fastest: StepRatio | None = None
+    pays_after: float | None = None
+    cheaper: str = ""
+    to_cheaper: StepRatio | None = None
+    pays_after_cheaper: float | None = None
+    same_code_as: str = ""
+
+
+@dataclass(frozen=True)
+class ModeRow:
+    """One row: its settings, its processes in the order of their rounds, and why it ended early.
+
+    ``name`` is that of ``settings``; ``figures`` is ``None`` before the first process has measured.
+    """
+
+    name: str
+    settings: ModeSet
+    processes: tuple[ModeProcess, ...] = ()
+    failure: Failure | None = None
+    figures: ModeFigures | None = None
+
+
+@dataclass(frozen=True)
+class ModeWinner:
+    """The advice.
+
+    Attributes:
+        name: the name of the row.
+        lines: what to type into the program to have it; empty where nothing has to be typed.
+        fastest: the name of the row with the shortest step.
+        equals: names of other rows whose difference to the fastest one is within noise.
+        decided: whether the row costs little if it is slower after all; otherwise the noise hides differences that
+            matter, and the row is only the one with the shortest compilation.
+    """
+
+    name: str
+    lines: tuple[str, ...]
+    fastest: str
+    equals: tuple[str, ...] = ()
+    decided: bool = True
+
+
+@dataclass(frozen=True)
+class ModeComparison:
+    """A comparison of modes of one program.
+
+    Attributes:
+        format: the schema number.
+        created: when the first process began.
+        command: the command line, without secrets.
+        request: the request of the program, without secrets; its ``mode`` is not used.
+        program_sha256: of the program's file; empty where it has none.
+        rounds: the number of processes for each row.
+        winner: ``None`` while fewer than two rounds are measured, and where no row is usable.
+    """
+
+    format: int
+    tool_version: str
+    created: str
+    command: str
+    target: str
+    title: str
+    request: Request
+    environment: Environment
+    rounds: int
+    rows: tuple[ModeRow, ...]
+    program_sha256: str = ""
+    winner: ModeWinner | None = None
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether each row has all its rounds, or a failure."""
+        return all(row.failure is not None or len(row.processes) == self.rounds for row in self.rows)

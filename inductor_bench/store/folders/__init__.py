@@ -1,0 +1,1 @@
+"""The layouts of folders of results that are neither a RUN nor a batch."""

@@ -1,0 +1,72 @@
+"""Compares the modes of each model of a list, one model after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from ...errors import InductorBenchError
+from ...records.batches.batch import ModelRequest
+from ...records.modes.models import ModelModes, ModesByModel
+from ...records.run import Failure
+from ..batch.list_options import YAML, merge
+from ..batch.list_text import read_list
+from ..options import BreakdownOptions
+from ..progress import Progress
+from .process import STAGE
+from .run import ModesOptions, run_modes
+
+LISTS = (".txt", *YAML)
+
+
+def is_list(options: BreakdownOptions) -> bool:
+    """Whether the target is a list of models."""
+    return len(options.targets) == 1 and Path(options.targets[0]).suffix in LISTS
+
+
+def folder_of(options: BreakdownOptions) -> Path:
+    """The folder of all comparisons of a list."""
+    return options.output or Path("modes") / Path(options.targets[0]).stem
+
+
+def run_list(options: ModesOptions, progress: Progress) -> ModesByModel:
+    """Compares the modes of each model, or goes on with what was interrupted. One that fails does not end the others.
+
+    Raises:
+        UsageError: the list cannot be read.
+        KeyboardInterrupt: the user stopped it; the folders hold what was measured before.
+    """
+    program = options.program
+    requests = merge(read_list(Path(program.targets[0])), _own_options(program))
+    return ModesByModel(program.targets[0], tuple(_compare_each(options, requests, progress)))
+
+
+def _own_options(program: BreakdownOptions) -> dict[str, object]:
+    """The options of the command line, which precede those of the list."""
+    names = ("training", "batch_size", "amp", "dynamic", "device", "timeout_s")
+    return {name: getattr(program, name) for name in names} | {"seed": program.seed or None}
+
+
+def _compare_each(options: ModesOptions, requests: list[ModelRequest], progress: Progress) -> Iterator[ModelModes]:
+    folder = folder_of(options.program)
+    for number, request in enumerate(requests, 1):
+        progress.note(f"model {number} of {len(requests)}: {request.name}")
+        program = replace(
+            options.program,
+            targets=(request.target,),
+            arguments=request.arguments,
+            training=request.training,
+            batch_size=request.batch_size,
+            amp=request.amp,
+            dynamic=request.dynamic,
+            device=request.device,
+            seed=request.seed or 0,
+            timeout_s=request.timeout_s,
+            output=folder / request.name,
+        )
+        try:
+            yield ModelModes(request.name, run_modes(replace(options, program=program), progress).comparison)
+        except InductorBenchError as error:
+            progress.note(f"{request.name}: {error.message}")
+            yield ModelModes(request.name, failure=Failure(STAGE, "invalid", error.message, error.hint))

@@ -1,0 +1,236 @@
+"""Runs the program once in one mode, and reads what its process measured."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import shutil
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from ...devices.table import device_of
+from ...errors import InductorBenchError
+from ...launch.process import ProcessResult
+from ...messages.modes import ModeChange, ModeReport
+from ...messages.steps import BOUNDARY, GRAPH_CALL, ObservedSteps
+from ...records.model_sources import COMPILED_HERE
+from ...records.modes.comparison import NOT_TIMED, DeviceWork, ModeProcess
+from ...records.modes.settings import EAGER, SWITCHES, ModeSet
+from ...records.program import PATTERN
+from ...records.run import Failure, Request
+from ...store.device_turn import DeviceTurn
+from ...store.files import read_json
+from ...store.folders.modes import ModesFolder
+from ...store.formats import codec
+from ...store.redaction import Redaction
+from ...trace.program.device_work import measure_work
+from ...trace.program.reader import Markers, read_program_trace
+from ..breakdown.eager import NOT_COMPILED
+from ..modules.environment import observed_environment
+from ..modules.observed import StepWatch, read_steps
+from ..modules.program import program_command, program_failures, run_program
+from ..progress import Progress
+
+STAGE = "mode"
+
+NOT_INHERITED = (
+    "TRITON_CACHE_DIR",
+    "TORCHINDUCTOR_FORCE_DISABLE_CACHES",
+    "TORCHINDUCTOR_FX_COMPILE_MODE",
+    *NOT_COMPILED,
+)
+"""Variables that would share caches between modes, hide the compilation, or forbid it."""
+
+CACHE = "TORCHINDUCTOR_CACHE_DIR"
+OWN = "INDUCTOR_BENCH_"
+"""First letters of the variables of the observation."""
+
+COMMON = "common"
+"""Name of the cache that each row begins with: what Inductor finds out about the processor once, on its first use."""
+
+NOTHING_COMPILED = "not run: no compiled row was measured, and those tell how the steps of the others are found"
+NO_PATTERN = (
+    "the program's steps are found in the pattern of its compiled calls, which it lacks without compilation; mark "
+    "their ends with inductor_bench.step()"
+)
+
+
+@dataclass(frozen=True)
+class Place:
+    """One process of the comparison: the number of its row, its name and settings, and its round."""
+
+    row: int
+    name: str
+    settings: ModeSet
+    round: int
+
+    @property
+    def slug(self) -> str:
+        """The name of its files."""
+        words = "".join(letter if letter.isalnum() else "-" for letter in self.name.lower())
+        return f"{self.row + 1}-{'-'.join(filter(None, words.split('-')))[:60]}"
+
+
+class ProgramRunner:
+    """Runs the program of one request.
+
+    Args:
+        request: the unredacted request.
+        folder: the folder of the comparison.
+        environment: the environment of this command.
+        python: the interpreter of a script.
+        profiles: whether the first round profiles steps; in vain where there is no accelerator.
+        redaction: takes secrets out of what is written.
+        progress: shows what is done.
+    """
+
+    def __init__(
+        self,
+        request: Request,
+        folder: ModesFolder,
+        environment: Mapping[str, str],
+        python: str,
+        redaction: Redaction,
+        progress: Progress,
+        *,
+        profiles: bool,
+    ) -> None:
+        self._request, self._folder, self._python, self._progress = request, folder, python, progress
+        self._environment, self._redaction, self._profiles = environment, redaction, profiles
+
+    def run(self, place: Place, rounds: int, other: ModeProcess | None) -> ModeProcess | Failure:
+        """Runs one process.
+
+        Args:
+            place: the process.
+            rounds: the number of rounds, for the shown line.
+            other: a compiled process before it, whose steps this one's must resemble; without one, nothing is run
+                without compilation, because its end would be unknown.
+
+        Raises:
+            InductorBenchError: the program cannot be started.
+        """
+        if place.settings.mode == EAGER and (other is None or other.source == PATTERN):
+            return _failed(NOT_TIMED, NO_PATTERN if other else NOTHING_COMPILED)
+        request, work = self._request, self._folder.work / place.slug
+        observed, refusal = work / f"observed-{place.round}", work / "refusal.json"
+        shutil.rmtree(observed, ignore_errors=True)
+        observed.mkdir(parents=True)
+        refusal.unlink(missing_ok=True)
+        common, cache = self._folder.work / COMMON, work / "cache"
+        if common.is_dir() and not cache.exists():
+            shutil.copytree(common, cache)
+        log = self._folder.logs / f"{place.slug}-{place.round + 1}.log"
+        log.unlink(missing_ok=True)
+        here = request.kind in COMPILED_HERE
+        mode = None if place.settings.mode == EAGER else place.settings.mode
+        command = program_command(replace(request, mode=mode), work, self._python, refusal)
+        watch = StepWatch(observed, not here, lambda: None)
+        how = f"{place.name}, round {place.round + 1} of {rounds}: "
+        environment = self._environment_of(place, work, observed, other.device if other else "")
+        with nullcontext() if here else DeviceTurn():
+            ended = run_program(request, command, environment, log, self._progress, watch, how=how)
+        return self._read(place, ended, observed, refusal, other)
+
+    def _environment_of(self, place: Place, work: Path, observed: Path, device: str) -> dict[str, str]:
+        """The environment of a process: caches of its row, its settings, and the observation."""
+        settings, first = place.settings, place.round == 0
+        environment = {name: value for name, value in self._environment.items() if name not in NOT_INHERITED}
+        environment |= {variable: "1" for name in settings.switches if (variable := SWITCHES[name].variable)}
+        environment |= settings.environment
+        environment |= {CACHE: str((work / "cache").resolve()), "PYTHONUNBUFFERED": "1"}
+        environment = observed_environment(self._request, work, environment, repeat=1, values_limit_bytes=None)
+        change = ModeChange(settings.mode, settings.options, settings.switches, compares=first)
+        environment |= {
+            "INDUCTOR_BENCH_CAPTURE": str(observed.resolve()),
+            "INDUCTOR_BENCH_OBSERVE": "steps",
+            "INDUCTOR_BENCH_MODE": json.dumps(codec.encode(change)),
+            "INDUCTOR_BENCH_PROFILES": "1" if first and self._profiles else "0",
+        }
+        if settings.mode == EAGER:
+            environment |= {**NOT_COMPILED, "INDUCTOR_BENCH_EAGER": device}
+        return environment
+
+    def _read(
+        self, place: Place, ended: ProcessResult, observed: Path, refusal: Path, other: ModeProcess | None
+    ) -> ModeProcess | Failure:
+        if not ended.ok:
+            failure = program_failures(self._request, ended, refusal, compiled=False)[0]
+            return _failed(failure.kind, failure.message, failure.hint, failure.log_tail)
+        steps, reports = read_steps(observed), _read_reports(observed)
+        self._folder.save_observed(f"{place.slug}-{place.round + 1}", list(steps), self._redaction.text)
+        hint = f"read {shlex.quote(str(ended.log))}"
+        if place.settings.mode != EAGER and not any(report.calls for report in reports.values()):
+            kept = sorted({reason for report in reports.values() for reason in report.kept})
+            why = f": {', '.join(kept)}" if kept else ""
+            return _failed("unchanged", f"no call of torch.compile could be changed{why}", hint, ended.tail())
+        timed = [one for one in steps if one.step_times_s and one.window_s > 0]
+        if not timed:
+            said = next((text for one in steps for text in (one.error, *one.notes) if text), "")
+            return _failed("no-steps", f"no step was timed{f': {said}' if said else ''}", hint, ended.tail())
+        slowest = max(timed, key=_step_time)
+        if other is not None and slowest.source != other.source:
+            message = f"its steps are found by {slowest.source}, those of the others by {other.source}"
+            return _failed("other-steps", message, hint)
+        return _describe(place, slowest, _report_of(slowest, reports), ended)
+
+
+def _describe(place: Place, steps: ObservedSteps, report: ModeReport, ended: ProcessResult) -> ModeProcess:
+    step_s = _step_time(steps)
+    if steps.settling_time_s is not None:
+        compile_s: float | None = steps.settling_time_s - steps.settled_after * step_s
+    else:
+        compile_s = None if steps.first_step_time_s is None else steps.first_step_time_s - step_s
+    work, problem = _device_work(steps)
+    return ModeProcess(
+        round=place.round,
+        step_time_s=step_s,
+        step_times_s=steps.step_times_s,
+        source=steps.source,
+        device=steps.device,
+        compile_time_s=None if compile_s is None or place.settings.mode == EAGER else max(compile_s, 0.0),
+        peak_memory_bytes=report.peak_memory_bytes,
+        threads=report.threads,
+        graph_breaks=report.graph_breaks,
+        calls=report.calls,
+        kept_calls=report.kept,
+        codes=tuple(sorted(os.path.basename(graph.path) for graph in steps.graphs if graph.path)),
+        replays=sum(graph.cuda_graphs for graph in steps.graphs),
+        refusals=tuple(sorted({graph.cuda_graph_refusal for graph in steps.graphs} - {""})),
+        work=work,
+        agreement=report.agreement if place.settings != ModeSet(EAGER) else None,
+        time_s=ended.time_s,
+        notes=tuple(filter(None, (*report.notes, *steps.notes, problem))),
+    )
+
+
+def _device_work(steps: ObservedSteps) -> tuple[DeviceWork | None, str]:
+    if not steps.trace or device_of(steps.device).runs_on_host:
+        return None, ""
+    markers = Markers(BOUNDARY, GRAPH_CALL)
+    try:
+        found = measure_work(read_program_trace(Path(steps.trace), markers), markers)
+    except InductorBenchError as error:
+        return None, f"the profile cannot be read: {error.message}"
+    return (DeviceWork(found.time_s, found.launches, found.busy_share), "") if found else (None, "")
+
+
+def _step_time(steps: ObservedSteps) -> float:
+    return steps.window_s / len(steps.step_times_s)
+
+
+def _read_reports(observed: Path) -> dict[int, ModeReport]:
+    files = observed.glob("*.mode.json")
+    return {int(file.name.split(".")[0]): codec.decode(ModeReport, read_json(file)) for file in files}
+
+
+def _report_of(steps: ObservedSteps, reports: Mapping[int, ModeReport]) -> ModeReport:
+    found: Sequence[ModeReport] = [*reports.values()]
+    return reports.get(steps.pid) or (found[0] if found else ModeReport())
+
+
+def _failed(kind: str, message: str, hint: str = "", tail: str = "") -> Failure:
+    return Failure(STAGE, kind, message, hint, tail)

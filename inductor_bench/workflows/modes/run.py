@@ -1,0 +1,269 @@
+"""Compares the modes of a program: each in processes of its own, which take turns so that a drift cancels."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import shlex
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from ...analysis.modes.conclusion import conclude
+from ...devices.table import device_of
+from ...errors import InductorBenchError, UsageError
+from ...launch.marks import end_marked, tool_mark
+from ...launch.worker import WorkerPool, default_python
+from ...records.model_sources import PROGRAMS
+from ...records.modes.comparison import NOT_TIMED, ModeComparison, ModeProcess, ModeRow
+from ...records.modes.settings import EAGER, ModeSet
+from ...records.run import Environment, Failure, Request
+from ...store.files import own_folder, refuse_link, sha256_of_file
+from ...store.folders.modes import FORMAT, ModesFolder
+from ...store.lock import locked
+from ...store.redaction import Redaction
+from ...version import __version__
+from ..breakdown.request import folder_title_of, is_command, request_of, title_of
+from ..modules.command import COMMAND, interpreter_of
+from ..modules.survey import take_survey
+from ..modules.targets import Target, resolve_target
+from ..options import BreakdownOptions
+from ..progress import Progress
+from .process import CACHE, COMMON, NOT_INHERITED, OWN, STAGE, Place, ProgramRunner
+from .sets import DEFAULT_ROUNDS
+
+CALLED = "inductor_bench.modes(…)"
+ACCEPTED = "give a script, FILE.py:FACTORY, timm:NAME, or a command after --"
+
+
+@dataclass(frozen=True)
+class ModesOptions:
+    """The request of a comparison.
+
+    Attributes:
+        program: the program and how it is run; its ``output`` and ``force`` are those of the comparison.
+        rows: the settings to compare.
+        rounds: the number of processes for each row.
+    """
+
+    program: BreakdownOptions
+    rows: tuple[ModeSet, ...]
+    rounds: int = DEFAULT_ROUNDS
+
+
+@dataclass(frozen=True)
+class ModesOutcome:
+    """A comparison and its folder. ``measured`` says whether this command ran a process."""
+
+    comparison: ModeComparison
+    folder: Path
+    measured: bool
+
+
+def run_modes(options: ModesOptions, progress: Progress) -> ModesOutcome:
+    """Compares modes, or goes on with a comparison that was interrupted.
+
+    Raises:
+        UsageError: the target is no program, or the folder holds another comparison.
+        InductorBenchError: the folder cannot be written, or the program cannot be started.
+        KeyboardInterrupt: the user stopped it; the folder holds what was measured before.
+    """
+    program = options.program
+    target = resolve_target(program, ACCEPTED)
+    if target.kind not in PROGRAMS:
+        raise UsageError(f"modes runs a program, and the target is a {target.kind}", ACCEPTED)
+    variables = [variable for row in options.rows for variable in row.environment.items()]
+    _check_variables(name for name, _ in variables)
+    own = sys.argv[1:] if is_command() else ()
+    words = [f"{name}={value}" for name, value in variables]  # rows may give several values to one name
+    redaction = Redaction.find([own, program.arguments, words], os.environ | dict(program.variables), program.redact)
+    folder = ModesFolder(program.output or Path("modes") / folder_title_of(target, program))
+    refuse_link(folder.path)
+    folder.make()
+    with locked(folder.path, tool_mark()) as lock:
+        end_marked(lock.left)
+        comparing = _Comparing(options, target, folder, redaction, progress)
+        try:
+            measured = comparing.measure()
+        except KeyboardInterrupt as stop:
+            kept = f"interrupted; what was measured until then is in {folder.path}; the same command goes on"
+            raise KeyboardInterrupt(kept) from stop
+        if comparing.comparison.is_complete:
+            folder.remove_work()
+    return ModesOutcome(comparing.comparison, folder.path, measured)
+
+
+class _Comparing:
+    """The state of one comparison in progress. ``comparison`` is saved after each process."""
+
+    def __init__(
+        self, options: ModesOptions, target: Target, folder: ModesFolder, redaction: Redaction, progress: Progress
+    ) -> None:
+        program = options.program
+        self._options, self._folder, self._redaction, self._progress = options, folder, redaction, progress
+        self._request = replace(request_of(target, program), mode=None, stop=True)
+        interpreter = interpreter_of(program.arguments) if target.kind == COMMAND else None
+        self._python = program.python or interpreter or default_python()
+        self._environment = dict(os.environ) | dict(program.variables) | redaction.variables
+        self.comparison = self._open(target)
+
+    def _open(self, target: Target) -> ModeComparison:
+        """The comparison with a row for each set; one of an earlier command goes on, and tries failed rows again.
+
+        Raises:
+            UsageError: the folder holds another comparison.
+        """
+        options, words = self._options, self._redaction.words
+        file = target.paths[0] if target.paths else Path(target.name)
+        fresh = ModeComparison(
+            format=FORMAT,
+            tool_version=__version__,
+            created=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+            command=shlex.join(["inductor-bench", *words(sys.argv[1:])]) if is_command() else CALLED,
+            target=target.name,
+            title=title_of(target, replace(options.program, arguments=words(options.program.arguments))),
+            request=_shown(self._request, self._redaction),
+            environment=Environment(),
+            rounds=options.rounds,
+            rows=tuple(ModeRow(row.name, row) for row in map(self._hidden, options.rows)),
+            program_sha256=sha256_of_file(file) or "",
+        )
+        if self._folder.exists() and not options.program.force:
+            earlier = self._folder.load()
+            difference = _difference(earlier, fresh)
+            if difference:
+                hint = "choose another folder with -o, or measure again with --force"
+                raise UsageError(f"{self._folder.path} holds a comparison {difference}", hint)
+            rounds = max(earlier.rounds, fresh.rounds)
+            return replace(earlier, request=fresh.request, rows=_to_try_again(earlier.rows), rounds=rounds)
+        self._folder.clear()
+        return fresh
+
+    def _hidden(self, row: ModeSet) -> ModeSet:
+        """The settings without secrets."""
+        shown = self._redaction.words([f"{name}={value}" for name, value in row.environment.items()])
+        return replace(row, environment=dict(word.split("=", 1) for word in shown))
+
+    def measure(self) -> bool:
+        """Runs the processes that are missing. Returns whether there were any."""
+        missing = self.comparison
+        if missing.is_complete:
+            self.comparison = conclude(missing)
+            return False
+        own_folder(self._folder.work)
+        for folder in (self._folder.records, self._folder.logs):
+            own_folder(folder)
+        self._look_around()
+        profiles = self._uses_accelerator()
+        runner = ProgramRunner(
+            self._request,
+            self._folder,
+            self._environment,
+            self._python,
+            self._redaction,
+            self._progress,
+            profiles=profiles,
+        )
+        for place in places_in_turn(self._options.rows, self.comparison.rounds):
+            row = self.comparison.rows[place.row]
+            if row.failure is None and len(row.processes) == place.round:
+                self._run(runner, replace(place, name=row.name))
+        return True
+
+    def _look_around(self) -> None:
+        """Notes the machine; an earlier part of the comparison must come from the same one.
+
+        Raises:
+            UsageError: it comes from another machine or another torch.
+        """
+        self._progress.stage("looking at the machine")
+        log, work = self._folder.logs / "survey.log", self._folder.work
+        environment = self._environment | {CACHE: str((work / COMMON).resolve())}
+        with WorkerPool(self._python, work, environment, on_line=self._progress.output) as pool:
+            survey = take_survey(pool, [], device="cpu", peaks="none", log=log)
+        found, known = survey.environment, self.comparison.environment
+        if known.versions.torch and _place_of(known) != _place_of(found):
+            raise UsageError(
+                f"{self._folder.path} was begun with {', '.join(filter(None, _place_of(known)))}",
+                "choose another folder with -o, or measure again with --force",
+            )
+        self.comparison = replace(self.comparison, environment=found)
+        self._save()
+
+    def _uses_accelerator(self) -> bool:
+        asked = self._request.device
+        if asked is not None and device_of(asked.partition(":")[0]).runs_on_host:
+            return False
+        return self.comparison.environment.device.accelerator is not None
+
+    def _run(self, runner: ProgramRunner, place: Place) -> None:
+        row = self.comparison.rows[place.row]
+        try:
+            found = runner.run(place, self.comparison.rounds, self._compiled_before())
+        except InductorBenchError as error:
+            found = Failure(STAGE, "invalid", error.message, error.hint)
+        if isinstance(found, Failure):
+            failure = self._redaction.failure(found)
+            self._progress.note(f"{row.name}: {failure.message}")
+            row = replace(row, failure=failure)
+        else:
+            row = replace(row, processes=(*row.processes, found))
+        rows = self.comparison.rows
+        self.comparison = replace(self.comparison, rows=(*rows[: place.row], row, *rows[place.row + 1 :]))
+        self._save()
+
+    def _compiled_before(self) -> ModeProcess | None:
+        """The first process of a compiled row that is measured."""
+        compiled = (row for row in self.comparison.rows if row.settings.mode != EAGER)
+        return next((one for row in compiled for one in row.processes), None)
+
+    def _save(self) -> None:
+        self.comparison = conclude(self.comparison)
+        self._folder.save(self.comparison, self._redaction.text)
+
+
+def _check_variables(names: Iterable[str]) -> None:
+    for name in names:
+        if name in (*NOT_INHERITED, CACHE) or name.startswith(OWN):
+            raise UsageError(f"{name} cannot be compared: the comparison itself sets it", "leave it out")
+
+
+def places_in_turn(rows: Sequence[ModeSet], rounds: int) -> Iterator[Place]:
+    """All processes in the order in which they run: A B C, C B A, A B C, …
+
+    Rows without compilation come last in the first round: the others tell how the steps are found.
+    """
+    order = sorted(range(len(rows)), key=lambda number: rows[number].mode == EAGER)
+    for round in range(rounds):
+        for number in order if round % 2 == 0 else reversed(order):
+            yield Place(number, rows[number].name, rows[number], round)
+
+
+def _place_of(environment: Environment) -> tuple[str, str, str]:
+    """What must be the same for all processes: torch and the hardware."""
+    return f"torch {environment.versions.torch}", environment.device.accelerator or "", environment.host.cpu
+
+
+def _shown(request: Request, redaction: Redaction) -> Request:
+    return replace(request, target=redaction.text(request.target), arguments=redaction.words(request.arguments))
+
+
+def _to_try_again(rows: tuple[ModeRow, ...]) -> tuple[ModeRow, ...]:
+    """The rows of an earlier command without their failures, unless all of these are of rows that cannot be timed."""
+    if all(row.failure is None or row.failure.kind == NOT_TIMED for row in rows):
+        return rows
+    return tuple(replace(row, failure=None) for row in rows)
+
+
+def _difference(earlier: ModeComparison, fresh: ModeComparison) -> str:
+    """How an earlier comparison differs from the one that is asked for; empty where it can go on."""
+    if earlier.target != fresh.target or earlier.request.arguments != fresh.request.arguments:
+        return f"of {earlier.title}"
+    if [row.name for row in earlier.rows] != [row.name for row in fresh.rows]:
+        return f"of other rows: {', '.join(row.name for row in earlier.rows)}"
+    if replace(earlier.request, timeout_s=None) != replace(fresh.request, timeout_s=None):
+        return "with other options"
+    if earlier.program_sha256 != fresh.program_sha256:
+        return "of an earlier version of the program's file"
+    return ""

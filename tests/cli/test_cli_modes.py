@@ -1,0 +1,95 @@
+"""The verb ``modes`` on the command line: its options, its exit codes, and what it prints."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import mode_rows
+import pytest
+from click.testing import CliRunner
+
+import inductor_bench
+from inductor_bench.cli.main import main
+from inductor_bench.cli.modes import command, exit_code
+from inductor_bench.records.failure import Failure
+from inductor_bench.records.modes.comparison import NOT_TIMED, ModeComparison
+from inductor_bench.records.modes.models import ModelModes, ModesByModel
+from inductor_bench.workflows.modes import models
+from inductor_bench.workflows.modes import run as modes
+from inductor_bench.workflows.modes.run import ModesOptions, ModesOutcome
+from inductor_bench.workflows.progress import Progress
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[ModesOptions]:
+    found: list[ModesOptions] = []
+
+    def run_modes(options: ModesOptions, progress: Progress) -> ModesOutcome:
+        found.append(options)
+        return ModesOutcome(compared(), Path("modes/train"), measured=False)
+
+    monkeypatch.setattr(modes, "run_modes", run_modes)
+    return found
+
+
+def compared() -> ModeComparison:
+    return mode_rows.comparison(mode_rows.row("eager", [0.1] * 4), mode_rows.row("default", [0.05] * 4, 10.0))
+
+
+def test_each_option_reaches_the_request(asked: list[ModesOptions], capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["modes", "--mode", "eager", "--with", "tf32", "--env", "A=1", "--option", "inductor.x=2", "--rounds", "6"]
+    assert main([*words, "--amp", "bf16", "--timeout", "9", "--", "python", "train.py", "--lr", "1"]) == 0
+    (options,) = asked
+    assert [row.name for row in options.rows] == ["eager", "default + tf32", "default + A=1", "default + inductor.x=2"]
+    assert options.rounds == 6 and options.program.arguments == ("python", "train.py", "--lr", "1")
+    assert (options.program.amp, options.program.timeout_s, options.program.targets) == ("bfloat16", 9.0, ())
+    printed = capsys.readouterr()
+    assert "Take default" in printed.out and "nothing was run; --force measures again" in printed.err
+
+
+@pytest.mark.parametrize("form", ["table", "json", "csv", "md"])
+def test_each_format_is_printed(asked: list[ModesOptions], capsys: pytest.CaptureFixture[str], form: str) -> None:
+    assert main(["modes", "train.py", "--format", form, "-q"]) == 0
+    printed = capsys.readouterr()
+    assert "default" in printed.out and printed.err == ""
+
+
+def test_a_setting_that_is_none_exits_with_2(asked: list[ModesOptions], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["modes", "train.py", "--with", "warp-speed"]) == 2
+    assert "'warp-speed' is no setting" in capsys.readouterr().err and asked == []
+
+
+def test_the_exit_code_tells_failures_from_rows_that_cannot_be_timed() -> None:
+    whole = compared()
+    assert exit_code(whole) == 0
+    eager, default = whole.rows
+    untimed = replace(eager, failure=Failure("mode", NOT_TIMED, "no marks"))
+    assert exit_code(replace(whole, rows=(untimed, default))) == 0
+    failed = replace(eager, failure=Failure("mode", "timeout", "it hung"))
+    assert exit_code(replace(whole, rows=(failed, default))) == 1
+
+
+@pytest.mark.parametrize("form", ["table", "json", "csv", "md"])
+def test_a_list_is_compared_model_by_model(
+    asked: list[ModesOptions], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], form: str
+) -> None:
+    whole = ModelModes("first", compared())
+    broken = ModelModes("second", failure=Failure("mode", "invalid", "no such model"))
+    for found, code in (((whole,), 0), ((whole, broken), 1)):
+        monkeypatch.setattr(models, "run_list", lambda *_, found=found: ModesByModel("list.txt", found))
+        assert main(["modes", "list.txt", "--format", form, "-q"]) == code
+        assert "first" in capsys.readouterr().out
+    assert asked == []
+
+
+def test_the_help_lists_the_switches() -> None:
+    shown = CliRunner().invoke(command, ["--help"]).output
+    assert all(name in shown for name in ("tf32", "cudnn-benchmark", "channels-last", "freezing", "cpp-wrapper"))
+
+
+def test_the_library_has_the_same(asked: list[ModesOptions]) -> None:
+    inductor_bench.modes("train.py", sets=["tf32"], output="x", training=True)
+    (options,) = asked
+    assert options.rows[-1].name == "default + tf32" and len(options.rows) == 6
+    assert options.program.output == Path("x") and options.program.training

@@ -1,0 +1,174 @@
+"""The report of a comparison of modes: the advice in words, the table, and each format."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from dataclasses import replace
+
+import pytest
+from mode_rows import comparison, found, row
+
+from inductor_bench.records.failure import Failure
+from inductor_bench.records.modes.comparison import (
+    AGREES,
+    DIFFERS,
+    NOT_TIMED,
+    UNKNOWN,
+    Agreement,
+    DeviceWork,
+    ModeComparison,
+)
+from inductor_bench.report.modes.formats import FORMATS
+from inductor_bench.report.modes.phrases import advice, notes
+from inductor_bench.report.modes.rows import cells_of
+from inductor_bench.report.renderer import View
+
+EAGER = row("eager", [0.100, 0.101, 0.099, 0.100])
+DEFAULT = row("default", [0.050, 0.0501, 0.0499, 0.050], 10.0, codes=("a",))
+TUNED = row("max-autotune", [0.040, 0.0401, 0.0399, 0.040], 30.0, codes=("b",))
+
+
+def screen(compared: ModeComparison, columns: int = 100) -> str:
+    lines = FORMATS.get("table").render(compared, View(columns=columns))
+    assert not isinstance(lines, str)
+    return "\n".join("".join(word.text for word in line) for line in lines)
+
+
+def test_the_advice_names_the_row_its_gain_and_when_it_pays() -> None:
+    said = advice(comparison(EAGER, DEFAULT, TUNED))
+    assert said.startswith("Take max-autotune: 40.0 ms a step, 2.5 times (99% interval 2.4")
+    assert said.endswith(
+        "as fast as eager; its compilation of 30.0 s pays after 500 steps. Up to 2,000 steps default takes less time, "
+        "compilation included."
+    )
+    assert 'torch.compile(model, mode="max-autotune")' in screen(comparison(EAGER, DEFAULT, TUNED))
+
+
+def test_the_advice_is_honest_about_noise() -> None:
+    noisy = row("max-autotune", [0.049, 0.0505, 0.0488, 0.0502], 30.0, codes=("b",))
+    said = advice(comparison(EAGER, DEFAULT, noisy))
+    assert said.startswith("Take default: 50.0 ms a step")
+    assert said.endswith(
+        "max-autotune measured 49.6 ms: the difference is within noise, and default compiles in less time."
+    )
+    twin = row("max-autotune", [0.0501, 0.0503, 0.0501, 0.0502], 30.0, codes=("a",))
+    assert advice(comparison(EAGER, DEFAULT, twin)).endswith("The difference to max-autotune is within noise.")
+    plain = row("default", [0.050, 0.0503, 0.0499, 0.0502], 40.0, codes=("a",))
+    said = advice(comparison(EAGER, plain, row("max-autotune", [0.049, 0.0505, 0.0488, 0.0502], 30.0)))
+    assert said.endswith("the difference is within noise, and default is the plainer setting.")
+    slow = row("default", [0.099, 0.102, 0.098, 0.101], 10.0, codes=("a",))
+    assert "Leave it uncompiled" in advice(comparison(EAGER, slow))
+    slower = row("default", [0.102, 0.099, 0.104, 0.101], 10.0, codes=("a",))
+    assert advice(comparison(EAGER, slower)).endswith(
+        "a step; no mode measured faster. The difference to default is within noise."
+    )
+    wild = row("default", [0.02, 0.09, 0.03, 0.08], 10.0, codes=("a",))
+    said = advice(comparison(EAGER, wild))
+    assert said.startswith("Undecided: default measured 45.6 ms a step and eager 100 ms")
+    assert said.endswith("Until then, keep eager, which compiles nothing.")
+    assert "Type" not in screen(comparison(EAGER, wild))
+
+
+def test_without_enough_there_is_no_advice() -> None:
+    assert advice(comparison(replace(EAGER, processes=()))) == "No mode was measured."
+    assert "nothing to compare" in advice(comparison(EAGER))
+    first = [replace(one, processes=one.processes[:1]) for one in (EAGER, DEFAULT)]
+    assert "two rounds" in advice(comparison(*first))
+
+
+def test_notes_say_what_each_mode_really_did() -> None:
+    twin = row("reduce-overhead", [0.05] * 4, 12.0, codes=("a",))
+    graphs = row(
+        "max-autotune",
+        [0.04] * 4,
+        12.0,
+        codes=("b",),
+        device="cuda",
+        refusals=("multiple devices:",),
+        graph_breaks=("x\ny",),
+    )
+    said = list(notes(comparison(EAGER, DEFAULT, twin, graphs, kind="script")))
+    assert (
+        "reduce-overhead: the same generated code as default, and no CUDA graphs; a difference in step time is noise"
+        in said
+    )
+    assert "max-autotune: CUDA graphs were refused: multiple devices" in said
+    assert "each compiled row: the settings of 1 call of torch.compile were replaced" in said
+    assert "max-autotune: 1 graph break, the first one: x" in said
+    assert any(note.startswith("outputs were not compared") for note in said)
+
+
+def test_on_a_cpu_no_mode_uses_cuda_graphs() -> None:
+    asked = row("reduce-overhead", [0.05] * 4, 12.0, codes=("b",), refusals=("multiple devices",))
+    said = list(notes(comparison(EAGER, DEFAULT, asked)))
+    assert said == ["reduce-overhead: CUDA graphs need a GPU, and these steps ran on a CPU"]
+
+
+def test_a_noisy_machine_is_named() -> None:
+    said = next(notes(comparison(EAGER, row("default", [0.05, 0.05, 0.05, 0.07], 12.0))))
+    assert said.startswith("the machine is noisy: the slowest process of default takes 40% longer")
+    assert not any("noisy" in note for note in notes(comparison(EAGER, DEFAULT)))
+
+
+def test_outputs_that_differ_or_cannot_be_compared_have_their_reason() -> None:
+    wrong = row("default", [0.05] * 4, 9.0, agreement=Agreement(DIFFERS, 0.5, "output 0 differs"))
+    unknown = row("max-autotune", [0.04] * 4, 9.0, agreement=Agreement(UNKNOWN, reason="it draws random numbers"))
+    compared = comparison(EAGER, wrong, unknown)
+    said = list(notes(compared))
+    assert "default: the outputs differ from eager: output 0 differs" in said
+    assert "max-autotune: the outputs cannot be compared: it draws random numbers" in said
+    assert [cells_of(one)["outputs"] for one in compared.rows] == ["", "DIFFER 5e-01", "unknown"]
+    agreeing = row("default", [0.05] * 4, 9.0, agreement=Agreement(AGREES, 2e-8))
+    assert cells_of(comparison(EAGER, agreeing).rows[1])["outputs"] == "agree 2e-08"
+
+
+def test_the_device_has_columns_where_it_was_profiled() -> None:
+    assert "launches" not in screen(comparison(EAGER, DEFAULT))
+    work = DeviceWork(0.038, 12.0, 0.76)
+    text = screen(comparison(EAGER, row("default", [0.05] * 4, 10.0, work=work)), 120)
+    assert "launches" in text and "38.0 ms" in text and "76%" in text
+
+
+@pytest.mark.parametrize("columns", [60, 80, 100, 120])
+def test_no_line_is_wider_than_the_console(columns: int) -> None:
+    failed = replace(
+        row("max-autotune-no-cudagraphs", []), failure=Failure("mode", "exit", "it failed " * 20, "read it")
+    )
+    text = screen(comparison(EAGER, DEFAULT, TUNED, failed), columns)
+    assert max(map(len, text.splitlines())) <= max(columns, 60)
+
+
+def test_rows_without_figures_say_why() -> None:
+    hung = replace(row("max-autotune", []), failure=Failure("mode", "timeout", "it hung", "give it more time"))
+    untimed = replace(row("eager", []), failure=Failure("mode", NOT_TIMED, "no marks"))
+    text = screen(comparison(untimed, DEFAULT, hung))
+    assert "max-autotune: it hung" in text and "Hint: give it more time" in text and "eager: no marks" in text
+    assert [cells_of(one)["step"] for one in (hung, untimed)] == ["failed", "not timed"]
+
+
+def test_rows_that_failed_in_the_same_way_are_named_together() -> None:
+    failures = [Failure("mode", "exit", "no torchvision", "install it", log) for log in ("1.log", "2.log")]
+    first, second = (
+        replace(row(name, []), failure=failure)
+        for name, failure in zip(("default", "max-autotune"), failures, strict=True)
+    )
+    text = screen(comparison(EAGER, first, second))
+    assert text.count("no torchvision") == 1 and "default and max-autotune: no torchvision" in text
+
+
+def test_csv_json_and_markdown_hold_the_figures() -> None:
+    compared = comparison(EAGER, DEFAULT, TUNED)
+    text = FORMATS.get("csv").render(compared, View())
+    assert isinstance(text, str)
+    rows = list(csv.DictReader(io.StringIO(text)))
+    assert [one["mode"] for one in rows] == ["eager", "default", "max-autotune"]
+    assert float(rows[2]["ratio_to_eager"]) == pytest.approx(0.4, rel=1e-2) and rows[2]["verdict"] == "faster"
+    shown = FORMATS.get("json").render(compared, View())
+    assert isinstance(shown, str)
+    figures = found(compared, "default").figures
+    assert figures is not None
+    assert json.loads(shown)["rows"][1]["figures"]["step_time_s"] == figures.step_time_s
+    page = FORMATS.get("md").render(compared, View())
+    assert isinstance(page, str) and "**Take max\\-autotune" not in page and "| mode |" in page

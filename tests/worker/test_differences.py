@@ -1,0 +1,37 @@
+"""The difference of two tensors that ought to be equal."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from inductor_bench.worker.capture import differences  # noqa: E402
+from inductor_bench.worker.capture.differences import relative_difference, tolerance_of  # noqa: E402
+
+
+def test_the_difference_is_relative_to_the_whole_tensor() -> None:
+    assert relative_difference(torch.tensor([1.0, 0.0]), torch.tensor([1.0, 0.1])) == pytest.approx(0.0995, rel=1e-2)
+    assert relative_difference(torch.zeros(3), torch.zeros(3)) == 0
+    assert relative_difference(torch.ones(3), torch.zeros(3)) == math.inf
+    assert relative_difference(torch.tensor([3j]), torch.tensor([4j])) == 0.25
+
+
+def test_large_tensors_are_compared_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    one, other = torch.rand(7, 3), torch.rand(7, 3)
+    whole = relative_difference(one, other)
+    monkeypatch.setattr(differences, "CHUNK_ELEMENTS", 4)
+    assert relative_difference(one, other) == pytest.approx(whole)
+
+
+def test_places_that_are_not_finite_must_be_the_same() -> None:
+    one = torch.tensor([1.0, math.nan, math.inf])
+    assert relative_difference(one, one) == 0
+    assert relative_difference(one, torch.tensor([1.0, 1.0, math.inf])) == math.inf
+
+
+def test_whole_numbers_differ_by_their_share() -> None:
+    assert relative_difference(torch.tensor([1, 2, 3, 4]), torch.tensor([1, 2, 3, 5])) == 0.25
+    assert tolerance_of(torch.int64) == 0 < tolerance_of(torch.complex64) == tolerance_of(torch.float32)

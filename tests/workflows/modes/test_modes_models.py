@@ -1,0 +1,80 @@
+"""The modes of each model of a list: its requests, failures, and what the same command does again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import mode_rows
+import pytest
+
+from inductor_bench.errors import UsageError
+from inductor_bench.records.modes.comparison import ModeComparison, ModeProcess
+from inductor_bench.records.run import Failure, Request
+from inductor_bench.workflows.modes import run as modes
+from inductor_bench.workflows.modes.models import folder_of, is_list, run_list
+from inductor_bench.workflows.modes.process import Place, ProgramRunner
+from inductor_bench.workflows.modes.run import ModesOptions
+from inductor_bench.workflows.modes.sets import read_sets
+from inductor_bench.workflows.modules.survey import Survey
+from inductor_bench.workflows.options import BreakdownOptions
+from inductor_bench.workflows.progress import Silent
+
+STEPS = {"eager": 0.1, "default": 0.05}
+
+
+@pytest.fixture
+def ran(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Request]:
+    """The requests of the processes that ran. A list of two models lies in a folder of its own."""
+    requests: list[Request] = []
+
+    def run(self: ProgramRunner, place: Place, rounds: int, other: ModeProcess | None) -> ModeProcess | Failure:
+        requests.append(self._request)
+        return mode_rows.process(place.round, STEPS[place.name], compile_time_s=10.0)
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(modes, "take_survey", lambda *_, **__: Survey(mode_rows.ENVIRONMENT))
+    monkeypatch.setattr(ProgramRunner, "run", run)
+    Path("models.txt").write_text("timm:mixnet_l 128\ntimm:convnext_tiny 64\n")
+    return requests
+
+
+def compare(**options: object) -> dict[str, ModeComparison | None]:
+    program = BreakdownOptions(targets=("models.txt",), **options)  # type: ignore[arg-type]
+    found = run_list(ModesOptions(program, read_sets(["eager", "default"], [], [], []), 2), Silent())
+    return {model.name: model.comparison for model in found.models}
+
+
+def test_each_model_has_a_comparison_in_a_folder_of_its_own(ran: list[Request]) -> None:
+    found = compare(training=True)
+    assert [comparison is not None and comparison.is_complete for comparison in found.values()] == [True, True]
+    sizes = {(one.target, one.batch_size, one.training) for one in ran}
+    assert sizes == {("timm:mixnet_l", 128, True), ("timm:convnext_tiny", 64, True)} and len(ran) == 8
+    assert Path("modes/models/mixnet_l/modes.json").is_file()
+    ran.clear()
+    assert compare(training=True) == found and ran == [], "the same command runs nothing again"
+
+
+def test_options_of_the_command_line_precede_those_of_the_list(ran: list[Request]) -> None:
+    compare(batch_size=2, output=Path("mine"))
+    assert {one.batch_size for one in ran} == {2} and Path("mine/convnext_tiny").is_dir()
+
+
+def test_a_model_that_cannot_be_compared_does_not_end_the_others(ran: list[Request]) -> None:
+    Path("modes/models/mixnet_l").mkdir(parents=True)
+    Path("modes/models/mixnet_l/notes.txt").write_text("mine")
+    found = compare()
+    assert found["mixnet_l"] is None and found["convnext_tiny"] is not None
+
+
+def test_a_list_is_known_by_its_name() -> None:
+    assert is_list(BreakdownOptions(targets=("a.yaml",))) and is_list(BreakdownOptions(targets=("a.txt",)))
+    assert not is_list(BreakdownOptions(targets=("a.py",))) and not is_list(
+        BreakdownOptions(targets=(), arguments=("a.txt",))
+    )
+    assert folder_of(BreakdownOptions(targets=("lists/a.txt",))) == Path("modes/a")
+
+
+def test_a_list_that_is_missing_is_refused(ran: list[Request]) -> None:
+    Path("models.txt").unlink()
+    with pytest.raises(UsageError, match="does not exist"):
+        compare()

@@ -1,0 +1,88 @@
+"""Real programs in several modes: commands without a compiler, and a factory and a script that compile."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import breakdown_runs as runs
+import pytest
+
+from inductor_bench.records.failure import Failure
+from inductor_bench.records.modes.settings import ModeSet
+from inductor_bench.records.run import Request
+from inductor_bench.store.folders.modes import ModesFolder
+from inductor_bench.store.redaction import Redaction
+from inductor_bench.workflows.modes.process import Place, ProgramRunner
+from inductor_bench.workflows.progress import Silent
+
+
+def run_command(tmp_path: Path, code: str, timeout_s: float | None = None) -> Failure:
+    request = Request("python", "command", (sys.executable, "-c", code), timeout_s=timeout_s, stop=True)
+    folder = ModesFolder(tmp_path)
+    folder.records.mkdir()
+    runner = ProgramRunner(request, folder, os.environ, sys.executable, Redaction(), Silent(), profiles=False)
+    found = runner.run(Place(0, "default", ModeSet("default"), 0), 2, None)
+    assert isinstance(found, Failure)
+    return found
+
+
+def test_a_program_that_hangs_is_ended_and_says_how_long_it_had(tmp_path: Path) -> None:
+    found = run_command(tmp_path, "import time; time.sleep(60)", timeout_s=1)
+    assert found.kind == "timeout" and "time limit" in found.message and "--timeout" in found.hint
+
+
+def test_a_program_that_fails_has_its_exception(tmp_path: Path) -> None:
+    found = run_command(tmp_path, "raise ValueError('no data')")
+    assert found.kind == "exit" and found.message.endswith("ValueError: no data")
+
+
+def test_a_program_that_compiles_nothing_says_so(tmp_path: Path) -> None:
+    found = run_command(tmp_path, "print('done')")
+    assert (found.kind, found.message) == ("unchanged", "no call of torch.compile could be changed")
+
+
+@pytest.mark.slow
+def test_a_factory_is_measured_in_two_modes_and_its_outputs_agree(tmp_path: Path) -> None:
+    words = ["modes", f"{runs.PROGRAMS / 'factories.py'}:mlp", "--mode", "eager", "--mode", "default"]
+    words += ["--inference", "--device", "cpu", "--rounds", "2", "--format", "json", "-o", str(tmp_path / "out")]
+    ended = subprocess.run(
+        [sys.executable, "-m", "inductor_bench", *words],
+        env=runs.environment(OMP_NUM_THREADS="1"),
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stderr
+    eager, default = json.loads(ended.stdout)["rows"]
+    assert len(eager["processes"]) == len(default["processes"]) == 2
+    assert default["figures"]["agreement"]["state"] == "agrees" and eager["figures"]["agreement"] is None
+    first, second = default["processes"]
+    assert (first["calls"], first["source"], first["threads"]) == (1, "marks", 1)
+    assert first["codes"] == second["codes"] != [], "the second round reads the first one's caches"
+    assert first["compile_time_s"] > second["compile_time_s"] > 0
+    assert eager["processes"][0]["calls"] == 0 and eager["processes"][0]["codes"] == []
+    assert not (tmp_path / "out" / ".work").exists()
+
+
+@pytest.mark.slow
+def test_a_script_is_ended_and_its_calls_of_torch_compile_are_replaced(tmp_path: Path) -> None:
+    words = ["modes", "--mode", "max-autotune", "--mode", "eager", "--rounds", "1", "--format", "json"]
+    words += ["-o", str(tmp_path / "out"), "--", sys.executable, str(runs.PROGRAMS / "steps.py"), "plain", "1000000"]
+    ended = subprocess.run(
+        [sys.executable, "-m", "inductor_bench", *words],
+        env=runs.environment(),
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stderr
+    tuned, eager = json.loads(ended.stdout)["rows"]
+    assert tuned["processes"][0]["calls"] == 4, "one for each block"
+    assert tuned["processes"][0]["source"] == eager["processes"][0]["source"] == "optimizer"
+    assert tuned["figures"]["to_eager"] is None, "one round gives no interval"

@@ -1,0 +1,235 @@
+"""A comparison of modes from its request to its folder: the order of processes, failures, and going on after a stop.
+
+The program itself is a fake here; ``test_modes_real.py`` runs real ones.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import mode_rows
+import pytest
+
+from inductor_bench.errors import InductorBenchError, UsageError
+from inductor_bench.records.failure import Failure
+from inductor_bench.records.modes.comparison import NOT_TIMED, ModeProcess
+from inductor_bench.records.modes.settings import ModeSet
+from inductor_bench.records.program import PATTERN
+from inductor_bench.records.run import Request
+from inductor_bench.store.folders.modes import ModesFolder
+from inductor_bench.store.redaction import Redaction
+from inductor_bench.workflows.modes import run as modes
+from inductor_bench.workflows.modes.process import Place, ProgramRunner
+from inductor_bench.workflows.modes.run import ModesOptions, places_in_turn, run_modes
+from inductor_bench.workflows.modes.sets import read_sets
+from inductor_bench.workflows.modules.survey import Survey
+from inductor_bench.workflows.options import BreakdownOptions
+from inductor_bench.workflows.progress import Silent
+
+STEPS = {"eager": 0.1, "default": 0.05, "max-autotune": 0.04}
+Answer = Callable[[Place], ModeProcess | Failure]
+
+
+@pytest.fixture
+def ran(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[tuple[str, int]]:
+    """The processes that ran, in order. The program's file and the folder lie in a folder of their own."""
+    monkeypatch.chdir(tmp_path)
+    Path("train.py").write_text("print(1)\n")
+    monkeypatch.setattr(modes, "take_survey", lambda *_, **__: Survey(mode_rows.ENVIRONMENT))
+    return []
+
+
+def answer_with(monkeypatch: pytest.MonkeyPatch, ran: list[tuple[str, int]], answer: Answer | None = None) -> None:
+    def run(self: ProgramRunner, place: Place, rounds: int, other: ModeProcess | None) -> ModeProcess | Failure:
+        ran.append((place.name, place.round))
+        if answer is not None:
+            return answer(place)
+        return mode_rows.process(place.round, STEPS[place.settings.mode], compile_time_s=10.0)
+
+    monkeypatch.setattr(ProgramRunner, "run", run)
+
+
+def compare(rounds: int = 2, target: str = "train.py", **options: object) -> modes.ModesOutcome:
+    program = BreakdownOptions(targets=(target,), **options)  # type: ignore[arg-type]
+    rows = read_sets(["eager", "default", "max-autotune"], [], [], [])
+    return run_modes(ModesOptions(program, rows, rounds), Silent())
+
+
+def test_rows_take_turns_and_each_is_as_often_early_as_late() -> None:
+    rows = [ModeSet("eager"), ModeSet("default"), ModeSet("max-autotune")]
+    names = [place.name for place in places_in_turn(rows, 3)]
+    there = ["default", "max-autotune", "eager"]
+    assert names == [*there, *reversed(there), *there]
+
+
+def test_a_comparison_is_measured_saved_and_concluded(
+    monkeypatch: pytest.MonkeyPatch, ran: list[tuple[str, int]]
+) -> None:
+    answer_with(monkeypatch, ran)
+    outcome = compare()
+    assert len(ran) == 6 and outcome.measured and outcome.comparison.is_complete
+    assert outcome.comparison.winner is not None and outcome.comparison.winner.name == "max-autotune"
+    folder = ModesFolder(outcome.folder)
+    assert folder.load() == outcome.comparison and not folder.work.exists()
+    assert outcome.folder == Path("modes/train")
+
+
+def test_the_same_command_runs_nothing_again_and_others_are_refused(
+    monkeypatch: pytest.MonkeyPatch, ran: list[tuple[str, int]]
+) -> None:
+    answer_with(monkeypatch, ran)
+    first = compare()
+    ran.clear()
+    again = compare()
+    assert (ran, again.measured, again.comparison) == ([], False, first.comparison)
+    assert compare(rounds=3).measured and [round for _, round in ran] == [2, 2, 2], "more rounds go on"
+    with pytest.raises(UsageError, match="other options"):
+        compare(steps=7)
+    Path("train.py").write_text("print(2)\n")
+    with pytest.raises(UsageError, match="earlier version"):
+        compare()
+    ran.clear()
+    assert compare(force=True).measured and len(ran) == 6
+
+
+def test_an_interrupted_comparison_goes_on(monkeypatch: pytest.MonkeyPatch, ran: list[tuple[str, int]]) -> None:
+    def interrupted(place: Place) -> ModeProcess:
+        if len(ran) == 3:
+            raise KeyboardInterrupt
+        return mode_rows.process(place.round, 0.1)
+
+    answer_with(monkeypatch, ran, interrupted)
+    with pytest.raises(KeyboardInterrupt, match="the same command goes on"):
+        compare()
+    kept = ModesFolder(Path("modes/train")).load()
+    assert [len(row.processes) for row in kept.rows] == [0, 1, 1]
+    assert ModesFolder(Path("modes/train")).work.is_dir(), "caches stay, so that compiled code is the same"
+    answer_with(monkeypatch, ran)
+    assert compare().comparison.is_complete and ran[3:] == [
+        *(("eager", 0), ("eager", 1), ("max-autotune", 1), ("default", 1)),
+    ]
+
+
+def test_a_row_that_fails_keeps_its_reason_and_the_other_rounds_go_on_without_it(
+    monkeypatch: pytest.MonkeyPatch, ran: list[tuple[str, int]]
+) -> None:
+    def failing(place: Place) -> ModeProcess | Failure:
+        if place.name == "max-autotune":
+            return Failure("mode", "timeout", "the program was stopped by the time limit after 9 s")
+        return mode_rows.process(place.round, STEPS[place.name], compile_time_s=10.0)
+
+    answer_with(monkeypatch, ran, failing)
+    comparison = compare().comparison
+    assert ran.count(("max-autotune", 0)) == 1 and ("max-autotune", 1) not in ran
+    assert comparison.is_complete and comparison.winner is not None and comparison.winner.name == "default"
+    failure = mode_rows.found(comparison, "max-autotune").failure
+    assert failure is not None and failure.kind == "timeout"
+
+
+@pytest.mark.parametrize(
+    ("other", "said"),
+    [(None, "no compiled row was measured"), (replace(mode_rows.process(0, 0.1), source=PATTERN), "step()")],
+)
+def test_eager_is_not_run_where_its_end_would_not_be_known(
+    tmp_path: Path, other: ModeProcess | None, said: str
+) -> None:
+    folder, request = ModesFolder(tmp_path), Request("train.py", "script")
+    runner = ProgramRunner(request, folder, {}, "python", Redaction(), Silent(), profiles=False)
+    found = runner.run(Place(0, "eager", ModeSet("eager"), 0), 4, other)
+    assert isinstance(found, Failure) and found.kind == NOT_TIMED and said in found.message
+
+
+def test_the_same_command_tries_a_row_that_failed_again(
+    monkeypatch: pytest.MonkeyPatch, ran: list[tuple[str, int]]
+) -> None:
+    failed = {"default": Failure("mode", "memory", "no memory"), "eager": Failure("mode", NOT_TIMED, "no marks")}
+    answer_with(monkeypatch, ran, lambda place: failed.get(place.name) or mode_rows.process(place.round, 0.1))
+    assert not compare().comparison.rows[1].processes
+    del failed["default"]
+    ran.clear()
+    assert compare(timeout_s=20.0).comparison.is_complete
+    assert ran == [("default", 0), ("eager", 0), ("default", 1)]
+    ran.clear()
+    assert not compare().measured and ran == [], "a row that cannot be timed is no failure"
+
+
+def test_eager_gets_the_first_process_that_compiled(
+    monkeypatch: pytest.MonkeyPatch, ran: list[tuple[str, int]]
+) -> None:
+    others: list[ModeProcess | None] = []
+
+    def run(self: ProgramRunner, place: Place, rounds: int, other: ModeProcess | None) -> ModeProcess | Failure:
+        others.append(other)
+        if place.name == "default":
+            return Failure("mode", "exit", "no")
+        return mode_rows.process(place.round, STEPS[place.name])
+
+    monkeypatch.setattr(ProgramRunner, "run", run)
+    tuned = mode_rows.found(compare(rounds=1).comparison, "max-autotune").processes[0]
+    assert others == [None, None, tuned]
+
+
+def test_secrets_stay_out_of_the_folder(monkeypatch: pytest.MonkeyPatch, ran: list[tuple[str, int]]) -> None:
+    answer_with(monkeypatch, ran)
+    rows = read_sets(["default"], [], [("API_KEY", "wonderland-17")], [])
+    program = BreakdownOptions(targets=("train.py",), arguments=("--token", "swordfish-42"))
+    for _ in range(2):
+        run_modes(ModesOptions(program, rows, 1), Silent())
+    text = Path("modes/train/modes.json").read_text()
+    assert "wonderland" not in text and "swordfish" not in text and "API_KEY=***" in text
+
+
+@pytest.mark.parametrize(("target", "said"), [("notes.txt", "does not exist"), ("run.log", "modes runs a program")])
+def test_a_target_that_is_no_program_is_refused(ran: list[tuple[str, int]], target: str, said: str) -> None:
+    Path("run.log").write_text("Compiled module path: /nowhere/c.py\n")
+    with pytest.raises(UsageError, match=said):
+        compare(target=target)
+    assert not Path("modes").exists()
+
+
+@pytest.mark.parametrize("name", ["TORCHINDUCTOR_CACHE_DIR", "TORCH_COMPILE_DISABLE", "INDUCTOR_BENCH_MODE"])
+def test_a_variable_that_the_comparison_sets_itself_is_no_row(ran: list[tuple[str, int]], name: str) -> None:
+    rows = read_sets([], [], [(name, "1")], [])
+    with pytest.raises(UsageError, match=f"{name} cannot be compared"):
+        run_modes(ModesOptions(BreakdownOptions(targets=("train.py",)), rows), Silent())
+    assert not Path("modes").exists()
+
+
+def test_files_of_the_user_are_never_removed(monkeypatch: pytest.MonkeyPatch, ran: list[tuple[str, int]]) -> None:
+    answer_with(monkeypatch, ran)
+    Path("mine").mkdir()
+    Path("mine/notes.txt").write_text("mine")
+    with pytest.raises(UsageError, match="not empty"):
+        compare(output=Path("mine"))
+    compare()
+    Path("modes/train/notes.txt").write_text("mine")
+    compare(force=True)
+    assert Path("modes/train/notes.txt").read_text() == "mine"
+
+
+def test_nothing_is_removed_through_a_link(monkeypatch: pytest.MonkeyPatch, ran: list[tuple[str, int]]) -> None:
+    answer_with(monkeypatch, ran)
+    outcome = compare()
+    Path("mine").mkdir()
+    Path("mine/notes.json").write_text("mine")
+    (outcome.folder / "records").rmdir()
+    (outcome.folder / "records").symlink_to(Path("mine").resolve())
+    with pytest.raises(InductorBenchError, match="symbolic link"):
+        compare(force=True)
+    assert Path("mine/notes.json").exists()
+
+
+def test_a_record_of_a_newer_version_says_so(monkeypatch: pytest.MonkeyPatch, ran: list[tuple[str, int]]) -> None:
+    answer_with(monkeypatch, ran)
+    compare()
+    record = Path("modes/train/modes.json")
+    data = json.loads(record.read_text())
+    record.write_text(json.dumps({**data, "format": 99}))
+    with pytest.raises(Exception, match="newer than"):
+        compare()
+    record.write_text(json.dumps({**data, "rows": 5}))
+    with pytest.raises(Exception, match="is damaged"):
+        compare()
