@@ -97,6 +97,15 @@ def test_each_replay_is_the_module_launch_by_launch() -> None:
             assert work.activity.name == launch.name
 
 
+def test_operators_that_the_wrapper_calls_in_plain_python_are_tied() -> None:
+    found = works_of("norms")
+    assert tied_share(found) == 1
+    sums = [work for work in found.works if work.kind == "graph" and work.activity and work.activity.call is None]
+    assert {work.activity.operator for work in sums if work.activity} == {"aten::sum"}
+    backwards = [call for call in found.calls if call.graph == 1]
+    assert len(sums) == 4 * len(backwards), "the sums over the rows of two layer norms, for weight and bias"
+
+
 def test_a_decode_step_is_one_replay_and_its_inputs() -> None:
     ledger = ledger_of("decode")
     graph = part_of(ledger, "graph", "graph-0")
