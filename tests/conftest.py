@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import gc
 import os
 import shutil
 import signal
@@ -25,6 +26,12 @@ ROOT = Path(__file__).resolve().parent.parent
 os.environ.setdefault("TORCHINDUCTOR_VEC_ISA_OK", "1")  # saves each fresh cache a trial compilation of 7 s
 
 SHIM = ROOT / "tests" / "torchvision_shim"
+# Interpreters that tests start read `rare_collection/sitecustomize.py`, unless a test puts another one before it.
+RARE_COLLECTION = ROOT / "tests" / "rare_collection"
+if str(RARE_COLLECTION) not in os.environ.get("PYTHONPATH", "").split(os.pathsep):
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), str(RARE_COLLECTION)]))
+gc.set_threshold(100_000, 50, 100)
+
 # The builders and fakes of all rooms; pytest itself puts only each test file's own folder there.
 sys.path.insert(0, str(ROOT / "tests" / "support"))
 
@@ -62,8 +69,13 @@ def group_of(item: pytest.Item) -> str:
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
+    gc.freeze()  # the tests stay to the end, like the modules that they import
     if session.config.getoption("loadgroup", False) and not all("@" in item.nodeid for item in session.items):
         raise pytest.UsageError("pytest-xdist keeps no group of tests in one process: see configs/constraints.txt")
+
+
+def pytest_unconfigure() -> None:
+    gc.unfreeze()  # DuckDB would report what it is left with as leaked
 
 
 @pytest.fixture
