@@ -46,8 +46,8 @@ SHARERS = {
 """Test files that look at the same runs, which one process should make once."""
 
 LONGEST = (
-    *("captures", "extract_cpu", "cli_kernel", "batch_cli", "values", "batch_overlap", "bad_input_program"),
-    *("run_retunes", "extract_fixtures", "findings", "fuzz", "bad_input_kernel", "steps_observed", "redaction"),
+    *("captures", "extract_cpu", "cli_kernel", "batch_cli", "values", "compare_real", "batch_overlap", "fuzz"),
+    *("bad_input_program", "redaction", "extract_fixtures", "eager", "findings", "bad_input_kernel", "steps_observed"),
 )
 """Groups that take more than 20 s, longest first. A process that began one at the end would keep the others waiting."""
 
