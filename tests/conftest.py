@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import functools
+import gc
+import itertools
 import os
+import resource
 import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Generator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -25,6 +30,12 @@ ROOT = Path(__file__).resolve().parent.parent
 os.environ.setdefault("TORCHINDUCTOR_VEC_ISA_OK", "1")  # saves each fresh cache a trial compilation of 7 s
 
 SHIM = ROOT / "tests" / "torchvision_shim"
+# Interpreters that tests start read `rare_collection/sitecustomize.py`, unless a test puts another one before it.
+RARE_COLLECTION = ROOT / "tests" / "rare_collection"
+if str(RARE_COLLECTION) not in os.environ.get("PYTHONPATH", "").split(os.pathsep):
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), str(RARE_COLLECTION)]))
+gc.set_threshold(100_000, 50, 100)
+
 # The builders and fakes of all rooms; pytest itself puts only each test file's own folder there.
 sys.path.insert(0, str(ROOT / "tests" / "support"))
 
@@ -35,19 +46,15 @@ SHARERS = {
 """Test files that look at the same runs, which one process should make once."""
 
 LONGEST = (
-    *(
-        "captures",
-        "extract_cpu",
-        "modes_real",
-        "cli_kernel",
-        "batch_cli",
-        "values",
-        "batch_overlap",
-        "bad_input_program",
-    ),
-    *("run_retunes", "extract_fixtures", "findings", "fuzz", "bad_input_kernel", "steps_observed", "redaction"),
+    *("captures", "extract_cpu", "modes_real", "cli_kernel", "batch_cli", "values", "compare_real", "batch_overlap"),
+    *("bad_input_program", "fuzz", "redaction", "extract_fixtures", "eager", "findings", "bad_input_kernel"),
+    "steps_observed",
 )
 """Groups that take more than 20 s, longest first. A process that began one at the end would keep the others waiting."""
+
+COST = "CPU seconds"
+SPENT = pytest.StashKey[float]()
+"""The CPU seconds that this process had spent at the end of its last test."""
 
 Tool = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -71,8 +78,45 @@ def group_of(item: pytest.Item) -> str:
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
+    gc.freeze()  # the tests stay to the end, like the modules that they import
+    session.config.stash[SPENT] = cpu_seconds()
     if session.config.getoption("loadgroup", False) and not all("@" in item.nodeid for item in session.items):
         raise pytest.UsageError("pytest-xdist keeps no group of tests in one process: see configs/constraints.txt")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--costs", action="store_true", help="sum up the CPU seconds of each test file and its processes")
+
+
+def cpu_seconds() -> float:
+    """What this process has spent, and the processes that it has waited for."""
+    return sum(sum(resource.getrusage(who)[:2]) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, Any, Any]:
+    report = yield
+    if call.when == "teardown":
+        before, now = item.config.stash[SPENT], cpu_seconds()
+        item.config.stash[SPENT] = now
+        report.user_properties.append((COST, now - before))
+    return report
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    if not config.getoption("costs"):
+        return
+    costs: Counter[str] = Counter()
+    for report in itertools.chain.from_iterable(terminalreporter.stats.values()):
+        costs[getattr(report, "fspath", "")] += dict(getattr(report, "user_properties", ())).get(COST, 0)
+    terminalreporter.section("CPU seconds")
+    for name, cost in costs.most_common(40):
+        terminalreporter.write_line(f"{cost:7.1f}  {name}")
+    terminalreporter.write_line(f"{costs.total():7.1f}  all files; the collection of tests is not in it")
+
+
+def pytest_unconfigure() -> None:
+    gc.unfreeze()  # DuckDB would report what it is left with as leaked
 
 
 @pytest.fixture

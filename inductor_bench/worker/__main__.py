@@ -15,6 +15,7 @@ Tracebacks go to stderr, which the parent keeps as the worker's log.
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import sys
@@ -143,4 +144,6 @@ def describe_exception(error: BaseException, memory_hint: str = "try a smaller -
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    code = main(sys.argv[1:])
+    gc.freeze()  # the interpreter's last searches for garbage take a second with all of Inductor's objects
+    sys.exit(code)

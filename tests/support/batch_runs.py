@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
-from conftest import ROOT
+from conftest import RARE_COLLECTION, ROOT
 
 from inductor_bench.launch import jobs
 from inductor_bench.records.batches.batch import Batch, BatchModel
@@ -39,7 +39,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jobs, "ENTRY", (str(ROOT / "tests" / "support" / "batch_child.py"),))
     monkeypatch.setattr("inductor_bench.workflows.batch.state.LOOK_S", 0.01)
     monkeypatch.setattr(batch_devices, "visible_gpus", lambda: ())
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), str(ROOT / "tests" / "support")]))
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(map(str, [ROOT, ROOT / "tests" / "support", RARE_COLLECTION])))
 
 
 def run(tmp_path: Path, lines: str, listener: Silent | None = None, **options: object) -> dict[str, BatchModel]:

@@ -35,7 +35,7 @@ from ..modules.analysis import (
     trace_environment,
 )
 from ..modules.command import COMMAND, interpreter_of
-from ..modules.environment import capture_environment
+from ..modules.environment import capture_environment, keep_for_later_runs
 from ..modules.profiling import DEFAULT_REPEAT, ProfiledModule, Profiling
 from ..modules.program import CapturedProgram, FoundModule, capture_program
 from ..modules.residence import with_dram_shares
@@ -158,6 +158,7 @@ class _Breakdown:
         with WorkerPool(self._python, self._folder.work, environment, limit, on_line) as pool:
             pool.get_ready(self._workers(graphs=2 if self._options.training else 1))
             self._measure(pool)
+        keep_for_later_runs(self._folder.work)
         self._time_eager(environment)
         self._autotune()
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from ...launch.interpreter import SAFE_PATH
 from ...launch.worker import expose_package, join_paths
 from ...records.run import Request
+from ...store.cache.probes import keep_probes, lend_probes
 from ...store.files import ensure_private_folder
 from .command import COMMAND
 
@@ -51,6 +52,7 @@ def capture_environment(work: Path, variables: Mapping[str, str] = NO_VARIABLES)
     for folder in folders.values():
         folder.mkdir(parents=True, exist_ok=True)
     _share_precompiled_headers(folders["tmp"])
+    lend_probes(folders["cache"])
     return {
         **environment,
         **SETTINGS,
@@ -58,6 +60,11 @@ def capture_environment(work: Path, variables: Mapping[str, str] = NO_VARIABLES)
         "TORCH_TRACE": str(folders["torch_trace"].resolve()),
         "TMPDIR": str(folders["tmp"].resolve()),
     }
+
+
+def keep_for_later_runs(work: Path) -> None:
+    """Keeps what later runs need not compile again, before the folder of the caches is removed."""
+    keep_probes(work / "cache")
 
 
 def observed_environment(

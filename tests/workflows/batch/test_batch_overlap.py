@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import ROOT
+from conftest import RARE_COLLECTION, ROOT
 
 from inductor_bench.launch import jobs
 from inductor_bench.launch.cores import COMPILE_THREADS, OMP_THREADS, compile_threads, jobs_at_once
@@ -33,7 +33,7 @@ from inductor_bench.workflows.progress import Silent
 def shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv(TURN, str(tmp_path / "turn"))
     monkeypatch.setenv(WAITING, str(tmp_path / "waiting"))
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), str(RARE_COLLECTION)]))
     return tmp_path
 
 
@@ -187,7 +187,7 @@ def run(tmp_path: Path, lines: str, monkeypatch: pytest.MonkeyPatch) -> tuple[di
     monkeypatch.setattr(jobs, "ENTRY", (str(ROOT / "tests" / "support" / "batch_child.py"),))
     monkeypatch.setattr("inductor_bench.workflows.batch.state.LOOK_S", 0.01)
     monkeypatch.setattr(batch_devices, "visible_gpus", lambda: ("0",))
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), str(ROOT / "tests" / "support")]))
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(map(str, [ROOT, ROOT / "tests" / "support", RARE_COLLECTION])))
     (tmp_path / "list.txt").write_text("\n".join(lines.split("|")))
     batch = run_batch(BatchOptions(tmp_path / "list.txt", tmp_path / "b", overlap=True), Silent()).batch
     events = [line.removesuffix(" 0") for line in (tmp_path / "b" / "events").read_text().splitlines()]

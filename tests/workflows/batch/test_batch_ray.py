@@ -10,7 +10,7 @@ from typing import Any
 
 import psutil
 import pytest
-from conftest import ROOT
+from conftest import RARE_COLLECTION, ROOT
 
 from inductor_bench.errors import UsageError
 from inductor_bench.launch import jobs
@@ -109,7 +109,7 @@ def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TwoNodes]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
         patch.setenv("BATCH_EVENTS", str(folder / "events"))
-        patch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), str(ROOT / "tests" / "support")]))
+        patch.setenv("PYTHONPATH", os.pathsep.join(map(str, [ROOT, ROOT / "tests" / "support", RARE_COLLECTION])))
         cluster = TwoNodes(folder)
         try:
             yield cluster

@@ -83,12 +83,3 @@ def test_a_command_that_compiles_nothing_and_its_secrets(tmp_path: Path) -> None
     (failure,) = done.record["failures"]
     assert failure["kind"] == "nothing-compiled"
     assert "hunter2" not in (done.folder / "record.json").read_text() + done.printed
-
-
-@pytest.mark.slow
-def test_stop_ends_a_program_once_its_steps_are_measured(tmp_path: Path) -> None:
-    endless = [sys.executable, str(runs.PROGRAMS / "steps.py"), "plain", "100000000"]
-    done = runs.breakdown(tmp_path / "run", "--stop", "--", *endless)
-    assert done.code == 0 and done.record["failures"] == []
-    assert done.record["capture"]["exit_code"] == 0 and done.record["request"]["stop"] is True
-    assert all(module["program_calls"] > 50 for module in done.record["modules"])

@@ -75,11 +75,24 @@ def test_a_pattern_of_compiled_calls_has_no_steps_without_compilation(
     assert timed(replace(run, program=None), tmp_path / "none", monkeypatch, result(), [])[0].program is None
 
 
+ENDLESS = """
+import inductor_bench, torch
+torch.set_num_threads(1)
+compiled, values = torch.compile(lambda values: values.sin().sum(-1)), torch.rand(512, 512)
+while True:
+    compiled(values)
+    inductor_bench.step()
+"""
+
+
 @pytest.mark.slow
-def test_a_program_is_timed_with_and_without_compilation(tmp_path: Path) -> None:
-    endless = [sys.executable, str(runs.PROGRAMS / "steps.py"), "plain", "100000000"]
-    done = runs.breakdown(tmp_path / "run", "--stop", "--eager", "--", *endless)
-    assert done.code == 0 and done.record["failures"] == [] and done.record["request"]["eager"] is True
+def test_a_program_is_timed_with_and_without_compilation_and_stopped(tmp_path: Path) -> None:
+    endless = tmp_path / "endless.py"
+    endless.write_text(ENDLESS)
+    done = runs.breakdown(tmp_path / "run", "--stop", "--eager", "--", sys.executable, endless)
+    assert done.code == 0 and done.record["failures"] == [] and done.record["capture"]["exit_code"] == 0
+    assert done.record["request"]["stop"] is True and done.record["request"]["eager"] is True
+    assert [module["program_calls"] > 50 for module in done.record["modules"]] == [True]
     assert 0 < done.record["program"]["eager_step_time_s"] < 1
     phases = {phase["name"]: phase["time_s"] for phase in done.record["capture"]["compile_phases"]}
     assert {"Dynamo", "AOTAutograd", "Inductor's lowering", "compilers of kernels"} <= set(phases)

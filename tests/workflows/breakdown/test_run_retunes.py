@@ -287,6 +287,7 @@ def test_what_cannot_be_is_refused(
     assert message in capsys.readouterr().err
 
 
+@pytest.mark.xdist_group("captures")  # which make the run
 def test_real_kernels_of_an_earlier_run_are_retuned_where_they_lie() -> None:
     run = copy_of(factory(), "retuned")
     before = RunFolder(run).load()
@@ -300,6 +301,7 @@ def test_real_kernels_of_an_earlier_run_are_retuned_where_they_lie() -> None:
     assert "1 kernel retuned" in again.stdout
 
 
+@pytest.mark.xdist_group("captures")  # which make the run
 def test_what_is_written_again_leaves_edited_files_alone() -> None:
     folder = RunFolder(copy_of(factory(), "edited"))
     index = read_json(folder.kernels / "kernels.json")

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from breakdown_runs import PROGRAMS, Done, breakdown, environment, scratch
-from conftest import ROOT
+from conftest import RARE_COLLECTION, ROOT
 
 pytestmark = pytest.mark.slow
 
@@ -40,7 +40,7 @@ def rows(done: Done) -> list[dict[str, Any]]:
 def variables() -> dict[str, str]:
     """A cache of compiled kernels for all files, and no way to this package."""
     cache = {"TORCHINDUCTOR_CACHE_DIR": str(scratch() / "kernel-files")}
-    return {name: value for name, value in {**environment(), **cache}.items() if name != "PYTHONPATH"}
+    return {**environment(), **cache, "PYTHONPATH": str(RARE_COLLECTION)}
 
 
 @pytest.fixture(scope="module")
