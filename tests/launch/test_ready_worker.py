@@ -65,9 +65,19 @@ def pool_of(python: str, folder: Path, how: str = "", timeout_s: float | None = 
     return WorkerPool(python, folder, {**os.environ, "HOW": how}, timeout_s)
 
 
+EARLIER: set[psutil.Process] = set()
+"""The processes that tests before this one have started."""
+
+
+@pytest.fixture(autouse=True)
+def earlier() -> None:
+    EARLIER.update(psutil.Process().children(recursive=True))
+
+
 def children() -> list[psutil.Process]:
-    """The processes that this one has started; not the guardian, which ends with it."""
-    return [child for child in psutil.Process().children(recursive=True) if guardian.__file__ not in child.cmdline()]
+    """The processes that this test has started; not the guardian, which ends with this process."""
+    found = set(psutil.Process().children(recursive=True)) - EARLIER
+    return [child for child in found if guardian.__file__ not in child.cmdline()]
 
 
 @dataclass(frozen=True)
