@@ -24,7 +24,7 @@ from .sides import Side, SideKernel
 
 DEVICE_NOISE, HOST_NOISE = 0.02, 0.10
 """Relative difference between two runs of one program that is assumed for work on an accelerator, and for work of the
-host: README, "Accuracy", has runs of the same models at 0.98 to 1.04x, and processes on a CPU that differ by 8%."""
+host: docs/measuring.md has runs of the same models at 0.98 to 1.04x, and processes on a CPU that differ by 8%."""
 IDLE_NOISE = 0.25
 """The same for one label of idle time: the labels are taken from the few profiled steps, and flow into each other."""
 INTERRUPTION = 0.1
