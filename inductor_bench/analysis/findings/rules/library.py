@@ -53,10 +53,10 @@ def library_below_limit(evidence: RunEvidence) -> Iterator[Finding]:
         if whole.part(time_of(low)) < (2 * LEAST_SHARE if replaceable else SHARE_UNTUNED):
             continue
         highest = units.whole_percent(max(row.kernel.roof.peak_share or 0.0 for row in low))
-        at = f"at {highest} of its roof" if len(low) == 1 else f"each at {highest} of its roof"
+        at = f" at {highest} of its roof" if len(low) == 1 else f", each at {highest} of its roof"
         if len(low) > 1 and not highest.startswith("<"):
             at += " or less"
-        text = f"library {noun} take {whole.format(time_of(low))} in {plural(len(low), 'kernel')} {at}"
+        text = f"library {noun} take {whole.format(time_of(low))} in {plural(len(low), 'kernel')}{at}"
         if advice and replaceable:
             text += f"; Inductor does not tune them: try {advice}"
         gain = in_program(low, lambda row: row.cost.gain_limit_s or 0.0)
