@@ -132,7 +132,7 @@ def describe_module(attributed: AttributedModule, folder: RunFolder, costs: Cost
         peak_memory_bytes=details.peak_memory_bytes,
         profiled=ProfiledIterations(len(attributed.iterations), attributed.steady),
         threads=details.threads if device_of(source.device).runs_on_host else None,
-        tf32=profiled.module.tf32,
+        tf32=profiled.module.tf32 and device_of(source.device).has_tf32,
         categories=total_categories(kernels, whole),
         kernels=kernels,
         outputs=Outputs(

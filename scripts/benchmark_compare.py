@@ -1,0 +1,152 @@
+"""What ``compare`` finds where nothing changed, and where one thing did: ``python scripts/benchmark_compare.py``.
+
+The program is ``scripts/programs/changed.py``. It is broken down ``--pairs`` + 1 times with fresh compilations, and each
+run is compared with the one before: no code may differ, and nothing but changed configs may be slower or faster. Then
+it is broken down with each change of ``CHANGES``, and compared with the first run: the cause has to be named, and its
+size be within 20% of that by the program's own stopwatch: the difference of the profiler's device time, and for
+``.item()`` of the step.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+import inductor_bench
+from inductor_bench.records.comparisons.run import CODE, CONFIG, PRECISION, SPLIT, RunComparison
+from inductor_bench.records.program import EAGER, IDLE, SYNCHRONISING
+from inductor_bench.source.module.lookup import find_kernel_key
+from inductor_bench.store.folder import RunFolder
+
+ROOT = Path(__file__).resolve().parent.parent
+PROGRAM = ROOT / "scripts" / "programs" / "changed.py"
+WITHIN = 0.2
+"""Largest error of a size, as a share of it."""
+
+
+@dataclass(frozen=True)
+class InjectedChange:
+    """A change of the program.
+
+    Attributes:
+        variables: the variables of the environment that make it.
+        causes: the kinds of the part that it belongs to.
+        label: a word in the label of the part; empty for any.
+        in_step: whether its size is that of the step, and not that of the device's time.
+    """
+
+    name: str
+    variables: Mapping[str, str]
+    causes: tuple[str, ...]
+    label: str = ""
+    in_step: bool = False
+
+
+CHANGES = (
+    InjectedChange("an eager operator", {"EAGER": "1"}, (EAGER,), "erfinv"),
+    InjectedChange(".item()", {"ITEM": "1"}, (IDLE,), SYNCHRONISING, in_step=True),
+    InjectedChange("fusions broken", {"SPLIT": "1"}, (SPLIT, CODE)),
+    InjectedChange("TF32 off in one call", {"TF32": "0"}, (PRECISION,)),
+)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--pairs", type=int, default=20, help="pairs of runs without a change (20)")
+    parser.add_argument("--keep", type=Path, help="the folder for the RUNs")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = options.keep or Path(temporary)
+        first = break_down(folder / "run-0", {})
+        results = [check_change(folder, first, change) for change in (*CHANGES, make_worse(first))]
+        results += check_equals(folder, first, options.pairs)
+    return 0 if all(results) else 1
+
+
+def break_down(run: Path, variables: Mapping[str, str]) -> Path:
+    """A RUN of the program; an earlier one in the folder is kept."""
+    if not (run / "record.json").is_file():
+        words = ["breakdown", "--stop", "--no-plots", "--quiet", "-o", str(run), str(PROGRAM)]
+        environment = {**os.environ, "STEPS": "5000", **variables}
+        command = [sys.executable, "-m", "inductor_bench", *words]
+        subprocess.run(command, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL, check=False)
+    return run
+
+
+def check_equals(folder: Path, first: Path, pairs: int) -> list[bool]:
+    """Compares runs of the unchanged program."""
+    results, before = [], first
+    for number in range(1, pairs + 1):
+        run = break_down(folder / f"run-{number}", {})
+        found = inductor_bench.compare(before, run)
+        causes = [change.cause for change in found.kernels]
+        judged = [f"{part.label or part.cause} {part.verdict}" for part in decided_parts(found)]
+        step = f"step {found.step.delta_s * 1e6:+.1f} µs, {found.verdict}"
+        good = causes.count(CODE) == 0 and not judged and (found.verdict != "slower" or CONFIG in causes)
+        say(f"A/A {number}", good, f"{causes.count(CONFIG)} configs differ; {step}; {', '.join(judged) or 'no part'}")
+        results.append(good)
+        before = run
+    return results
+
+
+def decided_parts(found: RunComparison) -> list[Any]:
+    """The parts with a verdict, except changed configs."""
+    return [part for part in found.parts if part.cause != CONFIG and part.verdict in ("slower", "faster")]
+
+
+def check_change(folder: Path, first: Path, change: InjectedChange) -> bool:
+    """Compares a run of the changed program with the first one."""
+    run = break_down(folder / change.name.replace(" ", "-").strip("."), change.variables)
+    found = inductor_bench.compare(first, run)
+    parts = [part for part in found.parts if part.cause in change.causes and change.label in part.label]
+    delta_s = sum(part.delta_s for part in parts)
+    quantity = "step_s" if change.in_step else "device_s"
+    own, other = stopwatch({})[quantity], stopwatch(change.variables)[quantity]
+    delta_s = found.step.delta_s if change.in_step else delta_s
+    verdicts = {part.verdict for part in parts} - {"same", "undecided"}
+    good = bool(verdicts) and other != own and abs(delta_s / (other - own) - 1) <= WITHIN
+    words = f"{', '.join(change.causes)}: {', '.join(sorted(verdicts)) or 'no verdict'}, {delta_s * 1e6:+.1f} µs"
+    say(change.name, good, f"{words}; by the stopwatch {1e6 * (other - own):+.1f} µs")
+    return good
+
+
+def make_worse(first: Path) -> InjectedChange:
+    """The change that gives the most expensive Triton kernel that Inductor's table knows another config."""
+    record, configs = RunFolder(first).load(), {}
+    kernels = sorted((k for module in record.modules for k in module.kernels), key=lambda k: -(k.step_time_s or 0.0))
+    for kernel in kernels:
+        if kernel.name.startswith("triton_poi_fused_") and kernel.file and kernel.compiled.config:
+            key = find_kernel_key((first / kernel.file).read_text(encoding="utf-8"))
+            blocks = {name: 64 for name in kernel.compiled.config if name.endswith("BLOCK")}
+            if key is not None:
+                configs = {key.key: {**blocks, "num_warps": 1, "num_stages": 1}}
+                break
+    return InjectedChange("a worse config", {"CONFIGS": json.dumps(configs)}, (CONFIG,))
+
+
+def stopwatch(variables: Mapping[str, str]) -> dict[str, float]:
+    """What the program says of its step without the tool."""
+    environment = {**os.environ, "STEPS": "300", "PROFILE": "1", **variables}
+    ended = subprocess.run([sys.executable, str(PROGRAM)], env=environment, capture_output=True, text=True, check=False)
+    lines = [line for line in ended.stdout.splitlines() if line.startswith("stopwatch")]
+    if not lines:
+        sys.exit(f"{PROGRAM.name} failed:\n{ended.stderr[-2000:]}")
+    found: dict[str, float] = json.loads(lines[-1].split(maxsplit=1)[1])
+    return found
+
+
+def say(name: str, good: bool, words: str) -> None:
+    print(f"{name:22} {'good' if good else 'BAD':5} {words}", flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
