@@ -1,6 +1,6 @@
 """What ``compare`` finds where nothing changed, and where one thing did: ``python scripts/benchmark_compare.py``.
 
-The program is ``scripts/programs/changed.py``. It is broken down ``--pairs`` + 1 times with fresh compilations, and each
+The program is ``scripts/programs/changed.py``. It is broken down ``--pairs`` + 1 times with fresh caches, and each
 run is compared with the one before: no code may differ, and nothing but changed configs may be slower or faster. Then
 it is broken down with each change of ``CHANGES``, and compared with the first run: the cause has to be named, and its
 size be within 20% of that by the program's own stopwatch: the difference of the profiler's device time, and for

@@ -1,6 +1,6 @@
 """A training step in float32 with one thing that a variable of the environment changes, for ``benchmark_compare.py``.
 
-``EAGER=1`` adds an eager operator, ``ITEM=1`` reads the loss, ``SPLIT=1`` breaks the fusions of the backbone by a switch
+``EAGER=1`` adds an operator, ``ITEM=1`` reads the loss, ``SPLIT=1`` breaks the fusions of the backbone by a switch
 of Inductor's, ``TF32=0`` takes TF32 from the head's product, ``CONFIGS={KEY: CONFIG}`` is Inductor's table of configs.
 """
 
