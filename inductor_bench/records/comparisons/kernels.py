@@ -13,8 +13,10 @@ class Pairing:
     """Two kernels that were timed alternately, each in one configuration.
 
     Attributes:
-        first_config, second_config: the configurations.
-        first_s, second_s: medians of the same rounds; ``None`` where the kernels could not be timed.
+        first_config: the configuration of the first kernel.
+        second_config: the configuration of the second kernel.
+        first_s: the first kernel's median; ``None`` where the kernels could not be timed.
+        second_s: the second kernel's median in the same rounds; ``None`` where the kernels could not be timed.
         ratio: the second kernel's time over the first's.
         verdict: the verdict on the second kernel.
         reason: the reason why they could not be timed.
@@ -34,7 +36,8 @@ class Comparison:
     """The comparison of two kernels.
 
     Attributes:
-        first, second: their own measurements.
+        first: the first kernel's own measurement.
+        second: the second kernel's own measurement.
         state: the times that were compared: ``cold`` or ``warm``.
         as_they_stand: both in their own configurations.
         same_config: the second in the configuration of the first, so that the rest of the difference is due to the
