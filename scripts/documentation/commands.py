@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Iterator
 
 import click
 
 from inductor_bench.cli.main import VERBS, group
 
-from .markdown import bullet, code_block, escaped, link, page, paragraph
+from .markdown import bullet, code_block, escaped, link, outside_code, page, paragraph
 
 PROGRAM = "inductor-bench"
 
@@ -21,6 +22,8 @@ INTRODUCTION = (
 VERBATIM = "\b"
 """click's mark of a paragraph whose lines stay as they are."""
 
+
+OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]*")
 
 NUMBERS = click.types.IntParamType | click.types.FloatParamType
 
@@ -39,7 +42,7 @@ def group_context() -> click.Context:
 
 def contents() -> str:
     """The table of contents: each verb with its line in ``--help``."""
-    return "\n".join(bullet(f"{link(verb, f'`{verb}`')}: {escaped(about)}") for verb, about in VERBS.items())
+    return "\n".join(bullet(f"{link(verb, f'`{verb}`')}: {in_markdown(about)}") for verb, about in VERBS.items())
 
 
 def verb_blocks(verb: str) -> Iterator[str]:
@@ -62,7 +65,12 @@ def help_blocks(text: str) -> Iterator[str]:
     """The paragraphs of a help text; those that click leaves as they are become blocks of code."""
     for block in text.split("\n\n"):
         first, _, rest = block.partition("\n")
-        yield code_block(rest) if first.strip() == VERBATIM else paragraph(escaped(block))
+        yield code_block(rest) if first.strip() == VERBATIM else paragraph(in_markdown(block))
+
+
+def in_markdown(text: str) -> str:
+    """Words of a help text as Markdown, with the names of options as code."""
+    return escaped(outside_code(text, lambda part: OPTION.sub(r"`\g<0>`", part)))
 
 
 def argument_words(argument: click.Argument) -> str:
@@ -97,7 +105,7 @@ def option_words(option: click.Option) -> str:
         default = (
             next(iter(option.opts if option.default else option.secondary_opts)) if option.is_flag else option.default
         )
-    sentences = [escaped(meaning), *limits(option), f"Default: `{default}`." if default != "" else ""]
+    sentences = [in_markdown(meaning), *limits(option), f"Default: `{default}`." if default != "" else ""]
     return f"`{names}`: {' '.join(filter(None, sentences))}"
 
 

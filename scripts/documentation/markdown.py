@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 WIDTH = 120
 """The longest line of a page, in characters."""
@@ -33,10 +33,15 @@ def code_block(text: str, language: str = "text") -> str:
     return f"```{language}\n{text}\n```"
 
 
+def outside_code(text: str, change: Callable[[str], str]) -> str:
+    """A text whose parts outside of backticks are changed."""
+    parts = re.split(r"(`[^`]*`)", text)
+    return "".join(part if at % 2 else change(part) for at, part in enumerate(parts))
+
+
 def escaped(text: str) -> str:
     """Words with a backslash before each mark that Markdown would read, apart from code between backticks."""
-    parts = re.split(r"(`[^`]*`)", text)
-    return "".join(part if at % 2 else re.sub(r"([*<\[\]])", r"\\\1", part) for at, part in enumerate(parts))
+    return outside_code(text, lambda part: re.sub(r"([*<\[\]])", r"\\\1", part))
 
 
 def anchor(heading: str) -> str:

@@ -79,8 +79,10 @@ def test_an_option_is_described_with_its_form_choices_and_default() -> None:
     words = commands.option_words
     top = click.Option(["-n", "--top"], type=click.IntRange(min=1), default=10, show_default=True, help="How many.")
     assert words(top) == "`-n, --top N`: How many. At least 1. Default: `10`."
-    mode = click.Option(["--mode"], type=click.Choice(["a", "b", "c"]), metavar="MODE", help="Its *mode*.")
-    assert words(mode) == r"`--mode MODE`: Its \*mode\*. One of `a`, `b` or `c`."
+    mode = click.Option(
+        ["--mode"], type=click.Choice(["a", "b", "c"]), metavar="MODE", help="The *x*, as --y or `a --z`."
+    )
+    assert words(mode) == r"`--mode MODE`: The \*x\*, as `--y` or `a --z`. One of `a`, `b` or `c`."
     check = click.Option(["--check/--no-check"], default=True, show_default=True, help="Compare.")
     assert words(check) == "`--check / --no-check`: Compare. Default: `--check`."
 

@@ -16,7 +16,7 @@ REFERENCE = re.compile(r"^\[[^\]]+\]:\s+(\S+)", re.MULTILINE)
 HEADING = re.compile(r"^#{1,6}\s+(.*?)\s*#*$", re.MULTILINE)
 COMMAND = re.compile(r"(?:^|\$\(|&& |; |  )\s*(?:[$>] )?(?:\w+=\S+ )*inductor-bench(?= )([^\n]*)", re.MULTILINE)
 PATH = re.compile(r"[a-z][a-z0-9_]*(?:\[\])?(?:\.[a-z][a-z0-9_]*(?:\[\])?)+")
-MEASURED = re.compile(r"[a-z][a-z0-9_]*_(?:s|bytes|share)")
+MEASURED = re.compile(r"(?:\w+_)?(?:times?|samples|limit|saving|median|longest|floor)_s|\w+_(?:bytes|share)")
 SUFFIXES = ("py", "json", "html", "md", "csv", "txt", "yaml", "png", "log", "sh", "zip", "parquet")
 
 
