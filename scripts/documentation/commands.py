@@ -22,7 +22,6 @@ INTRODUCTION = (
 VERBATIM = "\b"
 """click's mark of a paragraph whose lines stay as they are."""
 
-
 OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]*")
 
 NUMBERS = click.types.IntParamType | click.types.FloatParamType
@@ -94,7 +93,7 @@ def option_list(command: click.Command, context: click.Context) -> Iterator[str]
 
 def option_words(option: click.Option) -> str:
     """The names, the form of the value, the meaning, the choices and the default of an option."""
-    names = ", ".join(option.opts)
+    names = ", ".join(sorted(option.opts, key=len))  # the order of those of --help differs between versions of click
     if option.secondary_opts:
         names += f" / {', '.join(option.secondary_opts)}"
     if not option.is_flag and not option.count:
