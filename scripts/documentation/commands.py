@@ -109,7 +109,7 @@ def option_words(option: click.Option) -> str:
 
 
 def limits(option: click.Option) -> Iterator[str]:
-    """The choices or the range of an option, and what it means without a value."""
+    """The choices or the range of an option, what it means without a value, and whether it may be repeated."""
     kind = option.type
     if isinstance(kind, click.Choice):
         yield f"One of {choices_of(kind)}."
@@ -118,6 +118,8 @@ def limits(option: click.Option) -> Iterator[str]:
         yield f"{low} {kind.min:g}." if kind.max is None else f"From {kind.min:g} to {kind.max:g}."
     if not option.is_flag and isinstance(option.flag_value, str):
         yield f"Without a value: `{option.flag_value}`."
+    if option.multiple and "again" not in (option.help or ""):
+        yield "May be given again."
 
 
 def choices_of(kind: click.Choice) -> str:  # type: ignore[type-arg]

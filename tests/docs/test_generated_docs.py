@@ -83,6 +83,8 @@ def test_an_option_is_described_with_its_form_choices_and_default() -> None:
         ["--mode"], type=click.Choice(["a", "b", "c"]), metavar="MODE", help="The *x*, as --y or `a --z`."
     )
     assert words(mode) == r"`--mode MODE`: The \*x\*, as `--y` or `a --z`. One of `a`, `b` or `c`."
+    tries = click.Option(["--try"], is_flag=False, flag_value="a", multiple=True, help="Try it.")
+    assert words(tries) == "`--try VALUE`: Try it. Without a value: `a`. May be given again."
     check = click.Option(["--check/--no-check"], default=True, show_default=True, help="Compare.")
     assert words(check) == "`--check / --no-check`: Compare. Default: `--check`."
 
