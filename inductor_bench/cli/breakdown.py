@@ -13,6 +13,7 @@ from ..records.run import Run
 from ..report.run.formats import FORMATS
 from ..workflows.options import AMP, MODES, BreakdownOptions
 from .options.autotune import AutotuneCommand, autotune_options, take_autotune
+from .options.paths import complete_path
 from .options.values import take_values, values_options
 from .output.console import Console
 from .output.presentation import place_view, presentation_options, redact_option, show, take_view
@@ -52,7 +53,7 @@ out as typed, 3 for a bug in this tool, 130 after Ctrl-C.
 
 
 @click.command("breakdown", cls=ProgramCommand, no_args_is_help=True, help=HELP)
-@click.argument("targets", metavar="[TARGET...]", nargs=-1)
+@click.argument("targets", metavar="[TARGET...]", nargs=-1, shell_complete=complete_path)
 @click.option("--training/--inference", default=None, help="With a loss and a backward pass, or without gradients.")
 @click.option("--mode", type=click.Choice(MODES), help="The mode of torch.compile.")
 @click.option("--dynamic/--no-dynamic", default=None, help="The dynamic argument of torch.compile.")

@@ -16,6 +16,7 @@ from ..report.renderer import View, as_json
 from ..store.batch import BATCH
 from ..workflows.options import AMP, MODES
 from .breakdown import ARGUMENTS, ProgramCommand
+from .options.paths import complete_path
 from .options.variables import read_variables
 from .output.console import Console
 from .output.presentation import format_option, place_view, show, take_view, top_option
@@ -63,7 +64,7 @@ def read_percent(context: click.Context, parameter: click.Parameter, value: str 
 
 
 @click.command("compare", cls=ProgramCommand, no_args_is_help=True, help=HELP)
-@click.argument("targets", metavar="A B | TARGET", nargs=-1)
+@click.argument("targets", metavar="A B | TARGET", nargs=-1, shell_complete=complete_path)
 @click.option("--python", "pythons", metavar="PATH", multiple=True, help="The interpreter of A, and that of B.")
 @click.option("--env", "variables", metavar="NAME=VALUE", multiple=True, callback=read_variables, help="Set it in B.")
 @click.option("--runs", metavar="N", type=click.IntRange(min=1), help="Make N runs of each side.  [default: 2]")

@@ -11,13 +11,14 @@ from ..errors import EXIT_FAILURE, EXIT_OK, UsageError
 from ..records.category import Category
 from ..report.extraction import FORMATS
 from ..report.renderer import View
+from .options.paths import complete_path
 from .options.values import take_values, values_options
 from .output.console import Console
 from .output.presentation import format_option, show
 
 
 @click.command("extract", no_args_is_help=True)
-@click.argument("targets", metavar="SOURCE...", nargs=-1, required=True)
+@click.argument("targets", metavar="SOURCE...", nargs=-1, required=True, shell_complete=complete_path)
 @click.option("-o", "--output", metavar="DIR", type=click.Path(path_type=Path), help="The folder to write.")
 @click.option("--list", "listing", is_flag=True, help="Show what there is and write nothing.")
 @click.option("--kernel", "glob", metavar="GLOB", help="Only kernels whose name fits, for example 'triton_red_*'.")

@@ -14,6 +14,7 @@ from ..report.kernel.formats import COMPARED, COMPILED, MEASURED
 from ..report.renderer import View
 from ..workflows.options import METHODS, METHODS_HELP
 from .options.autotune import OPTION, AutotuneCommand
+from .options.paths import complete_path
 from .output.console import Console
 from .output.presentation import format_option, show
 
@@ -28,7 +29,7 @@ POSITIVE = click.FloatRange(min=0, min_open=True)
 
 
 @click.command("kernel", cls=AutotuneCommand, no_args_is_help=True)
-@click.argument("targets", metavar="FILE...", nargs=-1, required=True)
+@click.argument("targets", metavar="FILE...", nargs=-1, required=True, shell_complete=complete_path)
 @click.option(
     OPTION,
     is_flag=False,

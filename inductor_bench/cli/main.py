@@ -43,6 +43,7 @@ VERBS = {
     "report": "Draw an earlier run or batch again from its records.",
     "query": "Ask the tables of a batch or a run with SQL.",
     "doctor": "Say what is installed and what the devices can reach.",
+    "completion": "Print the script with which a shell completes commands, options and paths.",
 }
 """Each verb's line in ``--help``. Its command is the function ``command`` in the file of the same name."""
 

@@ -19,6 +19,7 @@ from ..report.renderer import View
 from ..workflows.modes.sets import DEFAULT_ROUNDS, read_sets
 from ..workflows.options import AMP, BreakdownOptions
 from .breakdown import ARGUMENTS, ProgramCommand
+from .options.paths import complete_path
 from .options.variables import read_variables
 from .output.console import Console
 from .output.presentation import format_option, place_view, redact_option, show
@@ -46,7 +47,7 @@ as typed, 130 after Ctrl-C.
 
 
 @click.command("modes", cls=ProgramCommand, no_args_is_help=True, help=HELP)
-@click.argument("targets", metavar="[TARGET]", nargs=-1)
+@click.argument("targets", metavar="[TARGET]", nargs=-1, shell_complete=complete_path)
 @click.option("--mode", "modes", multiple=True, type=click.Choice(MODES), help="Only these; may be given again.")
 @click.option("--with", "withs", metavar="SET", multiple=True, help="One more row; may be given again.")
 @click.option(

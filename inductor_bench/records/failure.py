@@ -10,7 +10,18 @@ ELSEWHERE = "elsewhere"
 
 @dataclass(frozen=True)
 class Failure:
-    """One step that failed. Programs read ``stage`` and ``kind``; people read the other fields."""
+    """One step that failed. Programs read ``stage`` and ``kind``; people read the other fields.
+
+    Attributes:
+        stage: the step: ``capture``, ``profile``, ``trace``, ``analysis``, ``peaks``, ``eager``, ``retune`` or
+            ``report``.
+        kind: what happened: ``missing``, ``exit``, ``signal``, ``timeout``, ``interrupted``, ``memory``,
+            ``nothing-compiled``, ``invalid``, …
+        message: what happened, in words.
+        hint: what to do about it.
+        log_tail: the last lines that the process printed.
+        subject: the module or the kernel that the step was about.
+    """
 
     stage: str  # "capture", "profile", "trace", "analysis", "peaks", "eager", "retune", "report"
     kind: str  # "missing", "exit", "signal", "timeout", "interrupted", "memory", "nothing-compiled", "invalid", …

@@ -14,9 +14,16 @@ from .forms import Inline, Place
 class ShapeGroup:
     """The launches of one library kernel by operator calls with the same arguments; figures are per iteration.
 
-    ``operator_calls`` is the number of operator calls that these launches represent. Where several kernels do the work
-    of one call, each represents its share of their time, and has that share of the FLOPs and bytes. It is 0 for kernels
-    that only rearrange or collect the data of others.
+    Attributes:
+        shapes: the operator's arguments, as text.
+        calls: the number of launches.
+        time_s: device seconds of these launches.
+        operator_calls: the number of operator calls that these launches represent. Where several kernels do the work of
+            one call, each represents its share of their time. It is 0 for kernels that only rearrange or collect the
+            data of others.
+        flops: FLOPs of these launches; of several kernels for one call each has its share.
+        moved_bytes: the least bytes that these launches read and write; shared alike.
+        dram_bytes: predicted bytes between the cache and DRAM; ``None`` without a program.
     """
 
     shapes: str
@@ -30,9 +37,12 @@ class ShapeGroup:
 
 @dataclass(frozen=True)
 class Work:
-    """The least work of a kernel. ``flops`` counts its matrix products, and ``dtype`` is their element type.
+    """The least work of a kernel.
 
-    ``dtype`` is ``tf32`` for float32 data whose products may use TF32.
+    Attributes:
+        moved_bytes: bytes that it must read and write, each buffer once.
+        flops: FLOPs of its matrix products.
+        dtype: the element type of these products; ``tf32`` for float32 data whose products may use TF32.
     """
 
     moved_bytes: float | None = None
@@ -47,8 +57,8 @@ class Judgement:
     Without a step, and for a kernel that the step does not run, it is by their time in the module's own run.
 
     Attributes:
-        bandwidth: bytes/s.
-        flop_rate: FLOP/s.
+        bandwidth: the bytes moved per second.
+        flop_rate: the rate of its matrix products.
         peak_share: the share (0 to 1) of the roof that ``bound`` names; ``None`` for ``latency`` and ``unknown``, and
             for a rate above the roof, which then does not apply to this kernel.
         bound: the roof that limits the kernel: ``memory``, ``compute``, ``cache`` (its data fits into the cache, so
@@ -65,9 +75,12 @@ class Judgement:
 
 @dataclass(frozen=True)
 class LaunchShape:
-    """The size of a kernel's launches; ``grid`` and ``block`` are empty where they differ between calls.
+    """The size of a kernel's launches.
 
-    ``occupancy`` is the profiler's estimate, 0 to 1, as a mean over the kernel's time.
+    Attributes:
+        occupancy: the profiler's estimate, 0 to 1, as a mean over the kernel's time.
+        grid: the number of blocks in each dimension; empty where it differs between calls.
+        block: the number of threads of a block in each dimension; empty where it differs between calls.
     """
 
     occupancy: float | None = None
@@ -77,7 +90,13 @@ class LaunchShape:
 
 @dataclass(frozen=True)
 class Origin:
-    """The graph nodes, the operators and the lines of the program from which a kernel originates."""
+    """The part of the program from which a kernel originates.
+
+    Attributes:
+        source_nodes: the nodes of the graph.
+        aten_ops: the ATen operators.
+        source_lines: the lines of the program.
+    """
 
     source_nodes: tuple[str, ...] = ()
     aten_ops: tuple[str, ...] = ()
@@ -89,6 +108,10 @@ class Kernel:
     """A kernel of one module. Figures are per iteration, for all calls together.
 
     Attributes:
+        name: the kernel's name in the profile.
+        kernel_id: a hash of its content, independent of numbering, paths and the device.
+        category: the category.
+        calls: the number of launches.
         time_s: the mean over the module's steady iterations.
         samples_s: the total of every iteration, in order.
         share: the share of the module's device time, on a CPU of its kernels' time.
@@ -97,15 +120,17 @@ class Kernel:
         roof: the rates, and the comparison with the roof.
         file: the standalone file.
         line: the line of its definition in the module's ``file``.
+        kernel_hash: Inductor's own hash of the kernel.
         compiled: the result of compiling it; ``None`` where a figure differs between calls.
         launch: the size of its launches.
         operator: the library operator that launches it.
         shapes: the launches of a library kernel by the arguments of their operator calls.
         origin: the program's operators and lines.
         unjudged: the reason, due to the kernel itself, why no roof applies.
-        family_id: the same for kernels of one structure with other sizes (see ``source.module.identity``).
-        step_calls, step_time_s, step_share: the calls, the time and the share of the wall time in one step of the
-            program, replays included; ``None`` without a program.
+        family_id: a hash that is the same for kernels of one structure with other sizes.
+        step_calls: the number of launches in one step of the program, replays included; ``None`` without a program.
+        step_time_s: their time in that step; ``None`` without a program.
+        step_share: their share of that step's wall time; ``None`` without a program.
         dram_bytes: predicted bytes between the cache and DRAM per call of the module in the program's step, for all
             calls of the kernel together; ``None`` without a program.
     """

@@ -12,7 +12,17 @@ from .kernel import Kernel
 
 @dataclass(frozen=True)
 class CategoryTotal:
-    """The sums over all kernels of one category in one module, per iteration."""
+    """The sums over all kernels of one category in one module, per iteration.
+
+    Attributes:
+        name: the category.
+        time_s: device seconds, on a CPU seconds in kernels.
+        share: the share of the module's device time, 0 to 1.
+        wall_share: the share of the module's wall time, or of its busy time where that is longer, 0 to 1; ``None``
+            where no wall time was measured.
+        calls: the number of launches.
+        kernels: the number of different kernels.
+    """
 
     name: Category
     time_s: float
@@ -26,8 +36,13 @@ class CategoryTotal:
 class IdleTime:
     """Wall time per iteration in which the device was idle, or on a CPU no kernel ran.
 
-    ``time_s`` is the wall time less the busy time. ``count``, ``median_s`` and ``longest_s`` describe the gaps in the
-    profiled runs, whose host side is slower than that of unprofiled runs.
+    The gaps are those of the profiled runs, whose host side is slower than that of unprofiled runs.
+
+    Attributes:
+        time_s: the wall time less the busy time, in seconds.
+        count: the number of gaps.
+        median_s: the median gap in seconds.
+        longest_s: the longest gap in seconds.
     """
 
     time_s: float
@@ -55,12 +70,13 @@ class ModuleTimes:
     """The times of a module, per iteration.
 
     Attributes:
-        wall_time_s: the median of ``wall_samples_s``, the times of the unprofiled iterations in order.
+        wall_time_s: the median of ``wall_samples_s``.
+        wall_samples_s: the times of the unprofiled iterations, in order.
         profiled_time_s: the time of a profiled iteration.
         graph_time_s: the time of one replay of the whole module as one CUDA graph.
         busy_time_s: the union of the device's intervals, on a CPU of the kernels'. The profiler can stretch it beyond
             the wall time.
-        busy_share: the share of the wall time.
+        busy_share: the busy share of the wall time.
         idle: the rest of the wall time.
     """
 
@@ -93,7 +109,12 @@ class ProfiledIterations:
 
 @dataclass(frozen=True)
 class Outputs:
-    """The files of a measurement: its trace, and the log of its process."""
+    """The files of a measurement.
+
+    Attributes:
+        trace: the profiler's trace.
+        log: the output of the measuring process.
+    """
 
     trace: Place | None = None
     log: Place | None = None
@@ -101,7 +122,12 @@ class Outputs:
 
 @dataclass(frozen=True)
 class Loads:
-    """The machine's load during the unprofiled and during the profiled iterations."""
+    """The machine's load during the iterations.
+
+    Attributes:
+        wall_load: the load during the unprofiled iterations.
+        profile_load: the load during the profiled iterations.
+    """
 
     wall_load: MachineLoad | None = None
     profile_load: MachineLoad | None = None
@@ -114,18 +140,23 @@ class ModuleRecord:
     Attributes:
         label: the name in tables, for example ``forward``.
         slug: the name of its files.
-        role: see ``records.code.source.ModuleSource``.
+        role: ``forward``, ``backward``, ``inference`` or ``unknown``.
         file: the module's text.
         device: ``cuda``, ``xpu`` or ``cpu``.
         measurement: the method, and its reason.
+        dynamic: whether its shapes are dynamic.
         source_path: the file that Inductor wrote.
         program_calls: the number of the program's calls of the module.
         times: the wall time, the busy time and the idle time.
         launches: the number of device activities.
         peak_memory_bytes: on a GPU the maximum of torch's allocated memory, on a CPU of the process's resident size.
         profiled: the number of profiled iterations, and those that count.
+        threads: the number of torch's threads; CPU only.
         tf32: whether float32 matrix products may use TF32.
+        categories: the sums over the kernels of each category.
+        kernels: the kernels.
         outputs: the trace and the log.
+        notes: what limits these figures, in words.
         loads: the machine's load.
     """
 

@@ -32,9 +32,10 @@ class Part:
     the time counts once: computation before collectives, collectives before copies.
 
     Attributes:
-        kind: one of :data:`KINDS`.
+        kind: ``graph``, ``eager``, ``optimizer``, ``collective``, ``copy`` or ``idle``.
         label: a compiled graph, an operator, an optimizer, a collective, a direction of copies, or what the host did
-            while the device was idle.
+            while the device was idle: ``synchronising``, ``allocating``, ``launching``, ``data loading``, ``guards``,
+            ``Python`` or ``between kernels`` (the next work was launched, and had not begun).
         calls: the number of calls.
         time_s: seconds of the step's wall time.
         share: the share of the step's wall time, 0 to 1.
@@ -103,10 +104,15 @@ class RankSteps:
 
 @dataclass(frozen=True)
 class Program:
-    """The program's step. ``step_time_s`` to ``parts`` are those of the process that sets the pace.
+    """The program's step. The times and the parts are those of the process that sets the pace.
 
     Attributes:
-        step_source: ``marks``, ``optimizer`` or ``pattern``.
+        step_time_s: the mean step of the timed window in seconds, without the profiler.
+        step_times_s: the steps of that window, in order.
+        step_source: what delimits the steps: ``marks`` (the program's own), ``optimizer`` (its optimizer steps) or
+            ``pattern`` (the repeating pattern of compiled calls).
+        busy_time_s: seconds of a profiled step in which the device works.
+        parts: the parts of the step, which add up to it.
         first_step_time_s: the time of the first step, which compiles; ``None`` where it is unknown.
         settled_after: the number of steps before the measured window.
         steps: the number of steps that the program ran while it was observed.

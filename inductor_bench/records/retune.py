@@ -28,7 +28,13 @@ EDITED = (
 
 @dataclass(frozen=True)
 class TuningOrigin:
-    """The run in which a kernel was tuned, and the time of its end (ISO 8601)."""
+    """The run in which a kernel was tuned.
+
+    Attributes:
+        run_id: the name of that run.
+        title: the title of that run.
+        tuned_at: the time at which the tuning ended (ISO 8601).
+    """
 
     run_id: str
     title: str
@@ -40,10 +46,12 @@ class Retune:
     """The retune of a kernel, or of a library call with its arguments.
 
     Attributes:
-        name, kernel_id, category: of the kernel.
+        name: the name of the kernel.
+        kernel_id: a hash of the kernel's content.
+        category: the category of the kernel.
         graphs: the labels of the graphs that launch it.
-        calls, time_s: its calls and seconds in one step of the program, else in one iteration of these graphs
-            together.
+        calls: its calls in one step of the program, else in one iteration of these graphs together.
+        time_s: the time of these calls.
         file: its standalone file.
         method: the way of choosing candidates.
         kernel: the measurement of the file with all candidates. It has no ``tuning`` where the budget was spent before.

@@ -15,7 +15,29 @@ from .retunes.verification import Verification
 
 @dataclass(frozen=True)
 class Request:
-    """The request of a run; see ``workflows.options.BreakdownOptions``."""
+    """The request of a run. The tool decides what is ``None``.
+
+    Attributes:
+        target: what was measured: a path, a model's name or a command.
+        kind: what the target is: ``script``, ``command``, ``factory``, a library such as ``timm``, ``module``, ``log``,
+            ``structured-trace``, ``run`` or ``trace``.
+        arguments: the arguments of the program, or the words of a command.
+        training: whether a factory or a named model got a loss and a backward pass.
+        batch_size: the batch size of a library's model.
+        amp: the dtype of autocast: ``float16`` or ``bfloat16``.
+        mode: the ``mode`` of ``torch.compile``.
+        dynamic: the ``dynamic`` of ``torch.compile``.
+        device: the requested device: ``cpu``, ``cuda``, ``cuda:1``, …
+        seed: the seed of random weights and inputs.
+        live: whether every module was profiled inside the program, with the program's inputs.
+        timeout_s: limit of each started process in seconds.
+        python: the interpreter that ran the program.
+        repeat: the number of profiled iterations.
+        steps: the number of the program's steps to time, and of those to profile.
+        skip: the number of steps before them.
+        stop: whether the program was to end once its steps were measured.
+        eager: whether the program was also to run without compilation.
+    """
 
     target: str
     kind: str  # "script", "command", "factory", "timm", …, "module", "log", "structured-trace", "run", "trace"
@@ -39,7 +61,13 @@ class Request:
 
 @dataclass(frozen=True)
 class Versions:
-    """The versions of Python, torch and Triton; ``triton`` is ``None`` where it is not installed."""
+    """The versions of the software.
+
+    Attributes:
+        python: the version of Python.
+        torch: the version of torch.
+        triton: the version of Triton; ``None`` where it is not installed.
+    """
 
     python: str = ""
     torch: str = ""
@@ -73,6 +101,8 @@ class AcceleratorFacts:
         accelerator: its name; ``None`` where torch sees none.
         accelerator_count: the number of accelerators.
         accelerator_memory_bytes: the memory of one.
+        compute_capability: the architecture, for example ``9.0``; ``None`` where torch tells none.
+        multiprocessors: the number of its multiprocessors.
         cuda: the version of CUDA or HIP for which torch was built.
         driver: the version of the driver.
     """
@@ -88,7 +118,15 @@ class AcceleratorFacts:
 
 @dataclass(frozen=True)
 class Environment:
-    """The machine and the versions; ``variables`` holds selected environment variables only."""
+    """The machine and the versions.
+
+    Attributes:
+        versions: the versions of the software.
+        platform: the operating system and its version.
+        host: the processor and the main memory.
+        device: the accelerator.
+        variables: selected environment variables: those that change compilation or speed.
+    """
 
     versions: Inline[Versions] = Versions()
     platform: str = ""
@@ -102,11 +140,15 @@ class Peaks:
     """The measured peaks of a device: the roofs to which shares of peak refer.
 
     Attributes:
-        memory_bandwidth, cache_bandwidth: bytes per second.
+        device: the name of the device.
+        memory_bandwidth: of large copies in the device's memory.
         matmul_flops: dense FLOPs per second by dtype (``float16``, ``bfloat16``, ``float32``, ``tf32``).
         cache_bytes: size of the L2 cache of a GPU, of the last-level cache of a CPU.
+        cache_bandwidth: of data in the cache.
         launch_floor_s: device seconds of an empty kernel; GPU only.
         threads: the number of threads that were used; CPU only.
+        torch: the version of torch that measured.
+        measured_at: the time of the measurement (ISO 8601).
     """
 
     device: str
@@ -125,10 +167,13 @@ class Capture:
     """The capture of the modules.
 
     Attributes:
-        printed, structured: the number of modules in the printed lines and in the structured trace.
+        printed: the number of modules in the printed lines.
+        structured: the number of modules in the structured trace.
         disagreement: the difference between the two; empty where they agree.
         exit_code: the program's exit code.
-        graph_breaks, recompiles: the messages of torch.
+        time_s: seconds that the capture took.
+        graph_breaks: torch's messages about graph breaks.
+        recompiles: torch's messages about recompilations.
         compile_phases: what compilation took, the longest phase first, with empty caches. Of several processes it is
             that of the one that compiled longest.
     """
@@ -145,10 +190,25 @@ class Capture:
 
 @dataclass(frozen=True)
 class Run:
-    """A whole run. ``format`` is the schema number; ``retunes`` are those of its most expensive kernels.
+    """A whole run.
 
-    ``program`` is the program's step; ``None`` for a target that is no program, and where no step was found.
-    ``verification`` is what the retunes save in the program; ``None`` where that was not measured.
+    Attributes:
+        format: the schema number.
+        tool_version: the version of inductor-bench that wrote the record.
+        run_id: a unique name of the run.
+        created: the time at which the run began (ISO 8601).
+        command: the command line, without secrets.
+        target: what was measured, as it was typed.
+        title: the name of the run in reports.
+        request: the options of the run.
+        environment: the machine and the versions.
+        peaks: the measured peaks of the device; ``None`` where they were not measured.
+        capture: what capturing the program told.
+        modules: the compiled modules.
+        failures: the steps that failed.
+        retunes: the retunes of the most expensive kernels.
+        program: the program's step; ``None`` for a target that is no program, and where no step was found.
+        verification: what the retunes save in the program; ``None`` where that was not measured.
     """
 
     format: int

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from .failure import Failure
 from .forms import Inline
 from .kernel import Work
 
@@ -18,9 +17,16 @@ BY_DEFAULT = "max"
 
 @dataclass(frozen=True)
 class Timing:
-    """Samples of the time of one call, in the order of measurement, and their statistics.
+    """Samples of the time of one call, in seconds, and their statistics.
 
-    ``low_s`` and ``high_s`` are the 95% confidence interval of the median. ``mad_s`` is the median absolute deviation.
+    Attributes:
+        median_s: the median.
+        low_s: lower end of the 95% confidence interval of the median.
+        high_s: upper end of that interval.
+        min_s: the smallest sample.
+        mad_s: the median absolute deviation.
+        samples: the number of samples.
+        samples_s: the samples, in the order of measurement.
     """
 
     median_s: float
@@ -34,7 +40,14 @@ class Timing:
 
 @dataclass(frozen=True)
 class Ratio:
-    """The median of ``pairs`` ratios of times that were measured alternately, and its confidence interval."""
+    """The ratio of two times that were measured alternately.
+
+    Attributes:
+        median: the median of the pairs' ratios.
+        low: lower end of its confidence interval.
+        high: upper end of that interval.
+        pairs: the number of pairs.
+    """
 
     median: float
     low: float
@@ -56,7 +69,11 @@ class TriedCandidate:
         median_s: the median of ``samples_s``.
         samples: the number of all samples taken.
         ratio: the ratio of its times to the default's.
-        registers, spills, shared_memory_bytes, instructions, binary_bytes: the result of compiling it, where known.
+        registers: registers of one thread, where known.
+        spills: spilled registers of one thread, where known.
+        shared_memory_bytes: shared memory of one block, where known.
+        instructions: the number of instructions, where known.
+        binary_bytes: the size of the compiled kernel, where known.
         samples_s: the samples that decided, in the order of measurement.
     """
 
@@ -85,15 +102,16 @@ class Tuning:
         state: the times that were compared: ``cold`` or ``warm``.
         candidates: all candidates.
         tried: the number of candidates beside the default that were checked and timed.
-        default_s, best_s: medians of the same final rounds.
+        default_s: the default's median in the final rounds.
+        best_s: the best candidate's median in the same rounds.
         speedup: the inverse of the best candidate's ratio; 1 where the default is the best.
         verdict: the verdict on the best contender; empty for ``configs``.
         best_config: the configuration of the best candidate.
         ratio: the best contender's ratio to the default in the final rounds.
         time_s: duration of the retune in seconds.
+        notes: remarks for the user.
         cut_short: what ended the search before its method did: ``gain`` (too little was left to win for the step) or
             ``budget``; empty where nothing did.
-        notes: remarks for the user.
     """
 
     method: str
@@ -137,7 +155,12 @@ class HardwareCounters:
 
 @dataclass(frozen=True)
 class CallWork(Work):
-    """The least work of one call, whose bytes are a whole number."""
+    """The least work of one call, whose bytes are a whole number.
+
+    Attributes:
+        moved_bytes: bytes that one call must read and write, each buffer once.
+        flops: FLOPs of its matrix products.
+    """
 
     moved_bytes: int | None = None
 
@@ -147,7 +170,8 @@ class MeasuredRoof:
     """The rates of a standalone file, and the roof that it reaches.
 
     Attributes:
-        bandwidth, flop_rate: bytes and FLOPs per second of the cold time.
+        bandwidth: bytes per second of the cold time.
+        flop_rate: FLOPs per second of the cold time.
         bound: the resource that limits it: ``memory``, ``cache``, ``compute``, ``latency`` or ``unknown``.
         peak_share: the share of that roof that it reaches, for ``cache`` by its warm time; ``None`` for ``latency`` and
             where no roof was measured.
@@ -161,7 +185,12 @@ class MeasuredRoof:
 
 @dataclass(frozen=True)
 class ModelCalls:
-    """The number of a kernel's calls in one iteration of its model, and the seconds of one call there."""
+    """The calls of a kernel in its model.
+
+    Attributes:
+        calls: the number of calls in one iteration of the model.
+        in_model_s: seconds of one call in the model.
+    """
 
     calls: int | None = None
     in_model_s: float | None = None
@@ -171,7 +200,11 @@ class ModelCalls:
 class Resources:
     """The resources of a compiled kernel.
 
-    ``occupancy`` is the share of a multiprocessor's warps that can be resident.
+    Attributes:
+        registers: registers of one thread.
+        spills: spilled registers of one thread, as Triton counts them.
+        shared_memory_bytes: shared memory of one block.
+        occupancy: the share of a multiprocessor's warps that can be resident, 0 to 1.
     """
 
     registers: int | None = None
@@ -185,7 +218,7 @@ class TimingClock:
     """The clock of the multiprocessors during a timing.
 
     Attributes:
-        clock_mhz: the median.
+        clock_mhz: the median clock.
         clock_change: relative change from the first to the last third of the timing.
         throttled: the reasons why the GPU lowered its clock.
     """
@@ -200,15 +233,23 @@ class MeasuredKernel:
     """The measurement of one standalone file on this machine.
 
     Attributes:
-        cold, warm: times of one call with emptied caches, and with the data of the previous call in the caches.
-            ``warm`` is ``None`` for a kernel of a run that was retuned without a measurement of its own.
+        name: the kernel's name.
+        kernel_id: a hash of its content.
+        file: the path of the standalone file.
+        category: the category.
+        device: the name of the device.
+        config: the configuration that was timed.
+        cold: times of one call with emptied caches.
+        warm: times of one call with the data of the previous call in the caches; ``None`` for a kernel of a run that
+            was retuned without a measurement of its own.
         method: the way of timing.
         work: the work of one call.
         roof: its rates, and the roof that it reaches.
         original: the calls of the model's kernel from which the file was written.
-        edited: whether the file was changed since then.
+        edited: whether the file was changed since it was written.
         resources: the resources that it occupies.
         checked: whether its outputs equal the reference; ``None`` where they were not compared.
+        check_message: how its outputs differ, or why they were not compared.
         with_zeros: times by state (``cold``, ``warm``) with zeros as all indices, where it reads indices.
         clock: the GPU's clock during the timing.
         counters: Nsight Compute's counters, where they were requested.
@@ -241,53 +282,3 @@ class MeasuredKernel:
     shared_device: str = ""
     advice: tuple[str, ...] = ()
     tuning: Tuning | None = None
-
-
-@dataclass(frozen=True)
-class Pairing:
-    """Two kernels that were timed alternately, each in one configuration.
-
-    Attributes:
-        first_config, second_config: the configurations.
-        first_s, second_s: medians of the same rounds; ``None`` where the kernels could not be timed.
-        ratio: the second kernel's time over the first's.
-        verdict: the verdict on the second kernel.
-        reason: the reason why they could not be timed.
-    """
-
-    first_config: Config
-    second_config: Config
-    first_s: float | None = None
-    second_s: float | None = None
-    ratio: Ratio | None = None
-    verdict: str = ""
-    reason: str = ""
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """The comparison of two kernels.
-
-    Attributes:
-        first, second: their own measurements.
-        state: the times that were compared: ``cold`` or ``warm``.
-        as_they_stand: both in their own configurations.
-        same_config: the second in the configuration of the first, so that the rest of the difference is due to the
-            code. It equals ``as_they_stand`` where both have the same configuration.
-        best_of_each: both in their best configurations, where they were retuned.
-        difference: the difference of their results, or the reason why it is unknown; empty where they are equal.
-        alike: whether both compute the same; ``None`` where unknown.
-        failures: failures of their retunes.
-        notes: doubts about the comparability of their times.
-    """
-
-    first: MeasuredKernel
-    second: MeasuredKernel
-    state: str
-    as_they_stand: Pairing
-    same_config: Pairing
-    best_of_each: Pairing | None = None
-    difference: str = ""
-    alike: bool | None = None
-    failures: tuple[Failure, ...] = ()
-    notes: tuple[str, ...] = ()

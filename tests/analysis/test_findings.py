@@ -8,6 +8,7 @@ import h200
 import pytest
 import run_builder as build
 from inline import change, make
+from quiet_runs import quiet, run_of, with_kernel
 
 from inductor_bench.analysis.findings.evidence import RunEvidence
 from inductor_bench.analysis.findings.finding import Finding
@@ -30,28 +31,6 @@ def the(run: Run, kind: str) -> Finding:
     found = [finding for finding in findings(run) if finding.kind == kind]
     assert len(found) == 1, f"{kind}: {found}"
     return found[0]
-
-
-def quiet(**fields: object) -> ModuleRecord:
-    """A healthy GPU graph of four kernels, about which no rule has anything to say."""
-    kernels = [
-        build.kernel(f"triton_poi_fused_add_{i}", Category.POINTWISE, 1, 1e-3, moved_bytes=4e9) for i in range(5)
-    ]
-    return build.module("forward", kernels, 5.1e-3, build.H200, **fields)
-
-
-def run_of(*modules: ModuleRecord, **fields: object) -> Run:
-    return build.run("quiet", list(modules), **{"peaks": build.H200, **fields})
-
-
-def with_kernel(**fields: object) -> Run:
-    """The healthy graph and one more kernel of 1 ms with these fields (over what the roof says of it)."""
-    module = quiet()
-    values: dict[str, object] = {"share": 0.16, "wall_share": 0.16, **fields}
-    name, category = str(values.pop("name", "odd")), values.pop("category", Category.POINTWISE)
-    calls = float(values.pop("calls", 1))  # type: ignore[arg-type]
-    odd = build.kernel(name, category, calls, float(values.pop("time_s", 1e-3)), **values)  # type: ignore[arg-type]
-    return run_of(change(module, kernels=(*module.kernels, odd), wall_time_s=6.1e-3, busy_time_s=6e-3))
 
 
 def test_a_healthy_run_has_nothing_but_good_news() -> None:

@@ -21,6 +21,17 @@ class ModelRequest:
         name: unique in the batch; also the name of the model's RUN folder.
         target: the target of ``breakdown``.
         line: line number in the list, from 1.
+        arguments: the arguments of a program.
+        training: whether the model gets a loss and a backward pass.
+        batch_size: the batch size of a library's model.
+        amp: the dtype of autocast.
+        mode: the ``mode`` of ``torch.compile``.
+        dynamic: the ``dynamic`` of ``torch.compile``.
+        device: the device.
+        seed: the seed of random weights and inputs.
+        live: whether it is profiled inside the program.
+        repeat: the number of profiled iterations.
+        values: ``recorded`` or ``drawn``: the values in the kernels' files.
         timeout_s: limit in seconds of one attempt with all its processes.
     """
 
@@ -53,8 +64,10 @@ class BatchModel:
         batch_size: the reduced batch size of the measurement, where memory ran out with the requested one.
         device: the device of the last attempt.
         time_s: duration of the last attempt in seconds.
-        run, log: paths in the batch folder.
+        run: the path of its RUN in the batch folder.
+        log: the path of its log in the batch folder.
         failure: the first failure of the last attempt.
+        notes: what the user should know about the measurement, in words.
     """
 
     request: ModelRequest
@@ -71,7 +84,16 @@ class BatchModel:
 
 @dataclass(frozen=True)
 class Batch:
-    """A batch. ``source`` names the list; ``models`` are all models that were ever requested for it, in order."""
+    """A batch.
+
+    Attributes:
+        format: the schema number.
+        tool_version: the version of inductor-bench that wrote the file.
+        created: the time at which the batch began (ISO 8601).
+        command: the command line, without secrets.
+        source: the list of models.
+        models: all models that were ever requested for it, in order.
+    """
 
     format: int
     tool_version: str

@@ -14,7 +14,8 @@ class CompiledCandidates:
     Attributes:
         method: the way of choosing candidates.
         candidates: with their registers, spills and shared memory.
-        default_configs, max_configs: the number of configurations that Inductor tries without and with max-autotune.
+        default_configs: the number of configurations that Inductor tries without max-autotune.
+        max_configs: the number of configurations that Inductor tries with max-autotune.
         same_candidate_set: whether both sets are equal, so that max-autotune cannot be faster.
         limits: the parts of the kernel that cannot be varied, with the reason.
         time_s: duration of the compilation in seconds.
@@ -31,7 +32,17 @@ class CompiledCandidates:
 
 @dataclass(frozen=True)
 class CompiledKernel:
-    """One standalone file, compiled for ``target``. ``config`` is the model's configuration, or else the first one."""
+    """One standalone file, compiled for another device.
+
+    Attributes:
+        name: the kernel's name.
+        kernel_id: a hash of its content.
+        file: the path of the standalone file.
+        category: the category.
+        target: the architecture for which it was compiled, for example ``sm_90``.
+        config: the model's configuration, or else the first one.
+        tuning: the compiled candidates.
+    """
 
     name: str
     kernel_id: str

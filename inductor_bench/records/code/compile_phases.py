@@ -17,7 +17,8 @@ class CompilePhase:
     """One phase of compilation. The phases of one process are disjoint.
 
     Attributes:
-        name: one of the names above.
+        name: ``Dynamo``, ``AOTAutograd``, ``Inductor's lowering``, ``Inductor's code generation``, ``compilers of
+            kernels``, ``autotuning`` or ``recording of CUDA graphs``.
         time_s: seconds, summed over the compilations of one process.
     """
 

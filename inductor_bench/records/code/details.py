@@ -10,7 +10,14 @@ from .launch import Launch
 
 @dataclass(frozen=True)
 class CompiledKernel:
-    """The result of compiling a Triton kernel. ``config`` holds its block sizes, ``num_warps`` and ``num_stages``."""
+    """The result of compiling a Triton kernel.
+
+    Attributes:
+        config: the block sizes, ``num_warps`` and ``num_stages``.
+        registers: registers of one thread.
+        spills: spilled registers of one thread, as Triton counts them.
+        shared_memory_bytes: shared memory of one block.
+    """
 
     config: dict[str, int] = field(default_factory=dict)
     registers: int | None = None

@@ -11,9 +11,20 @@ from ..forms import FileName
 
 @dataclass(frozen=True)
 class ExtractedKernel:
-    """A kernel, and its file or the reason why it has none; see :class:`KernelFile` for the fields.
+    """A kernel, and its file or the reason why it has none.
 
-    ``sha256`` is ``None`` in rows of older versions.
+    Attributes:
+        name: the kernel's name; for a library call the operator and a number.
+        kernel_id: 16 hexadecimal digits, the same for the same kernel in other models and runs.
+        category: the category of the kernel.
+        module: the label of its module, such as ``forward``.
+        calls: the number of its launches in one run of the module.
+        time_s: its time in the model in seconds per iteration, where it was measured.
+        file: the name of the standalone file; ``None`` where the kernel can have none.
+        reason: the reason why there is no file; empty where there is one.
+        values: the name of the safetensors file of its recorded values, where there is one.
+        note: the values that are drawn although recorded ones were requested; empty where there are none.
+        sha256: the hash of the file as it was written; ``None`` in rows of older versions.
     """
 
     name: str
@@ -34,18 +45,8 @@ class KernelFile(ExtractedKernel):
     """A row of :func:`inductor_bench.extract`.
 
     Attributes:
-        name: the kernel's name; for a library call the operator and a number.
-        kernel_id: 16 hexadecimal digits, the same for the same kernel in other models and runs.
-        category: the category of the kernel.
-        module: the label of its module, such as ``forward``.
-        calls: the number of its launches in one run of the module.
-        time_s: its time in the model in seconds per iteration, where it was measured.
-        path: the absolute path of the standalone file; ``None`` where the kernel can have none.
-        reason: the reason why there is no file; empty where there is one.
-        values_path: the absolute path of the safetensors file of its recorded values, where there is one.
-        note: the values that are drawn although recorded ones were requested; empty where there are none.
-        file, values: the names of ``path`` and ``values_path``.
-        sha256: the hash of the file as it was written.
+        path: the absolute path of ``file``; ``None`` where the kernel can have none.
+        values_path: the absolute path of ``values``, where there is one.
     """
 
     path: Path | None = None

@@ -9,7 +9,14 @@ from ..category import Category
 
 @dataclass(frozen=True)
 class SourceLine:
-    """A line of the user's program from which a kernel originates."""
+    """A line of the user's program from which a kernel originates.
+
+    Attributes:
+        file: the path of the program's file.
+        line: the line's number, from 1.
+        function: the name of the function around it.
+        code: the text of the line.
+    """
 
     file: str
     line: int

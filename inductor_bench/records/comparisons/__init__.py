@@ -1,1 +1,1 @@
-"""Records of comparisons: of two runs, and of two batches."""
+"""Records of comparisons: of two runs, of two batches, and of two kernels."""

@@ -9,7 +9,13 @@ from .run import RunComparison
 
 @dataclass(frozen=True)
 class ModelComparison:
-    """A model of both batches; without a ``comparison`` the ``problem`` says why."""
+    """A model of both batches.
+
+    Attributes:
+        name: the name of the model.
+        comparison: the comparison of its runs; ``None`` where there is none.
+        problem: why there is no comparison.
+    """
 
     name: str
     comparison: RunComparison | None = None
@@ -21,7 +27,8 @@ class BatchComparison:
     """The comparison of two batches.
 
     Attributes:
-        a, b: the paths that the user gave.
+        a: the path of A, as it was typed.
+        b: the path of B, as it was typed.
         ratio: the geometric mean of the ratios of B's steps to A's; ``None`` where no model is comparable.
         models: the models of A in order, then those that only B has.
     """

@@ -31,7 +31,9 @@ class SideSummary:
 
     Attributes:
         name: the path that the user gave.
-        title, machine, created: of its first run.
+        title: the title of its first run.
+        machine: device and versions of its first run, as one line.
+        created: the time of its first run (ISO 8601).
         runs: the number of its runs; their figures are averaged.
     """
 
@@ -44,7 +46,13 @@ class SideSummary:
 
 @dataclass(frozen=True)
 class EnvironmentDifference:
-    """A fact that differs between the runs: a version, the device, a variable, an option; empty where it is unset."""
+    """A fact that differs between the runs.
+
+    Attributes:
+        name: the fact: a version, the device, a variable or an option.
+        a: its value in A; empty where it is unset.
+        b: its value in B; empty where it is unset.
+    """
 
     name: str
     a: str
@@ -53,9 +61,15 @@ class EnvironmentDifference:
 
 @dataclass(frozen=True)
 class Change:
-    """Seconds of A and of B, their difference, its interval, and the verdict on B.
+    """The difference of a time between A and B, with its verdict.
 
-    ``low_s`` and ``high_s`` are ``None`` where no uncertainty is known.
+    Attributes:
+        a_s: seconds of A.
+        b_s: seconds of B.
+        delta_s: seconds of B less those of A.
+        low_s: lower end of the interval of the difference in seconds; ``None`` where no uncertainty is known.
+        high_s: upper end of that interval.
+        verdict: the verdict on B: ``faster``, ``slower``, ``same`` or ``undecided``.
     """
 
     a_s: float
@@ -90,7 +104,8 @@ class PartChange(Change):
         label: the operator, the label of idle time, …; empty for a cause of kernels.
         detail: what is known about the part, in words.
         kernels: the number of rows of kernels behind it.
-        a_calls, b_calls: the numbers of calls in a step; ``None`` for causes of kernels and for idle time.
+        a_calls: the number of calls in a step of A; ``None`` for causes of kernels and for idle time.
+        b_calls: the number of calls in a step of B; ``None`` likewise.
     """
 
     cause: str = REST
@@ -103,9 +118,17 @@ class PartChange(Change):
 
 @dataclass(frozen=True)
 class GraphChange:
-    """A compiled graph of A and its counterpart in B, by their labels; ``None`` where it has no counterpart.
+    """A compiled graph of A and its counterpart in B.
 
-    ``alike`` is the share of their kernels' time, 0 to 1, in kernels that both have.
+    Attributes:
+        a: its label in A; ``None`` where only B has it.
+        b: its label in B; ``None`` where only A has it.
+        a_s: seconds in A.
+        b_s: seconds in B.
+        delta_s: seconds of B less those of A.
+        a_calls: the number of its calls in A.
+        b_calls: the number of its calls in B.
+        alike: the share of their kernels' time, 0 to 1, in kernels that both have.
     """
 
     a: str | None
@@ -120,9 +143,18 @@ class GraphChange:
 
 @dataclass(frozen=True)
 class KernelSide:
-    """A kernel of one side. ``calls`` and ``time_s`` are those of a step or an iteration.
+    """A kernel of one side.
 
-    ``configs`` are the configs of its runs; ``file`` is its standalone file in the first run.
+    Attributes:
+        name: its name.
+        kernel_id: a hash of its content.
+        category: its category.
+        graph: the label of its graph.
+        calls: the number of its calls in a step or an iteration.
+        time_s: its seconds in a step or an iteration.
+        configs: the configurations of its runs.
+        file: its standalone file in the first run.
+        operator: the library operator that launches it.
     """
 
     name: str
@@ -141,6 +173,12 @@ class KernelChange:
     """Kernels of A and those of B that do their work; several where a fusion or a library call changed.
 
     Attributes:
+        a: the kernels of A.
+        b: the kernels of B.
+        delta_s: seconds of B less those of A.
+        low_s: lower end of the interval of the difference in seconds.
+        high_s: upper end of that interval.
+        verdict: the verdict on B: ``faster``, ``slower``, ``same`` or ``undecided``.
         cause: the cause of most of the difference.
         seconds: the difference in seconds by its cause.
         detail: what changed, in words.
@@ -162,9 +200,15 @@ class RunComparison:
     """The comparison of two runs.
 
     Attributes:
-        comparable: whether the verdict says something about one change; ``reasons`` say why not.
+        comparable: whether the verdict says something about one change.
+        reasons: why it says nothing about one change; empty where it does.
         verdict: that of the step, or ``not comparable``.
+        environment_differences: the facts that differ between the runs.
+        a: the side A.
+        b: the side B.
+        step: the difference of the step.
         parts: they add up to the difference of the step, the largest first.
+        graphs: the compiled graphs and their counterparts.
         kernels: the rows of all kernels, the largest difference first.
         notes: what limits these figures.
     """

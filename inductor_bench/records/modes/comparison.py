@@ -20,7 +20,7 @@ class Agreement:
     """The comparison of the first outputs with those of the same program without compilation, from the same seed.
 
     Attributes:
-        state: one of :data:`AGREES`, :data:`DIFFERS`, :data:`UNKNOWN`.
+        state: ``agrees``, ``differs`` or ``unknown``.
         error: the root mean square of the difference divided by that of the uncompiled output: the largest of all
             output tensors.
         reason: why the state is unknown, or how the outputs differ.
@@ -35,8 +35,11 @@ class Agreement:
 class DeviceWork:
     """What one step launches on the device, from a short profile.
 
-    ``time_s`` is the sum of the durations, ``busy_share`` the share of the profiled steps in which the device works;
-    the profiler slows the host, so that the unprofiled share is no smaller.
+    Attributes:
+        time_s: the sum of the durations in seconds.
+        launches: the number of launches.
+        busy_share: the share of the profiled steps in which the device works, 0 to 1; the profiler slows the host, so
+            that the unprofiled share is no smaller.
     """
 
     time_s: float
@@ -52,7 +55,7 @@ class ModeProcess:
         round: the number of the round, from 0. The first one compiles with empty caches.
         step_time_s: the mean step of the timed window.
         step_times_s: its steps, in order.
-        source: what delimits the steps; see ``records.program``.
+        source: what delimits the steps: ``marks``, ``optimizer`` or ``pattern``.
         device: the type of the device whose work a step waits for.
         compile_time_s: the time from the first compilation to the timed window without that of the steps in it;
             ``None`` without compilation and where it is unknown.
@@ -65,7 +68,7 @@ class ModeProcess:
         replays: the number of graphs that replay CUDA graphs.
         refusals: Inductor's reasons for not using CUDA graphs although they were asked for.
         work: the device's work in a step; ``None`` without a profile and on a CPU.
-        agreement: of the outputs; ``None`` where they were not compared.
+        agreement: the comparison of the outputs; ``None`` where they were not compared.
         time_s: duration of the process.
         notes: what limits the figures, in words.
     """
@@ -94,7 +97,12 @@ class ModeProcess:
 class StepRatio:
     """The ratio of a row's step to another row's, over the rounds that both have.
 
-    ``verdict`` is ``faster``, ``slower``, ``same`` or ``undecided``.
+    Attributes:
+        ratio: the geometric mean of the rounds' ratios.
+        low: lower end of its confidence interval.
+        high: upper end of that interval.
+        rounds: the number of rounds.
+        verdict: ``faster``, ``slower``, ``same`` or ``undecided``.
     """
 
     ratio: float
@@ -110,12 +118,14 @@ class ModeFigures:
 
     Attributes:
         step_time_s: the geometric mean of the processes' steps.
-        low_s, high_s: its 95% confidence interval over the processes; ``None`` for a single one.
-        compile_time_s: of the first round; 0 without compilation, ``None`` where it is unknown.
-        recompile_time_s: the smallest one of later rounds, whose caches were filled.
-        peak_memory_bytes: of the last round, in which nothing is tuned any more.
-        graph_breaks: their number.
-        work, agreement: of the first round.
+        low_s: lower end of its 95% confidence interval over the processes; ``None`` for a single one.
+        high_s: upper end of that interval; ``None`` for a single process.
+        compile_time_s: the compile time of the first round; 0 without compilation, ``None`` where it is unknown.
+        recompile_time_s: the smallest compile time of later rounds, whose caches were filled.
+        peak_memory_bytes: the peak memory of the last round, in which nothing is tuned any more.
+        graph_breaks: the number of graph breaks.
+        work: the device's work in a step of the first round.
+        agreement: the comparison of the outputs in the first round.
         to_eager: the ratio to the row ``eager``; ``None`` for itself and where there is none.
         to_fastest: the ratio to the row with the shortest step; ``None`` for itself.
         pays_after: number of steps after which the compilation has paid off against ``eager``; ``None`` where it never
@@ -146,9 +156,14 @@ class ModeFigures:
 
 @dataclass(frozen=True)
 class ModeRow:
-    """One row: its settings, its processes in the order of their rounds, and why it ended early.
+    """One row of a comparison of modes.
 
-    ``name`` is that of ``settings``; ``figures`` is ``None`` before the first process has measured.
+    Attributes:
+        name: the name of ``settings``.
+        settings: the settings of its processes.
+        processes: the processes, in the order of their rounds.
+        failure: why the row ended early; ``None`` where it did not.
+        figures: the figures; ``None`` before the first process has measured.
     """
 
     name: str
@@ -184,12 +199,17 @@ class ModeComparison:
 
     Attributes:
         format: the schema number.
+        tool_version: the version of inductor-bench that wrote the record.
         created: when the first process began.
         command: the command line, without secrets.
+        target: the program, as it was typed.
+        title: the name of the program in reports.
         request: the request of the program, without secrets; its ``mode`` is not used.
-        program_sha256: of the program's file; empty where it has none.
+        environment: the machine and the versions.
         rounds: the number of processes for each row.
-        winner: ``None`` while fewer than two rounds are measured, and where no row is usable.
+        rows: the rows, in the order of the request.
+        program_sha256: the hash of the program's file; empty where it has none.
+        winner: the row to take; ``None`` while fewer than two rounds are measured, and where no row is usable.
     """
 
     format: int

@@ -14,7 +14,8 @@ class ModelModes:
 
     Attributes:
         name: unique in the list; also the name of the folder of its comparison.
-        comparison: ``None`` where nothing could be compared, for the reason of ``failure``.
+        comparison: the comparison of its modes; ``None`` where nothing could be compared.
+        failure: why there is no comparison; ``None`` where there is one.
     """
 
     name: str
@@ -24,7 +25,12 @@ class ModelModes:
 
 @dataclass(frozen=True)
 class ModesByModel:
-    """All models of a list, in its order. ``source`` names the list."""
+    """All models of a list.
+
+    Attributes:
+        source: the list.
+        models: the models, in the list's order.
+    """
 
     source: str
     models: tuple[ModelModes, ...]

@@ -53,10 +53,10 @@ class ModeSet:
     """The settings of one row.
 
     Attributes:
-        mode: one of :data:`MODES`.
-        switches: names of :data:`SWITCHES`.
+        mode: ``eager``, or a mode of ``torch.compile``.
+        switches: the switches of torch that it turns on, by the words after ``--with``, such as ``tf32``.
         environment: variables of the program's processes.
-        options: options of ``torch.compile`` by name, as text.
+        options: options of Inductor by name, as text.
     """
 
     mode: str

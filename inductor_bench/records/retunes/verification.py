@@ -19,10 +19,13 @@ class Saving:
     """A time per step with Inductor's own configurations, and what the pins save of it, in seconds.
 
     Attributes:
-        own_s, tuned_s: the medians.
-        saving_s, low_s, high_s: the median of the differences of neighbouring samples, and its 95% interval.
+        own_s: the median with Inductor's own configurations.
+        tuned_s: the median with the pins.
+        saving_s: the median of the differences of neighbouring samples.
+        low_s: lower end of its 95% interval.
+        high_s: upper end of that interval.
         pairs: the number of differences.
-        verdict: :data:`SAVES`, :data:`SLOWER`, :data:`NO_DIFFERENCE`, or :data:`UNDECIDED` for too few samples.
+        verdict: ``saves``, ``slower``, ``no difference``, or ``undecided`` for too few samples.
     """
 
     own_s: float
@@ -39,8 +42,9 @@ class AppliedKernel:
     """One retune that won something, in the program.
 
     Attributes:
-        name, kernel_id: of the kernel.
-        config: its pin.
+        name: the name of the kernel.
+        kernel_id: a hash of the kernel's content.
+        config: the configuration to which it is pinned.
         state: ``pinned``, or why it is not: ``replaced``, ``refused``, ``unused``, ``missing`` (the program has no such
             kernel), ``dropped`` (it changes the outputs) or ``unpinnable``.
         reason: the state in words; empty for ``pinned``.
@@ -83,7 +87,7 @@ class Verification:
     """The comparison of the program with its configurations and without.
 
     Attributes:
-        way: :data:`STEPS` or :data:`PROCESSES`.
+        way: ``steps`` (steps of one process in turn) or ``processes`` (processes in turn).
         predicted_s: the projected saving of the pinned kernels in seconds per step.
         step: the step's time; ``None`` where too few steps were timed.
         device: the sum of the durations on the device per step; ``None`` without a profile, and on a CPU.

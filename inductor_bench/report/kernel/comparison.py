@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from ... import units
-from ...records.tuning import Comparison, MeasuredKernel, Pairing
+from ...records.comparisons.kernels import Comparison, Pairing
+from ...records.tuning import MeasuredKernel
 from ..text import names
 from ..text.layout import Column, Line, Word, bullet, header, row, wrapped
 from .console import failure_lines, kernel_table

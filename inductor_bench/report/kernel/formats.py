@@ -8,8 +8,9 @@ from typing import Protocol
 
 from ...devices.nvidia.architectures import Architecture
 from ...records.code.compilation import CompiledKernel
+from ...records.comparisons.kernels import Comparison
 from ...records.run import Environment, Failure
-from ...records.tuning import Comparison, MeasuredKernel
+from ...records.tuning import MeasuredKernel
 from ..renderer import Format, Formats, View, json_row
 from ..text.layout import Line
 from .comparison import comparison_lines

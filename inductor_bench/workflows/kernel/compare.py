@@ -21,8 +21,9 @@ from ...launch.session import WorkerLostError
 from ...launch.worker import WorkerPool, default_python
 from ...messages.kernels import Drop, Load, Vary
 from ...messages.times import Check, Sample
+from ...records.comparisons.kernels import Comparison, Pairing
 from ...records.run import Failure
-from ...records.tuning import Comparison, Config, MeasuredKernel, Pairing
+from ...records.tuning import Config, MeasuredKernel
 from ...source.standalone.edit import recorded_facts
 from ...source.standalone.recognition import require_standalone
 from ...source.standalone.same_arguments import takes_alike

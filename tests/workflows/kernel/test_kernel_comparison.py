@@ -18,8 +18,9 @@ from inductor_bench.errors import InductorBenchError
 from inductor_bench.messages.kernels import Compiled, Drop, Facts, Load, RecordedFacts, Vary
 from inductor_bench.messages.request import Answer, Request
 from inductor_bench.messages.times import Check, Checked, Sample, Times
+from inductor_bench.records.comparisons.kernels import Comparison, Pairing
 from inductor_bench.records.run import Failure
-from inductor_bench.records.tuning import Comparison, Config, MeasuredKernel, Pairing, Ratio, Tuning
+from inductor_bench.records.tuning import Config, MeasuredKernel, Ratio, Tuning
 from inductor_bench.report.kernel.comparison import comparison_lines, explain_difference
 from inductor_bench.source.standalone.same_arguments import takes_alike
 from inductor_bench.workflows.kernel import compare

@@ -1,0 +1,1 @@
+"""The pages of the documentation that ``scripts/docs`` makes from the code."""

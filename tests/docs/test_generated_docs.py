@@ -1,0 +1,179 @@
+"""The pages that ``scripts/docs`` makes: they are current, complete, and keys and meanings are those of the records."""
+
+from __future__ import annotations
+
+import importlib
+import re
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field, is_dataclass
+from pathlib import Path
+from typing import Any, get_origin
+
+import click
+import pytest
+import run_builder
+from conftest import ROOT
+
+from inductor_bench.cli.main import VERBS, group
+from inductor_bench.records.batches.batch import Batch, BatchModel, ModelRequest
+from inductor_bench.records.forms import Inline, Place
+from inductor_bench.records.run import Run
+from inductor_bench.store.formats.codec import encode
+
+sys.path.insert(0, str(ROOT / "scripts"))
+docs = importlib.import_module("docs")
+commands = importlib.import_module("documentation.commands")
+markdown = importlib.import_module("documentation.markdown")
+fields = importlib.import_module("documentation.fields")
+record = importlib.import_module("documentation.record")
+
+PAGES: dict[str, str] = {name: make() for name, make in docs.PAGES.items()}
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_a_page_is_current(name: str) -> None:
+    assert (ROOT / "docs" / name).read_text(encoding="utf-8") == PAGES[name], "run scripts/docs"
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_a_page_names_its_command_and_can_be_read(name: str) -> None:
+    lines = PAGES[name].splitlines()
+    assert "`scripts/docs`" in lines[0]
+    assert [line for line in lines if len(line) > markdown.WIDTH] == []
+    headings = [line.lstrip("# ") for line in lines if line.startswith("#")]
+    assert len(headings) == len({markdown.anchor(heading) for heading in headings})
+
+
+def test_the_script_writes_what_differs_and_its_check_fails(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert docs.main(["--check"], tmp_path) == 1 and list(tmp_path.iterdir()) == []
+    assert docs.main([], tmp_path) == 0 and docs.main(["--check"], tmp_path) == 0
+    page = tmp_path / "record.md"
+    page.write_text(page.read_text() + "one more line\n")
+    capsys.readouterr()
+    assert docs.main(["--check"], tmp_path) == 1
+    assert capsys.readouterr().out == "differs: docs/record.md\n"
+
+
+# Commands
+
+
+def section(page: str, heading: str) -> str:
+    """The text below a heading of the second level."""
+    return page.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_option_of_a_command_is_described(verb: str) -> None:
+    command = group.get_command(click.Context(group), verb)
+    assert command is not None
+    text = section(PAGES["commands.md"], verb)
+    options = [one for one in command.params if isinstance(one, click.Option)]
+    missing = [
+        name for one in options for name in (*one.opts, *one.secondary_opts) if not re.search(rf"{name}\b", text)
+    ]
+    assert missing == []
+
+
+def test_an_option_is_described_with_its_form_choices_and_default() -> None:
+    words = commands.option_words
+    top = click.Option(["-n", "--top"], type=click.IntRange(min=1), default=10, show_default=True, help="How many.")
+    assert words(top) == "`-n, --top N`: How many. At least 1. Default: `10`."
+    mode = click.Option(
+        ["--mode"], type=click.Choice(["a", "b", "c"]), metavar="MODE", help="The *x*, as --y or `a --z`."
+    )
+    assert words(mode) == r"`--mode MODE`: The \*x\*, as `--y` or `a --z`. One of `a`, `b` or `c`."
+    tries = click.Option(["--try"], is_flag=False, flag_value="a", multiple=True, help="Try it.")
+    assert words(tries) == "`--try VALUE`: Try it. Without a value: `a`. May be given again."
+    check = click.Option(["--check/--no-check"], default=True, show_default=True, help="Compare.")
+    assert words(check) == "`--check / --no-check`: Compare. Default: `--check`."
+
+
+# Records
+
+
+def undescribed(root: Any) -> list[str]:
+    """The fields without a meaning in the JSON of a dataclass."""
+    return [
+        f"{kind.__name__}.{one.name}"
+        for kind in fields.kinds_in(root)
+        for one in fields.fields_of(kind)
+        if not one.meaning
+    ]
+
+
+ROOTS = [one.root for one in record.DOCUMENTS]
+
+
+@pytest.mark.parametrize("root", ROOTS, ids=lambda root: root.__name__)
+def test_every_field_of_a_record_is_described(root: Any) -> None:
+    assert undescribed(root) == [], "add the field to `Attributes:` of its class"
+    for kind in fields.kinds_in(root):
+        assert "``" not in record.in_markdown(fields.about(kind)) and ":data:" not in (kind.__doc__ or "")
+
+
+@dataclass(frozen=True)
+class Inner:
+    """What stands in its holder's object.
+
+    Attributes:
+        time_s: the time, where it was
+            measured.
+    """
+
+    time_s: float | None = None
+    bare: int = 0
+
+
+@dataclass(frozen=True)
+class Planted:
+    """A record.
+
+    Attributes:
+        first, second: shares that nobody
+            has.
+        sizes_bytes: the sizes.
+    """
+
+    first: float
+    inner: Inline[Inner]
+    second: dict[str, float] = field(default_factory=dict)
+    sizes_bytes: tuple[int, ...] = ()
+    file: Place | None = None
+
+
+def test_a_field_without_a_description_is_seen() -> None:
+    assert undescribed(Planted) == ["Planted.bare", "Planted.file"]
+
+
+def test_fields_have_types_and_units_and_inline_ones_stand_in_their_place() -> None:
+    assert [record.field_words(one) for one in fields.fields_of(Planted)] == [
+        "`first` (number): shares that nobody has.",
+        "`time_s` (number or null; seconds): the time, where it was measured.",
+        "`bare` (whole number): ",
+        "`second` (object with numbers by name): shares that nobody has.",
+        "`sizes_bytes` (list of whole numbers; bytes): the sizes.",
+        "`file` (text, a path inside the folder or null): ",
+    ]
+
+
+def mismatches(kind: Any, data: Any, place: str = "") -> Iterator[str]:
+    """The places where encoded data has other keys than the page."""
+    described = list(fields.fields_of(kind))
+    if [one.name for one in described] != list(data):
+        yield f"{place or kind.__name__}: {sorted({one.name for one in described} ^ set(data))}"
+    for one in described:
+        below = next((leaf for leaf in fields.leaves(one.hint) if is_dataclass(leaf)), None)
+        held = data.get(one.name)
+        for item in held if isinstance(held, list) else [held]:
+            if below is not None and isinstance(item, dict) and get_origin(one.hint) is not dict:
+                yield from mismatches(below, item, f"{place}.{one.name}")
+
+
+def test_the_keys_are_those_that_are_written() -> None:
+    batch = Batch(1, "0", "", "", "", (BatchModel(ModelRequest("a", "timm:a")),))
+    for kind, value in ((Run, run_builder.mixnet()), (Run, run_builder.cpu()), (Batch, batch)):
+        assert list(mismatches(kind, encode(value))) == []
+    data = encode(run_builder.cpu())
+    data["modules"][0]["kernels"][0]["more"] = 1
+    assert list(mismatches(Run, data)) == [".modules.kernels: ['more']"]

@@ -1,0 +1,149 @@
+"""A run for each kind of finding, from which ``docs/findings.md`` takes its example."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import run_builder as build
+import step_runs
+from inline import change
+from quiet_runs import quiet, run_of, with_kernel
+
+from inductor_bench.records.category import Category
+from inductor_bench.records.code.compile_phases import CompilePhase
+from inductor_bench.records.code.details import MachineLoad
+from inductor_bench.records.module import ModuleRecord
+from inductor_bench.records.program import ALLOCATING, GRAPH, IDLE, QUEUED, Part
+from inductor_bench.records.run import Capture, Run
+from inductor_bench.workflows.breakdown.eager import NO_PATTERN
+
+PHASES = (CompilePhase("compilers of kernels", 8.5), CompilePhase("Dynamo", 5.0), CompilePhase("AOTAutograd", 0.5))
+
+
+def _program(run: Run, **fields: object) -> Run:
+    assert run.program is not None
+    return replace(run, program=replace(run.program, **fields))  # type: ignore[arg-type]
+
+
+def _transformer(**fields: object) -> Run:
+    return _program(step_runs.transformer(), **fields)
+
+
+def _parts(*parts: Part) -> Run:
+    program = step_runs.program(list(parts), step_s=10e-3)
+    return replace(build.run("p", [], peaks=build.H200), program=program)
+
+
+def _refused() -> Run:
+    run = step_runs.host_paced()
+    assert run.program is not None
+    reason = "skipping cudagraphs due to mutated inputs (2 instances)"
+    parts = tuple(replace(part, refusal=reason if part.kind == GRAPH else "") for part in run.program.parts)
+    return _program(run, parts=parts)
+
+
+def _untied() -> Run:
+    run = step_runs.transformer()
+    assert run.program is not None
+    return _program(run, ranks=(replace(run.program.ranks[0], tied_share=0.97),))
+
+
+def _shorter_calls() -> Run:
+    run = step_runs.host_paced()
+    modules = tuple(step_runs.in_step(module, 1, 0.5) for module in run.modules)
+    return step_runs.of_step(replace(run, modules=modules))
+
+
+def _compiled(**fields: object) -> Run:
+    return replace(_transformer(**fields), capture=Capture(compile_phases=PHASES))
+
+
+def _captured(**fields: object) -> Run:
+    return run_of(quiet(), capture=Capture(1, 1, **fields))  # type: ignore[arg-type]
+
+
+def _short() -> Run:
+    module: ModuleRecord = quiet()
+    kernels = [build.kernel(f"triton_poi_fused_add_{i}", Category.POINTWISE, 24, 72e-6) for i in range(5)]
+    return run_of(change(module, kernels=tuple(kernels), wall_time_s=0.4e-3, busy_time_s=0.36e-3))
+
+
+def _one_thread() -> Run:
+    return run_of(replace(build.cpu().modules[1], threads=1), environment=build.GPU)
+
+
+def _busy_machine() -> Run:
+    cpu = build.cpu()
+    load = MachineLoad(20, 2, 4.1, 0.2, 0.1, 0.12, 0.0, 40)
+    return replace(cpu, modules=tuple(change(module, wall_load=load) for module in cpu.modules))
+
+
+_CONVOLUTION = {"category": Category.EXTERN_CONV, "bound": "cache", "peak_share": 0.01, "gain_limit_s": 0.99e-3}
+_ADDEND = {"category": Category.COPY, "name": "Memcpy DtoD (Device -> Device)", "operator": "aten.addmm", "calls": 12}
+_SIZES = "/home/user/project/train.py:3 f: tensor 'x' size mismatch at index 0. expected 8, actual 16"
+
+EXAMPLES: dict[str, Callable[[], Run]] = {
+    "host-pace": step_runs.host_paced,
+    "synchronisations": step_runs.transformer,
+    "data-loading": step_runs.host_paced,
+    "allocations": lambda: _parts(Part(IDLE, ALLOCATING, 1, 1e-3, 0)),
+    "kernel-gaps": lambda: _parts(Part(GRAPH, "g", 1, 8e-3, 0), Part(IDLE, QUEUED, 90, 2e-3, 0)),
+    "cuda-graphs-unused": step_runs.host_paced,
+    "cuda-graphs-refused": _refused,
+    "cuda-graphs-in-use": step_runs.decode,
+    "replay-inputs": step_runs.decode,
+    "eager-optimizer": step_runs.transformer,
+    "eager-operators": step_runs.transformer,
+    "collectives": step_runs.distributed,
+    "uneven-ranks": step_runs.distributed,
+    "unsteady-steps": lambda: _transformer(step_times_s=(28e-3, 35e-3) * 10),
+    "few-steps": lambda: _transformer(step_times_s=(30e-3, 31e-3)),
+    "untied": _untied,
+    "step-note": lambda: _transformer(notes=(NO_PATTERN,)),
+    "alone-less": step_runs.decode,
+    "alone-more": _shorter_calls,
+    "against-eager": lambda: _compiled(eager_step_time_s=0.054),
+    "compile-time": _compiled,
+    "first-step": step_runs.transformer,
+    "launch-bound": build.densenet,
+    "host-bound": lambda: run_of(quiet(busy_share=0.2, launches=5.0)),
+    "cuda-graph": lambda: run_of(quiet(graph_time_s=4.8e-3)),
+    "gaps": lambda: run_of(quiet(busy_share=0.8)),
+    "host-share": build.cpu,
+    "below-memory-limit": build.mixnet,
+    "below-compute-limit": lambda: with_kernel(bound="compute", peak_share=0.4, gain_limit_s=0.6e-3),
+    "few-blocks": lambda: with_kernel(grid=(16, 2, 1)),
+    "layout-copies": build.mixnet,
+    "library-below-limit": lambda: with_kernel(**_CONVOLUTION),
+    "hotspot": lambda: with_kernel(category=Category.EXTERN_ATEN, operator="aten.sort", time_s=2e-3),
+    "host-copies": lambda: with_kernel(category=Category.COPY, name="Memcpy HtoD (Pageable -> Device)"),
+    "copies": lambda: with_kernel(**{**_ADDEND, "operator": "aten.copy_"}),
+    "copied-addends": lambda: with_kernel(**_ADDEND),
+    "full-float32": lambda: with_kernel(category=Category.EXTERN_GEMM, name="ampere_sgemm_128x64_nn"),
+    "short-kernels": _short,
+    "spills": lambda: with_kernel(spills=64),
+    "other": lambda: with_kernel(category=Category.OTHER),
+    "unsteady-kernels": lambda: with_kernel(samples_s=(1e-3, 2e-3, 1e-3, 2e-3, 1e-3)),
+    "graph-breaks": build.cpu,
+    "recompiles": lambda: _captured(recompiles=(_SIZES,) * 3),
+    "capture": lambda: run_of(quiet(), capture=Capture(1, 2, "1 printed, 2 in the trace")),
+    "threads": _one_thread,
+    "no-peaks": build.without_peaks,
+    "noise": lambda: run_of(quiet(wall_samples_s=(5e-3, 6e-3) * 5)),
+    "busy-over-wall": lambda: run_of(quiet(busy_time_s=5.4e-3)),
+    "outliers": lambda: run_of(quiet(steady_iterations=tuple(range(7)))),
+    "few-samples": lambda: run_of(quiet(wall_samples_s=(5e-3, 5e-3))),
+    "profiler-overhead": lambda: run_of(quiet(profiled_time_s=7.9e-3)),
+    "method": lambda: run_of(quiet(method="live", method_reason="it is frozen")),
+    "note": lambda: run_of(quiet(notes=("the trace is truncated; what was whole is counted",))),
+    "fine": lambda: run_of(quiet()),
+}
+"""The runs by the kind that one of their findings has."""
+
+FIRST_LINES: dict[str, Callable[[], Run]] = {
+    "step": step_runs.transformer,
+    "parts": build.mixnet,
+    "busy-machine": _busy_machine,
+}
+"""The runs by the kind of their first line."""
