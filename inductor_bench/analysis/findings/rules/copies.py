@@ -23,7 +23,8 @@ def host_copies(evidence: RunEvidence) -> Iterator[Finding]:
     if host:
         times = units.count(sum(row.cost.calls for row in host))
         pageable = any("Pageable" in row.kernel.name for row in host)
-        text = f"{times} copies to or from the host take {whole.format(time_of(host))}"
+        noun, verb = ("copy", "takes") if times == "1" else ("copies", "take")
+        text = f"{times} {noun} to or from the host {verb} {whole.format(time_of(host))}"
         text += ", from pageable memory, which makes the host wait" if pageable else ""
         yield finding_of("host-copies", text, host, gain_s=in_program(host, lambda row: row.cost.time_s))
 
