@@ -9,11 +9,17 @@ from .run import RunComparison
 
 @dataclass(frozen=True)
 class ModelComparison:
-    """A model of both batches; without a ``comparison`` the ``problem`` says why."""
+    """A model of both batches.
+
+    Attributes:
+        comparison: ``None`` where the model cannot be compared; ``problem`` says why.
+        lost: whether A has a run of a model that cannot be compared: B may have broken it.
+    """
 
     name: str
     comparison: RunComparison | None = None
     problem: str = ""
+    lost: bool = False
 
 
 @dataclass(frozen=True)
