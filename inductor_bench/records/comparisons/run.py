@@ -44,7 +44,10 @@ class SideSummary:
 
 @dataclass(frozen=True)
 class EnvironmentDifference:
-    """A fact that differs between the runs: a version, the device, a variable, an option; empty where it is unset."""
+    """A fact that differs between the runs: a version, the device, a variable, an option.
+
+    A variable and an option are empty where they are unset.
+    """
 
     name: str
     a: str
