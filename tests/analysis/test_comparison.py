@@ -20,6 +20,7 @@ from inductor_bench.records.category import Category
 from inductor_bench.records.code.details import MachineLoad
 from inductor_bench.records.comparisons import run as records
 from inductor_bench.records.comparisons.run import EnvironmentDifference, KernelChange, PartChange, RunComparison
+from inductor_bench.records.kernel import ShapeGroup
 from inductor_bench.records.program import COPY, EAGER, IDLE, SYNCHRONISING, Part
 from inductor_bench.records.run import Failure, Request, Run
 from inductor_bench.store.formats import codec
@@ -221,6 +222,12 @@ def test_other_calls_are_divided_from_the_time_of_a_call() -> None:
     assert kernel(found, MM).seconds == pytest.approx({records.CALLS: 2.0e-3, records.UNCHANGED: 0.4e-3})
 
 
+def test_further_calls_of_another_shape_take_their_own_time() -> None:
+    small = (ShapeGroup("f32[512,512] f32[512,512]", 2, 2.0e-3), ShapeGroup("f32[8,8] f32[8,8]", 1, 0.1e-3))
+    found = compare(pairs.run(), pairs.run(pairs.changed(MM, calls=3, time_s=2.1e-3, shapes=small)))
+    assert kernel(found, MM).seconds == pytest.approx({records.CALLS: 0.1e-3, records.UNCHANGED: 0.0}, abs=1e-12)
+
+
 def test_new_and_removed_kernels_are_named() -> None:
     extra = pairs.triton("triton_poi_fused_cos_3", 0.7e-3, ("cos",))
     found = compare(pairs.run(), pairs.run([*pairs.kernels(), extra]))
@@ -274,6 +281,7 @@ def test_what_must_not_be_compared_says_why(b: Run, reason: str) -> None:
     assert found.comparable == (not reason)
     if reason:
         assert found.verdict == records.NOT_COMPARABLE and reason in headline(found) and found.parts
+        assert {one.verdict for one in (*found.parts, *found.kernels)} == {records.UNDECIDED}
 
 
 def test_two_models_and_other_sizes_are_not_comparable() -> None:
@@ -390,7 +398,7 @@ def test_idle_time_that_a_host_does_not_show_has_no_labels_and_no_verdict() -> N
     busy = [one for one in pairs.parts() if one.kind != IDLE]
     found = compare(host(pairs.run(others=busy)), host(pairs.run(others=[*busy, Part(IDLE, "Python", 9, 3e-3, 0)])))
     idle = [one for one in found.parts if one.cause == IDLE]
-    assert [one.label for one in idle] == ["what the profile leaves"]
+    assert [one.label for one in idle] == ["unlabelled"]
     assert idle[0].verdict == found.verdict == records.UNDECIDED and idle[0].delta_s == pytest.approx(3e-3)
     waiting = [*busy, Part(IDLE, SYNCHRONISING, 1, 3e-3, 0)]
     found = compare(pairs.run(others=busy), pairs.run(others=waiting))
@@ -471,3 +479,19 @@ def test_single_parts_of_equal_programs_differ_by_no_more_than_noise(on_host: bo
             found = compare_runs([again() for _ in range(runs)], [again() for _ in range(runs)])
             assert found.verdict in (records.UNDECIDED, records.SAME)
             assert not [one for one in found.parts if one.verdict in (records.SLOWER, records.FASTER)]
+
+
+def test_words_about_code_hold_for_kernels_that_are_gone_and_for_no_equal_ones() -> None:
+    found = compare(pairs.run(), pairs.run(pairs.kernels()[:-1]))
+    assert "1 removed kernel -0.500 ms" in words(found)
+    assert "Of B 3 kernels have the same code in A, and 1 of A has no counterpart, and no config" in words(found)
+    larger = [change(row, kernel_id=f"{index:016x}", operator=None) for index, row in enumerate(pairs.kernels()[1:])]
+    found = compare(pairs.run(pairs.kernels()[1:]), pairs.run(larger))
+    assert "3 of the 3 kernels of B are other kernels than in A." in words(found) and next_commands(found) == []
+
+
+def test_a_step_of_no_time_is_an_edited_record() -> None:
+    run = pairs.run()
+    assert run.program is not None
+    found = compare(pairs.run(), replace(run, program=replace(run.program, step_time_s=0.0)))
+    assert any("the parts of B's step add up to more than all of it" in note for note in found.notes)

@@ -96,7 +96,7 @@ def _same_code(a: SideKernel, b: SideKernel, setting: Setting) -> tuple[dict[str
     seconds: dict[str, float] = {}
     words = []
     if not same_calls(a.calls, b.calls) and a.calls and b.calls:
-        seconds[CALLS] = (b.calls - a.calls) * a.time_s / a.calls
+        seconds[CALLS] = _further_calls_s(a, b)
         words.append(f"{units.count(a.calls)} → {units.count(b.calls)} calls")
     elif not a.calls or not b.calls:
         return {CALLS: delta}, f"{units.count(a.calls)} → {units.count(b.calls)} calls"
@@ -106,6 +106,27 @@ def _same_code(a: SideKernel, b: SideKernel, setting: Setting) -> tuple[dict[str
     if not has_same_configs(a, b):
         return {**seconds, CONFIG: rest}, "; ".join([*words, _config_words(a, b, setting)])
     return {**seconds, UNCHANGED: rest}, "; ".join(words)
+
+
+def _further_calls_s(a: SideKernel, b: SideKernel) -> float:
+    """The seconds of B's further calls at A's time of a call; by the shapes of the calls where they are known."""
+    groups = _by_shapes(a), _by_shapes(b)
+    if not groups[0].keys() & groups[1].keys():
+        return (b.calls - a.calls) * a.time_s / a.calls
+    found = 0.0
+    for shapes in {**groups[0], **groups[1]}:
+        (calls, time_s), (others, other_s) = (group.get(shapes, (0.0, 0.0)) for group in groups)
+        found += (others - calls) * time_s / calls if calls else other_s
+    return found
+
+
+def _by_shapes(side: SideKernel) -> dict[str, tuple[float, float]]:
+    """The calls and the seconds of a kernel by the shapes of its calls."""
+    groups = side.kernel.shapes
+    calls, time_s = sum(group.calls for group in groups), sum(group.time_s for group in groups)
+    if not calls or not time_s:
+        return {}
+    return {group.shapes: (group.calls * side.calls / calls, group.time_s * side.time_s / time_s) for group in groups}
 
 
 def _library(match: Match, delta: float) -> tuple[dict[str, float], str]:

@@ -160,7 +160,7 @@ def doubts(side: str, run: Run) -> Iterator[str]:
     if program is not None and program.parts:
         whole = sum(part.time_s for part in program.parts)
         if abs(whole - program.step_time_s) > MOST_PARTS * program.step_time_s:
-            share = units.whole_percent(whole / program.step_time_s)
+            share = units.whole_percent(whole / program.step_time_s) if program.step_time_s else "more than all"
             yield f"the parts of {side}'s step add up to {share} of it: its record was edited"
 
 

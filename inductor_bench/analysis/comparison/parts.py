@@ -32,10 +32,7 @@ NEGLIGIBLE = 1e-9
 """Share of the step below which what the parts leave is an error of rounding."""
 
 
-LEFT_WORDS = (
-    "the unprofiled step without the profiled work; where the work takes as long as the step, nothing is left, so that "
-    "this is known only roughly"
-)
+LEFT_WORDS = "the unprofiled step without the profiled work, which leaves nothing in some run: known only roughly"
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ OTHERS = "other eager operators"
 SMALL = 0.004
 """Share of the longer step below which an eager operator may be one of :data:`OTHERS` in another run: the ledger lists
 operators of a line from 0.2% on, so that one of about that time is listed in some runs only."""
-LEFT = "what the profile leaves"
+LEFT = "unlabelled"
 """The label of a host's idle time where some run has none."""
 
 

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
+from typing import TypeVar
 
 from ...errors import InductorBenchError
 from ...records.comparisons.run import (
     ITERATION,
     NOT_COMPARABLE,
     STEP,
+    UNDECIDED,
     EnvironmentDifference,
     GraphChange,
+    KernelChange,
+    PartChange,
     RunComparison,
     SideSummary,
     StepChange,
@@ -39,6 +44,7 @@ from .parts import difference_parts
 from .regrouping import regrouped
 from .sides import Side, make_side
 
+Row = TypeVar("Row", PartChange, KernelChange)
 NO_STEP = (
     "the figures are those of one iteration of each graph, outside of the program: no step was profiled in {}, so that "
     "eager operators, copies and the calls of graphs are not compared"
@@ -103,11 +109,16 @@ def compare_runs(
         a=_summary(names[0], a),
         b=_summary(names[1], b),
         step=step,
-        parts=tuple(difference_parts(first, second, graphs, kernels, step, setting)),
+        parts=_without_verdicts(difference_parts(first, second, graphs, kernels, step, setting), reasons),
         graphs=tuple(map(_graph_change, graphs)),
-        kernels=tuple(sorted(kernels, key=lambda change: -abs(change.delta_s))),
+        kernels=_without_verdicts(sorted(kernels, key=lambda change: -abs(change.delta_s)), reasons),
         notes=tuple(dict.fromkeys(notes)),
     )
+
+
+def _without_verdicts(rows: Sequence[Row], reasons: Sequence[str]) -> tuple[Row, ...]:
+    """The rows; where sides are not comparable, no row is slower or faster, either."""
+    return tuple(replace(row, verdict=UNDECIDED) for row in rows) if reasons else tuple(rows)
 
 
 def _noise(

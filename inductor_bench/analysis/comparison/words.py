@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from ... import units
 from ...records.comparisons.run import (
+    ADDED,
     CODE,
     CONFIG,
     FASTER,
@@ -15,6 +16,7 @@ from ...records.comparisons.run import (
     MERGED,
     NOT_COMPARABLE,
     PRECISION,
+    REMOVED,
     REST,
     SAME,
     SLOWER,
@@ -139,6 +141,8 @@ def main_parts(comparison: RunComparison) -> list[PartChange]:
 
 
 def _named(part: PartChange) -> str:
+    if part.cause in (ADDED, REMOVED):
+        return f"{plural(part.kernels, part.cause)} {signed(part.delta_s)}"
     count = f" of {plural(part.kernels, 'kernel')}" if part.kernels and part.cause in KERNEL_CAUSES else ""
     detail = f" ({part.detail})" if part.detail and part.cause != UNCHANGED else ""
     return f"{part_name(part)}{count} {signed(part.delta_s)}{detail}"
@@ -153,7 +157,10 @@ def code_words(comparison: RunComparison) -> str:
     whole = sum(len(change.b) for change in kernels)
     other, gone = sum(len(change.b) for change in changed), sum(not change.b for change in changed)
     libraries = sum(side.operator is not None for change in kernels for side in change.b)
-    if changed:
+    if changed and not other:
+        code = f"Of B {plural(whole, 'kernel')} {'has' if whole == 1 else 'have'} the same code in A, and {gone} of A "
+        code += f"{'has' if gone == 1 else 'have'} no counterpart"
+    elif changed:
         code = f"{other} of the {plural(whole, 'kernel')} of B are other kernels than in A"
         code += f", and {gone} of A {'has' if gone == 1 else 'have'} no counterpart" if gone else ""
     elif libraries and any(row.name == TORCH for row in comparison.environment_differences):
@@ -170,7 +177,7 @@ def code_words(comparison: RunComparison) -> str:
         names = [row.name for row in around_choices(comparison.environment_differences)]
         why = f"changed by {join_words(names)}, or by luck" if names else "which varies by luck"
         return f"{code}; {len(configs)} {have} another config, {luck}: the autotuner's choice, {why}."
-    known = any(side.configs for change in kernels for side in change.b)
+    known = any(side.configs for change in kernels if change.cause == UNCHANGED for side in change.b)
     return f"{code}, and no config differs." if known else f"{code}."
 
 
@@ -183,7 +190,9 @@ def is_rewritten(change: KernelChange) -> bool:
 
 def next_commands(comparison: RunComparison) -> list[NextCommand]:
     """What to type next, the most useful first. Paths are those that the user gave; files in zip files have none."""
-    found = []
+    found: list[NextCommand] = []
+    if not comparison.comparable:
+        return found
     code, config = _largest(comparison, CODE), _largest(comparison, CONFIG)
     python = _other_python(comparison)
     if code is not None and python is not None and _is_folder(comparison.a.name) and _is_folder(comparison.b.name):

@@ -20,6 +20,7 @@ from .rows import (
 )
 
 VERDICT_STYLES = {SLOWER: "bad", FASTER: "good", NOT_COMPARABLE: "warn"}
+NO_DIFFERENCE = "Around the program nothing differs: versions, machine, variables, switches, request."
 MOST_PARTS = 12
 MOST_DIFFERENCES = 14
 SMALLEST_SHARE = 0.001
@@ -68,7 +69,7 @@ def _title(side: str, summary: SideSummary, width: int) -> Iterator[Line]:
 def _environment(comparison: RunComparison, width: int) -> Iterator[Line]:
     table = environment_table(comparison)
     if table is None:
-        yield [Word("Around the program nothing differs: versions, machine, variables, switches, request.", "dim")]
+        yield from wrapped(NO_DIFFERENCE, width, "", "dim")
         yield []
         return
     yield [Word(table.title, "title")]
