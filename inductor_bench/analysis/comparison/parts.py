@@ -54,7 +54,9 @@ def difference_parts(
     rows = [*_kernel_parts(kernels, limits), *_graph_rest(graphs, limits), *_others(a, b, limits)]
     rows = sorted((row for row in rows if row.a_s or row.b_s), key=lambda row: -abs(row.delta_s))
     a_s, b_s = step.a_s - sum(row.a_s for row in rows), step.b_s - sum(row.b_s for row in rows)
-    if max(abs(a_s), abs(b_s)) > NEGLIGIBLE * limits.step_s:
+    least_rest = NEGLIGIBLE * limits.step_s
+    if max(abs(a_s), abs(b_s)) > least_rest:
+        a_s, b_s = (0.0 if abs(rest_s) <= least_rest else rest_s for rest_s in (a_s, b_s))
         delta = step.delta_s - sum(row.delta_s for row in rows)
         rows.append(PartChange(a_s, b_s, delta, None, None, UNDECIDED, REST))
     return rows

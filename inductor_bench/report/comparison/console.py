@@ -74,7 +74,7 @@ def _environment(comparison: RunComparison, width: int) -> Iterator[Line]:
         return
     yield [Word(table.title, "title")]
     first = min(max(names.cells(row[0]) for row in table.rows), 40)
-    room = (width - first - 6) // 2
+    room = (width - first - 7) // 2
     for cells in table.rows[:MOST_DIFFERENCES]:
         texts = [names.pad(names.middle(cells[0], first), first), *(names.middle(cell, room) for cell in cells[1:])]
         yield [Word(f"  {texts[0]}  "), Word(f"{texts[1]} → {texts[2]}")]
@@ -132,7 +132,8 @@ def _kernels(comparison: RunComparison, width: int, top: int) -> Iterator[Line]:
     if not changes:
         return
     whole = f"The {top} kernels of {len(changes)} that differ most" if len(changes) > top else "The kernels that differ"
-    yield [Word(whole, "title"), Word(f"   times of all calls in {_currency(comparison)}", "dim")]
+    unit = f"   times of all calls in {_currency(comparison)}"
+    yield [Word(whole, "title"), Word(unit if names.cells(whole + unit) <= width else "", "dim")]
     gap = gap_of(width)
     columns = _kernel_columns(width, gap)
     yield header(columns, gap)
