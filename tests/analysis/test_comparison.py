@@ -495,3 +495,19 @@ def test_a_step_of_no_time_is_an_edited_record() -> None:
     assert run.program is not None
     found = compare(pairs.run(), replace(run, program=replace(run.program, step_time_s=0.0)))
     assert any("the parts of B's step add up to more than all of it" in note for note in found.notes)
+
+
+def test_kernels_of_ranks_that_the_step_is_not_of_are_not_counted() -> None:
+    def with_rank_1(one: Run) -> Run:
+        return replace(one, modules=(*one.modules, replace(one.modules[0], label="rank 1 forward", slug="rank-1")))
+
+    found = compare(with_rank_1(pairs.run()), with_rank_1(pairs.run(longer=1.5)))
+    assert len(found.kernels) == 4 and part(found, records.GRAPH_REST).a_s == pytest.approx(50e-6)
+
+
+def test_short_operators_that_one_side_sums_up_are_not_surely_new() -> None:
+    without = [one for one in pairs.parts() if not one.label.startswith("other")]
+    assert part(compare(pairs.run(others=without), pairs.run()), EAGER, "other eager operators").verdict not in (
+        records.SLOWER,
+        records.FASTER,
+    )

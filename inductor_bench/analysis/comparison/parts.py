@@ -23,9 +23,9 @@ from ...records.program import IDLE
 from ..findings.phrases import join_words, short_paths
 from .causes import Setting
 from .environment import INTERPRETER, TORCH
-from .noise import SMALLEST_SHARE, judge, part_error_s
+from .noise import INTERRUPTION, SMALLEST_SHARE, judge, part_error_s
 from .pairing import GraphPair
-from .regrouping import LEFT
+from .regrouping import LEFT, OTHERS
 from .sides import Side, SideGraph, SidePart, same_calls
 
 NEGLIGIBLE = 1e-9
@@ -135,6 +135,8 @@ def _part(
 ) -> PartChange:
     error_s = part_error_s(kind, a_s, b_s, limits.setting.noise, limits.step_s, on_host=limits.on_host)
     a, b = fmean(a_s), fmean(b_s)
+    if label == OTHERS:  # what one side sums up, the other may list
+        error_s = math.hypot(error_s, INTERRUPTION * limits.setting.noise.relative * limits.step_s)
     low, high, verdict = judge(a, b, error_s, limits.least_s)
     return PartChange(a, b, b - a, low, high, verdict, cause, label, detail)
 

@@ -196,8 +196,10 @@ def _not_placed(
 def _kernel(runs: Sequence[Run], modules: dict[int, ModuleRecord], label: str, rows: dict[int, Kernel]) -> SideKernel:
     times, calls = [0.0] * len(runs), [0.0] * len(runs)
     for number, kernel in rows.items():
-        cost = cost_of(runs[number], modules[number], kernel)
-        times[number], calls[number] = cost.time_s, cost.calls
+        run, module = runs[number], modules[number]
+        if step_of(run) is None or graph_use(run, module).time_s:  # the step is that of one rank, without other ranks'
+            cost = cost_of(run, module, kernel)
+            times[number], calls[number] = cost.time_s, cost.calls
     tf32 = any(module.tf32 for module in modules.values())
     return SideKernel(label, tuple(rows.values()), fmean(calls), tuple(times), tf32)
 
