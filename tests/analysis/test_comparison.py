@@ -511,3 +511,13 @@ def test_short_operators_that_one_side_sums_up_are_not_surely_new() -> None:
         records.SLOWER,
         records.FASTER,
     )
+
+
+def test_an_operator_of_each_run_of_one_side_is_certain_and_that_of_one_run_is_not() -> None:
+    def of(time_s: float) -> Run:
+        return pairs.run(others=[*pairs.parts(), Part(EAGER, "aten::mul", 1, time_s, 0)])
+
+    found = compare_runs([pairs.run()] * 2, [of(0.05e-3), of(0.1e-3)])
+    assert part(found, EAGER, "aten::mul").verdict == records.SLOWER
+    found = compare_runs([pairs.run()] * 2, [of(0.1e-3), pairs.run()])
+    assert part(found, EAGER, "aten::mul").verdict == records.UNDECIDED

@@ -158,7 +158,7 @@ def part_error_s(
     """The half-width of the difference of a part of the step that is no kernel.
 
     Idle time is what the device's work leaves of the step, so that it has the noise of the whole step. Work that one
-    side does not have at all is no noise: only its time is uncertain.
+    side does not have at all, and each run of the other has, is no noise: only its time is uncertain.
 
     Args:
         kind: the kind of the part.
@@ -175,7 +175,8 @@ def part_error_s(
     least = DEVICE_PART_NOISE if not on_host else HOST_NOISE if are_several else HOST_PART_NOISE
     relative = max(noise.relative, least)
     if not min(means):
-        return math.hypot(own, min(relative, 0.5) * longer)
+        is_in_each = all(a_s) or all(b_s)
+        return math.hypot(0.0 if is_in_each else own, min(relative, 0.5) * longer)
     return math.hypot(own, relative * longer, INTERRUPTION * noise.relative * step_s)
 
 
