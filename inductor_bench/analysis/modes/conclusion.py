@@ -130,8 +130,9 @@ def has_same_code(row: ModeRow, other: ModeRow) -> bool:
 
 
 def _beside_mode(row: ModeRow) -> tuple[frozenset[str], frozenset[tuple[str, str]]]:
-    """What acts outside of the generated code: switches and variables."""
-    return frozenset(row.settings.switches), frozenset(row.settings.environment.items())
+    """What acts outside of the generated code: switches, variables, and options of the C++ compiler."""
+    options = {item for item in row.settings.options.items() if item[0].startswith("cpp.")}
+    return frozenset(row.settings.switches), frozenset({*row.settings.environment.items(), *options})
 
 
 def _way(process: ModeProcess) -> tuple[tuple[str, ...], int]:
