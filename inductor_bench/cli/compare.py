@@ -39,8 +39,8 @@ With one TARGET the runs are made here, interleaved (A B B A), each as `breakdow
 --python, B under the second; B alone has the variables of --env. With neither, A and B are the same, and what is
 measured is the noise.
 
-Exit code: 0; 1 with --fail-above, where B is surely slower by more than that or not comparable; otherwise as
-`breakdown`.
+Exit code: 0; 1 with --fail-above, where B is surely slower by more than that or not comparable, or a batch B lacks a
+model that A ran; otherwise as `breakdown`.
 """
 
 PAIR_ONLY = (
@@ -147,7 +147,8 @@ def _compare_batches(targets: tuple[str, ...], name: str, view: View, limit: flo
 
     batch: BatchComparison = compare_batches(Path(targets[0]), Path(targets[1]), console)
     show(form, batch, place_view(view, Path(), console), console)
-    return exit_code([model.comparison for model in batch.models if model.comparison is not None], limit)
+    found = exit_code([model.comparison for model in batch.models if model.comparison is not None], limit)
+    return EXIT_FAILURE if limit is not None and any(model.lost for model in batch.models) else found
 
 
 def _write_bundle(path: Path, compared: Compared, console: Console) -> None:

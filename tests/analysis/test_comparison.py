@@ -20,6 +20,7 @@ from inductor_bench.records.category import Category
 from inductor_bench.records.code.details import MachineLoad
 from inductor_bench.records.comparisons import run as records
 from inductor_bench.records.comparisons.run import EnvironmentDifference, KernelChange, PartChange, RunComparison
+from inductor_bench.records.kernel import ShapeGroup
 from inductor_bench.records.program import COPY, EAGER, IDLE, SYNCHRONISING, Part
 from inductor_bench.records.run import Failure, Request, Run
 from inductor_bench.store.formats import codec
@@ -207,7 +208,7 @@ def test_equal_kernels_on_another_machine_are_no_noise() -> None:
     driver = change(build.GPU, driver="580.1")
     found = compare(pairs.run(), pairs.run(longer=1.2, environment=driver))
     assert found.verdict == records.SLOWER and kernel(found, MM).verdict == records.SLOWER
-    assert part(found, records.UNCHANGED).detail.startswith("not the generated code: driver not set → 580.1")
+    assert part(found, records.UNCHANGED).detail.startswith("not the generated code: driver none → 580.1")
     assert "in kernels whose code, config and calls are the same: not the generated code: driver" in words(found)
     alike = compare(pairs.run(), pairs.run(longer=1.2))
     assert alike.verdict == kernel(alike, MM).verdict == records.UNDECIDED
@@ -219,6 +220,12 @@ def test_other_calls_are_divided_from_the_time_of_a_call() -> None:
     found = compare(pairs.run(), pairs.run(rows))
     assert kernel(found, MM).cause == records.CALLS and kernel(found, MM).detail == "2 → 4 calls"
     assert kernel(found, MM).seconds == pytest.approx({records.CALLS: 2.0e-3, records.UNCHANGED: 0.4e-3})
+
+
+def test_further_calls_of_another_shape_take_their_own_time() -> None:
+    small = (ShapeGroup("f32[512,512] f32[512,512]", 2, 2.0e-3), ShapeGroup("f32[8,8] f32[8,8]", 1, 0.1e-3))
+    found = compare(pairs.run(), pairs.run(pairs.changed(MM, calls=3, time_s=2.1e-3, shapes=small)))
+    assert kernel(found, MM).seconds == pytest.approx({records.CALLS: 0.1e-3, records.UNCHANGED: 0.0}, abs=1e-12)
 
 
 def test_new_and_removed_kernels_are_named() -> None:
@@ -274,6 +281,7 @@ def test_what_must_not_be_compared_says_why(b: Run, reason: str) -> None:
     assert found.comparable == (not reason)
     if reason:
         assert found.verdict == records.NOT_COMPARABLE and reason in headline(found) and found.parts
+        assert {one.verdict for one in (*found.parts, *found.kernels)} == {records.UNDECIDED}
 
 
 def test_two_models_and_other_sizes_are_not_comparable() -> None:
@@ -296,7 +304,7 @@ def test_doubtful_records_are_named() -> None:
     edited = replace(run, program=replace(run.program, step_time_s=3e-3))
     found = compare(edited, pairs.run())
     assert any("add up to" in note and "edited" in note for note in found.notes)
-    assert part(found, records.REST).a_s < 0
+    assert part(found, records.REST).a_s < 0 and part(found, records.REST).b_s == 0
     empty = replace(run, modules=(), program=None, failures=(Failure("capture", "exit", "it ended with 1"),))
     with pytest.raises(InductorBenchError, match="runs/b holds no measurement: capture: it ended with 1"):
         compare(pairs.run(), empty)
@@ -308,3 +316,208 @@ def test_doubtful_records_are_named() -> None:
 )
 def test_a_verdict_needs_an_interval_and_an_effect(b_s: float, error_s: float, verdict: str) -> None:
     assert judge(1.0, b_s, error_s, 0.01)[2] == verdict
+
+
+def host(one: Run, **fields: object) -> Run:
+    """The run as one of a CPU; ``fields`` are those of the program."""
+    assert one.program is not None
+    ranks = tuple(replace(rank, device="cpu") for rank in one.program.ranks)
+    program = replace(one.program, ranks=ranks, **fields)  # type: ignore[arg-type]
+    return pairs.each_module(replace(one, program=program), lambda module: replace(module, device="cpu"))
+
+
+def test_what_is_absent_is_named() -> None:
+    newer = change(build.GPU, torch="2.15.0", triton=None, driver="580")
+    found = compare(pairs.run(), pairs.run(environment=newer))
+    rows = {row.name: (row.a, row.b) for row in found.environment_differences}
+    assert rows["triton"][1] == "not installed" and rows["driver"] == ("none", "580")
+    found = compare(pairs.run(), pairs.run(environment=change(build.GPU, torch="", triton=None)))
+    assert {row.name: row.b for row in found.environment_differences} == {"torch": "unknown", "triton": "unknown"}
+
+
+def test_another_torch_may_change_calls_of_libraries_and_another_triton_all_kernels() -> None:
+    newer = change(build.GPU, torch="2.15.0")
+    found = compare(pairs.run(), pairs.run(environment=newer))
+    assert "All 3 generated kernels have the same code in both; 1 kernel of libraries has the same name" in words(found)
+    assert part(found, records.UNCHANGED).detail.startswith("not the generated code: torch 2.11.0 → 2.15.0")
+    compiled = change(build.GPU, torch="2.15.0", triton="9.9")
+    rows = [change(row, time_s=row.time_s * 1.3) for row in pairs.kernels()]
+    found = compare(pairs.run(), pairs.run(rows, environment=compiled))
+    assert (found.verdict, part(found, records.UNCHANGED).verdict) == (records.SLOWER, records.SLOWER)
+
+
+def test_cuda_is_no_reason_on_a_cpu() -> None:
+    newer = change(build.GPU, cuda="13.2")
+    found = compare(host(pairs.run()), host(pairs.run(longer=1.2, environment=newer)))
+    assert part(found, records.UNCHANGED).detail == "clocks and noise"
+
+
+def test_a_config_that_a_switch_changes_is_no_mere_luck() -> None:
+    rows = pairs.changed(GELU, time_s=1.8e-3, config=pairs.OTHER_CONFIG)
+    tuned = change(build.GPU, variables={"TORCHINDUCTOR_MAX_AUTOTUNE": "1"})
+    found = compare(pairs.run(), pairs.run(rows, environment=tuned))
+    assert kernel(found, GELU).detail.endswith("; by TORCHINDUCTOR_MAX_AUTOTUNE, or luck of the choice")
+    assert "the autotuner's choice, changed by TORCHINDUCTOR_MAX_AUTOTUNE, or by luck." in words(found)
+
+
+def test_an_unknown_config_and_configs_in_another_order_are_no_other_config() -> None:
+    found = compare(pairs.run(), pairs.run(pairs.changed(GELU, config={})))
+    assert kernel(found, GELU).cause == records.UNCHANGED
+    other = pairs.run(pairs.changed(GELU, config=pairs.OTHER_CONFIG))
+    found = compare_runs([pairs.run(), other], [other, pairs.run()])
+    assert kernel(found, GELU).cause == records.UNCHANGED
+
+
+def test_a_kernel_that_one_run_of_a_side_numbers_otherwise_is_one_kernel() -> None:
+    renamed = [replace(row, name=row.name.replace("_1", "_5")) for row in pairs.kernels()]
+    found = compare_runs([pairs.run(), pairs.run(renamed)], [pairs.run(), pairs.run()])
+    assert {change.cause for change in found.kernels} == {records.UNCHANGED} and len(found.kernels) == 4
+
+
+def test_an_operator_of_whose_calls_some_lack_a_line_is_called_as_often() -> None:
+    a, b = pairs.parts(), pairs.parts()
+    a = [replace(one, calls=48) if one.label.startswith("other") else one for one in a]
+    a.append(Part(EAGER, "aten::to", 1, 0.052e-3, 0, source=steps.line(56)))
+    b.append(Part(EAGER, "aten::to", 43, 0.055e-3, 0))
+    found = compare(pairs.run(others=a), pairs.run(others=b))
+    assert not [one for one in found.parts if one.label == "aten::to"] and "numbers of calls" not in words(found)
+    more = [replace(one, calls=one.calls + 42) if one.label == "aten::to" else one for one in a]
+    found = compare(pairs.run(others=a), pairs.run(others=more))
+    assert part(found, EAGER, "aten::to").detail == "1 → 43 calls"
+
+
+def test_an_operator_that_one_run_lists_is_counted_once() -> None:
+    listed = [replace(one, calls=5) if one.label.startswith("other") else one for one in pairs.parts()]
+    listed.append(Part(EAGER, "aten::arange", 1, 0.014e-3, 0))
+    found = compare_runs([pairs.run(), pairs.run(others=listed)], [pairs.run(), pairs.run()])
+    others = part(found, EAGER, "other eager operators")
+    assert (others.a_calls, others.b_calls) == (6, 6)
+
+
+def test_idle_time_that_a_host_does_not_show_has_no_labels_and_no_verdict() -> None:
+    busy = [one for one in pairs.parts() if one.kind != IDLE]
+    found = compare(host(pairs.run(others=busy)), host(pairs.run(others=[*busy, Part(IDLE, "Python", 9, 3e-3, 0)])))
+    idle = [one for one in found.parts if one.cause == IDLE]
+    assert [one.label for one in idle] == ["unlabelled"]
+    assert idle[0].verdict == found.verdict == records.UNDECIDED and idle[0].delta_s == pytest.approx(3e-3)
+    waiting = [*busy, Part(IDLE, SYNCHRONISING, 1, 3e-3, 0)]
+    found = compare(pairs.run(others=busy), pairs.run(others=waiting))
+    assert part(found, IDLE, SYNCHRONISING).verdict == found.verdict == records.SLOWER
+
+
+def test_a_graph_whose_profile_failed_removes_no_kernels() -> None:
+    failed = pairs.each_module(pairs.run(), lambda module: replace(module, kernels=()))
+    for found in (compare(pairs.run(), failed), compare_runs([pairs.run()] * 2, [pairs.run(), failed])):
+        assert found.kernels == () and part(found, records.GRAPH_REST).delta_s == 0
+        assert any(note.startswith("the kernels of forward are known of one side alone") for note in found.notes)
+
+
+def test_tf32_of_a_template_is_named_and_no_noise() -> None:
+    def template(time_s: float, kernel_id: str) -> pairs.Rows:
+        fields = {"dtype": "float32", "flops": 1e9, "kernel_id": kernel_id}
+        return pairs.replaced(MM, pairs.triton("triton_tem_fused_mm_0", time_s, ("mm",), **fields))
+
+    found = compare(pairs.run(template(2e-3, "a" * 16), tf32=True), pairs.run(template(6e-3, "b" * 16)))
+    assert kernel(found, "triton_tem_fused_mm_0").cause == records.PRECISION
+    found = compare(pairs.run(template(2e-3, "a" * 16), tf32=True), pairs.run(template(6e-3, "a" * 16)))
+    assert kernel(found, "triton_tem_fused_mm_0").cause == records.PRECISION and found.verdict == records.SLOWER
+
+
+def test_fewer_calls_of_slower_ones_take_no_negative_time() -> None:
+    rows = pairs.changed(MM, calls=1, time_s=4e-3, config=pairs.OTHER_CONFIG)
+    before = pairs.changed(MM, config=pairs.CONFIG)
+    found = compare(pairs.run(before), pairs.run(rows))
+    assert kernel(found, MM).seconds == pytest.approx({records.CALLS: -1e-3, records.CONFIG: 3e-3})
+    assert [part(found, cause).a_s for cause in (records.CALLS, records.CONFIG)] == pytest.approx([1e-3, 1e-3])
+    assert all(one.b_s >= 0 for one in found.parts)
+
+
+def test_a_short_unchanged_kernel_does_not_hide_a_regression() -> None:
+    def short(time_s: float, other_s: float) -> pairs.Rows:
+        one = pairs.triton("triton_poi_fused_relu_2", time_s, ("relu",))
+        return [one, pairs.triton("triton_poi_fused_gelu_1", other_s, ("gelu",), kernel_id=f"{other_s:.16f}"[-16:])]
+
+    found = compare(pairs.run(short(20e-6, 4e-3)), pairs.run(short(26e-6, 5.5e-3)))
+    assert found.verdict == records.SLOWER
+
+
+def test_parts_that_explain_little_are_not_most_of_it() -> None:
+    others = [Part(EAGER, f"aten::op{index}", 1, 0.1e-3, 0) for index in range(20)]
+    found = compare(pairs.run(others=others), pairs.run(others=[replace(one, time_s=0.2e-3) for one in others]))
+    assert "Its largest parts: aten.op" in words(found) and "Most of it" not in words(found)
+
+
+def test_a_sure_difference_below_the_effect_is_not_called_noise() -> None:
+    found = compare(pairs.run(), pairs.run())
+    small = replace(found.step, delta_s=0.8e-4, low_s=0.6e-4, high_s=1e-4, verdict=records.UNDECIDED)
+    assert headline(replace(found, step=small)).startswith("The difference is too small to count: ")
+
+
+def test_a_busy_machine_makes_the_noise_of_single_runs_larger() -> None:
+    waiting = MachineLoad(10, 2, time_s=2.0, cpu_time_s=1.0, waited_s=0.5)
+    parts = [replace(one, time_s=one.time_s * 2) for one in pairs.parts() if one.kind != IDLE]
+    calm, slow = (
+        host(pairs.run(others=others)) for others in ([one for one in pairs.parts() if one.kind != IDLE], parts)
+    )
+    assert compare(calm, slow).verdict == records.SLOWER
+    busy = pairs.each_module(slow, lambda module: change(module, wall_load=waiting))
+    found = compare(calm, busy)
+    assert found.verdict == records.UNDECIDED and found.step.noise == pytest.approx(1 / 3)
+
+
+@pytest.mark.parametrize("on_host", [False, True])
+def test_single_parts_of_equal_programs_differ_by_no_more_than_noise(on_host: bool) -> None:
+    spread = 0.07 if on_host else 0.01
+    draw = random.Random(3)
+
+    def again() -> Run:
+        one = pairs.run(others=[replace(part, time_s=part.time_s * draw.gauss(1, spread)) for part in pairs.parts()])
+        return host(one) if on_host else one
+
+    for _ in range(20):
+        for runs in (1, 2):
+            found = compare_runs([again() for _ in range(runs)], [again() for _ in range(runs)])
+            assert found.verdict in (records.UNDECIDED, records.SAME)
+            assert not [one for one in found.parts if one.verdict in (records.SLOWER, records.FASTER)]
+
+
+def test_words_about_code_hold_for_kernels_that_are_gone_and_for_no_equal_ones() -> None:
+    found = compare(pairs.run(), pairs.run(pairs.kernels()[:-1]))
+    assert "1 removed kernel -0.500 ms" in words(found)
+    assert "Of B 3 kernels have the same code in A, and 1 of A has no counterpart, and no config" in words(found)
+    larger = [change(row, kernel_id=f"{index:016x}", operator=None) for index, row in enumerate(pairs.kernels()[1:])]
+    found = compare(pairs.run(pairs.kernels()[1:]), pairs.run(larger))
+    assert "3 of the 3 kernels of B are other kernels than in A." in words(found) and next_commands(found) == []
+
+
+def test_a_step_of_no_time_is_an_edited_record() -> None:
+    run = pairs.run()
+    assert run.program is not None
+    found = compare(pairs.run(), replace(run, program=replace(run.program, step_time_s=0.0)))
+    assert any("the parts of B's step add up to more than all of it" in note for note in found.notes)
+
+
+def test_kernels_of_ranks_that_the_step_is_not_of_are_not_counted() -> None:
+    def with_rank_1(one: Run) -> Run:
+        return replace(one, modules=(*one.modules, replace(one.modules[0], label="rank 1 forward", slug="rank-1")))
+
+    found = compare(with_rank_1(pairs.run()), with_rank_1(pairs.run(longer=1.5)))
+    assert len(found.kernels) == 4 and part(found, records.GRAPH_REST).a_s == pytest.approx(50e-6)
+
+
+def test_short_operators_that_one_side_sums_up_are_not_surely_new() -> None:
+    without = [one for one in pairs.parts() if not one.label.startswith("other")]
+    assert part(compare(pairs.run(others=without), pairs.run()), EAGER, "other eager operators").verdict not in (
+        records.SLOWER,
+        records.FASTER,
+    )
+
+
+def test_an_operator_of_each_run_of_one_side_is_certain_and_that_of_one_run_is_not() -> None:
+    def of(time_s: float) -> Run:
+        return pairs.run(others=[*pairs.parts(), Part(EAGER, "aten::mul", 1, time_s, 0)])
+
+    found = compare_runs([pairs.run()] * 2, [of(0.05e-3), of(0.1e-3)])
+    assert part(found, EAGER, "aten::mul").verdict == records.SLOWER
+    found = compare_runs([pairs.run()] * 2, [of(0.1e-3), pairs.run()])
+    assert part(found, EAGER, "aten::mul").verdict == records.UNDECIDED

@@ -161,3 +161,22 @@ def test_one_round_or_one_row_gives_no_advice() -> None:
 )
 def test_the_lines_to_type(settings: ModeSet, lines: tuple[str, ...]) -> None:
     assert lines_of(settings) == lines
+
+
+def test_a_value_with_spaces_is_typed_in_quotes() -> None:
+    assert lines_of(ModeSet("eager", environment={"OMP_PLACES": "{0} {1}"})) == ("export OMP_PLACES='{0} {1}'",)
+
+
+def test_a_row_that_failed_in_a_later_round_pays_after_the_steps_of_its_own_rounds() -> None:
+    eager = row("eager", [1.00, 1.01, 0.40, 0.40])
+    failed = replace(row("default", [0.80, 0.808], 10.0, codes=("a",)), failure=Failure("mode", "exit", "killed"))
+    figures = found(comparison(eager, failed), "default").figures
+    assert figures is not None and figures.pays_after is not None and figures.pays_after > 10 / 0.2
+
+
+def test_flags_of_the_cpp_compiler_act_outside_of_the_generated_code() -> None:
+    settings = ModeSet("default", options={"cpp.enable_unsafe_math_opt_flag": "true"})
+    compared = comparison(EAGER, DEFAULT, row(settings, [0.040, 0.0401, 0.0399, 0.040], 9.0, codes=("a",)))
+    figures = found(compared, settings.name).figures
+    assert figures is not None and figures.same_code_as == ""
+    assert compared.winner is not None and compared.winner.name == settings.name

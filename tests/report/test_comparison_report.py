@@ -18,6 +18,7 @@ from inductor_bench.analysis.comparison.run import compare_runs
 from inductor_bench.analysis.comparison.words import signed, signed_percent
 from inductor_bench.records.comparisons.run import RunComparison
 from inductor_bench.records.program import EAGER, Part
+from inductor_bench.records.run import Request
 from inductor_bench.report.comparison.formats import FORMATS
 from inductor_bench.report.renderer import View
 from inductor_bench.report.text import names
@@ -55,8 +56,12 @@ def test_the_first_screen_answers(comparison: RunComparison) -> None:
 
 @pytest.mark.parametrize("columns", [60, 80, 100, 120])
 def test_no_line_is_wider_than_the_console(comparison: RunComparison, columns: int) -> None:
-    for line in table(comparison, columns).splitlines():
-        assert names.cells(line) <= columns or "inductor-bench kernel" in line
+    new = [pairs.triton(f"triton_poi_fused_cos_{number}", 1e-4, (f"cos_{number}",)) for number in range(3, 20)]
+    elsewhere = pairs.run([*pairs.kernels(), *new], request=Request("/home/user/project/models/train.py", "script"))
+    others = compare_runs([pairs.without_step(pairs.run())], [elsewhere])
+    for shown in (comparison, compare_runs([pairs.run()], [pairs.run()]), others):
+        for line in table(shown, columns).splitlines():
+            assert names.cells(line) <= columns or "inductor-bench kernel" in line
 
 
 def test_markdown_escapes_and_holds_all_parts(comparison: RunComparison) -> None:

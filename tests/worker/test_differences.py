@@ -35,3 +35,10 @@ def test_places_that_are_not_finite_must_be_the_same() -> None:
 def test_whole_numbers_differ_by_their_share() -> None:
     assert relative_difference(torch.tensor([1, 2, 3, 4]), torch.tensor([1, 2, 3, 5])) == 0.25
     assert tolerance_of(torch.int64) == 0 < tolerance_of(torch.complex64) == tolerance_of(torch.float32)
+
+
+def test_what_is_not_finite_is_compared_by_its_kind() -> None:
+    infinite = torch.tensor([1.0, math.inf, -math.inf, math.nan])
+    assert relative_difference(infinite, infinite.clone()) == 0
+    for other in ([1.0, math.nan, -math.inf, math.nan], [1.0, -math.inf, -math.inf, math.nan]):
+        assert relative_difference(torch.tensor(other), infinite) == math.inf

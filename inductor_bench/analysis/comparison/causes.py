@@ -25,12 +25,10 @@ from ...records.comparisons.run import (
     KernelSide,
 )
 from ..findings.phrases import join_words, plural
-from .likeness import Sources, is_library, text_likeness
-from .noise import Noise, judge, kernel_effect_s, kernel_error_s, same_calls
+from .likeness import Sources, has_other_precision, has_same_configs, is_library, text_likeness
+from .noise import Noise, judge, kernel_effect_s, kernel_error_s
 from .pairing import Match
-from .sides import SideKernel
-
-_FLOAT32 = ("float32", "tf32")
+from .sides import SideKernel, same_calls
 
 
 @dataclass(frozen=True)
@@ -41,6 +39,8 @@ class Setting:
         noise: the noise between the runs.
         texts: the texts of the kernels of both sides.
         around: the differences that may change the time of equal kernels.
+        is_busy: whether another program's load may change it as much.
+        choices: the differences that may change which config Inductor chooses.
         same_compiler: whether both sides have the same torch, Triton and device.
         tuned: the median seconds of a call by kernel id and config, from the records' retunes.
     """
@@ -49,7 +49,14 @@ class Setting:
     texts: tuple[Sources, Sources] = ({}, {})
     same_compiler: bool = True
     around: tuple[EnvironmentDifference, ...] = ()
+    is_busy: bool = False
+    choices: tuple[EnvironmentDifference, ...] = ()
     tuned: tuple[tuple[str, dict[str, int], float], ...] = ()
+
+    @property
+    def explains_equal_kernels(self) -> bool:
+        """Whether another time of equal kernels has a likelier reason than the clock and noise."""
+        return bool(self.around) and not self.is_busy
 
 
 def kernel_change(match: Match, setting: Setting) -> KernelChange:
@@ -60,7 +67,7 @@ def kernel_change(match: Match, setting: Setting) -> KernelChange:
     kernels = (*match.a, *match.b)
     error_s = math.hypot(kernel_error_s(kernels), setting.noise.relative * max(a_s, b_s))
     low, high, verdict = judge(a_s, b_s, error_s, kernel_effect_s(match.a or match.b))
-    if cause == UNCHANGED and verdict != SAME and not setting.around:
+    if cause == UNCHANGED and verdict != SAME and not setting.explains_equal_kernels:
         verdict = UNDECIDED  # nothing differs: the clock and noise are no verdict on the program
     return KernelChange(_shown(match.a), _shown(match.b), b_s - a_s, low, high, verdict, cause, seconds, detail)
 
@@ -73,6 +80,8 @@ def _explained(match: Match, setting: Setting) -> tuple[dict[str, float], str]:
     if match.equal:
         return _same_code(match.a[0], match.b[0], setting)
     if len(match.a) == 1 == len(match.b) and not is_library(match.a[0]) and not is_library(match.b[0]):
+        if has_other_precision(match.a[0], match.b[0]):
+            return {PRECISION: b_s - a_s}, _tf32_words(match.a[0], match.b[0])
         return {CODE: b_s - a_s}, _code_words(match.a[0], match.b[0], setting)
     if any(is_library(kernel) for kernel in (*match.a, *match.b)):
         return _library(match, b_s - a_s)
@@ -87,23 +96,44 @@ def _same_code(a: SideKernel, b: SideKernel, setting: Setting) -> tuple[dict[str
     seconds: dict[str, float] = {}
     words = []
     if not same_calls(a.calls, b.calls) and a.calls and b.calls:
-        seconds[CALLS] = (b.calls - a.calls) * a.time_s / a.calls
+        seconds[CALLS] = _further_calls_s(a, b)
         words.append(f"{units.count(a.calls)} → {units.count(b.calls)} calls")
     elif not a.calls or not b.calls:
         return {CALLS: delta}, f"{units.count(a.calls)} → {units.count(b.calls)} calls"
     rest = delta - sum(seconds.values())
-    if a.tf32 != b.tf32 and a.kernel.work.dtype in _FLOAT32 and (a.kernel.work.flops or a.kernel.work.dtype == "tf32"):
+    if has_other_precision(a, b):
         return {**seconds, PRECISION: rest}, "; ".join([*words, _tf32_words(a, b)])
-    if a.configs != b.configs:
+    if not has_same_configs(a, b):
         return {**seconds, CONFIG: rest}, "; ".join([*words, _config_words(a, b, setting)])
     return {**seconds, UNCHANGED: rest}, "; ".join(words)
+
+
+def _further_calls_s(a: SideKernel, b: SideKernel) -> float:
+    """The seconds of B's further calls at A's time of a call; by the shapes of the calls where they are known."""
+    groups = _by_shapes(a), _by_shapes(b)
+    if not groups[0].keys() & groups[1].keys():
+        return (b.calls - a.calls) * a.time_s / a.calls
+    found = 0.0
+    for shapes in {**groups[0], **groups[1]}:
+        (calls, time_s), (others, other_s) = (group.get(shapes, (0.0, 0.0)) for group in groups)
+        found += (others - calls) * time_s / calls if calls else other_s
+    return found
+
+
+def _by_shapes(side: SideKernel) -> dict[str, tuple[float, float]]:
+    """The calls and the seconds of a kernel by the shapes of its calls."""
+    groups = side.kernel.shapes
+    calls, time_s = sum(group.calls for group in groups), sum(group.time_s for group in groups)
+    if not calls or not time_s:
+        return {}
+    return {group.shapes: (group.calls * side.calls / calls, group.time_s * side.time_s / time_s) for group in groups}
 
 
 def _library(match: Match, delta: float) -> tuple[dict[str, float], str]:
     libraries = [kernel for kernel in (*match.a, *match.b) if is_library(kernel)]
     operators = join_words(list(dict.fromkeys(kernel.kernel.operator or "" for kernel in libraries)))
     a, b = ([kernel for kernel in kernels if is_library(kernel)] for kernels in (match.a, match.b))
-    if a and b and a[0].tf32 != b[0].tf32 and any(kernel.kernel.work.dtype in _FLOAT32 for kernel in libraries):
+    if a and b and has_other_precision(a[0], b[0]):
         return {PRECISION: delta}, f"{operators}: {_tf32_words(a[0], b[0])}"
     if a and b:
         return {LIBRARY: delta}, f"{operators}: another kernel of the library"
@@ -129,6 +159,8 @@ def _config_words(a: SideKernel, b: SideKernel, setting: Setting) -> str:
     repeated = any(config in b.configs for config in a.configs)
     if repeated:
         return f"{words}; luck of the choice: runs of one side chose differently, too"
+    if setting.choices:
+        return f"{words}; by {join_words([row.name for row in setting.choices])}, or luck of the choice"
     if setting.same_compiler:
         return f"{words}; luck of the choice"
     return f"{words}; another compiler's choice, or luck"

@@ -16,10 +16,9 @@ from .pairing import Match
 from .sides import Side
 
 _VERSIONS = ("versions.torch", "versions.triton", "device.cuda", "device.driver", "versions.python")
-_MACHINE = (
-    *("device.accelerator", "device.accelerator_count", "host.cpu", "host.cpu_count", "host.threads"),
-    *("host.vector_isa", "platform"),
-)
+_HOST = ("host.cpu", "host.cpu_count", "host.threads", "host.vector_isa", "platform")
+_ACCELERATOR = ("device.accelerator", "device.accelerator_count", "device.cuda", "device.driver")
+_MACHINE = ("device.accelerator", "device.accelerator_count", *_HOST)
 _REQUEST = ("target", "arguments", "training", "batch_size", "amp", "mode", "dynamic", "seed", "live", "steps", "skip")
 _WORDS = {
     "cuda": "CUDA",
@@ -32,6 +31,13 @@ _LIBRARIES = (
     *("OMP_", "MKL_", "KMP_", "GOMP_", "ATEN_", "ONEDNN_", "DNNL_", "CUDA_", "CUBLAS_", "NVIDIA_", "PYTORCH_"),
     *("HIP_", "ROCR_", "ZE_", "MALLOC_", "LD_"),
 )
+
+TORCH, TRITON = "torch", "triton"
+"""Names of the differences of their versions."""
+INTERPRETER = "interpreter"
+"""Name of the difference of what runs the program, where it was changed on purpose."""
+_COMPILERS = ("TORCH", "TRITON_", "INDUCTOR_")
+_COMPILATION = ("mode", "dynamic")
 
 BUSY = 0.25
 """Share of its running time for which a process waited for a core, from which the machine counts as busy."""
@@ -47,10 +53,22 @@ def environment_differences(a: Run, b: Run) -> tuple[EnvironmentDifference, ...]
     return tuple(EnvironmentDifference(name, one, other) for name, one, other in rows if one != other)
 
 
-def around_kernels(differences: Sequence[EnvironmentDifference]) -> tuple[EnvironmentDifference, ...]:
-    """The differences that may change the time of a kernel whose code and config stay the same."""
-    machine = {_name_of(place) for place in ("device.cuda", "device.driver", *_MACHINE)}
-    return tuple(row for row in differences if row.name in machine or _is_variable(row.name))
+def around_kernels(differences: Sequence[EnvironmentDifference], *, on_host: bool) -> tuple[EnvironmentDifference, ...]:
+    """The differences that may change the time of a kernel whose code and config stay the same.
+
+    Another torch brings other libraries; another Triton compiles the same code differently.
+
+    Args:
+        differences: all differences.
+        on_host: whether the kernels run on the host.
+    """
+    names = {TORCH, *map(_name_of, _HOST if on_host else _ACCELERATOR)} | (set() if on_host else {TRITON})
+    return tuple(row for row in differences if row.name in names or _is_variable(row.name))
+
+
+def around_choices(differences: Iterable[EnvironmentDifference]) -> tuple[EnvironmentDifference, ...]:
+    """The differences that may change which config Inductor chooses: its variables, and how the program compiles."""
+    return tuple(row for row in differences if row.name in _COMPILATION or row.name.startswith(_COMPILERS))
 
 
 def _name_of(place: str) -> str:
@@ -66,10 +84,20 @@ def _is_variable(name: str) -> bool:
 
 def _environment_rows(a: Environment, b: Environment) -> Iterator[tuple[str, str, str]]:
     for place in (*_VERSIONS, *_MACHINE):
-        read = attrgetter(place)
-        yield _name_of(place), _text(read(a)), _text(read(b))
+        if any(_text(attrgetter(place)(one)) for one in (a, b)):
+            yield _name_of(place), _fact(place, a), _fact(place, b)
     for name in sorted({*a.variables, *b.variables}):
         yield name, a.variables.get(name, ""), b.variables.get(name, "")
+
+
+def _fact(place: str, environment: Environment) -> str:
+    """A fact of the environment in words. A torch that is known was asked, so that what it lacks is not there."""
+    text = _text(attrgetter(place)(environment))
+    if text:
+        return text
+    if not environment.versions.torch:
+        return "unknown"
+    return "not installed" if place == "versions.triton" else "none" if place.startswith("device.") else "unknown"
 
 
 def _request_rows(a: Request, b: Request) -> Iterator[tuple[str, str, str]]:
@@ -132,14 +160,19 @@ def doubts(side: str, run: Run) -> Iterator[str]:
     if program is not None and program.parts:
         whole = sum(part.time_s for part in program.parts)
         if abs(whole - program.step_time_s) > MOST_PARTS * program.step_time_s:
-            share = units.whole_percent(whole / program.step_time_s)
+            share = units.whole_percent(whole / program.step_time_s) if program.step_time_s else "more than all"
             yield f"the parts of {side}'s step add up to {share} of it: its record was edited"
 
 
+def busy_share(runs: Iterable[Run]) -> float:
+    """The largest share of its time that a process of the runs waited for a core. A GPU works on beside a busy host."""
+    return max((_waited_share(run) for run in runs if runs_on_host(run)), default=0.0)
+
+
 def busy_words(side: str, runs: Sequence[Run]) -> Iterator[str]:
-    """Says that the machine was busy during the runs of a side, if it was. A GPU works on beside a busy host."""
-    share = max(map(_waited_share, runs))
-    if runs_on_host(runs[0]) and share >= BUSY:
+    """Says that the machine was busy during the runs of a side, if it was."""
+    share = busy_share(runs)
+    if share >= BUSY:
         waited = f"a process waited for a core for {units.whole_percent(share)} of its time"
         yield f"the machine was busy during {side}: {waited}"
 

@@ -23,6 +23,24 @@ def is_library(side: SideKernel) -> bool:
     return side.kernel.line is None and side.kernel.operator is not None
 
 
+def has_same_configs(a: SideKernel, b: SideKernel) -> bool:
+    """Whether both sides ran in the same configs equally often. An unknown config is no other config."""
+    shares = _config_shares(a), _config_shares(b)
+    return not shares[0] or not shares[1] or shares[0] == shares[1]
+
+
+def _config_shares(side: SideKernel) -> dict[frozenset[tuple[str, int]], float]:
+    """The share of the runs in each config, of those whose config is known."""
+    found = Counter(frozenset(one.compiled.config.items()) for one in side.runs if one.compiled.config)
+    return {config: count / sum(found.values()) for config, count in found.items()}
+
+
+def has_other_precision(a: SideKernel, b: SideKernel) -> bool:
+    """Whether both compute products of float32, one of them in TF32."""
+    works = (a.kernel.work, b.kernel.work)
+    return a.tf32 != b.tf32 and all(work.dtype == "tf32" or (work.dtype == "float32" and work.flops) for work in works)
+
+
 def name_words(name: str) -> frozenset[str]:
     """The words in the name of a generated kernel: those of the operators that it computes."""
     return frozenset(_KIND.sub("", _NUMBER.sub("", name)).split("_")) - {""}

@@ -18,23 +18,29 @@ from ...records.comparisons.run import FASTER, SAME, SLOWER, UNDECIDED
 from ...records.program import IDLE
 from ..costs.step import idle_share
 from ..statistics import EFFECT, median_interval, smallest_effect
-from .likeness import is_library
+from .likeness import has_other_precision, has_same_configs, is_library
 from .pairing import Match
-from .sides import Side, SideKernel
+from .sides import Side, SideKernel, same_calls
 
-DEVICE_NOISE, HOST_NOISE = 0.02, 0.10
+DEVICE_NOISE, HOST_NOISE = 0.04, 0.10
 """Relative difference between two runs of one program that is assumed for work on an accelerator, and for work of the
 host: docs/measuring.md has runs of the same models at 0.98 to 1.04x, and processes on a CPU that differ by 8%."""
+DEVICE_PART_NOISE, HOST_PART_NOISE = 0.02, 0.25
+"""The least of it for one part of the step that is no kernel: on a CPU the same operator took 24 and 76 µs, 166 and
+132 µs in two runs of one program."""
 IDLE_NOISE = 0.25
 """The same for one label of idle time: the labels are taken from the few profiled steps, and flow into each other."""
+IDLE_SOURCE = "the change of idle time included, which on a CPU is what the profiled work leaves of the unprofiled step"
+LEAST_MEASURED = 0.5
+"""The measured noise is at least this share of the assumed one: a few runs may be alike by chance."""
 INTERRUPTION = 0.1
 """Share of the step's noise that may fall on a single part: an interrupted process stretches what it did just then."""
 DRIFT_FACTOR = 2.0
 """The half-width of the noise divided by the change of the unchanged kernels, which is a single draw of it."""
+ENOUGH = 0.2
+"""Share of the step of the unchanged kernels from which their change says what the whole step's noise is."""
 SMALLEST_SHARE = 0.002
 """Share of the step below which a part's difference gets no verdict."""
-SAME_CALLS = 0.01
-"""Relative difference of two numbers of calls per step up to which they are the same: means over few steps."""
 
 _T = {2: 4.30, 3: 3.18, 4: 2.78, 5: 2.57, 6: 2.45, 7: 2.36, 8: 2.31}
 """The 97.5% quantile of Student's t by degrees of freedom; 2.2 beyond."""
@@ -57,14 +63,12 @@ def is_unchanged(match: Match) -> bool:
     if not match.equal:
         return False
     (a,), (b,) = match.a, match.b
-    return a.configs == b.configs and same_calls(a.calls, b.calls)
+    return has_same_configs(a, b) and not has_other_precision(a, b) and same_calls(a.calls, b.calls)
 
 
-def same_calls(a: float, b: float) -> bool:
-    return abs(a - b) <= SAME_CALLS * max(a, b)
-
-
-def step_noise(a: Side, b: Side, matches: Sequence[Match], *, same_machine: bool, same_libraries: bool) -> Noise:
+def step_noise(
+    a: Side, b: Side, matches: Sequence[Match], *, same_machine: bool, same_libraries: bool, waited: float
+) -> Noise:
     """The noise between the runs of both sides, as a share of the step.
 
     Args:
@@ -73,26 +77,47 @@ def step_noise(a: Side, b: Side, matches: Sequence[Match], *, same_machine: bool
         same_machine: whether nothing around the program differs that changes the time of equal kernels. Otherwise
             their change may be real, and is no measure of noise.
         same_libraries: the same of the kernels of libraries.
+        waited: the largest share of its time for which a process of the runs waited for a core.
     """
     unchanged = [match for match in matches if same_machine and is_unchanged(match)]
     if not same_libraries:
         unchanged = [match for match in unchanged if not is_library(match.a[0])]
     before = sum(match.a[0].time_s for match in unchanged)
     drift = abs(sum(match.b[0].time_s - match.a[0].time_s for match in unchanged)) / before if before else 0.0
-    drifted = Noise(DRIFT_FACTOR * drift, f"twice the {units.percent(drift)} by which unchanged kernels differ")
+    weight = min(1.0, before / (ENOUGH * a.step_s)) if a.step_s else 1.0
+    drifted = Noise(DRIFT_FACTOR * drift * weight, f"from the {units.percent(drift)} by which unchanged kernels differ")
     if len(a.steps_s) > 1 and len(b.steps_s) > 1:
-        measured = _measured(a.steps_s, b.steps_s) / (max(a.step_s, b.step_s) or 1.0)
-        runs = f"measured, by {len(a.steps_s)} and {len(b.steps_s)} runs"
-        return max(Noise(measured, runs, measured=True), drifted, key=lambda noise: noise.relative)
+        return max(_measured_noise(a, b), drifted, key=lambda noise: noise.relative)
+    assumed = Noise(_assumed(a, b), "assumed for two runs of one program")
+    if waited > assumed.relative:
+        assumed = Noise(waited, "the share of its time for which a process waited for a core")
+    left = abs(_idle_s(b) - _idle_s(a)) / (max(a.step_s, b.step_s) or 1.0) if a.on_host else 0.0
+    if left > assumed.relative:
+        assumed = Noise(assumed.relative + left, IDLE_SOURCE)
+    return max(assumed, drifted, key=lambda noise: noise.relative)
+
+
+def _assumed(a: Side, b: Side) -> float:
     if a.on_host:
-        assumed = HOST_NOISE
-    else:
-        idle = max((idle_share(run) for side in (a, b) for run in side.runs), default=0.0)
-        assumed = DEVICE_NOISE * (1 - idle) + HOST_NOISE * idle
-    return max(Noise(assumed, "assumed for two runs of one program"), drifted, key=lambda noise: noise.relative)
+        return HOST_NOISE
+    idle = max((idle_share(run) for side in (a, b) for run in side.runs), default=0.0)
+    return DEVICE_NOISE * (1 - idle) + HOST_NOISE * idle
 
 
-def _measured(a: Sequence[float], b: Sequence[float]) -> float:
+def _measured_noise(a: Side, b: Side) -> Noise:
+    measured = spread_s(a.steps_s, b.steps_s) / (max(a.step_s, b.step_s) or 1.0)
+    runs = f"{len(a.steps_s)} and {len(b.steps_s)} runs"
+    least = LEAST_MEASURED * _assumed(a, b) * math.sqrt((1 / len(a.steps_s) + 1 / len(b.steps_s)) / 2)
+    if measured >= least:
+        return Noise(measured, f"measured, by {runs}", measured=True)
+    return Noise(least, f"the least that is assumed for {runs}, which differ by less", measured=True)
+
+
+def _idle_s(side: Side) -> float:
+    return sum(part.time_s for part in side.parts if part.kind == IDLE)
+
+
+def spread_s(a: Sequence[float], b: Sequence[float]) -> float:
     """The half-width of the difference of two means. The runs share a machine, so that their spread is pooled."""
     freedom = len(a) + len(b) - 2
     pooled = sum((len(times) - 1) * stdev(times) ** 2 for times in (a, b)) / freedom
@@ -127,19 +152,32 @@ def _kernel_error_s(kernel: SideKernel) -> float:
     return kernel.time_s * (high - low) / 2 / median(samples)
 
 
-def part_error_s(kind: str, a_s: float, b_s: float, noise: Noise, step_s: float) -> float:
+def part_error_s(
+    kind: str, a_s: Sequence[float], b_s: Sequence[float], noise: Noise, step_s: float, *, on_host: bool
+) -> float:
     """The half-width of the difference of a part of the step that is no kernel.
 
     Idle time is what the device's work leaves of the step, so that it has the noise of the whole step. Work that one
-    side does not have at all is no noise: only its time is uncertain.
+    side does not have at all, and each run of the other has, is no noise: only its time is uncertain.
+
+    Args:
+        kind: the kind of the part.
+        a_s, b_s: its seconds by run.
+        noise: of the step.
+        step_s: the longer step.
+        on_host: whether the device is the host itself.
     """
-    longer = max(a_s, b_s)
+    means = abs(fmean(a_s)), abs(fmean(b_s))
+    longer, are_several = max(means), len(a_s) > 1 and len(b_s) > 1
+    own = spread_s(a_s, b_s) if are_several else 0.0
     if kind == IDLE:
         return math.hypot(IDLE_NOISE * longer, noise.relative * step_s)
-    relative = max(noise.relative, DEVICE_NOISE)
-    if not min(a_s, b_s):
-        return min(relative, 0.5) * longer
-    return math.hypot(relative * longer, INTERRUPTION * noise.relative * step_s)
+    least = DEVICE_PART_NOISE if not on_host else HOST_NOISE if are_several else HOST_PART_NOISE
+    relative = max(noise.relative, least)
+    if not min(means):
+        is_in_each = all(a_s) or all(b_s)
+        return math.hypot(0.0 if is_in_each else own, min(relative, 0.5) * longer)
+    return math.hypot(own, relative * longer, INTERRUPTION * noise.relative * step_s)
 
 
 def judge(a_s: float, b_s: float, error_s: float, effect_s: float) -> tuple[float, float, str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 
 from .likeness import Sources, likeness, shared_work
@@ -62,6 +62,20 @@ def pair_graphs(a: Side, b: Side) -> list[GraphPair]:
         *(GraphPair(one, None) for one in free_a.values()),
         *(GraphPair(None, one) for one in free_b.values()),
     ]
+
+
+def with_kernels_of_both(pairs: Sequence[GraphPair]) -> tuple[list[GraphPair], list[str]]:
+    """The pairs without the kernels of graphs whose counterpart's kernels are unknown, and the labels of these graphs.
+
+    A profile that failed does not remove kernels from the program.
+    """
+    found, labels = [], []
+    for pair in pairs:
+        if pair.a and pair.b and bool(pair.a.kernels) != bool(pair.b.kernels) and pair.a.time_s and pair.b.time_s:
+            labels.append(pair.a.label)
+            pair = GraphPair(replace(pair.a, kernels=()), replace(pair.b, kernels=()))
+        found.append(pair)
+    return found, labels
 
 
 def common_share(a: Iterable[SideKernel], b: Iterable[SideKernel]) -> float:

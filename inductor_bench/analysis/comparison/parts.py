@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from statistics import fmean
 
 from ... import units
 from ...records.comparisons.run import (
@@ -21,21 +22,27 @@ from ...records.comparisons.run import (
 from ...records.program import IDLE
 from ..findings.phrases import join_words, short_paths
 from .causes import Setting
-from .noise import SMALLEST_SHARE, judge, part_error_s, same_calls
+from .environment import INTERPRETER, TORCH
+from .noise import INTERRUPTION, SMALLEST_SHARE, judge, part_error_s
 from .pairing import GraphPair
-from .sides import Side, SidePart
+from .regrouping import LEFT, OTHERS
+from .sides import Side, SideGraph, SidePart, same_calls
 
 NEGLIGIBLE = 1e-9
 """Share of the step below which what the parts leave is an error of rounding."""
 
 
+LEFT_WORDS = "the unprofiled step without the profiled work, which leaves nothing in some run: known only roughly"
+
+
 @dataclass(frozen=True)
 class Limits:
-    """What the verdicts on parts rest on; the least difference that counts, and the longer step, in seconds."""
+    """What the verdicts on parts rest on: the least difference that counts, the longer step, the device."""
 
     setting: Setting
     least_s: float
     step_s: float
+    on_host: bool = False
 
 
 def difference_parts(
@@ -43,49 +50,68 @@ def difference_parts(
 ) -> list[PartChange]:
     """The parts, the largest difference first; what the records' parts leave comes last."""
     least = SMALLEST_SHARE * step.a_s
-    limits = Limits(setting, least, max(a.step_s, b.step_s))
+    limits = Limits(setting, least, max(a.step_s, b.step_s), a.on_host)
     rows = [*_kernel_parts(kernels, limits), *_graph_rest(graphs, limits), *_others(a, b, limits)]
     rows = sorted((row for row in rows if row.a_s or row.b_s), key=lambda row: -abs(row.delta_s))
     a_s, b_s = step.a_s - sum(row.a_s for row in rows), step.b_s - sum(row.b_s for row in rows)
-    if max(abs(a_s), abs(b_s)) > NEGLIGIBLE * limits.step_s:
+    least_rest = NEGLIGIBLE * limits.step_s
+    if max(abs(a_s), abs(b_s)) > least_rest:
+        a_s, b_s = (0.0 if abs(rest_s) <= least_rest else rest_s for rest_s in (a_s, b_s))
         delta = step.delta_s - sum(row.delta_s for row in rows)
         rows.append(PartChange(a_s, b_s, delta, None, None, UNDECIDED, REST))
     return rows
 
 
 def _kernel_parts(kernels: Sequence[KernelChange], limits: Limits) -> Iterator[PartChange]:
-    """A part for each cause. A kernel's own time stands in that of its main cause; further causes have no time of A."""
+    """A part for each cause. A kernel's own time stands in that of its main cause; see :func:`_time_in_a`."""
     for cause in KERNEL_CAUSES:
         rows = [change for change in kernels if cause in change.seconds]
         if not rows:
             continue
-        main = [change for change in rows if change.cause == cause]
-        a_s = sum(side.time_s for change in main for side in change.a)
+        a_s = sum(_time_in_a(change, cause) for change in rows)
         delta = sum(change.seconds[cause] for change in rows)
         own = math.hypot(*((change.high_s - change.low_s) / 2 for change in rows))
         error = math.hypot(own, limits.setting.noise.relative * max(a_s, a_s + delta))
         low, high, verdict = judge(a_s, a_s + delta, error, limits.least_s)
         detail = _around_words(limits.setting) if cause == UNCHANGED else ""
-        if cause == UNCHANGED and verdict != SAME and not limits.setting.around:
+        if cause == UNCHANGED and verdict != SAME and not limits.setting.explains_equal_kernels:
             verdict = UNDECIDED
         yield PartChange(a_s, a_s + delta, delta, low, high, verdict, cause, detail=detail, kernels=len(rows))
+
+
+def _time_in_a(change: KernelChange, cause: str) -> float:
+    """The seconds of A that a cause stands for: what it takes away, and for the main cause all that is left."""
+    taken = {name: -seconds for name, seconds in change.seconds.items() if name != change.cause and seconds < 0}
+    if cause != change.cause:
+        return taken.get(cause, 0.0)
+    return sum(side.time_s for side in change.a) - sum(taken.values())
 
 
 def _around_words(setting: Setting) -> str:
     if not setting.around:
         return "clocks and noise"
-    changes = (f"{row.name} {row.a or 'not set'} → {row.b or 'not set'}" for row in setting.around)
+    versions = any(row.name == TORCH for row in setting.around)
+    rows = [row for row in setting.around if row.name != INTERPRETER or not versions]
+    changes = (f"{row.name} {row.a or 'not set'} → {row.b or 'not set'}" for row in rows)
     return f"not the generated code: {join_words(list(changes), 2)}, or clocks and noise"
 
 
 def _graph_rest(graphs: Sequence[GraphPair], limits: Limits) -> Iterator[PartChange]:
     rests = []
     for sides in ([pair.a for pair in graphs], [pair.b for pair in graphs]):
-        found = [graph.time_s - sum(kernel.time_s for kernel in graph.kernels) for graph in sides if graph is not None]
-        rests.append(sum(found) if abs(sum(found)) > NEGLIGIBLE * limits.step_s else 0.0)
+        found = [_outside_of_kernels(graph) for graph in sides if graph is not None]
+        rest = [sum(times) for times in zip(*found, strict=True)] or [0.0]
+        rests.append(rest if abs(fmean(rest)) > NEGLIGIBLE * limits.step_s else [0.0] * len(rest))
     a_s, b_s = rests
-    if a_s or b_s:
+    if any(a_s) or any(b_s):
         yield _part(IDLE, a_s, b_s, limits, GRAPH_REST, "", "")
+
+
+def _outside_of_kernels(graph: SideGraph) -> list[float]:
+    """The seconds of a graph by run, without those of its kernels."""
+    return [
+        whole - sum(kernel.times_s[number] for kernel in graph.kernels) for number, whole in enumerate(graph.times_s)
+    ]
 
 
 def _others(a: Side, b: Side, limits: Limits) -> Iterator[PartChange]:
@@ -94,17 +120,25 @@ def _others(a: Side, b: Side, limits: Limits) -> Iterator[PartChange]:
     )
     for kind, label in dict.fromkeys([*rows[0], *rows[1]]):
         one, other = (found.get((kind, label)) for found in rows)
-        times = [part.time_s if part else 0.0 for part in (one, other)]
-        row = _part(kind, times[0], times[1], limits, kind, label, _detail(kind, one, other))
+        a_s, b_s = (part.times_s if part else (0.0,) * len(side.runs) for part, side in ((one, a), (other, b)))
+        if label == LEFT:  # two windows of the program are compared, and not one change
+            row = _part(kind, a_s, b_s, limits, kind, label, LEFT_WORDS)
+            yield replace(row, low_s=min(0.0, row.delta_s), high_s=max(0.0, row.delta_s), verdict=UNDECIDED)
+            continue
+        row = _part(kind, a_s, b_s, limits, kind, label, _detail(kind, one, other))
         calls = [part.calls if part else 0.0 for part in (one, other)]
         yield row if kind == IDLE else replace(row, a_calls=calls[0], b_calls=calls[1])
 
 
-def _part(kind: str, a_s: float, b_s: float, limits: Limits, cause: str, label: str, detail: str) -> PartChange:
-    low, high, verdict = judge(
-        a_s, b_s, part_error_s(kind, abs(a_s), abs(b_s), limits.setting.noise, limits.step_s), limits.least_s
-    )
-    return PartChange(a_s, b_s, b_s - a_s, low, high, verdict, cause, label, detail)
+def _part(
+    kind: str, a_s: Sequence[float], b_s: Sequence[float], limits: Limits, cause: str, label: str, detail: str
+) -> PartChange:
+    error_s = part_error_s(kind, a_s, b_s, limits.setting.noise, limits.step_s, on_host=limits.on_host)
+    a, b = fmean(a_s), fmean(b_s)
+    if label == OTHERS:  # what one side sums up, the other may list
+        error_s = math.hypot(error_s, INTERRUPTION * limits.setting.noise.relative * limits.step_s)
+    low, high, verdict = judge(a, b, error_s, limits.least_s)
+    return PartChange(a, b, b - a, low, high, verdict, cause, label, detail)
 
 
 def _detail(kind: str, a: SidePart | None, b: SidePart | None) -> str:

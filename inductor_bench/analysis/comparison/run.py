@@ -4,23 +4,32 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
+from typing import TypeVar
 
 from ...errors import InductorBenchError
 from ...records.comparisons.run import (
     ITERATION,
     NOT_COMPARABLE,
     STEP,
+    UNDECIDED,
     EnvironmentDifference,
     GraphChange,
+    KernelChange,
+    PartChange,
     RunComparison,
     SideSummary,
     StepChange,
 )
 from ...records.run import Run
 from ..costs.step import step_of
+from ..findings.phrases import join_words
 from .causes import Setting, kernel_change
 from .environment import (
+    TORCH,
+    around_choices,
     around_kernels,
+    busy_share,
     busy_words,
     doubts,
     environment_differences,
@@ -30,13 +39,19 @@ from .environment import (
 )
 from .likeness import Sources
 from .noise import Noise, judge, step_effect_s, step_error_s, step_noise
-from .pairing import GraphPair, pair_graphs, pair_kernels
+from .pairing import GraphPair, Match, pair_graphs, pair_kernels, with_kernels_of_both
 from .parts import difference_parts
-from .sides import Side, fold_small_operators, make_side
+from .regrouping import regrouped
+from .sides import Side, make_side
 
+Row = TypeVar("Row", PartChange, KernelChange)
 NO_STEP = (
     "the figures are those of one iteration of each graph, outside of the program: no step was profiled in {}, so that "
     "eager operators, copies and the calls of graphs are not compared"
+)
+ONE_PROFILE = (
+    "the kernels of {} are known of one side alone, because the other's profile failed; all of its time is in the part "
+    "'graphs, outside of their kernels'"
 )
 ONE_RUN = (
     "each side is one run, which cannot show how much two runs of the same program differ; `inductor-bench compare "
@@ -65,22 +80,24 @@ def compare_runs(
     for name, run in ((name, run) for name, runs in zip(names, (a, b), strict=True) for run in runs):
         _check_measured(name, run)
     stepless = [side for side, runs in (("A", a), ("B", b)) if any(step_of(run) is None for run in runs)]
-    first, second = fold_small_operators(make_side(a, in_step=not stepless), make_side(b, in_step=not stepless))
-    graphs = pair_graphs(first, second)
+    first, second = regrouped(make_side(a, in_step=not stepless), make_side(b, in_step=not stepless))
+    graphs, unknown = with_kernels_of_both(pair_graphs(first, second))
     matches = pair_kernels(graphs, texts)
     found = environment_differences(a[0], b[0])
     differences = tuple({row.name: row for row in (*changed, *found) if row.a != row.b}.values())
     busy = [note for side, runs in (("A", a), ("B", b)) for note in busy_words(side, runs)]
-    around = () if busy else around_kernels(differences)
+    around = around_kernels(differences, on_host=first.on_host)
     if not busy and len(a) > 1 < len(b):  # interleaved runs on a quiet machine: what was changed on purpose may be it
         around = tuple(dict.fromkeys((*changed, *around)))
-    torch = any(row.name == "torch" for row in differences)
-    noise = step_noise(first, second, matches, same_machine=not around, same_libraries=not torch)
-    setting = Setting(noise, texts, same_compiler((*a, *b)), around, _tuned((*a, *b)))
+    noise = _noise(first, second, matches, () if busy else around, differences)
+    setting = Setting(
+        noise, texts, same_compiler((*a, *b)), around, bool(busy), around_choices(differences), _tuned((*a, *b))
+    )
     kernels = [kernel_change(match, setting) for match in matches]
     step = _step_change(first, second, noise)
     reasons = why_incomparable(first, second, matches)
     notes = [note for side, runs in (("A", a), ("B", b)) for run in runs for note in doubts(side, run)]
+    notes += [ONE_PROFILE.format(join_words(unknown))] if unknown else []
     notes += busy
     notes += [NO_STEP.format(" and ".join(stepless))] if stepless else []
     notes += [ONE_RUN] if len(a) == 1 == len(b) else []
@@ -92,11 +109,30 @@ def compare_runs(
         a=_summary(names[0], a),
         b=_summary(names[1], b),
         step=step,
-        parts=tuple(difference_parts(first, second, graphs, kernels, step, setting)),
+        parts=_without_verdicts(difference_parts(first, second, graphs, kernels, step, setting), reasons),
         graphs=tuple(map(_graph_change, graphs)),
-        kernels=tuple(sorted(kernels, key=lambda change: -abs(change.delta_s))),
+        kernels=_without_verdicts(sorted(kernels, key=lambda change: -abs(change.delta_s)), reasons),
         notes=tuple(dict.fromkeys(notes)),
     )
+
+
+def _without_verdicts(rows: Sequence[Row], reasons: Sequence[str]) -> tuple[Row, ...]:
+    """The rows; where sides are not comparable, no row is slower or faster, either."""
+    return tuple(replace(row, verdict=UNDECIDED) for row in rows) if reasons else tuple(rows)
+
+
+def _noise(
+    a: Side,
+    b: Side,
+    matches: Sequence[Match],
+    around: Sequence[EnvironmentDifference],
+    differences: Sequence[EnvironmentDifference],
+) -> Noise:
+    """The noise. Kernels around which something differs that may change their time are no measure of it."""
+    same_machine = all(row.name == TORCH for row in around)
+    same_libraries = all(row.name != TORCH for row in differences)
+    waited = busy_share((*a.runs, *b.runs))
+    return step_noise(a, b, matches, same_machine=same_machine, same_libraries=same_libraries, waited=waited)
 
 
 def _check_measured(name: str, run: Run) -> None:

@@ -6,26 +6,28 @@ its step as those of each record do.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence, Set
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import TypeVar
 
 from ...records.kernel import Kernel
 from ...records.module import ModuleRecord
-from ...records.program import EAGER, GRAPH, Part
+from ...records.program import GRAPH, Part
 from ...records.run import Run
 from ..costs.step import cost_of, graph_use, runs_on_host, step_of
 from ..costs.times import module_time_s, whole_time_s
 
-OTHERS = "other eager operators"
-"""The label under which the ledger sums up short eager operators."""
-SMALL = 0.004
-"""Share of the longer step below which an eager operator that some runs do not list is one of :data:`OTHERS`: the
-ledger lists operators from 0.2% on, so that an operator of about that time is listed in some runs only."""
+SAME_CALLS = 0.01
+"""Relative difference of two numbers of calls per step up to which they are the same: means over few steps."""
 
 Key = TypeVar("Key", bound=Hashable)
 Row = TypeVar("Row")
+
+
+def key_of(kernel: Kernel) -> Hashable:
+    """The identity of a kernel's code: the id, or the operator and the name of a library's kernel."""
+    return (kernel.operator, kernel.name) if kernel.operator or not kernel.kernel_id else kernel.kernel_id
 
 
 @dataclass(frozen=True)
@@ -55,14 +57,15 @@ class SideKernel:
 
     @property
     def key(self) -> Hashable:
-        """The identity of its code: the id, or the operator and the name of a library's kernel."""
-        kernel = self.kernel
-        return (kernel.operator, kernel.name) if kernel.operator or not kernel.kernel_id else kernel.kernel_id
+        return key_of(self.kernel)
 
 
 @dataclass(frozen=True)
 class SideGraph:
-    """A compiled graph; ``times_s`` are its seconds of the step by run, ``kernels`` those that the step runs."""
+    """A compiled graph; ``times_s`` are its seconds of the step by run, ``kernels`` those that the step runs.
+
+    There are no kernels where those of some run are unknown, because its profile failed.
+    """
 
     label: str
     role: str
@@ -80,16 +83,21 @@ class SidePart:
     """What is no kernel of a graph.
 
     Attributes:
-        calls: the mean of the runs that list it; ``listed`` is their number.
+        run_calls: the calls by run; ``listed`` is the number of the runs that list it.
         places: the lines of the program, as ``FILE:LINE``.
     """
 
     kind: str
     label: str
-    calls: float
+    run_calls: tuple[float, ...]
     times_s: tuple[float, ...]
     places: tuple[str, ...] = ()
     listed: int = 1
+
+    @property
+    def calls(self) -> float:
+        """The mean of the runs that list it."""
+        return sum(self.run_calls) / self.listed
 
     @property
     def time_s(self) -> float:
@@ -119,6 +127,11 @@ class Side:
         return tuple(kernel for graph in self.graphs for kernel in graph.kernels)
 
 
+def same_calls(a: float, b: float) -> bool:
+    """Whether two numbers of calls per step are the same."""
+    return abs(a - b) <= SAME_CALLS * max(a, b)
+
+
 def make_side(runs: Sequence[Run], *, in_step: bool) -> Side:
     """The side of one or more runs of one program.
 
@@ -131,37 +144,6 @@ def make_side(runs: Sequence[Run], *, in_step: bool) -> Side:
     return Side(rows, in_step, steps, _graphs(rows), _parts(rows))
 
 
-def fold_small_operators(a: Side, b: Side) -> tuple[Side, Side]:
-    """Both sides, with short eager operators that only some runs list among the ledger's other operators.
-
-    They stay listed where the calls of the other operators are the same in both: then the operators are new.
-    """
-    listed = [{part.label: part for part in side.parts if part.kind == EAGER} for side in (a, b)]
-    others = [labels.get(OTHERS) for labels in listed]
-    if others[0] is None or others[1] is None or others[0].calls == others[1].calls:
-        return a, b
-    always = [
-        {label for label, part in labels.items() if part.listed == len(side.runs)}
-        for labels, side in zip(listed, (a, b), strict=True)
-    ]
-    lone = (listed[0].keys() | listed[1].keys()) - (always[0] & always[1])
-    least_s = SMALL * max(a.step_s, b.step_s)
-    return _folded(a, others[0], lone, least_s), _folded(b, others[1], lone, least_s)
-
-
-def _folded(side: Side, others: SidePart, lone: Set[str], least_s: float) -> Side:
-    def is_small(part: SidePart) -> bool:
-        return part.kind == EAGER and part.label in lone - {OTHERS} and part.time_s < least_s
-
-    small = [part for part in side.parts if is_small(part)]
-    merged = replace(
-        others,
-        calls=others.calls + sum(part.calls for part in small),
-        times_s=tuple(map(sum, zip(others.times_s, *(part.times_s for part in small), strict=True))),
-    )
-    return replace(side, parts=tuple(merged if part == others else part for part in side.parts if part not in small))
-
-
 def _graphs(runs: Sequence[Run]) -> tuple[SideGraph, ...]:
     grouped = _grouped((module.label, number, module) for number, run in enumerate(runs) for module in run.modules)
     found = [_graph(runs, label, dict(modules)) for label, modules in grouped]
@@ -170,14 +152,7 @@ def _graphs(runs: Sequence[Run]) -> tuple[SideGraph, ...]:
 
 def _graph(runs: Sequence[Run], label: str, modules: dict[int, ModuleRecord]) -> SideGraph:
     first = next(iter(modules.values()))
-    keyed: list[tuple[Hashable, int, Kernel]] = []
-    for number, module in modules.items():
-        seen: dict[Hashable, int] = {}
-        for kernel in module.kernels:
-            key: Hashable = (SideKernel(label, (kernel,), 0.0, ()).key, kernel.name)
-            seen[key] = seen.get(key, 0) + 1
-            keyed.append(((key, seen[key]), number, kernel))
-    kernels = [_kernel(runs, modules, label, dict(rows)) for _, rows in _grouped(keyed)]
+    kernels = [_kernel(runs, modules, label, rows) for rows in _rows_by_kernel(modules)]
     times, calls = [0.0] * len(runs), [0.0] * len(runs)
     for number, module in modules.items():
         if step_of(runs[number]) is not None:
@@ -185,15 +160,46 @@ def _graph(runs: Sequence[Run], label: str, modules: dict[int, ModuleRecord]) ->
             times[number], calls[number] = use.time_s, use.calls
         else:
             times[number], calls[number] = module_time_s(module), 1.0
-    shown = tuple(kernel for kernel in kernels if kernel.time_s or kernel.calls)
+    unknown = any(times[number] and not module.kernels for number, module in modules.items())
+    shown = () if unknown else tuple(kernel for kernel in kernels if kernel.time_s or kernel.calls)
     return SideGraph(label, first.role, fmean(calls), tuple(times), shown)
+
+
+def _rows_by_kernel(modules: dict[int, ModuleRecord]) -> list[dict[int, Kernel]]:
+    """The rows of each kernel by run: equal code of equal name first, then equal code, which another run may number."""
+    found: list[dict[int, Kernel]] = []
+    for number, module in modules.items():
+        left = list(module.kernels)
+        for by_name in (True, False):
+            left = list(_not_placed(left, number, found, by_name=by_name))
+        found += [{number: kernel} for kernel in left]
+    return found
+
+
+def _not_placed(
+    kernels: Iterable[Kernel], number: int, found: Iterable[dict[int, Kernel]], *, by_name: bool
+) -> Iterator[Kernel]:
+    """Puts each kernel of a run into the first rows of its code that miss this run. Yields those without any."""
+    free: dict[Hashable, list[dict[int, Kernel]]] = {}
+    for rows in found:
+        if number not in rows:
+            one = next(iter(rows.values()))
+            free.setdefault((key_of(one), one.name if by_name else ""), []).append(rows)
+    for kernel in kernels:
+        rows_of_code = free.get((key_of(kernel), kernel.name if by_name else ""))
+        if rows_of_code:
+            rows_of_code.pop(0)[number] = kernel
+        else:
+            yield kernel
 
 
 def _kernel(runs: Sequence[Run], modules: dict[int, ModuleRecord], label: str, rows: dict[int, Kernel]) -> SideKernel:
     times, calls = [0.0] * len(runs), [0.0] * len(runs)
     for number, kernel in rows.items():
-        cost = cost_of(runs[number], modules[number], kernel)
-        times[number], calls[number] = cost.time_s, cost.calls
+        run, module = runs[number], modules[number]
+        if step_of(run) is None or graph_use(run, module).time_s:  # the step is that of one rank, without other ranks'
+            cost = cost_of(run, module, kernel)
+            times[number], calls[number] = cost.time_s, cost.calls
     tf32 = any(module.tf32 for module in modules.values())
     return SideKernel(label, tuple(rows.values()), fmean(calls), tuple(times), tf32)
 
@@ -208,13 +214,13 @@ def _parts(runs: Sequence[Run]) -> tuple[SidePart, ...]:
                 rows.append(((part.kind, part.label), number, part))
     found = []
     for (kind, label), parts in _grouped(rows):
-        times = [0.0] * len(runs)
+        times, calls = [0.0] * len(runs), [0.0] * len(runs)
         for number, part in parts:
             times[number] += part.time_s
+            calls[number] += part.calls
         listed = len({number for number, _ in parts})
-        calls = sum(part.calls for _, part in parts) / listed
         places = (f"{part.source.file}:{part.source.line}" for _, part in parts if part.source is not None)
-        found.append(SidePart(kind, label, calls, tuple(times), tuple(dict.fromkeys(places)), listed))
+        found.append(SidePart(kind, label, tuple(calls), tuple(times), tuple(dict.fromkeys(places)), listed))
     return tuple(found)
 
 

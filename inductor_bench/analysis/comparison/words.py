@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from ... import units
 from ...records.comparisons.run import (
+    ADDED,
     CODE,
     CONFIG,
     FASTER,
@@ -15,6 +16,7 @@ from ...records.comparisons.run import (
     MERGED,
     NOT_COMPARABLE,
     PRECISION,
+    REMOVED,
     REST,
     SAME,
     SLOWER,
@@ -28,11 +30,15 @@ from ...records.comparisons.run import (
 from ...records.program import COPY, IDLE
 from ..findings.next_commands import NextCommand
 from ..findings.phrases import join_words, plural
-from .noise import same_calls
+from ..statistics import EFFECT
+from .environment import INTERPRETER, TORCH, around_choices
+from .sides import same_calls
 
 EXPLAINED = 0.8
 """Share of the difference that the named parts explain, where at most :data:`MOST_NAMED` of them do."""
 MOST_NAMED = 3
+MOST = 0.5
+"""Share of the difference above which parts are most of it."""
 
 _REWRITTEN = (CODE, SPLIT, MERGED, LIBRARY)
 
@@ -70,9 +76,12 @@ def headline(comparison: RunComparison) -> str:
         return f"B is {share} {comparison.verdict}: {times} ({signed(step.delta_s)}, {interval(comparison)})."
     if comparison.verdict == SAME:
         return f"B takes as long as A: {times} ({change})."
+    if (step.low_s or 0.0) > 0 or (step.high_s or 0.0) < 0:
+        small = units.whole_percent(EFFECT)
+        return f"The difference is too small to count: {times} ({change}, {interval(comparison)}); less than {small}."
     return (
-        f"No difference beyond noise: {times} ({change}), and the noise between runs is ±{units.percent(step.noise)}, "
-        f"{step.noise_source}."
+        f"No difference beyond noise: {times} ({change}, {interval(comparison)}). The noise between runs is "
+        f"±{units.percent(step.noise)}, {step.noise_source}."
     )
 
 
@@ -88,7 +97,9 @@ def reasons(comparison: RunComparison) -> Iterator[str]:
     """Why: the parts that explain most of the difference, and what of the generated code changed."""
     named = main_parts(comparison)
     if comparison.verdict in (SLOWER, FASTER) and named:
-        yield f"Most of it: {join_words([_named(part) for part in named])}."
+        share = sum(part.delta_s for part in named) / comparison.step.delta_s
+        lead = "Most of it" if share > MOST else "Its largest parts"
+        yield f"{lead}: {join_words([_named(part) for part in named])}."
         if named[0].cause == UNCHANGED:
             yield f"Its largest part is in kernels whose code, config and calls are the same: {named[0].detail}."
     if comparison.verdict in (UNDECIDED, SAME):
@@ -130,6 +141,8 @@ def main_parts(comparison: RunComparison) -> list[PartChange]:
 
 
 def _named(part: PartChange) -> str:
+    if part.cause in (ADDED, REMOVED):
+        return f"{plural(part.kernels, part.cause)} {signed(part.delta_s)}"
     count = f" of {plural(part.kernels, 'kernel')}" if part.kernels and part.cause in KERNEL_CAUSES else ""
     detail = f" ({part.detail})" if part.detail and part.cause != UNCHANGED else ""
     return f"{part_name(part)}{count} {signed(part.delta_s)}{detail}"
@@ -143,17 +156,28 @@ def code_words(comparison: RunComparison) -> str:
     changed = [change for change in kernels if is_rewritten(change)]
     whole = sum(len(change.b) for change in kernels)
     other, gone = sum(len(change.b) for change in changed), sum(not change.b for change in changed)
-    if changed:
+    libraries = sum(side.operator is not None for change in kernels for side in change.b)
+    if changed and not other:
+        code = f"Of B {plural(whole, 'kernel')} {'has' if whole == 1 else 'have'} the same code in A, and {gone} of A "
+        code += f"{'has' if gone == 1 else 'have'} no counterpart"
+    elif changed:
         code = f"{other} of the {plural(whole, 'kernel')} of B are other kernels than in A"
         code += f", and {gone} of A {'has' if gone == 1 else 'have'} no counterpart" if gone else ""
+    elif libraries and any(row.name == TORCH for row in comparison.environment_differences):
+        code = f"{plural(libraries, 'kernel')} of libraries {'has' if libraries == 1 else 'have'} the same name, and "
+        code += "another torch may bring other code"
+        generated = plural(whole - libraries, "generated kernel")
+        code = f"All {generated} have the same code in both; {code}" if whole > libraries else code
     else:
         code = f"All {plural(whole, 'kernel')} have the same code in both"
     configs = [change for change in kernels if CONFIG in change.seconds]
     if configs:
         luck = signed(sum(change.seconds[CONFIG] for change in configs))
         have = "has" if len(configs) == 1 else "have"
-        return f"{code}; {len(configs)} {have} another config, {luck}: the autotuner's choice, which varies by luck."
-    known = any(side.configs for change in kernels for side in change.b)
+        names = [row.name for row in around_choices(comparison.environment_differences)]
+        why = f"changed by {join_words(names)}, or by luck" if names else "which varies by luck"
+        return f"{code}; {len(configs)} {have} another config, {luck}: the autotuner's choice, {why}."
+    known = any(side.configs for change in kernels if change.cause == UNCHANGED for side in change.b)
     return f"{code}, and no config differs." if known else f"{code}."
 
 
@@ -166,7 +190,9 @@ def is_rewritten(change: KernelChange) -> bool:
 
 def next_commands(comparison: RunComparison) -> list[NextCommand]:
     """What to type next, the most useful first. Paths are those that the user gave; files in zip files have none."""
-    found = []
+    found: list[NextCommand] = []
+    if not comparison.comparable:
+        return found
     code, config = _largest(comparison, CODE), _largest(comparison, CONFIG)
     python = _other_python(comparison)
     if code is not None and python is not None and _is_folder(comparison.a.name) and _is_folder(comparison.b.name):
@@ -190,9 +216,9 @@ def next_commands(comparison: RunComparison) -> list[NextCommand]:
 def _other_python(comparison: RunComparison) -> str | None:
     """The option for B's interpreter; empty where one torch runs both, ``None`` where it is not known."""
     differences = {row.name: row for row in comparison.environment_differences}
-    if "interpreter" in differences:
-        return f" --other-python {shlex.quote(differences['interpreter'].b)}"
-    return None if "torch" in differences else ""
+    if INTERPRETER in differences:
+        return f" --other-python {shlex.quote(differences[INTERPRETER].b)}"
+    return None if TORCH in differences else ""
 
 
 def _is_folder(name: str) -> bool:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import math
+import shlex
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -117,7 +118,7 @@ def _pays_after(row: ModeRow, other: ModeRow | None) -> float | None:
     extra_s = _compile_time(row) - (_compile_time(other) if other else 0.0)
     if other is None or ratio is None or ratio.verdict != "faster" or not math.isfinite(extra_s):
         return None
-    return max(0.0, extra_s) / (_step_time(other) - _step_time(row))
+    return max(0.0, extra_s) / (_step_time(other) * (1 - ratio.ratio))
 
 
 def has_same_code(row: ModeRow, other: ModeRow) -> bool:
@@ -129,8 +130,9 @@ def has_same_code(row: ModeRow, other: ModeRow) -> bool:
 
 
 def _beside_mode(row: ModeRow) -> tuple[frozenset[str], frozenset[tuple[str, str]]]:
-    """What acts outside of the generated code: switches and variables."""
-    return frozenset(row.settings.switches), frozenset(row.settings.environment.items())
+    """What acts outside of the generated code: switches, variables, and options of the C++ compiler."""
+    options = {item for item in row.settings.options.items() if item[0].startswith("cpp.")}
+    return frozenset(row.settings.switches), frozenset({*row.settings.environment.items(), *options})
 
 
 def _way(process: ModeProcess) -> tuple[tuple[str, ...], int]:
@@ -169,7 +171,7 @@ def _is_faster_than_eager(row: ModeRow) -> bool:
 
 def lines_of(settings: ModeSet) -> tuple[str, ...]:
     """What a user types to have these settings: variables of the environment first, ``torch.compile`` last."""
-    variables = [f"{name}={value}" for name, value in settings.environment.items()]
+    variables = [f"{name}={shlex.quote(value)}" for name, value in settings.environment.items()]
     switches = [SWITCHES[name] for name in settings.switches]
     variables += [switch.line for switch in switches if switch.variable]
     lines = [f"export {' '.join(variables)}"] if variables else []

@@ -15,11 +15,13 @@ class ModelComparison:
         name: the name of the model.
         comparison: the comparison of its runs; ``None`` where there is none.
         problem: why there is no comparison.
+        lost: whether A has a run of a model that cannot be compared: B may have broken it.
     """
 
     name: str
     comparison: RunComparison | None = None
     problem: str = ""
+    lost: bool = False
 
 
 @dataclass(frozen=True)

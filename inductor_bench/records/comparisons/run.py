@@ -50,8 +50,8 @@ class EnvironmentDifference:
 
     Attributes:
         name: the fact: a version, the device, a variable or an option.
-        a: its value in A; empty where it is unset.
-        b: its value in B; empty where it is unset.
+        a: its value in A; empty for a variable or an option that is unset.
+        b: its value in B; the same.
     """
 
     name: str

@@ -83,7 +83,8 @@ def batch_csv(batch: BatchComparison) -> str:
         step = model.comparison.step if model.comparison is not None else None
         times = (step.a_s, step.b_s, step.delta_s, step.low_s, step.high_s) if step is not None else ("",) * 5
         verdict = model.comparison.verdict if model.comparison is not None else "not compared"
-        rows.append((model.name, *times, verdict, model.problem))
+        reasons = "; ".join(model.comparison.reasons) if model.comparison is not None else model.problem
+        rows.append((model.name, *times, verdict, reasons))
     return table_text(("model", "a_s", "b_s", "delta_s", "low_s", "high_s", "verdict", "problem"), rows)
 
 

@@ -20,6 +20,7 @@ from .rows import (
 )
 
 VERDICT_STYLES = {SLOWER: "bad", FASTER: "good", NOT_COMPARABLE: "warn"}
+NO_DIFFERENCE = "Around the program nothing differs: versions, machine, variables, switches, request."
 MOST_PARTS = 12
 MOST_DIFFERENCES = 14
 SMALLEST_SHARE = 0.001
@@ -68,12 +69,12 @@ def _title(side: str, summary: SideSummary, width: int) -> Iterator[Line]:
 def _environment(comparison: RunComparison, width: int) -> Iterator[Line]:
     table = environment_table(comparison)
     if table is None:
-        yield [Word("Around the program nothing differs: versions, machine, variables, switches, request.", "dim")]
+        yield from wrapped(NO_DIFFERENCE, width, "", "dim")
         yield []
         return
     yield [Word(table.title, "title")]
     first = min(max(names.cells(row[0]) for row in table.rows), 40)
-    room = (width - first - 6) // 2
+    room = (width - first - 7) // 2
     for cells in table.rows[:MOST_DIFFERENCES]:
         texts = [names.pad(names.middle(cells[0], first), first), *(names.middle(cell, room) for cell in cells[1:])]
         yield [Word(f"  {texts[0]}  "), Word(f"{texts[1]} → {texts[2]}")]
@@ -131,7 +132,8 @@ def _kernels(comparison: RunComparison, width: int, top: int) -> Iterator[Line]:
     if not changes:
         return
     whole = f"The {top} kernels of {len(changes)} that differ most" if len(changes) > top else "The kernels that differ"
-    yield [Word(whole, "title"), Word(f"   times of all calls in {_currency(comparison)}", "dim")]
+    unit = f"   times of all calls in {_currency(comparison)}"
+    yield [Word(whole, "title"), Word(unit if names.cells(whole + unit) <= width else "", "dim")]
     gap = gap_of(width)
     columns = _kernel_columns(width, gap)
     yield header(columns, gap)

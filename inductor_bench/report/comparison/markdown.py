@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ...analysis.comparison.words import headline, reasons
+from ...analysis.comparison.words import headline, part_name, reasons
 from ...records.comparisons.run import RunComparison
 from ..run.markdown import escaped, table
 from ..run.step.rows import Table
@@ -40,7 +40,7 @@ def _part_details(comparison: RunComparison) -> Iterator[str]:
     found = [part for part in comparison.parts if part.detail]
     yield from [""] if found else []
     for part in found:
-        yield f"- {escaped(part.label or part.cause)}: {escaped(part.detail)}"
+        yield f"- {escaped(part_name(part))}: {escaped(part.detail)}"
 
 
 def _kernel_details(comparison: RunComparison, top: int) -> Iterator[str]:

@@ -27,7 +27,7 @@ def tolerance_of(dtype: torch.dtype) -> float:
 def relative_difference(one: torch.Tensor, other: torch.Tensor) -> float:
     """The norm of the difference relative to the norm of ``other``; the share of differing whole numbers.
 
-    Infinite where only one of the tensors is finite at some place.
+    Infinite where only one of the tensors is finite at some place, or where they are not the same infinity.
     """
     one, other = one.detach(), other.detach()
     if not (other.is_floating_point() or other.is_complex()):
@@ -36,10 +36,12 @@ def relative_difference(one: torch.Tensor, other: torch.Tensor) -> float:
         one, other = torch.view_as_real(one.resolve_conj()), torch.view_as_real(other.resolve_conj())
     apart = size = 0.0
     for first, second in zip(*(each.reshape(-1).split(CHUNK_ELEMENTS) for each in (one, other)), strict=True):
+        first, second = first.double(), second.double()
         finite = torch.isfinite(second)
-        if not torch.equal(finite, torch.isfinite(first)):
+        kinds = [torch.nan_to_num(torch.where(finite, 0.0, each), 1.0, 2.0, 3.0) for each in (first, second)]
+        if not torch.equal(finite, torch.isfinite(first)) or not torch.equal(*kinds):
             return math.inf
-        first, second = (torch.where(finite, each, torch.zeros_like(each)).double() for each in (first, second))
+        first, second = (torch.where(finite, each, 0.0) for each in (first, second))
         apart += float((first - second).square().sum())
         size += float(second.square().sum())
     if not apart:

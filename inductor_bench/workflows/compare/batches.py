@@ -42,8 +42,8 @@ def _places(batch: Batch, folder: Path) -> dict[str, Path | None]:
 def _model(name: str, a: Path | None, b: Path | None) -> ModelComparison:
     missing = " and ".join(side for side, path in (("A", a), ("B", b)) if path is None)
     if a is None or b is None:
-        return ModelComparison(name, problem=f"no run of it in {missing}")
+        return ModelComparison(name, problem=f"no run of it in {missing}", lost=a is not None)
     try:
         return ModelComparison(name, compare_records(a, b).comparison)
     except InductorBenchError as error:
-        return ModelComparison(name, problem=error.message)
+        return ModelComparison(name, problem=error.message, lost=True)

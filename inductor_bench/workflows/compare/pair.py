@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from ...analysis.comparison.environment import INTERPRETER
 from ...errors import InductorBenchError, UsageError
 from ...records.comparisons.run import EnvironmentDifference
 from ...store.folder import RECORD, RunFolder, first_free_folder
@@ -117,6 +118,6 @@ def _request(options: PairOptions, side: str, place: Path) -> BreakdownOptions:
 
 def _changed(options: PairOptions) -> Iterator[EnvironmentDifference]:
     if len(set(options.pythons)) == 2:
-        yield EnvironmentDifference("interpreter", *options.pythons)
+        yield EnvironmentDifference(INTERPRETER, *options.pythons)
     for name, value in options.variables:
         yield EnvironmentDifference(name, os.environ.get(name, ""), value)

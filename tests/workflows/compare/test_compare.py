@@ -222,6 +222,14 @@ def test_batches_are_compared_model_by_model(tmp_path: Path) -> None:
         invoke(a, a / "models" / "one")
 
 
+def test_a_model_that_b_lost_fails_above_any_limit(tmp_path: Path) -> None:
+    a = save_batch(tmp_path / "a", one=pairs.run(), two=pairs.run())
+    b = save_batch(tmp_path / "b", one=pairs.run(), two=None)
+    assert invoke(a, b, "-q", "--fail-above", "5%")[0] == 1
+    assert invoke(b, a, "-q", "--fail-above", "5%")[0] == 0
+    assert invoke(a, b, "-q")[0] == 0
+
+
 def test_runs_are_interleaved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "".join(interleaved(3)) == "abbaab"
     asked: list[BreakdownOptions] = []
