@@ -180,7 +180,8 @@ class Comparison:
     def _end_check(self) -> None:
         if self._check is not None:
             check, self._check, self.is_recording = self._check, None, False
-            self.found = replace(self.found, outputs=tuple(check.found), dropped=tuple(check.dropped))
+            dropped = (*self.found.dropped, *check.dropped)
+            self.found = replace(self.found, outputs=tuple(check.found), dropped=dropped)
             self._write(TIMING)
 
     # The times
@@ -249,7 +250,7 @@ class Comparison:
         if not ends or wait_for(ends):
             steps = tuple(map(_describe, self._samples))
             self.found = replace(self.found, steps=steps)
-        if state == DONE:
+        if state != CUDA_GRAPHS:
             self._pinned.use(True)  # for their states
             save_states(self._pinned)
             self._pinned.use(False)

@@ -65,6 +65,11 @@ class PinnedKernels:
     def describe(self) -> PinnedProcess:
         return PinnedProcess(os.getpid(), tuple(kernel.state() for kernel in self.kernels), self.refusal)
 
+    def save_applied(self) -> None:
+        """Writes the states of applied pins. A comparison writes them itself, while the pins are in use."""
+        if not self.compares and (self.kernels or self.refusal):
+            save_states(self)
+
     # Triton kernels
 
     def _made(self, autotuner: Any) -> None:
@@ -158,9 +163,8 @@ def pinned_kernels() -> PinnedKernels:
     owner = os.getpid()
 
     def save() -> None:
-        # a comparison writes the states at its own end, when the pins are in use
-        if os.getpid() == owner and not pinned.compares and (pinned.kernels or pinned.refusal):
-            save_states(pinned)
+        if os.getpid() == owner:
+            pinned.save_applied()
 
     atexit.register(save)
     return pinned
