@@ -44,15 +44,15 @@ from .process import PinnedKernels, save_states
 WARM_UP = 4
 """Steps that alternate before the timed ones: a configuration is loaded by its first launch."""
 
-TIMED_STEPS = (16, 120)
-"""Minimum and maximum number of timed steps."""
+TIMED_STEPS = (24, 120)
+"""Minimum and maximum number of timed steps. A verdict needs 9 pairs; see ``analysis.savings``."""
 
 TIMED_S = 3.0
 """Minimum time of the timed steps in seconds, unless they are the maximum number."""
 
-PROFILED_STEPS = (8, 20)
+PROFILED_STEPS = (20, 40)
 PROFILED_S = 0.4
-"""The same for the profiled steps."""
+"""The same for the profiled steps, of which the first one does not count."""
 
 
 @dataclass(frozen=True)
@@ -134,11 +134,17 @@ class Comparison:
         self._step_s, self._last_s = arrived_s - self._last_s, arrived_s
         if self._plan is None:
             self._settle(number, noisy or busy)
-        elif (noisy or busy) and self.found.state in (TIMING, PROFILING):
+        elif self._is_disturbed(noisy or busy):
             self.restart()
             return
         if self._plan is not None and self._plan.begin is not None and number >= self._plan.begin:
             self._go_on(number - self._plan.begin, number, arrived_s)
+
+    def _is_disturbed(self, noisy: bool) -> bool:
+        """Whether the comparison begins again, here or in the process that this one follows."""
+        if not self._agreement.decides and self._agreement.read() != self._plan:
+            return True
+        return noisy and self.found.state in (TIMING, PROFILING)
 
     def _settle(self, number: int, noisy: bool) -> None:
         self._quiet = 0 if noisy else self._quiet + 1
@@ -191,7 +197,7 @@ class Comparison:
         if self._moment is not None:
             end = self._clock.read(number, arrived_s)
             self._samples.append(_Sample(self._tuned, self._moment, end))
-        self._use(_is_tuned(place))
+        self._use(is_tuned(place))
         if place == WARM_UP:
             self._samples = []
         self._moment = self._clock.read(number, time.perf_counter())
@@ -229,7 +235,7 @@ class Comparison:
             self.is_recording = True
         mark_boundary(number)
         if place <= self._plan.profiled:
-            self._use(_is_tuned(place - 1))
+            self._use(is_tuned(place - 1))
             self._flags.append(self._tuned)
             return
         recording, self._recording, self.is_recording = self._recording, None, False
@@ -286,9 +292,12 @@ class Comparison:
         temporary.replace(self._path)
 
 
-def _is_tuned(place: int) -> bool:
-    """Whether a step runs the pins: own, tuned, tuned, own, and again, so that drifts cancel."""
-    return place % 4 in (1, 2)
+def is_tuned(place: int) -> bool:
+    """Whether a step runs the pins: own, tuned, tuned, own, then tuned, own, own, tuned, and so on (Thue-Morse).
+
+    Drifts cancel, and so does what the program does in every second, fourth or eighth step only.
+    """
+    return place.bit_count() % 2 == 1
 
 
 def _count(step_s: float, time_s: float, limits: tuple[int, int]) -> int:
