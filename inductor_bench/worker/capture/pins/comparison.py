@@ -7,7 +7,6 @@ outputs of every graph, then steps are timed without a profiler, then some are p
 from __future__ import annotations
 
 import json
-import math
 import os
 import time
 import traceback
@@ -39,20 +38,8 @@ from ..steps.plan import Plan, agreement_of
 from ..steps.recording import Recording, mark_boundary
 from ..steps.results import no_steps_yet, words_of
 from ..steps.schedule import QUIET_STEPS
+from .order import WARM_UP, count_steps, is_tuned
 from .process import PinnedKernels, save_states
-
-WARM_UP = 4
-"""Steps that alternate before the timed ones: a configuration is loaded by its first launch."""
-
-TIMED_STEPS = (24, 120)
-"""Minimum and maximum number of timed steps. A verdict needs 9 pairs; see ``analysis.savings``."""
-
-TIMED_S = 3.0
-"""Minimum time of the timed steps in seconds, unless they are the maximum number."""
-
-PROFILED_STEPS = (20, 40)
-PROFILED_S = 0.4
-"""The same for the profiled steps, of which the first one does not count."""
 
 
 @dataclass(frozen=True)
@@ -153,9 +140,7 @@ class Comparison:
             return
         plan = self._agreement.read()
         if plan.begin is None and self._agreement.decides and self._quiet >= QUIET_STEPS:
-            timed, profiled = (
-                _count(self._step_s, *limits) for limits in ((TIMED_S, TIMED_STEPS), (PROFILED_S, PROFILED_STEPS))
-            )
+            timed, profiled = count_steps(self._step_s)
             begin = number + self._agreement.lead
             self._agreement.decide(Plan(begin, begin + 1 + WARM_UP + timed, None, profiled))
             plan = self._agreement.read()
@@ -219,7 +204,7 @@ class Comparison:
         except PROFILER_ERRORS as error:
             traceback.print_exc()
             self._recording, self._flags, self.is_recording = None, [], False
-            self.found = replace(self.found, notes=(*self.found.notes, f"the profiler failed: {words_of(error)}"))
+            self.found = replace(self.found, notes=(*self.found.notes, f"The profiler failed: {words_of(error)}"))
             self._complete(DONE)
         finally:
             self.is_ours = False
@@ -290,20 +275,6 @@ class Comparison:
         temporary = self._path.with_suffix(".part")
         temporary.write_text(json.dumps(codec.encode(self.found)), encoding="utf-8")
         temporary.replace(self._path)
-
-
-def is_tuned(place: int) -> bool:
-    """Whether a step runs the pins: own, tuned, tuned, own, then tuned, own, own, tuned, and so on (Thue-Morse).
-
-    Drifts cancel, and so does what the program does in every second, fourth or eighth step only.
-    """
-    return place.bit_count() % 2 == 1
-
-
-def _count(step_s: float, time_s: float, limits: tuple[int, int]) -> int:
-    """The number of steps for a time, within limits, in whole fours."""
-    least, most = limits
-    return min(most, max(least, 4 * math.ceil(time_s / max(step_s, 1e-6) / 4)))
 
 
 def _describe(sample: _Sample) -> ComparedStep:
