@@ -28,7 +28,21 @@ PIN = "inductor_bench_pin"
 ADDED = "inductor_bench_added"
 """Attribute of an autotuner: whether the pin was added to Inductor's own configurations."""
 
-COMPILE_ERRORS = (ArithmeticError, AttributeError, LookupError, OSError, RuntimeError, TypeError, ValueError)
+COMPILE_ERRORS = (
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    LookupError,
+    OSError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+)
+
+
+def launcher_errors() -> tuple[type[Exception], ...]:
+    """Exceptions of a configuration that cannot be compiled or launched."""
+    return (*COMPILE_ERRORS, *pinning.triton_errors())
 
 
 class PinnedKernels:
@@ -121,7 +135,7 @@ class PinnedKernels:
                     return launcher, ""
             like = autotuner.launchers[0].config
             return pinning.compile_launcher(autotuner, pinning.with_values(like, pin.config)), ""
-        except COMPILE_ERRORS as error:
+        except launcher_errors() as error:
             return None, f"it did not compile here: {type(error).__name__}: {error}"
 
     # C++ kernels
