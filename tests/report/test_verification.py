@@ -35,7 +35,7 @@ def text_of(found: Verification, width: int = 100) -> str:
             replace(FOUND, step=SAME, device=replace(DEVICE, own_s=18e-3)),
             "The device works 1.00 ms less in a step (5.6%)",
         ),
-        (replace(FOUND, step=SAME, device=None), "No difference found: a step takes 17.8 ms instead of 17.8 ms, 1.00"),
+        (replace(FOUND, step=SAME, device=None), "No difference found: a step takes 17.8 ms with the configs and"),
         (
             replace(FOUND, step=replace(STEP, saving_s=-0.9e-3, low_s=-1e-3, high_s=-0.8e-3, verdict="slower")),
             "A step is slower with the configs: 16.9 ms instead of 17.8 ms, 0.900 ms (5.1%) more; 95% interval 0.800",
@@ -73,6 +73,8 @@ def test_the_projection_of_a_gpu_is_not_held_against_a_step_whose_host_may_hide_
 
 def test_a_projection_that_comes_true_and_one_that_does_not() -> None:
     assert "The projection was 1.10 ms" in list(detail_words(FOUND))
+    wide = replace(FOUND, predicted_s=3e-3, device=replace(DEVICE, low_s=-2e-3, high_s=4e-3, verdict="no difference"))
+    assert "The projection was 3.00 ms, which lies within the interval" in list(detail_words(wide))
     (failed,) = [words for words in detail_words(replace(FOUND, predicted_s=3e-3)) if "projection" in words]
     assert "did not come true" in failed and "triton_red_0 (projected 0.800 ms, saves 0.700 ms)" in failed
 
@@ -92,6 +94,7 @@ def test_outputs_agree_differ_or_were_not_compared() -> None:
 def test_every_kernel_without_a_pin_is_named_with_its_reason() -> None:
     assert list(missed_words(KERNELS)) == ["aten_mm_0: a library call", "triton_for_2: the program has no such kernel"]
     assert any(words.startswith("2 of 4 kernels") for words in detail_words(FOUND))
+    assert next(detail_words(replace(FOUND, kernels=()))).startswith("No kernel has a config to run")
 
 
 @pytest.mark.parametrize("width", [60, 100, 160])

@@ -125,7 +125,7 @@ def test_a_program_that_fails_while_its_steps_are_timed_is_called_failed() -> No
     folder = RunFolder(copy_of(factory(), "failing"))
     retuned(folder, flags="unroll")
     path = program("failing_program")
-    path.write_text(PROGRAM.replace("range(200)", "range(40)").replace("sys.exit(7)", "raise ValueError('no data')"))
+    path.write_text(PROGRAM.replace("range(200)", "range(24)").replace("sys.exit(7)", "raise ValueError('no data')"))
     done = apply(folder.path, "--verify", "--format", "json", "--", sys.executable, str(path))
     found = json.loads(done.stdout)["verification"]
     assert {kernel["state"] for kernel in found["kernels"]} == {"pinned"}, "what was compared ran the configs"

@@ -52,11 +52,17 @@ def lead_words(found: Verification) -> str:
         return f"{less} ({share}), which is less than the step's own variation"
     if step.verdict == UNDECIDED:
         return f"Undecided: {plural(step.pairs, 'pair')} of steps are too few to tell {_change(step)} from chance"
-    return f"No difference found: a step takes {_change(step)}"
+    both = f"{units.seconds(step.tuned_s)} with the configs and {units.seconds(step.own_s)} without"
+    return f"No difference found: a step takes {both}; of neighbours those with them take {_difference(step)}"
 
 
 def _change(saving: Saving) -> str:
     """``14.6 ms instead of 15.6 ms, 0.96 ms (6.2%) less; 95% interval 0.92 ms to 0.99 ms``."""
+    return f"{units.seconds(saving.tuned_s)} instead of {units.seconds(saving.own_s)}, {_difference(saving)}"
+
+
+def _difference(saving: Saving) -> str:
+    """``0.96 ms (6.2%) less; 95% interval 0.92 ms to 0.99 ms``."""
     share = units.percent(abs(saving.saving_s) / saving.own_s) if saving.own_s else "0%"
     more, low, high = "less", saving.low_s, saving.high_s
     if saving.saving_s < 0:
@@ -64,16 +70,16 @@ def _change(saving: Saving) -> str:
     range_words = f"{'-' if low < 0 else ''}{units.seconds(abs(low))} to {units.seconds(high)}"
     is_enough = saving.pairs >= samples_needed(CONFIDENCE)
     interval = "95% interval" if is_enough else f"range of {plural(saving.pairs, 'pair')}"
-    return (
-        f"{units.seconds(saving.tuned_s)} instead of {units.seconds(saving.own_s)}, "
-        f"{units.seconds(abs(saving.saving_s))} ({share}) {more}; {interval} {range_words}"
-    )
+    return f"{units.seconds(abs(saving.saving_s))} ({share}) {more}; {interval} {range_words}"
 
 
 def detail_words(found: Verification) -> Iterator[str]:
     """The other facts, a sentence each."""
     run = "runs" if found.pinned == 1 else "run"
-    yield f"{found.pinned} of {plural(len(found.kernels), 'kernel')} that won something {run} the config"
+    if found.kernels:
+        yield f"{found.pinned} of {plural(len(found.kernels), 'kernel')} that won something {run} the config"
+    else:
+        yield "No kernel has a config to run: the program was compared with itself"
     if found.device is not None and found.device.verdict != UNDECIDED:
         yield f"On the device a step takes {_change(found.device)}"
     measured = found.device or (None if _runs_on_gpu(found) else found.step)
@@ -94,6 +100,8 @@ def projection_words(found: Verification, measured: Saving) -> str:
     apart = abs(measured.saving_s - found.predicted_s)
     if apart <= max(SHARE * abs(measured.saving_s), LEAST_S):
         return f"The projection was {projected}"
+    if measured.low_s <= found.predicted_s <= measured.high_s:
+        return f"The projection was {projected}, which lies within the interval"
     blamed = blamed_kernels(found)
     names_words = ", ".join(
         f"{names.short(one.name, 48)} (projected {units.seconds(one.predicted_s)}, saves {units.seconds(one.saving_s)})"

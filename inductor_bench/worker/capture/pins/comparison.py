@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from inductor_bench.devices.table import device_of
 from inductor_bench.messages.comparison import (
     CHECKING,
     CUDA_GRAPHS,
@@ -141,6 +142,8 @@ class Comparison:
         plan = self._agreement.read()
         if plan.begin is None and self._agreement.decides and self._quiet >= QUIET_STEPS:
             timed, profiled = count_steps(self._step_s)
+            if device_of(self._clock.device).runs_on_host:
+                profiled = 0  # a step is what the device works
             begin = number + self._agreement.lead
             self._agreement.decide(Plan(begin, begin + 1 + WARM_UP + timed, None, profiled))
             plan = self._agreement.read()
@@ -197,6 +200,9 @@ class Comparison:
             )
             self._moment = None
             self._use(False)
+            if not self._plan.profiled:
+                self._complete(DONE)
+                return
             self._write(PROFILING)
         try:
             self.is_ours = True
