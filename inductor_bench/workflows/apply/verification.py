@@ -19,7 +19,6 @@ from ...messages.comparison import (
     CUDA_GRAPHS,
     DONE,
     FAILED,
-    PROFILING,
     SETTLING,
     TIMING,
     ComparedOutputs,
@@ -46,10 +45,8 @@ COMPARED = ".compared.json"
 ROUNDS = (False, True, True, False)
 """Whether each process runs the pins, where steps cannot alternate within one process."""
 
-ENDED_EARLY = (
-    "The program ended while its steps were timed: fewer steps than usual were compared, and none was profiled"
-)
-ENDED_IN_PROFILE = "The program ended while its steps were profiled: what the device saves is unknown"
+ENDED_EARLY = "The program ended while its steps were timed: fewer steps than usual were compared"
+UNPROFILED = "The program ended before enough steps were profiled: what the device saves is unknown"
 CUDA_GRAPHS_NOTE = "A recorded CUDA graph keeps its kernels: whole processes were compared, not steps of one process"
 NOT_COMPARED = "outputs were compared kernel by kernel only"
 
@@ -103,7 +100,7 @@ def verify(pinned: PinnedRun, plan: Plan, progress: Progress) -> Verification:
 _UNCOMPARED = {
     SETTLING: "before its steps had settled",
     CHECKING: "while its outputs with the configs and without were compared",
-    TIMING: "while its first steps were timed",
+    TIMING: "while its steps were timed",
 }
 
 
@@ -123,9 +120,8 @@ def _failure_of(ended: ProcessResult) -> tuple[str, ...]:
 
 def _describe_steps(pinned: PinnedRun, found: ComparedSteps, processes: Sequence[PinnedProcess]) -> Verification:
     notes = list(found.notes)
-    if found.state != DONE:
-        notes.append(ENDED_IN_PROFILE if found.state == PROFILING else ENDED_EARLY)
     on_host = device_of(found.device or "cpu").runs_on_host
+    notes += [ENDED_EARLY] * (found.state == TIMING) + [UNPROFILED] * (found.state != DONE and not on_host)
     durations = [] if on_host else _read_durations(found)
     flags = found.profiled[len(found.profiled) - len(durations) :]
     samples = [Sample(tuned, step.total_s) for tuned, step in zip(flags, durations, strict=True)]
