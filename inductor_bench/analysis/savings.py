@@ -24,7 +24,7 @@ class Sample:
 def measure_saving(samples: Sequence[Sample]) -> Saving | None:
     """The saving of neighbouring samples, of which one ran the pins; ``None`` without such a pair.
 
-    Samples that come in the order own, tuned, tuned, own make pairs in which a slow drift cancels.
+    Samples that come in the order own, tuned, tuned, own and its reverse make pairs in which a slow drift cancels.
     """
     pairs = _pairs(samples)
     if not pairs:
@@ -72,8 +72,8 @@ def _judge(differences: Sequence[float], middle: float, own_s: float) -> str:
 def judge_processes(own: Sequence[float], tuned: Sequence[float]) -> Saving | None:
     """The saving of whole processes that ran in turn, each with the median of its steps in seconds.
 
-    The interval is the range of the differences. A difference counts where all of them have one sign and their median
-    is at least :data:`PROCESS_EFFECT` of the step.
+    The interval is the range of the differences. A difference counts where each process with the pins is faster than
+    each without, or slower, and the median is at least :data:`PROCESS_EFFECT` of the step.
     """
     differences = [before - after for before, after in zip(own, tuned, strict=False)]
     if not differences:
@@ -81,8 +81,8 @@ def judge_processes(own: Sequence[float], tuned: Sequence[float]) -> Saving | No
     own_s, middle = statistics.median(own), statistics.median(differences)
     verdict = UNDECIDED
     if len(differences) > 1:
-        one_sign = min(differences) > 0 or max(differences) < 0
-        counts = one_sign and abs(middle) >= PROCESS_EFFECT * own_s
+        apart = max(tuned) < min(own) or max(own) < min(tuned)
+        counts = apart and abs(middle) >= PROCESS_EFFECT * own_s
         verdict = NO_DIFFERENCE if not counts else SAVES if middle > 0 else SLOWER
     return Saving(
         own_s, statistics.median(tuned), middle, min(differences), max(differences), len(differences), verdict

@@ -55,8 +55,8 @@ class Retune:
         file: its standalone file.
         method: the way of choosing candidates.
         kernel: the measurement of the file with all candidates. It has no ``tuning`` where the budget was spent before.
-        failure: the reason why there is no measurement. ``None`` beside a ``kernel`` of ``None`` means that the retune
-            has not come to an end.
+        failure: the reason why there is no measurement, or why the best configuration is wrong in the program. ``None``
+            beside a ``kernel`` of ``None`` means that the retune has not come to an end.
         known_from: the run from which the tuning was taken over; ``None`` where the kernel was tuned for this run.
     """
 
@@ -81,7 +81,7 @@ class Retune:
         """The figures of the retune."""
         place = (self.name, self.kernel_id, self.category, self.graphs, self.calls, self.time_s, self.file, self.method)
         tuning = self.tuning
-        if tuning is None:
+        if tuning is None or self.failure is not None:
             message = self.failure.message if self.failure is not None else None
             return RetuneRow(*place, problem=why_untuned(message, self.kernel is not None))
         caution = "; ".join(self.kernel.advice) if self.kernel is not None else ""

@@ -8,14 +8,15 @@ import pytest
 
 from inductor_bench.analysis.savings import Sample, judge_processes, measure_saving
 from inductor_bench.records.retunes.verification import NO_DIFFERENCE, SAVES, SLOWER, UNDECIDED
+from inductor_bench.worker.capture.pins.order import PROFILED_STEPS, TIMED_STEPS, count_steps, is_tuned
 
 
 def alternate(own_s: float, tuned_s: float, count: int, noise: float = 0.0, drift: float = 0.0) -> list[Sample]:
-    """Steps in the order own, tuned, tuned, own, with noise and a drift as shares of a step."""
+    """Steps in the order of a comparison, with noise and a drift as shares of a step."""
     chance = random.Random(7)
     samples = []
     for place in range(count):
-        tuned = place % 4 in (1, 2)
+        tuned = is_tuned(place)
         time_s = (tuned_s if tuned else own_s) * (1 + noise * chance.uniform(-1, 1) + drift * place / count)
         samples.append(Sample(tuned, time_s))
     return samples
@@ -55,11 +56,31 @@ def test_few_steps_decide_nothing() -> None:
     assert measure_saving([Sample(False, 1.0), Sample(False, 1.0)]) is None
 
 
+@pytest.mark.parametrize("period", [2, 4, 8])
+@pytest.mark.parametrize("phase", [0, 1, 3])
+def test_work_in_some_steps_only_is_no_saving(period: int, phase: int) -> None:
+    chance = random.Random(3)
+    times = [10e-3 * (1.2 if place % period == phase % period else 1) + chance.gauss(0, 1e-5) for place in range(96)]
+    saving = measure_saving([Sample(is_tuned(place), time_s) for place, time_s in enumerate(times)])
+    assert saving is not None and saving.verdict == NO_DIFFERENCE
+
+
+def test_the_fewest_steps_are_enough_for_a_verdict() -> None:
+    """Also where the first profiled step does not count."""
+    assert count_steps(step_s=10.0) == (TIMED_STEPS[0], PROFILED_STEPS[0])
+    for count, first in ((TIMED_STEPS[0], 0), (PROFILED_STEPS[0], 1)):
+        samples = [Sample(is_tuned(place), 9e-3 if is_tuned(place) else 10e-3) for place in range(first, count)]
+        saving = measure_saving(samples)
+        assert saving is not None and saving.verdict == SAVES
+
+
 def test_processes_need_one_sign_and_a_percent() -> None:
     saves = judge_processes([10.0, 10.1], [9.5, 9.4])
     assert saves is not None and saves.verdict == SAVES and saves.low_s == pytest.approx(0.5)
     mixed = judge_processes([10.0, 9.4], [9.5, 9.5])
     assert mixed is not None and mixed.verdict == NO_DIFFERENCE
+    overlapping = judge_processes([10.0, 11.0], [9.5, 10.5])
+    assert overlapping is not None and overlapping.verdict == NO_DIFFERENCE, "processes differ by more than the pins"
     small = judge_processes([10.0, 10.0], [9.99, 9.98])
     assert small is not None and small.verdict == NO_DIFFERENCE
     alone = judge_processes([10.0], [9.0])

@@ -31,8 +31,19 @@ def text_of(found: Verification, width: int = 100) -> str:
         (FOUND, "Proven: a step takes 16.9 ms instead of 17.8 ms, 0.900 ms (5.1%) less; 95% interval 0.800 ms to"),
         (replace(FOUND, step=SAME), "The device works 1.00 ms less in a step (6.4%), and the step takes as long as"),
         (replace(FOUND, step=replace(SAME, high_s=9e-4)), "The device works 1.00 ms less in a step (6.4%), which is"),
-        (replace(FOUND, step=SAME, device=None), "No difference: a step takes 17.8 ms"),
-        (replace(FOUND, step=replace(STEP, saving_s=-0.9e-3, verdict="slower")), "A step is slower with the configs"),
+        (
+            replace(FOUND, step=SAME, device=replace(DEVICE, own_s=18e-3)),
+            "The device works 1.00 ms less in a step (5.6%)",
+        ),
+        (replace(FOUND, step=SAME, device=None), "No difference found: a step takes 17.8 ms with the configs and"),
+        (
+            replace(FOUND, step=replace(STEP, saving_s=-0.9e-3, low_s=-1e-3, high_s=-0.8e-3, verdict="slower")),
+            "A step is slower with the configs: 16.9 ms instead of 17.8 ms, 0.900 ms (5.1%) more; 95% interval 0.800",
+        ),
+        (
+            replace(FOUND, way="processes", step=replace(STEP, pairs=2)),
+            "A step takes 16.9 ms instead of 17.8 ms, 0.900 ms (5.1%) less; range of 2 pairs 0.800 ms to 1.00 ms",
+        ),
         (replace(FOUND, step=replace(STEP, pairs=4, verdict="undecided")), "Undecided: 4 pairs of steps are too few"),
         (replace(FOUND, step=None), "No step was compared"),
     ],
@@ -41,8 +52,29 @@ def test_each_verdict_has_its_words(found: Verification, words: str) -> None:
     assert lead_words(found).startswith(words)
 
 
+def test_what_hides_the_saving_of_the_device_is_said_only_where_it_is_known() -> None:
+    assert lead_words(replace(FOUND, step=SAME)).endswith("as long as before: the host sets its pace")
+    overlapped = replace(FOUND, step=SAME, device=replace(DEVICE, own_s=18e-3))
+    assert lead_words(overlapped).endswith("as long as before: other work runs at the same time")
+
+
+def test_an_interval_has_the_sign_of_the_change_that_it_belongs_to() -> None:
+    more = replace(SAME, saving_s=-1e-5, low_s=-5e-5, high_s=2e-5)
+    words = lead_words(replace(FOUND, step=more, device=None))
+    assert words.endswith("10.0 µs (0.1%) more; 95% interval -20.0 µs to 50.0 µs")
+
+
+def test_the_projection_of_a_gpu_is_not_held_against_a_step_whose_host_may_hide_it() -> None:
+    triton = tuple(replace(kernel, config={"XBLOCK": 8, "num_warps": 4}) for kernel in KERNELS)
+    unprofiled = replace(FOUND, step=SAME, device=None)
+    assert any("did not come true" in words for words in detail_words(unprofiled)), "on a CPU the step is the device"
+    assert not any("projection" in words for words in detail_words(replace(unprofiled, kernels=triton)))
+
+
 def test_a_projection_that_comes_true_and_one_that_does_not() -> None:
     assert "The projection was 1.10 ms" in list(detail_words(FOUND))
+    wide = replace(FOUND, predicted_s=3e-3, device=replace(DEVICE, low_s=-2e-3, high_s=4e-3, verdict="no difference"))
+    assert "The projection was 3.00 ms, which lies within the interval" in list(detail_words(wide))
     (failed,) = [words for words in detail_words(replace(FOUND, predicted_s=3e-3)) if "projection" in words]
     assert "did not come true" in failed and "triton_red_0 (projected 0.800 ms, saves 0.700 ms)" in failed
 
@@ -53,6 +85,8 @@ def test_outputs_agree_differ_or_were_not_compared() -> None:
     assert any(words.startswith("Outputs differ") for words in detail_words(apart))
     none = replace(FOUND, outputs=Outputs(reason="no memory for a copy"))
     assert any("were not compared: no memory for a copy" in words for words in detail_words(none))
+    broken = replace(FOUND, outputs=Outputs(2, 143, float("inf"), 0.0, 3e-2))
+    assert any("infinities or NaN" in words for words in detail_words(broken))
     equal = replace(FOUND, outputs=Outputs(2, 143, 0.0, 0.0, 3e-2))
     assert any("no bit differs" in words for words in detail_words(equal))
 
@@ -60,6 +94,7 @@ def test_outputs_agree_differ_or_were_not_compared() -> None:
 def test_every_kernel_without_a_pin_is_named_with_its_reason() -> None:
     assert list(missed_words(KERNELS)) == ["aten_mm_0: a library call", "triton_for_2: the program has no such kernel"]
     assert any(words.startswith("2 of 4 kernels") for words in detail_words(FOUND))
+    assert next(detail_words(replace(FOUND, kernels=()))).startswith("No kernel has a config to run")
 
 
 @pytest.mark.parametrize("width", [60, 100, 160])

@@ -33,8 +33,11 @@ from inductor_bench.records.tuning import Config
 from inductor_bench.source.module.lookup import find_kernel_key
 from inductor_bench.source.module.reader import read_module
 from inductor_bench.store.formats import codec
+from inductor_bench.worker.capture.pins.comparison import Comparison
 from inductor_bench.worker.capture.pins.kernels import PinnedAutotuner, PinnedCppKernel
-from inductor_bench.workflows.apply.program import join_states
+from inductor_bench.worker.capture.steps.boundaries import Boundaries
+from inductor_bench.worker.capture.steps.graphs import Graphs
+from inductor_bench.workflows.apply.program import join_states, read_states
 
 OWN: Config = {"XBLOCK": 16, "R0_BLOCK": 32, "num_warps": 4, "num_stages": 1}
 TUNED: Config = {"XBLOCK": 4, "R0_BLOCK": 32, "num_warps": 2, "num_stages": 1}
@@ -146,35 +149,92 @@ def test_a_pin_goes_with_its_kernel_from_the_compile_worker_to_the_program(mode:
         assert stages["state of tuned"][0]["state"] == PINNED
 
 
+@dataclass
+class Multiplying:
+    """A kernel that multiplies by a factor with its pin; by ``None`` it fails."""
+
+    name: str
+    factor: float | None
+    tuned: bool = False
+
+    def use(self, tuned: bool) -> None:
+        self.tuned = tuned
+
+    def apply(self, value: Any) -> Any:
+        if self.tuned and self.factor is None:
+            raise RuntimeError("Triton Error [CUDA]: invalid argument")
+        return value * (self.factor if self.tuned else 1.0)
+
+    def state(self) -> PinState:
+        return PinState(self.name, self.name, PINNED if self.tuned else REPLACED)
+
+
+@dataclass
+class MultiplyingKernels:
+    kernels: list[Multiplying]
+
+    def use(self, tuned: bool) -> None:
+        for kernel in self.kernels:
+            kernel.use(tuned)
+
+
+@pytest.mark.slow
+def test_a_kernel_that_fails_with_its_config_is_dropped_and_the_program_goes_on() -> None:
+    import torch
+
+    from inductor_bench.worker.capture.pins.outputs import OutputCheck
+
+    good, failing = Multiplying("good", 1.0), Multiplying("failing", None)
+    kernels: Any = MultiplyingKernels([good, failing])
+    check = OutputCheck(kernels, "cpu")
+    (result,) = check.call("graph.py", lambda _, inputs: (failing.apply(good.apply(inputs[0])),), None, [torch.ones(4)])
+    assert torch.equal(result, torch.ones(4))
+    assert check.dropped == ["failing"] and check.found[0].is_equal and not check.found[0].reason
+
+    def without_memory(_: Any, inputs: list[Any]) -> Any:
+        if inputs[0] is not given:
+            raise RuntimeError("DefaultCPUAllocator: can't allocate memory")
+        return "the program's own call"
+
+    given = torch.ones(4)
+    assert check.call("other.py", without_memory, None, [given]) == "the program's own call"
+    assert check.found[1].reason.endswith("RuntimeError: DefaultCPUAllocator: can't allocate memory")
+
+
+def test_a_program_that_ends_while_it_is_compared_says_what_its_kernels_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("INDUCTOR_BENCH_CAPTURE", str(tmp_path))
+    kernel = pinned([OWN], TUNED)
+
+    class OneKernel:
+        use = staticmethod(kernel.use)
+
+        @staticmethod
+        def describe() -> PinnedProcess:
+            return PinnedProcess(os.getpid(), (kernel.state(),))
+
+    kernels: Any = OneKernel()
+    comparison = Comparison(tmp_path, Graphs(), kernels)
+    comparison.finish(Boundaries(lambda number: None, lambda: None))
+    assert not read_states(tmp_path), "a process without steps"
+    boundaries = Boundaries(lambda number: None, lambda: None)
+    boundaries.source = "optimizer steps"
+    comparison.finish(boundaries)
+    (process,) = read_states(tmp_path)
+    assert [state.state for state in process.states] == [PINNED]
+    assert kernel.state().state == REPLACED, "the program ends with its own"
+
+
 @pytest.mark.slow
 def test_outputs_are_compared_and_the_kernel_that_changes_them_is_found() -> None:
     import torch
 
     from inductor_bench.worker.capture.pins.outputs import OutputCheck
 
-    class Kernel:
-        def __init__(self, name: str, factor: float) -> None:
-            self.name, self.factor, self.tuned = name, factor, False
-
-        def use(self, tuned: bool) -> None:
-            self.tuned = tuned
-
-        def apply(self, value: torch.Tensor) -> torch.Tensor:
-            return value * (self.factor if self.tuned else 1.0)
-
-        def state(self) -> PinState:
-            return PinState(self.name, self.name, PINNED if self.tuned else REPLACED)
-
-    class Kernels:
-        def __init__(self, *kernels: Kernel) -> None:
-            self.kernels = list(kernels)
-
-        def use(self, tuned: bool) -> None:
-            for kernel in self.kernels:
-                kernel.use(tuned)
-
-    good, bad = Kernel("good", 1 + 1e-6), Kernel("bad", 1.1)
-    kernels: Any = Kernels(good, bad)
+    good, bad = Multiplying("good", 1 + 1e-6), Multiplying("bad", 1.1)
+    elsewhere = Multiplying("bad", 1.1)
+    kernels: Any = MultiplyingKernels([good, bad, elsewhere])
 
     def call(_: Any, inputs: list[torch.Tensor]) -> tuple[torch.Tensor, ...]:
         (value,) = inputs
@@ -191,7 +251,8 @@ def test_outputs_are_compared_and_the_kernel_that_changes_them_is_found() -> Non
     assert torch.equal(given, torch.ones(64)), "an input is changed once"
     assert check.dropped == ["bad"] and [kernel.name for kernel in kernels.kernels] == ["good"]
     (found,) = check.found
-    assert not found.is_equal and found.tensors == 2 and found.own_difference == 0
+    assert found.is_equal and 0 < found.difference < 1e-5, "what is left was compared again"
+    assert found.tensors == 2 and found.own_difference == 0
     check.call("graph.py", call, None, [torch.zeros(64)])
     assert len(check.found) == 1, "each graph once"
 

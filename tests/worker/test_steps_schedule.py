@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from inductor_bench.messages.steps import DONE, PROFILING, TIMING, WAITING
 from inductor_bench.worker.capture.steps import notes
+from inductor_bench.worker.capture.steps.observer import StepObserver
 from inductor_bench.worker.capture.steps.plan import LEAD, Agreement, Follower, Leader, agreement_of
 from inductor_bench.worker.capture.steps.schedule import ATTEMPTS, WINDOW_STEPS, Action, Limits, Schedule
 
@@ -155,3 +157,16 @@ def test_a_rank_that_compiled_alone_follows_the_rank_that_decides(tmp_path: Path
 )
 def test_who_decides(variables: dict[str, str], kind: type[Agreement], tmp_path: Path) -> None:
     assert type(agreement_of(variables, tmp_path)) is kind
+
+
+def test_a_full_disk_costs_the_measurement_and_not_the_program(capsys: pytest.CaptureFixture[str]) -> None:
+    class Failing:
+        def fail(self, error: BaseException) -> None:
+            raise OSError(28, "No space left on device")
+
+    measurement: Any = Failing()
+    ended: list[bool] = []
+    observer = StepObserver(lambda graphs: measurement, lambda: ended.append(True))
+    observer._fail(RuntimeError("its own"))
+    assert observer.is_done and ended == [True]
+    assert "No space left" in capsys.readouterr().err

@@ -13,6 +13,9 @@ STEPS, PROCESSES = "steps", "processes"
 SAVES, SLOWER, NO_DIFFERENCE, UNDECIDED = "saves", "slower", "no difference", "undecided"
 """The verdicts on a saving."""
 
+DROPPED = "dropped"
+"""State of a kernel whose pin changes the outputs of its graph."""
+
 
 @dataclass(frozen=True)
 class Saving:

@@ -90,6 +90,12 @@ def save_tuning(known: KnownTuning) -> bool:
     return True
 
 
+def forget_tuning(key: TuningKey) -> None:
+    """Removes a tuning, if it is there and can be removed."""
+    with contextlib.suppress(OSError):
+        _path(key).unlink()
+
+
 def _read(path: Path, place: TuningPlace) -> KnownTuning | None:
     try:
         data = read_json(path)

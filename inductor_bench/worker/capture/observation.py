@@ -34,7 +34,7 @@ from . import modes
 from .steps.boundaries import StepMeasurement
 from .steps.graphs import Graphs
 from .steps.observer import RECOVERABLE, StepObserver, measure_window
-from .variables import CAPTURE_FOLDER, COMPARISON, EAGER, LIVE, OBSERVE, REPEAT, STEPS, VALUES_LIMIT
+from .variables import CAPTURE_FOLDER, COMPARISON, EAGER, LIVE, OBSERVE, PINS, REPEAT, STEPS, VALUES_LIMIT
 
 DEFAULT_REPEAT = 20
 
@@ -60,6 +60,7 @@ def observe(codecache: ModuleType) -> None:
 
     def save_measured() -> None:
         save_all()
+        _save_pins()  # now, because the program may be ended once its steps are measured
         modes.note_measured(steps.device)
 
     steps = StepObserver(_choose_measurement(folder), save_measured)
@@ -91,6 +92,13 @@ def _choose_measurement(folder: Path) -> Callable[[Graphs], StepMeasurement]:
     from .pins.process import pinned_kernels
 
     return lambda graphs: Comparison(folder, graphs, pinned_kernels())
+
+
+def _save_pins() -> None:
+    if os.environ.get(PINS):
+        from .pins.process import pinned_kernels
+
+        pinned_kernels().save_applied()
 
 
 def observe_eager() -> None:

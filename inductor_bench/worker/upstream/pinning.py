@@ -161,6 +161,16 @@ def compiled_with(options: Config) -> Iterator[None]:
         yield
 
 
+def triton_errors() -> tuple[type[Exception], ...]:
+    """The class of Triton's own errors, as of too many resources; none without Triton. (Triton 3.6)"""
+    try:
+        from triton.errors import TritonError
+    except ImportError:
+        return ()
+    base: type[Exception] = TritonError
+    return (base,)
+
+
 def versions() -> tuple[str, str | None]:
     """The versions of torch and Triton in this process."""
     import torch

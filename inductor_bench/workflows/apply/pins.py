@@ -58,10 +58,13 @@ class PinnedRun:
 
 
 def winners(run: Run) -> dict[str, Retune]:
-    """The retunes with a config that is surely faster, by the kernel's id; of several methods the fastest."""
+    """The retunes with a config that is surely faster, by the kernel's id; of several methods the fastest.
+
+    A config that a verification dropped gives way to any other.
+    """
     found: dict[str, Retune] = {}
-    for retune in run.retunes:
-        if retune.tuning is None or retune.tuning.verdict != FASTER:
+    for retune in sorted(run.retunes, key=lambda retune: retune.failure is not None):
+        if retune.tuning is None or retune.tuning.verdict != FASTER or (retune.failure and retune.kernel_id in found):
             continue
         other = found.get(retune.kernel_id)
         if other is None or other.tuning is None or retune.tuning.speedup > other.tuning.speedup:
@@ -77,6 +80,9 @@ def make_pins(run: Run, folder: RunFolder) -> PinnedRun:
     unpinned = []
     found = sorted(winners(run).values(), key=lambda retune: -(retune.row.saving_s or 0.0))
     for retune in found:
+        if retune.failure is not None:
+            unpinned.append(Unpinned(retune.row, retune.failure.message))
+            continue
         try:
             pin, key = make_pin(retune, folder)
         except InductorBenchError as error:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from ...errors import InductorBenchError
 from ...launch.marks import tool_mark
 from ...launch.worker import default_python
 from ...messages.pins import APPLY
@@ -15,6 +17,7 @@ from ...store.folder import RunFolder
 from ...store.lock import locked
 from ..modules.command import interpreter_of
 from ..progress import Progress
+from .dropped import forget_dropped, with_verification
 from .folder import require_retuned, write_tuned
 from .guard import read_environment, require_same
 from .known import pin_known
@@ -86,6 +89,11 @@ def run_apply(options: ApplyOptions, progress: Progress) -> ApplyOutcome:
     if options.run is None:
         return _apply_known(options, progress)
     folder = RunFolder(options.run)
+    with locked(folder.path, tool_mark()) if options.verify else nullcontext():  # the record is read and then written
+        return _apply_run(folder, options, progress)
+
+
+def _apply_run(folder: RunFolder, options: ApplyOptions, progress: Progress) -> ApplyOutcome:
     run = folder.load()
     require_retuned(run, folder)
     pinned = make_pins(run, folder)
@@ -95,20 +103,31 @@ def run_apply(options: ApplyOptions, progress: Progress) -> ApplyOutcome:
     require_same(pinned.pins, run.environment, read_environment(_python(options)))
     if not options.verify:
         return _run(folder.path, pinned, options)
-    with locked(folder.path, tool_mark()):
-        found = _verify(folder, pinned, options, progress)
-        folder.save(replace(run, verification=found))
+    found = _verify(folder, pinned, options, progress)
+    forget_dropped(found, run.environment)
+    folder.save(with_verification(run, found))
     return ApplyOutcome(folder.path, pinned, found.kernels, verification=found)
 
 
 def _apply_known(options: ApplyOptions, progress: Progress) -> ApplyOutcome:
     """Runs a program with all tunings that are known for its interpreter and this machine."""
     progress.stage("looking at the machine")
-    pinned = pin_known(read_environment(_python(options)))
+    environment = read_environment(_python(options))
+    pinned = pin_known(environment)
     if not options.verify:
         return _run(None, pinned, options)
-    with tempfile.TemporaryDirectory(prefix="inductor-bench-") as temporary:
-        found = _verify(RunFolder(Path(temporary)), pinned, options, progress)
+    place = Path(tempfile.mkdtemp(prefix="inductor-bench-"))
+    keeps_log = False
+    try:
+        found = _verify(RunFolder(place), pinned, options, progress)
+        keeps_log = any(str(place) in note for note in found.notes)
+    except InductorBenchError as error:
+        keeps_log = str(place) in error.hint
+        raise
+    finally:
+        if not keeps_log:
+            shutil.rmtree(place, ignore_errors=True)
+    forget_dropped(found, environment)
     return ApplyOutcome(None, pinned, found.kernels, verification=found)
 
 

@@ -12,12 +12,22 @@ from pathlib import Path
 from ...analysis.savings import Sample, judge_processes, measure_saving
 from ...devices.table import device_of
 from ...errors import InductorBenchError
+from ...launch.diagnosis import last_error
 from ...launch.process import ProcessResult, run_process
-from ...messages.comparison import CUDA_GRAPHS, DONE, FAILED, ComparedOutputs, ComparedSteps
-from ...messages.pins import APPLY, COMPARE, PINNED, PinState
+from ...messages.comparison import (
+    CHECKING,
+    CUDA_GRAPHS,
+    DONE,
+    FAILED,
+    SETTLING,
+    TIMING,
+    ComparedOutputs,
+    ComparedSteps,
+)
+from ...messages.pins import APPLY, COMPARE, PINNED, PinnedProcess, PinState
 from ...messages.steps import DONE as STEPS_DONE
 from ...messages.steps import ObservedSteps
-from ...records.retunes.verification import PROCESSES, STEPS, AppliedKernel, Outputs, Saving, Verification
+from ...records.retunes.verification import DROPPED, PROCESSES, STEPS, AppliedKernel, Outputs, Saving, Verification
 from ...store.files import read_json
 from ...store.folder import RunFolder
 from ...store.formats import codec
@@ -26,6 +36,7 @@ from ...trace.program.reader import read_program_trace
 from ..ledger.traces import MARKERS
 from ..modules.observed import read_steps
 from ..progress import Progress
+from .kernel_savings import savings_by_kernel, savings_by_name
 from .pins import PinnedRun, with_mode
 from .program import join_states, pinned_environment, read_states, require_taken
 
@@ -34,7 +45,9 @@ COMPARED = ".compared.json"
 ROUNDS = (False, True, True, False)
 """Whether each process runs the pins, where steps cannot alternate within one process."""
 
-CUDA_GRAPHS_NOTE = "a recorded CUDA graph keeps its kernels: whole processes were compared, not steps of one process"
+ENDED_EARLY = "The program ended while its steps were timed: fewer steps than usual were compared"
+UNPROFILED = "The program ended before enough steps were profiled: what the device saves is unknown"
+CUDA_GRAPHS_NOTE = "A recorded CUDA graph keeps its kernels: whole processes were compared, not steps of one process"
 NOT_COMPARED = "outputs were compared kernel by kernel only"
 
 
@@ -66,32 +79,54 @@ def verify(pinned: PinnedRun, plan: Plan, progress: Progress) -> Verification:
     try:
         progress.stage("comparing steps with the configs and without")
         ended, work = _start(pinned, plan, COMPARE, "comparison", "compare", progress)
-        found = _read_compared(work)
-        require_taken(read_states(work))
+        found, processes = _read_compared(work), read_states(work)
+        require_taken(processes)
         if not found:
-            raise InductorBenchError(f"the program {ended.outcome} and compiled nothing", f"see {ended.log}")
-        leading = min(found, key=lambda one: (one.rank or 0, one.pid))
+            nothing = "" if _failure_of(ended) else " and compiled nothing, or its compiled functions never ran"
+            raise InductorBenchError(f"the program {_end_of(ended)}{nothing}", f"see {ended.log}")
+        leading = min(found, key=lambda one: (not one.steps and one.state != CUDA_GRAPHS, one.rank or 0, one.pid))
         if leading.state == CUDA_GRAPHS:
             return _verify_processes(pinned, plan, progress)
         if not leading.steps:
-            why = leading.error or f"it {ended.outcome} before its steps had settled"
-            raise InductorBenchError(f"no step of the program was compared: {why}", f"see {ended.log}")
-        return _describe_steps(pinned, leading, join_states(read_states(work)))
+            error = f": {leading.error}" if leading.error else ""
+            what = f"the program {_end_of(ended)} {_UNCOMPARED.get(leading.state, 'before a step was compared')}{error}"
+            raise InductorBenchError(what, f"see {ended.log}")
+        described = _describe_steps(pinned, leading, processes)
+        return replace(described, notes=(*described.notes, *_failure_of(ended)))
     finally:
         shutil.rmtree(plan.run.work, ignore_errors=True)
+
+
+_UNCOMPARED = {
+    SETTLING: "before its steps had settled",
+    CHECKING: "while its outputs with the configs and without were compared",
+    TIMING: "while its steps were timed",
+}
+
+
+def _end_of(ended: ProcessResult) -> str:
+    """The end of a program in words, with the error that it printed."""
+    error = "" if ended.ok else last_error(ended.tail())
+    return f"{ended.outcome} ({error})" if error else ended.outcome
+
+
+def _failure_of(ended: ProcessResult) -> tuple[str, ...]:
+    """The note about a program that did not end well; nothing for one that did, or was ended on purpose."""
+    return () if ended.ok else (f"The program {_end_of(ended)}: see {ended.log}",)
 
 
 # Steps of one process
 
 
-def _describe_steps(pinned: PinnedRun, found: ComparedSteps, states: Mapping[str, PinState]) -> Verification:
+def _describe_steps(pinned: PinnedRun, found: ComparedSteps, processes: Sequence[PinnedProcess]) -> Verification:
     notes = list(found.notes)
-    if found.state != DONE:
-        notes.append(f"the program ended while it was {found.state}: fewer steps were compared")
     on_host = device_of(found.device or "cpu").runs_on_host
+    notes += [ENDED_EARLY] * (found.state == TIMING) + [UNPROFILED] * (found.state != DONE and not on_host)
     durations = [] if on_host else _read_durations(found)
-    samples = [Sample(tuned, step.total_s) for tuned, step in zip(found.profiled, durations, strict=False)]
-    kernels = describe_kernels(pinned, states, found.dropped, _kernel_savings(found.profiled, durations))
+    flags = found.profiled[len(found.profiled) - len(durations) :]
+    samples = [Sample(tuned, step.total_s) for tuned, step in zip(flags, durations, strict=True)]
+    savings = savings_by_kernel(processes, savings_by_name(flags, durations))
+    kernels = describe_kernels(pinned, join_states(processes), found.dropped, savings)
     return Verification(
         way=STEPS,
         predicted_s=_predicted(kernels),
@@ -105,23 +140,14 @@ def _describe_steps(pinned: PinnedRun, found: ComparedSteps, states: Mapping[str
 
 
 def _read_durations(found: ComparedSteps) -> list[StepDurations]:
+    """The durations of the profiled steps without the first one, in which work from before the profile may run.
+
+    Nothing where the trace does not hold the steps that were profiled.
+    """
     if not found.trace:
         return []
-    return step_durations(read_program_trace(Path(found.trace), MARKERS), MARKERS)
-
-
-def _kernel_savings(flags: Sequence[bool], durations: Sequence[StepDurations]) -> dict[str, float]:
-    """The device seconds per step that each kernel saves, by the name of its events; medians over the steps."""
-    own = [step.by_name for tuned, step in zip(flags, durations, strict=False) if not tuned]
-    tuned = [step.by_name for tuned, step in zip(flags, durations, strict=False) if tuned]
-    if not own or not tuned:
-        return {}
-    names = {name for step in (*own, *tuned) for name in step}
-    return {
-        name: statistics.median(step.get(name, 0.0) for step in own)
-        - statistics.median(step.get(name, 0.0) for step in tuned)
-        for name in names
-    }
+    durations = step_durations(read_program_trace(Path(found.trace), MARKERS), MARKERS)
+    return durations[1:] if len(durations) == len(found.profiled) else []
 
 
 def _summarise(outputs: Sequence[ComparedOutputs]) -> Outputs:
@@ -147,7 +173,8 @@ def _verify_processes(pinned: PinnedRun, plan: Plan, progress: Progress) -> Veri
     """Runs processes with the pins and without in turn, and compares the medians of their steps."""
     observed: dict[bool, list[ObservedSteps]] = {False: [], True: []}
     durations: dict[bool, list[StepDurations]] = {False: [], True: []}
-    states: dict[str, PinState] = {}
+    processes: list[PinnedProcess] = []
+    notes = [CUDA_GRAPHS_NOTE]
     bare = replace(pinned, pins=replace(pinned.pins, triton_pins=(), cpp_pins=()))
     for number, tuned in enumerate(ROUNDS, 1):
         progress.stage(f"running the program {'with the configs' if tuned else 'as it is'} ({number} of {len(ROUNDS)})")
@@ -155,14 +182,15 @@ def _verify_processes(pinned: PinnedRun, plan: Plan, progress: Progress) -> Veri
         ended, work = _start(pinned if tuned else bare, plan, APPLY, "steps", name, progress)
         found = min(read_steps(work), key=lambda one: (one.rank or 0, one.pid), default=None)
         if found is None or not found.step_times_s:
-            raise InductorBenchError(f"the program {ended.outcome} before its steps were timed", f"see {ended.log}")
+            raise InductorBenchError(f"the program {_end_of(ended)} before its steps were timed", f"see {ended.log}")
         observed[tuned].append(found)
         durations[tuned] += _read_steps_durations(found)
-        if tuned:
-            states = join_states(read_states(work))
+        processes += read_states(work)
+        require_taken(processes)
+        notes += _failure_of(ended)
     flags = [tuned for tuned in (False, True) for _ in durations[tuned]]
-    savings = _kernel_savings(flags, [*durations[False], *durations[True]])
-    kernels = describe_kernels(pinned, states, (), savings)
+    savings = savings_by_kernel(processes, savings_by_name(flags, [*durations[False], *durations[True]]))
+    kernels = describe_kernels(pinned, join_states(processes), (), savings)
     return Verification(
         way=PROCESSES,
         predicted_s=_predicted(kernels),
@@ -170,7 +198,7 @@ def _verify_processes(pinned: PinnedRun, plan: Plan, progress: Progress) -> Veri
         device=_judge(observed, _device_time),
         outputs=Outputs(reason=NOT_COMPARED),
         kernels=kernels,
-        notes=(CUDA_GRAPHS_NOTE,),
+        notes=tuple(notes),
         created=_now(),
     )
 
@@ -201,13 +229,20 @@ def _start(
 ) -> tuple[ProcessResult, Path]:
     work = plan.run.work / name
     environment = pinned_environment(with_mode(pinned, mode), work, plan.environment, observe)
+    sights = 0
+
+    def is_finished() -> bool:
+        nonlocal sights
+        sights = sights + 1 if plan.stop and _is_finished(work) else 0
+        return sights > 1  # the states of the pins, and other ranks, come a moment later
+
     ended = run_process(
         plan.command,
         environment=environment,
         log=plan.run.logs / f"{name}.log",
         timeout_s=plan.timeout_s,
         on_line=progress.output,
-        is_finished=lambda: plan.stop and _is_finished(work),
+        is_finished=is_finished,
     )
     return ended, work
 
@@ -231,13 +266,13 @@ def describe_kernels(
     for pin in pinned.pins.all:
         predicted_s = pinned.predicted_of(pin.kernel_id)
         state = states.get(pin.kernel_id)
-        if state is None and not pinned.rows:
+        if state is None and not pinned.rows and pin.kernel_id not in dropped:
             continue  # the pins of other programs, too
         one = AppliedKernel(pin.name, pin.kernel_id, pin.config, "missing", NO_SUCH_KERNEL, predicted_s)
         if pin.kernel_id in dropped:
-            one = replace(one, state="dropped", reason="it changes the outputs of its graph")
+            one = replace(one, state=DROPPED, reason=CHANGES_OUTPUTS)
         elif state is not None:
-            one = replace(one, state=state.state, reason=state.reason, saving_s=savings.get(state.event_name))
+            one = replace(one, state=state.state, reason=state.reason, saving_s=savings.get(pin.kernel_id))
         found.append(one)
     for left in pinned.unpinned:
         row = left.row
@@ -245,7 +280,10 @@ def describe_kernels(
     return tuple(sorted(found, key=lambda one: -one.predicted_s))
 
 
-NO_SUCH_KERNEL = "the program has no such kernel: it compiles with other options or sizes than the RUN's"
+CHANGES_OUTPUTS = "its config changes the outputs of its graph, or fails in it"
+NO_SUCH_KERNEL = (
+    "the program compiled no such kernel: it uses other options or sizes than the RUN's, or did not come to that part"
+)
 
 
 def _predicted(kernels: Sequence[AppliedKernel]) -> float:

@@ -197,7 +197,9 @@ class _Retunes:
     def _store(self, *rows: Retune) -> None:
         known = {(retune.kernel_id, retune.method): retune for retune in self.run.retunes}
         known.update({(row.kernel_id, row.method): row for row in rows})
-        self.run = replace(self.run, retunes=tuple(sorted(known.values(), key=lambda row: -row.time_s)))
+        verification = None if rows else self.run.verification  # it says nothing of other configs
+        retunes = tuple(sorted(known.values(), key=lambda row: -row.time_s))
+        self.run = replace(self.run, retunes=retunes, verification=verification)
         if (time.monotonic() - self._saved) * SAVES_SHARE > self._saving_s:
             self._save()
 

@@ -16,7 +16,14 @@ from ...records.retunes.pins import CppPin, TritonPin
 from ...records.run import Environment, Run
 from ...records.tuning import ModelCalls
 from ...source.standalone.edit import recorded_facts
-from ...store.cache.tunings import KnownTuning, TuningKey, TuningPlace, load_tuning, save_tuning
+from ...store.cache.tunings import (
+    KnownTuning,
+    TuningKey,
+    TuningPlace,
+    forget_tuning,
+    load_tuning,
+    save_tuning,
+)
 from ...store.files import read_text
 from ...store.folder import RunFolder
 from ..apply.pins import make_pin
@@ -69,6 +76,7 @@ class KnownTunings:
             if kernel is None or key is None or kernel.tuning is None or kernel.shared_device:
                 continue
             if kernel.tuning.verdict == UNDECIDED:
+                forget_tuning(key)  # nor does an earlier verdict hold
                 continue
             if kernel.tuning.cut_short != BUDGET and row.known_from is None and not kernel.edited:
                 kept = replace(kernel, file="", original=ModelCalls())

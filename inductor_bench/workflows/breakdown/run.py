@@ -24,6 +24,7 @@ from ...store.folder import RunFolder, new_run_folder
 from ...store.formats.schema import FORMAT
 from ...store.redaction import Redaction
 from ...version import __version__
+from ..apply.dropped import STAGE as VERIFY
 from ..extract.from_run import RunInMaking
 from ..extract.into_run import extract_run
 from ..ledger.program import find_step
@@ -50,7 +51,6 @@ from .eager import time_eager
 from .most_expensive import STAGE as AUTOTUNE
 from .outcome import BreakdownOutcome, report_run
 from .request import find_secrets, folder_title_of, is_command, request_of, title_of
-from .verification import STAGE as VERIFY
 from .verification import verify_retunes
 
 UNFINISHED = "this run has not come to its end: it is still being measured, or was killed"

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import os
-from dataclasses import replace
 
 from ...errors import InductorBenchError
 from ...launch.interpreter import SAFE_PATH
 from ...records.model_sources import COMPILED_HERE, PROGRAMS
 from ...records.run import Failure, Request, Run
 from ...store.folder import RunFolder
+from ..apply.dropped import STAGE, forget_dropped, with_verification
 from ..apply.pins import make_pins
 from ..apply.verification import Plan, verify
 from ..modules.program import program_command
 from ..progress import Progress
 
-STAGE = "verify"
 PREDICTION = "the saving stays a projection"
 
 
@@ -46,4 +45,5 @@ def verify_retunes(
         found = verify(pinned, Plan(folder, command, environment, request.timeout_s), progress)
     except InductorBenchError as error:
         return run, (Failure(STAGE, "invalid", f"{PREDICTION}: {error.message}", error.hint, subject=request.target),)
-    return replace(run, verification=found), ()
+    forget_dropped(found, run.environment)
+    return with_verification(run, found), ()

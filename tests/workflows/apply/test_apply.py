@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +15,7 @@ from inline import change
 
 from inductor_bench.analysis.statistics import summarize
 from inductor_bench.autotune.variants.cpp_text import default_config
+from inductor_bench.messages.pins import APPLY, PINNED
 from inductor_bench.records.category import Category
 from inductor_bench.records.retune import Retune
 from inductor_bench.records.run import Run
@@ -20,7 +23,8 @@ from inductor_bench.records.tuning import Config, MeasuredKernel, Tuning
 from inductor_bench.source.standalone.edit import recorded_facts, source_text
 from inductor_bench.store.folder import RunFolder
 from inductor_bench.store.kernel_index import read_index
-from inductor_bench.workflows.apply.pins import lookup_table, make_pins
+from inductor_bench.workflows.apply.pins import lookup_table, make_pins, with_mode
+from inductor_bench.workflows.apply.program import join_states, pinned_environment, read_states
 
 pytestmark = pytest.mark.xdist_group("captures")
 
@@ -110,6 +114,48 @@ def test_a_config_that_changes_the_outputs_is_dropped_and_named() -> None:
     states = {kernel["name"]: kernel["state"] for kernel in found["kernels"]}
     assert states.pop(forward.name) == "dropped"
     assert set(states.values()) <= {"pinned"}
+    assert found["outputs"]["difference"] <= found["outputs"]["tolerance"], "of the configs that are left"
+    pinned = make_pins(folder.load(), folder)
+    assert forward.kernel_id not in {pin.kernel_id for pin in pinned.pins.all}, "nor does `apply` without --verify"
+    assert [left.row.name for left in pinned.unpinned] == [forward.name]
+    assert "changes the outputs" in pinned.unpinned[0].reason
+
+
+def test_a_program_that_fails_while_its_steps_are_timed_is_called_failed() -> None:
+    folder = RunFolder(copy_of(factory(), "failing"))
+    retuned(folder, flags="unroll")
+    path = program("failing_program")
+    path.write_text(PROGRAM.replace("range(200)", "range(24)").replace("sys.exit(7)", "raise ValueError('no data')"))
+    done = apply(folder.path, "--verify", "--format", "json", "--", sys.executable, str(path))
+    found = json.loads(done.stdout)["verification"]
+    assert {kernel["state"] for kernel in found["kernels"]} == {"pinned"}, "what was compared ran the configs"
+    early, failed = found["notes"]
+    assert "ended while its steps were timed" in early
+    assert "exited with code 1" in failed and "(ValueError: no data): see " in failed
+    assert "no data" in Path(failed.rpartition("see ")[2]).read_text()
+
+
+def test_a_program_that_fails_before_its_steps_is_called_failed() -> None:
+    folder = RunFolder(copy_of(factory(), "broken"))
+    retuned(folder, flags="unroll")
+    path = program("broken_program")
+    path.write_text(PROGRAM.replace("range(200)", "range(2)").replace("sys.exit(7)", "raise ValueError('no data')"))
+    done = apply(folder.path, "--verify", "--", sys.executable, str(path))
+    assert done.code == 1
+    words = " ".join(done.stderr.split())
+    assert "the program exited with code 1" in words and "(ValueError: no data) before its steps had settled" in words
+    assert "compare.log" in words
+
+
+def test_a_program_that_is_ended_after_its_steps_has_said_what_it_runs(tmp_path: Path) -> None:
+    folder = RunFolder(copy_of(factory(), "ended"))
+    pinned = make_pins(retuned(folder, flags="unroll"), folder)
+    path = program("ended_program")
+    path.write_text(PROGRAM.replace("sys.exit(7)", "import os; os._exit(0)"))
+    environment = pinned_environment(with_mode(pinned, APPLY), tmp_path, os.environ, "steps")
+    subprocess.run([sys.executable, path], env=environment, check=True, capture_output=True)
+    states = join_states(read_states(tmp_path))
+    assert {state.state for state in states.values()} == {PINNED} and len(states) == len(pinned.pins.all)
 
 
 def test_the_folder_says_what_cannot_be_in_the_table() -> None:

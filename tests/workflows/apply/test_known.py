@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,9 +12,11 @@ from inductor_bench.analysis.statistics import summarize
 from inductor_bench.errors import UsageError
 from inductor_bench.records.retune import TuningOrigin
 from inductor_bench.records.retunes.pins import CppPin, TritonPin
+from inductor_bench.records.retunes.verification import AppliedKernel, Verification
 from inductor_bench.records.run import Environment
 from inductor_bench.records.tuning import MeasuredKernel, Tuning
 from inductor_bench.store.cache.tunings import KnownTuning, TuningKey, TuningPlace, save_tuning
+from inductor_bench.workflows.apply.dropped import forget_dropped
 from inductor_bench.workflows.apply.known import choose_pins, pin_known, places_of
 
 HERE = change(Environment(), torch="2.11.0", triton="3.6.0", accelerator="NVIDIA H200", cpu="a CPU", threads=4)
@@ -71,6 +74,17 @@ def test_what_is_stored_for_this_machine_is_pinned(tmp_path: Path, monkeypatch: 
     assert [pin.name for pin in found.pins.all] == ["triton_a"]
     assert (found.pins.torch, found.pins.triton, found.predicted_s) == ("2.11.0", "3.6.0", 0.0)
     assert pin_known(change(HERE, torch="2.13.0")).pins.all == (), "of another torch nothing is known"
+
+
+def test_a_config_that_changes_outputs_is_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("INDUCTOR_BENCH_CACHE", str(tmp_path))
+    wrong, other = triton_pin("a", XBLOCK=8), triton_pin("b", XBLOCK=8)
+    assert save_tuning(known("a", 1.5, triton_pin=wrong)) and save_tuning(known("b", 1.5, triton_pin=other))
+    dropped = AppliedKernel("triton_a", wrong.kernel_id, {"XBLOCK": 16}, "dropped")
+    forget_dropped(Verification("steps", 0.0, kernels=(dropped,)), HERE)
+    assert len(pin_known(HERE).pins.all) == 2, "another config of the kernel"
+    forget_dropped(Verification("steps", 0.0, kernels=(replace(dropped, config={"XBLOCK": 8}),)), HERE)
+    assert pin_known(HERE).pins.all == (other,)
 
 
 @pytest.mark.parametrize("words", [(), ("--known",), (".", "--known")])

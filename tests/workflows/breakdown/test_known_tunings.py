@@ -11,6 +11,7 @@ from inline import change
 from retune_fakes import Engine, make_run, retuned
 
 from inductor_bench.errors import UsageError
+from inductor_bench.records.retunes.verification import Verification
 from inductor_bench.records.run import Environment, Run
 from inductor_bench.records.tuning import MeasuredKernel
 from inductor_bench.report.run.console import run_lines
@@ -114,6 +115,27 @@ def test_half_a_tuning_and_a_doubtful_one_are_not_taken_over(
 ) -> None:
     tune(tmp_path / "first", monkeypatch, changed(**changes))
     assert tune(tmp_path / "second", monkeypatch)[1] == TUNED
+
+
+def test_an_undecided_tuning_is_made_again_and_takes_an_earlier_verdict_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cache: Path
+) -> None:
+    tune(tmp_path / "first", monkeypatch)
+    assert len(list(cache.glob("*/*.json"))) == 3
+    undecided = changed(verdict="undecided", cut_short="")
+    assert tune(tmp_path / "second", monkeypatch, undecided, remeasure=True)[1] == TUNED
+    assert not list(cache.glob("*/*.json"))
+    assert tune(tmp_path / "third", monkeypatch)[1] == TUNED
+
+
+def test_retunes_that_come_later_undo_the_proof_of_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run, _, _ = tune(tmp_path / "first", monkeypatch)
+    folder, proof = RunFolder(tmp_path / "first"), Verification("steps", 1e-3)
+    monkeypatch.setattr(autotune, "run_kernel", Engine())
+    for options, kept in ((RetuneOptions("max"), proof), (RetuneOptions("coordesc"), None)):
+        wanted = BreakdownOptions((str(folder.path),), retune=options)
+        again = autotune.autotune_run(replace(run, verification=proof), folder, wanted, Silent(), folder.save)
+        assert again.verification == kept, options.method
 
 
 def test_a_search_that_others_cut_short_counts_among_many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

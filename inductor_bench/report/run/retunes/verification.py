@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 
 from .... import units
 from ....analysis.findings.phrases import plural
+from ....analysis.statistics import CONFIDENCE, samples_needed
 from ....records.retunes.verification import (
     NO_DIFFERENCE,
     SAVES,
     SLOWER,
+    STEPS,
     UNDECIDED,
     AppliedKernel,
     Outputs,
@@ -37,46 +40,58 @@ def lead_words(found: Verification) -> str:
     if step is None:
         return "No step was compared"
     if step.verdict == SAVES:
-        return f"Proven: a step takes {_change(step)}"
+        return f"Proven: a step takes {_change(step)}" if found.way == STEPS else f"A step takes {_change(step)}"
     if step.verdict == SLOWER:
         return f"A step is slower with the configs: {_change(step)}"
     if step.verdict == NO_DIFFERENCE and device is not None and device.verdict == SAVES:
         less = f"The device works {units.seconds(device.saving_s)} less in a step"
         share = units.percent(device.saving_s / device.own_s)
         if step.high_s < HIDDEN * device.saving_s:
-            return f"{less} ({share}), and the step takes as long as before: the host sets its pace"
+            why = "the host sets its pace" if device.own_s < step.own_s else "other work runs at the same time"
+            return f"{less} ({share}), and the step takes as long as before: {why}"
         return f"{less} ({share}), which is less than the step's own variation"
     if step.verdict == UNDECIDED:
         return f"Undecided: {plural(step.pairs, 'pair')} of steps are too few to tell {_change(step)} from chance"
-    return f"No difference: a step takes {units.seconds(step.own_s)} with the configs and without"
+    both = f"{units.seconds(step.tuned_s)} with the configs and {units.seconds(step.own_s)} without"
+    return f"No difference found: a step takes {both}; of neighbours those with them take {_difference(step)}"
 
 
 def _change(saving: Saving) -> str:
     """``14.6 ms instead of 15.6 ms, 0.96 ms (6.2%) less; 95% interval 0.92 ms to 0.99 ms``."""
+    return f"{units.seconds(saving.tuned_s)} instead of {units.seconds(saving.own_s)}, {_difference(saving)}"
+
+
+def _difference(saving: Saving) -> str:
+    """``0.96 ms (6.2%) less; 95% interval 0.92 ms to 0.99 ms``."""
     share = units.percent(abs(saving.saving_s) / saving.own_s) if saving.own_s else "0%"
-    low, high = sorted((abs(saving.low_s), abs(saving.high_s)))
-    range_words = f"{units.seconds(low)} to {units.seconds(high)}"
-    if saving.low_s < 0 < saving.high_s:
-        range_words = f"-{units.seconds(-saving.low_s)} to {units.seconds(saving.high_s)}"
-    interval = "range of the processes" if saving.pairs < MOST_BLAMED else "95% interval"
-    more = "less" if saving.saving_s >= 0 else "more"
-    return (
-        f"{units.seconds(saving.tuned_s)} instead of {units.seconds(saving.own_s)}, "
-        f"{units.seconds(abs(saving.saving_s))} ({share}) {more}; {interval} {range_words}"
-    )
+    more, low, high = "less", saving.low_s, saving.high_s
+    if saving.saving_s < 0:
+        more, low, high = "more", -high, -low
+    range_words = f"{'-' if low < 0 else ''}{units.seconds(abs(low))} to {units.seconds(high)}"
+    is_enough = saving.pairs >= samples_needed(CONFIDENCE)
+    interval = "95% interval" if is_enough else f"range of {plural(saving.pairs, 'pair')}"
+    return f"{units.seconds(abs(saving.saving_s))} ({share}) {more}; {interval} {range_words}"
 
 
 def detail_words(found: Verification) -> Iterator[str]:
     """The other facts, a sentence each."""
     run = "runs" if found.pinned == 1 else "run"
-    yield f"{found.pinned} of {plural(len(found.kernels), 'kernel')} that won something {run} the config"
+    if found.kernels:
+        yield f"{found.pinned} of {plural(len(found.kernels), 'kernel')} that won something {run} the config"
+    else:
+        yield "No kernel has a config to run: the program was compared with itself"
     if found.device is not None and found.device.verdict != UNDECIDED:
         yield f"On the device a step takes {_change(found.device)}"
-    measured = found.device or found.step
+    measured = found.device or (None if _runs_on_gpu(found) else found.step)
     if measured is not None and found.predicted_s and measured.verdict in (SAVES, SLOWER, NO_DIFFERENCE):
         yield projection_words(found, measured)
     yield outputs_words(found.outputs)
     yield from found.notes
+
+
+def _runs_on_gpu(found: Verification) -> bool:
+    """Whether a projection is of a GPU's time, of which the host may hide a part from the step."""
+    return any("num_warps" in kernel.config for kernel in found.kernels)
 
 
 def projection_words(found: Verification, measured: Saving) -> str:
@@ -85,6 +100,8 @@ def projection_words(found: Verification, measured: Saving) -> str:
     apart = abs(measured.saving_s - found.predicted_s)
     if apart <= max(SHARE * abs(measured.saving_s), LEAST_S):
         return f"The projection was {projected}"
+    if measured.low_s <= found.predicted_s <= measured.high_s:
+        return f"The projection was {projected}, which lies within the interval"
     blamed = blamed_kernels(found)
     names_words = ", ".join(
         f"{names.short(one.name, 48)} (projected {units.seconds(one.predicted_s)}, saves {units.seconds(one.saving_s)})"
@@ -106,6 +123,8 @@ def outputs_words(outputs: Outputs) -> str:
         return f"Outputs in the program were not compared: {outputs.reason}"
     rest = f"; not all were compared: {outputs.reason}" if outputs.reason else ""
     tensors = f"{plural(outputs.tensors, 'tensor')} of {plural(outputs.graphs, 'graph')}"
+    if math.isinf(outputs.difference):
+        return f"Outputs differ: infinities or NaN stand at other places with the configs, among {tensors}{rest}"
     if outputs.difference > outputs.tolerance:
         return f"Outputs differ: by {outputs.difference:.1e} of a tensor's norm, among {tensors}{rest}"
     own = f", {outputs.own_difference:.0e} between two calls without the configs" if outputs.own_difference else ""

@@ -7,7 +7,6 @@ outputs of every graph, then steps are timed without a profiler, then some are p
 from __future__ import annotations
 
 import json
-import math
 import os
 import time
 import traceback
@@ -16,6 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from inductor_bench.devices.table import device_of
 from inductor_bench.messages.comparison import (
     CHECKING,
     CUDA_GRAPHS,
@@ -39,20 +39,8 @@ from ..steps.plan import Plan, agreement_of
 from ..steps.recording import Recording, mark_boundary
 from ..steps.results import no_steps_yet, words_of
 from ..steps.schedule import QUIET_STEPS
+from .order import WARM_UP, count_steps, is_tuned
 from .process import PinnedKernels, save_states
-
-WARM_UP = 4
-"""Steps that alternate before the timed ones: a configuration is loaded by its first launch."""
-
-TIMED_STEPS = (16, 120)
-"""Minimum and maximum number of timed steps."""
-
-TIMED_S = 3.0
-"""Minimum time of the timed steps in seconds, unless they are the maximum number."""
-
-PROFILED_STEPS = (8, 20)
-PROFILED_S = 0.4
-"""The same for the profiled steps."""
 
 
 @dataclass(frozen=True)
@@ -134,11 +122,17 @@ class Comparison:
         self._step_s, self._last_s = arrived_s - self._last_s, arrived_s
         if self._plan is None:
             self._settle(number, noisy or busy)
-        elif (noisy or busy) and self.found.state in (TIMING, PROFILING):
+        elif self._is_disturbed(noisy or busy):
             self.restart()
             return
         if self._plan is not None and self._plan.begin is not None and number >= self._plan.begin:
             self._go_on(number - self._plan.begin, number, arrived_s)
+
+    def _is_disturbed(self, noisy: bool) -> bool:
+        """Whether the comparison begins again, here or in the process that this one follows."""
+        if not self._agreement.decides and self._agreement.read() != self._plan:
+            return True
+        return noisy and self.found.state in (TIMING, PROFILING)
 
     def _settle(self, number: int, noisy: bool) -> None:
         self._quiet = 0 if noisy else self._quiet + 1
@@ -147,9 +141,9 @@ class Comparison:
             return
         plan = self._agreement.read()
         if plan.begin is None and self._agreement.decides and self._quiet >= QUIET_STEPS:
-            timed, profiled = (
-                _count(self._step_s, *limits) for limits in ((TIMED_S, TIMED_STEPS), (PROFILED_S, PROFILED_STEPS))
-            )
+            timed, profiled = count_steps(self._step_s)
+            if device_of(self._clock.device).runs_on_host:
+                profiled = 0  # a step is what the device works
             begin = number + self._agreement.lead
             self._agreement.decide(Plan(begin, begin + 1 + WARM_UP + timed, None, profiled))
             plan = self._agreement.read()
@@ -180,7 +174,8 @@ class Comparison:
     def _end_check(self) -> None:
         if self._check is not None:
             check, self._check, self.is_recording = self._check, None, False
-            self.found = replace(self.found, outputs=tuple(check.found), dropped=tuple(check.dropped))
+            dropped = (*self.found.dropped, *check.dropped)
+            self.found = replace(self.found, outputs=tuple(check.found), dropped=dropped)
             self._write(TIMING)
 
     # The times
@@ -190,7 +185,7 @@ class Comparison:
         if self._moment is not None:
             end = self._clock.read(number, arrived_s)
             self._samples.append(_Sample(self._tuned, self._moment, end))
-        self._use(_is_tuned(place))
+        self._use(is_tuned(place))
         if place == WARM_UP:
             self._samples = []
         self._moment = self._clock.read(number, time.perf_counter())
@@ -205,6 +200,9 @@ class Comparison:
             )
             self._moment = None
             self._use(False)
+            if not self._plan.profiled:
+                self._complete(DONE)
+                return
             self._write(PROFILING)
         try:
             self.is_ours = True
@@ -212,7 +210,7 @@ class Comparison:
         except PROFILER_ERRORS as error:
             traceback.print_exc()
             self._recording, self._flags, self.is_recording = None, [], False
-            self.found = replace(self.found, notes=(*self.found.notes, f"the profiler failed: {words_of(error)}"))
+            self.found = replace(self.found, notes=(*self.found.notes, f"The profiler failed: {words_of(error)}"))
             self._complete(DONE)
         finally:
             self.is_ours = False
@@ -228,7 +226,7 @@ class Comparison:
             self.is_recording = True
         mark_boundary(number)
         if place <= self._plan.profiled:
-            self._use(_is_tuned(place - 1))
+            self._use(is_tuned(place - 1))
             self._flags.append(self._tuned)
             return
         recording, self._recording, self.is_recording = self._recording, None, False
@@ -249,7 +247,7 @@ class Comparison:
         if not ends or wait_for(ends):
             steps = tuple(map(_describe, self._samples))
             self.found = replace(self.found, steps=steps)
-        if state == DONE:
+        if state != CUDA_GRAPHS:
             self._pinned.use(True)  # for their states
             save_states(self._pinned)
             self._pinned.use(False)
@@ -283,17 +281,6 @@ class Comparison:
         temporary = self._path.with_suffix(".part")
         temporary.write_text(json.dumps(codec.encode(self.found)), encoding="utf-8")
         temporary.replace(self._path)
-
-
-def _is_tuned(place: int) -> bool:
-    """Whether a step runs the pins: own, tuned, tuned, own, and again, so that drifts cancel."""
-    return place % 4 in (1, 2)
-
-
-def _count(step_s: float, time_s: float, limits: tuple[int, int]) -> int:
-    """The number of steps for a time, within limits, in whole fours."""
-    least, most = limits
-    return min(most, max(least, 4 * math.ceil(time_s / max(step_s, 1e-6) / 4)))
 
 
 def _describe(sample: _Sample) -> ComparedStep:

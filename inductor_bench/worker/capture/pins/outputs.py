@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import time
+import traceback
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -14,8 +16,9 @@ from ...device.protocol import DeviceRuntime
 from ...device.runtimes import runtime_of
 from ...upstream.inductor import clone_input
 from ..differences import relative_difference, tolerance_of
+from ..steps.results import words_of
 from .kernels import PinnedKernel
-from .process import PinnedKernels
+from .process import PinnedKernels, launcher_errors
 
 NOISE_FACTOR = 4.0
 """A graph that does not repeat its own outputs may differ by this factor of that."""
@@ -50,40 +53,54 @@ class OutputCheck:
             self.found.append(ComparedOutputs(path, reason=reason))
             return original(compiled, inputs)
         try:
-            self._compare(path, lambda: _run_copy(original, compiled, inputs, self._runtime))
+            found = self._compare(path, lambda: _run_copy(original, compiled, inputs, self._runtime))
         except torch.OutOfMemoryError:
-            self.found.append(ComparedOutputs(path, reason="no memory for a copy of the graph's inputs"))
+            found = ComparedOutputs(path, reason="no memory for a copy of the graph's inputs")
+        except launcher_errors() as error:
+            traceback.print_exc()
+            found = ComparedOutputs(path, reason=f"a call with a copy of the graph's inputs failed: {words_of(error)}")
         finally:
             self._pinned.use(False)
+        self.found.append(found)
         return original(compiled, inputs)
 
-    def _compare(self, path: str, run: Callable[[], list[Any]]) -> None:
-        """Runs a graph without the pins twice and with them, and looks for the kernels that change its outputs."""
+    def _compare(self, path: str, run: Callable[[], list[Any]]) -> ComparedOutputs:
+        """Runs a graph without the pins twice and with them, and drops the kernels that change its outputs."""
         own, again = run(), run()
-        self._pinned.use(True)
-        found = _worst(path, run(), again, own)
-        self._pinned.use(False)
-        self.found.append(found)
+
+        def compare(pins: PinnedKernel | PinnedKernels) -> ComparedOutputs:
+            pins.use(True)
+            try:
+                return _worst(path, run(), again, own)
+            except torch.OutOfMemoryError:
+                raise
+            except launcher_errors() as error:
+                traceback.print_exc()
+                return ComparedOutputs(path, math.inf, reason=f"a graph failed with the configs: {words_of(error)}")
+            finally:
+                pins.use(False)
+
+        found = compare(self._pinned)
         if found.is_equal:
-            return
+            return found
         begin_s = time.perf_counter()
         for kernel in self._pinned.kernels[:]:
             if time.perf_counter() - begin_s > BLAME_S:
                 break
-            kernel.use(True)
-            alone = run()
-            kernel.use(False)
-            if not _worst(path, alone, again, own).is_equal:
+            if kernel.state().kernel_id not in self.dropped and not compare(kernel).is_equal:
                 self._drop(kernel)
+        return compare(self._pinned) if self.dropped else found
 
     def _drop(self, kernel: PinnedKernel) -> None:
-        self._pinned.kernels.remove(kernel)
-        self.dropped.append(kernel.state().kernel_id)
+        """Drops a kernel, also where other graphs launch it."""
+        dropped = kernel.state().kernel_id
+        self._pinned.kernels[:] = [one for one in self._pinned.kernels if one.state().kernel_id != dropped]
+        self.dropped.append(dropped)
 
 
 def _why_not(inputs: Iterable[Any]) -> str:
     if torch.distributed.is_available() and torch.distributed.is_initialized():
-        return "another process would have to repeat the graph's collectives"
+        return "the program is distributed, and other processes would have to repeat a graph's collectives"
     if any(isinstance(value, torch.Tensor) and value.layout != torch.strided for value in inputs):
         return "an input is not strided"
     return ""

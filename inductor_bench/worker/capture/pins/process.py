@@ -28,7 +28,21 @@ PIN = "inductor_bench_pin"
 ADDED = "inductor_bench_added"
 """Attribute of an autotuner: whether the pin was added to Inductor's own configurations."""
 
-COMPILE_ERRORS = (ArithmeticError, AttributeError, LookupError, OSError, RuntimeError, TypeError, ValueError)
+COMPILE_ERRORS = (
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    LookupError,
+    OSError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+)
+
+
+def launcher_errors() -> tuple[type[Exception], ...]:
+    """Exceptions of a configuration that cannot be compiled or launched."""
+    return (*COMPILE_ERRORS, *pinning.triton_errors())
 
 
 class PinnedKernels:
@@ -64,6 +78,11 @@ class PinnedKernels:
 
     def describe(self) -> PinnedProcess:
         return PinnedProcess(os.getpid(), tuple(kernel.state() for kernel in self.kernels), self.refusal)
+
+    def save_applied(self) -> None:
+        """Writes the states of applied pins. A comparison writes them itself, while the pins are in use."""
+        if not self.compares and (self.kernels or self.refusal):
+            save_states(self)
 
     # Triton kernels
 
@@ -116,7 +135,7 @@ class PinnedKernels:
                     return launcher, ""
             like = autotuner.launchers[0].config
             return pinning.compile_launcher(autotuner, pinning.with_values(like, pin.config)), ""
-        except COMPILE_ERRORS as error:
+        except launcher_errors() as error:
             return None, f"it did not compile here: {type(error).__name__}: {error}"
 
     # C++ kernels
@@ -158,9 +177,8 @@ def pinned_kernels() -> PinnedKernels:
     owner = os.getpid()
 
     def save() -> None:
-        # a comparison writes the states at its own end, when the pins are in use
-        if os.getpid() == owner and not pinned.compares and (pinned.kernels or pinned.refusal):
-            save_states(pinned)
+        if os.getpid() == owner:
+            pinned.save_applied()
 
     atexit.register(save)
     return pinned

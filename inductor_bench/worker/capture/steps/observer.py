@@ -270,7 +270,10 @@ class StepObserver:
 
     def _fail(self, error: BaseException) -> None:
         traceback.print_exc()
-        self._measurement.fail(error)
+        try:
+            self._measurement.fail(error)
+        except OSError:  # a full disk costs the measurement, and not the program
+            traceback.print_exc()
         self._end()
 
     def _finish(self) -> None:

@@ -1,0 +1,38 @@
+"""Keeps configs out of later programs that changed the outputs of a graph in the program."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ...records.failure import Failure
+from ...records.retunes.verification import DROPPED, Verification
+from ...records.run import Environment, Run
+from ...store.cache.tunings import forget_tuning, known_tunings
+from .known import places_of
+from .verification import CHANGES_OUTPUTS
+
+STAGE = "verify"
+WRONG = f"{CHANGES_OUTPUTS}: it was dropped when the program was compared"
+
+
+def with_verification(run: Run, found: Verification) -> Run:
+    """The run with a verification. The retunes whose configs it dropped have failed."""
+    dropped = {kernel.kernel_id: kernel.config for kernel in found.kernels if kernel.state == DROPPED}
+    retunes = tuple(
+        replace(retune, failure=Failure(STAGE, "wrong", WRONG, subject=retune.name))
+        if retune.tuning is not None and dropped.get(retune.kernel_id) == retune.tuning.best_config
+        else retune
+        for retune in run.retunes
+    )
+    return replace(run, retunes=retunes, verification=found)
+
+
+def forget_dropped(found: Verification, environment: Environment) -> None:
+    """Removes the dropped configs of an environment from the tunings that are known to other runs."""
+    dropped = {kernel.kernel_id: kernel.config for kernel in found.kernels if kernel.state == DROPPED}
+    if not dropped:
+        return
+    for known in (known for place in places_of(environment) for known in known_tunings(place)):
+        pin = known.triton_pin or known.cpp_pin
+        if pin is not None and dropped.get(pin.kernel_id) == pin.config:
+            forget_tuning(known.key)

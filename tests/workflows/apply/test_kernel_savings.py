@@ -1,0 +1,38 @@
+"""What each pinned kernel saves: kernels with several names, and names of several kernels."""
+
+from __future__ import annotations
+
+import pytest
+
+from inductor_bench.messages.pins import PINNED, PinnedProcess, PinState
+from inductor_bench.trace.program.durations import StepDurations
+from inductor_bench.workflows.apply.kernel_savings import savings_by_kernel, savings_by_name
+
+
+def process(**names: str) -> PinnedProcess:
+    """A process with kernels; the names of their launches are separated by spaces."""
+    pairs = [(kernel_id, name) for kernel_id, own in names.items() for name in own.split(" ")]
+    return PinnedProcess(1, tuple(PinState(one, one, PINNED, event_name=name) for one, name in pairs))
+
+
+def test_a_saving_is_the_difference_of_the_medians() -> None:
+    steps = [StepDurations(5.0, {"a": own, "b": 1.0}) for own in (4.0, 3.0, 2.0, 9.0)]
+    found = savings_by_name((False, True, True, False), steps)
+    assert found == {"a": pytest.approx(4.0), "b": 0.0}
+    assert savings_by_name((True,), steps) == {}, "nothing to compare with"
+
+
+def test_a_kernel_saves_what_all_its_names_save() -> None:
+    """A kernel has another number in each graph."""
+    by_name = {"triton_poi_0": 1.0, "triton_poi_3": 2.0, "triton_red_0": 4.0}
+    found = savings_by_kernel([process(p="triton_poi_0 triton_poi_3"), process(r="triton_red_0")], by_name)
+    assert found == {"p": 3.0, "r": 4.0}
+
+
+def test_of_kernels_that_share_a_name_no_saving_is_said() -> None:
+    by_name = {"triton_poi_0": 1.0, "triton_poi_1": 2.0}
+    assert savings_by_kernel([process(p="triton_poi_0", q="triton_poi_0 triton_poi_1")], by_name) == {}
+
+
+def test_a_kernel_that_no_profile_shows_has_no_saving() -> None:
+    assert savings_by_kernel([process(p="triton_poi_0", c="")], {"": 1.0, "triton_poi_1": 2.0}) == {}
