@@ -21,6 +21,7 @@ import pytest
 import run_builder
 from conftest import ROOT
 
+from inductor_bench.__main__ import main
 from inductor_bench.store.folder import RunFolder
 
 SCRIPT = "import sys\nfrom inductor_bench.__main__ import main\nsys.exit(main())\n"
@@ -63,11 +64,17 @@ def our_frames(errors: str) -> list[tuple[str, str]]:
     """The file and the function of each line of ours in a traceback, without those of the import of the entry.
 
     Until ``main`` begins, Python's own handler of Ctrl-C is in force: an import of the package may change no signal,
-    because programs import it too, and the command can run nothing before it is imported.
+    because programs import it too, and the command can run nothing before it is imported. The line ``def main`` stands
+    for the moment before its first statement.
     """
-    frames = re.findall(r'/inductor_bench/(\S+\.py)", line \d+, in (\S+)', errors)
+    frames = re.findall(r'/inductor_bench/(\S+\.py)", line (\d+), in (\S+)', errors)
     entry = {"__init__.py", "__main__.py", "step_marks.py", "version.py"}
-    return [(file, function) for file, function in frames if file not in entry or function != "<module>"]
+    begin = ("__main__.py", str(main.__code__.co_firstlineno), "main")
+    return [
+        (file, function)
+        for file, line, function in frames
+        if (file not in entry or function != "<module>") and (file, line, function) != begin
+    ]
 
 
 def test_ctrl_c_at_any_moment_shows_no_line_of_ours(here: Path) -> None:
@@ -88,6 +95,7 @@ def test_a_line_of_ours_in_a_traceback_is_seen() -> None:
         'File "bin/inductor-bench", line 2, in <module>\nFile "/x/inductor_bench/__init__.py", line 8, in <module>\n'
     )
     assert our_frames(start) == []
+    assert our_frames(f'File "/x/inductor_bench/__main__.py", line {main.__code__.co_firstlineno}, in main\n') == []
     for file, function in (("__main__.py", "main"), ("cli/main.py", "<module>")):
         assert our_frames(f'{start}File "/x/inductor_bench/{file}", line 15, in {function}\n') == [(file, function)]
 

