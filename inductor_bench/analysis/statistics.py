@@ -107,14 +107,17 @@ def verdict(ratio: Ratio, effect: float = EFFECT) -> str:
     ``faster`` and ``slower`` need an interval that excludes 1 and a median difference of at least ``effect``. ``same``
     needs an interval within ``effect`` of 1.
     """
-    if ratio.pairs >= samples_needed(VERDICT_CONFIDENCE):
-        if ratio.high < 1 and ratio.median <= 1 - effect:
-            return "faster"
-        if ratio.low > 1 and ratio.median >= 1 + effect:
-            return "slower"
-        if ratio.low > 1 - effect and ratio.high < 1 + effect:
-            return "same"
-    return "undecided"
+    enough = ratio.pairs >= samples_needed(VERDICT_CONFIDENCE)
+    return judge_ratio(ratio.median, ratio.low, ratio.high, effect) if enough else "undecided"
+
+
+def judge_ratio(middle: float, low: float, high: float, effect: float) -> str:
+    """The verdict of :func:`verdict` from the middle of a ratio and the ends of its interval."""
+    if high < 1 and middle <= 1 - effect:
+        return "faster"
+    if low > 1 and middle >= 1 + effect:
+        return "slower"
+    return "same" if low > 1 - effect and high < 1 + effect else "undecided"
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from ..errors import EXIT_OK, UsageError
 from ..report.applied import FORMATS, state_texts
 from ..report.renderer import View
 from .breakdown import ARGUMENTS, ProgramCommand
+from .options.limits import timeout_option
 from .output.console import Console
 from .output.presentation import format_option, show
 
@@ -19,13 +20,7 @@ from .output.presentation import format_option, show
 @click.option("--known", is_flag=True, help="In the place of RUN: all tunings that are known for this machine.")
 @click.option("--verify", is_flag=True, help="Run the program's steps with the configs and without in turn.")
 @click.option("--stop", is_flag=True, help="With --verify: end the program once its steps are compared.")
-@click.option(
-    "--timeout",
-    "timeout_s",
-    metavar="SECONDS",
-    type=click.FloatRange(min=0, min_open=True),
-    help="With --verify: the limit of each run of the program.",
-)
+@timeout_option("With --verify: the limit of each run of the program.")
 @click.option("--python", metavar="PATH", help="The program's interpreter, where the command does not tell.")
 @format_option(FORMATS)
 @click.option("-v", "--verbose", is_flag=True, help="With --verify: show what the program prints.")

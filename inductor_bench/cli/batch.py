@@ -16,6 +16,7 @@ from ..records.model_sources import LIBRARIES, list_help_lines
 from ..report.batch.formats import FORMATS
 from ..workflows.options import AMP, MODES
 from .options.autotune import AutotuneCommand, autotune_options, take_autotune
+from .options.limits import timeout_option
 from .options.values import take_values, values_options
 from .output.batch import show_batch
 from .output.console import Console
@@ -93,9 +94,7 @@ out as typed, 130 after Ctrl-C.
     "--executor", type=click.Choice(["local", "ray"]), default="local", help="This machine, or a Ray cluster."
 )
 @click.option("--address", metavar="HOST:PORT", help="Of the Ray cluster; Ray looks for one where not given.")
-@click.option(
-    "--timeout", "timeout_s", metavar="SECONDS", type=click.FloatRange(min=0, min_open=True), help="Of a model."
-)
+@timeout_option("Of a model.")
 @click.option("--training/--inference", default=None, help="With a loss and a backward pass, or without gradients.")
 @click.option("--batch-size", type=click.IntRange(min=1), help="Instead of those in the list.")
 @click.option("--mode", type=click.Choice(list(MODES)), help="The mode of torch.compile.")

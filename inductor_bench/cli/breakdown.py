@@ -13,6 +13,7 @@ from ..records.run import Run
 from ..report.run.formats import FORMATS
 from ..workflows.options import AMP, MODES, BreakdownOptions
 from .options.autotune import AutotuneCommand, autotune_options, take_autotune
+from .options.limits import timeout_option
 from .options.paths import complete_path
 from .options.values import take_values, values_options
 from .output.console import Console
@@ -72,13 +73,7 @@ out as typed, 3 for a bug in this tool, 130 after Ctrl-C.
 @click.option("--skip", metavar="N", type=click.IntRange(min=0), help="Begin N steps after the first, settled or not.")
 @click.option("--stop", is_flag=True, help="End the program once its steps are measured.")
 @click.option("--eager", is_flag=True, help="Also time the program's steps without compilation, in a second run.")
-@click.option(
-    "--timeout",
-    "timeout_s",
-    metavar="SECONDS",
-    type=click.FloatRange(min=0, min_open=True),
-    help="The limit of each process that is started.",
-)
+@timeout_option("The limit of each process that is started.")
 @click.option("--repeat", metavar="N", type=click.IntRange(min=1), help="Profiled iterations.")
 @autotune_options
 @values_options

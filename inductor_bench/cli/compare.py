@@ -16,6 +16,7 @@ from ..report.renderer import View, as_json
 from ..store.batch import BATCH
 from ..workflows.options import AMP, MODES
 from .breakdown import ARGUMENTS, ProgramCommand
+from .options.limits import timeout_option
 from .options.paths import complete_path
 from .options.variables import read_variables
 from .output.console import Console
@@ -77,9 +78,7 @@ def read_percent(context: click.Context, parameter: click.Parameter, value: str 
 @click.option("--batch-size", type=click.IntRange(min=1), help="Of a named model.")
 @click.option("--steps", metavar="N", type=click.IntRange(min=1), help="Time N of the program's steps, profile N more.")
 @click.option("--skip", metavar="N", type=click.IntRange(min=0), help="Begin N steps after the first, settled or not.")
-@click.option(
-    "--timeout", "timeout_s", metavar="SECONDS", type=click.FloatRange(min=0, min_open=True), help="Of each process."
-)
+@timeout_option("Of each process.")
 @click.option("--fail-above", metavar="PERCENT", callback=read_percent, help="Exit with 1 if B is slower by more.")
 @click.option(
     "--bundle",

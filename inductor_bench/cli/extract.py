@@ -11,6 +11,7 @@ from ..errors import EXIT_FAILURE, EXIT_OK, UsageError
 from ..records.category import Category
 from ..report.extraction import FORMATS
 from ..report.renderer import View
+from .options.limits import timeout_option
 from .options.paths import complete_path
 from .options.values import take_values, values_options
 from .output.console import Console
@@ -26,7 +27,7 @@ from .output.presentation import format_option, show
 @click.option("--top", metavar="N", type=click.IntRange(min=1), help="Only the N that take most time in the model.")
 @click.option("--static", is_flag=True, help="Read the arguments from the module's text; run nothing.")
 @values_options
-@click.option("--timeout", "timeout_s", metavar="SECONDS", type=click.FloatRange(min=0, min_open=True))
+@timeout_option()
 @click.option("--python", metavar="PATH", help="The interpreter to run the modules under.")
 @format_option(FORMATS)
 @click.option("-v", "--verbose", is_flag=True, help="Show what the worker prints.")

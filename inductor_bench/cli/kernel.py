@@ -14,6 +14,7 @@ from ..report.kernel.formats import COMPARED, COMPILED, MEASURED
 from ..report.renderer import View
 from ..workflows.options import METHODS, METHODS_HELP
 from .options.autotune import OPTION, AutotuneCommand
+from .options.limits import SECONDS, timeout_option
 from .options.paths import complete_path
 from .output.console import Console
 from .output.presentation import format_option, show
@@ -25,7 +26,6 @@ TARGET_OPTIONS = {
     *("targets", "target", "autotune", "budget_s", "timeout_s", "python"),
     *("format", "verbose", "quiet", "help"),
 }
-POSITIVE = click.FloatRange(min=0, min_open=True)
 
 
 @click.command("kernel", cls=AutotuneCommand, no_args_is_help=True)
@@ -38,7 +38,7 @@ POSITIVE = click.FloatRange(min=0, min_open=True)
     help=f"Retune: {METHODS_HELP}. With --compare, both kernels.",
 )
 @click.option("--configs", is_flag=True, help="Time every config that Inductor chooses from; none wins.")
-@click.option("--budget", "budget_s", metavar="SECONDS", type=POSITIVE, help="Build no more candidates after that.")
+@click.option("--budget", "budget_s", metavar="SECONDS", type=SECONDS, help="Build no more candidates after that.")
 @click.option(
     "--state",
     type=click.Choice(["cold", "warm"]),
@@ -57,7 +57,7 @@ POSITIVE = click.FloatRange(min=0, min_open=True)
 @click.option("--ncu", is_flag=True, help="Let Nsight Compute count each kernel's DRAM bytes, occupancy and stalls.")
 @click.option("--force", is_flag=True, help="Measure on a GPU that another job uses, too.")
 @click.option("--check/--no-check", default=True, show_default=True, help="Compare outputs with the reference first.")
-@click.option("--timeout", "timeout_s", metavar="SECONDS", type=POSITIVE, help="For each step of one kernel.")
+@timeout_option("For each step of one kernel.")
 @click.option("--python", metavar="PATH", help="The interpreter to run the kernels under.")
 @format_option(MEASURED)
 @click.option("-v", "--verbose", is_flag=True, help="Show what the workers print.")

@@ -19,6 +19,7 @@ from ..report.renderer import View
 from ..workflows.modes.sets import DEFAULT_ROUNDS, read_sets
 from ..workflows.options import AMP, BreakdownOptions
 from .breakdown import ARGUMENTS, ProgramCommand
+from .options.limits import timeout_option
 from .options.paths import complete_path
 from .options.variables import read_variables
 from .output.console import Console
@@ -77,13 +78,7 @@ as typed, 130 after Ctrl-C.
 @click.option("--device", metavar="DEVICE", help="cpu, cuda, cuda:1, …; the best there is where not given.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Of random weights and inputs.")
 @click.option("--batch-size", type=click.IntRange(min=1), help=f"Of a {listed(LIBRARIES)} model.")
-@click.option(
-    "--timeout",
-    "timeout_s",
-    metavar="SECONDS",
-    type=click.FloatRange(min=0, min_open=True),
-    help="The limit of each process that is started.",
-)
+@timeout_option("The limit of each process that is started.")
 @click.option("--python", metavar="PATH", help="The interpreter to run the program under, with another torch.")
 @click.option("-o", "--output", metavar="FOLDER", type=click.Path(path_type=Path), help="The folder; modes/NAME.")
 @click.option("--force", is_flag=True, help="Measure again what the folder has already.")

@@ -14,7 +14,6 @@ KINDS = (GRAPH, EAGER, OPTIMIZER, COLLECTIVE, COPY, IDLE)
 SYNCHRONISING, ALLOCATING, LAUNCHING, DATA_LOADING, GUARDS, PYTHON, QUEUED = (
     *("synchronising", "allocating", "launching", "data loading", "guards", "Python", "between kernels"),
 )
-IDLE_LABELS = (SYNCHRONISING, ALLOCATING, LAUNCHING, DATA_LOADING, GUARDS, PYTHON, QUEUED)
 """What the host did while the device was idle. ``between kernels``: the next work was launched, and had not begun."""
 
 GRAPH_INPUTS = "inputs of a CUDA graph"

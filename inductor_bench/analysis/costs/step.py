@@ -6,14 +6,13 @@ Every table, finding and plot takes its costs from here. Pure functions of a rec
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ...devices.table import device_of
 from ...records.category import Category
 from ...records.kernel import Kernel
 from ...records.module import CategoryTotal, ModuleRecord
-from ...records.program import EAGER, GRAPH, IDLE, QUEUED, Part, Program
+from ...records.program import GRAPH, IDLE, QUEUED, Part, Program
 from ...records.run import Run
 
 HOST_SETS_PACE = 0.1
@@ -170,14 +169,6 @@ def alone_ratio(run: Run, kernel: Kernel) -> float | None:
 def is_far_off(ratio: float | None) -> bool:
     """Whether a call by itself takes a time that says little about the program."""
     return ratio is not None and abs(ratio - 1) > FAR_OFF
-
-
-def eager_groups(run: Run) -> Iterator[tuple[str, float]]:
-    """The eager operators with their seconds of the step, summed over lines, the longest first."""
-    times: dict[str, float] = {}
-    for part in parts_of(run, EAGER):
-        times[part.label] = times.get(part.label, 0.0) + part.time_s
-    yield from sorted(times.items(), key=lambda item: -item[1])
 
 
 def eager_ratio(program: Program) -> float | None:

@@ -12,7 +12,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..statistics import EFFECT
+from ..statistics import EFFECT, judge_ratio
 
 SHOWN, DECIDING = 0.95, 0.99
 """Confidence of the intervals that are shown, and of those that decide which row is faster."""
@@ -68,10 +68,4 @@ def decide(interval: LogInterval, effect: float = EFFECT) -> str:
     The first two need an interval that excludes 1 and a mean difference of at least ``effect``; ``same`` needs an
     interval within ``effect`` of 1.
     """
-    if interval.high < 1 and interval.mean <= 1 - effect:
-        return "faster"
-    if interval.low > 1 and interval.mean >= 1 + effect:
-        return "slower"
-    if interval.low > 1 - effect and interval.high < 1 + effect:
-        return "same"
-    return "undecided"
+    return judge_ratio(interval.mean, interval.low, interval.high, effect)

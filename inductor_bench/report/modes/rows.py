@@ -20,7 +20,6 @@ TITLES = (
     *("mode", "step", "of eager", "compile", "pays after", "vs shorter", "device", "launches", "busy", "memory"),
     *("breaks", "outputs"),
 )
-ON_DEVICE = ("device", "launches", "busy")
 
 
 def titles_of(comparison: ModeComparison) -> Sequence[str]:

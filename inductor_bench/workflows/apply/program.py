@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -67,11 +66,6 @@ def join_states(processes: Sequence[PinnedProcess]) -> dict[str, PinState]:
         if known is None or (known.state == PINNED and state.state != PINNED):
             found[state.kernel_id] = state
     return found
-
-
-def count_states(states: Mapping[str, PinState]) -> Counter[str]:
-    """The number of pins in each state."""
-    return Counter(state.state for state in states.values())
 
 
 def users_environment() -> dict[str, str]:

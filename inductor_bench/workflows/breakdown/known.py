@@ -28,7 +28,7 @@ from ...store.files import read_text
 from ...store.folder import RunFolder
 from ..apply.pins import make_pin
 
-BUDGET, GAIN = "budget", "gain"
+BUDGET = "budget"
 UNDECIDED = "undecided"
 _PLACES = ("storage", "offset")
 """Keys of a launch that say where a tensor lies, which is not the same in every run."""

@@ -17,13 +17,12 @@ from ...autotune.candidates import BudgetSpentError
 from ...autotune.pipeline import PipelineState
 from ...autotune.stake import Pruning, Stake, find_least
 from ...autotune.tuner import Tuner
-from ...devices.table import device_of
 from ...records.retune import FASTER, UNREACHED
 from ...records.run import Failure
-from ...records.tuning import CallWork, MeasuredKernel, ModelCalls, Resources, Tuning
+from ...records.tuning import MeasuredKernel, Resources, Tuning
 from .advice import advise
 from .session import KernelSession, failure_of
-from .timing import device_name
+from .timing import KernelTimings, describe_kernel
 from .tuning import collect_notes, make_tuner, run_tuners
 
 NOT_COMPARED = "not compared with the reference: its candidates were compared with the kernel as it stands"
@@ -102,30 +101,11 @@ class _RankedProgress:
 def _describe(file: Path, tuner: Tuner, tuning: Tuning, session: KernelSession) -> MeasuredKernel:
     """The record of a kernel from its retune."""
     assert tuner.facts is not None
-    recorded, default = tuner.facts.recorded, tuning.candidates[0]
-    calls, in_model = recorded.calls, recorded.time_s
-    kernel = MeasuredKernel(
-        name=recorded.name,
-        kernel_id=recorded.kernel_id,
-        file=str(file),
-        category=recorded.category,
-        device=device_name(tuner.facts.device, session.environment),
-        config=default.config,
-        cold=summarize(default.samples_s),
-        warm=None,
-        method=tuner.timing.method,
-        work=CallWork(recorded.moved_bytes),
-        original=ModelCalls(calls, in_model / calls if in_model and calls else None),
-        edited=session.is_edited(file),
-        resources=Resources(
-            registers=default.registers,
-            spills=default.spills,
-            shared_memory_bytes=default.shared_memory_bytes,
-            occupancy=device_of(tuner.facts.device).theoretical_occupancy(
-                session.environment,
-                *(default.config.get("num_warps"), default.registers, default.shared_memory_bytes),
-            ),
-        ),
+    default = tuning.candidates[0]
+    resources = Resources(default.registers, default.spills, default.shared_memory_bytes)
+    timings = KernelTimings(summarize(default.samples_s), None, tuner.timing.method)
+    kernel = replace(
+        describe_kernel(file, tuner.facts, session, default.config, resources, timings),
         check_message=NOT_COMPARED,
         shared_device=session.find_other_jobs(tuner.facts.device),
     )

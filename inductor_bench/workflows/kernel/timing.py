@@ -6,6 +6,7 @@ import contextlib
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 from ...analysis.roofline import TimedWork, judge_kernel
 from ...analysis.statistics import summarize
@@ -13,10 +14,10 @@ from ...autotune.compile_pool import LOAD_S
 from ...autotune.variants.find import find_variants
 from ...devices.table import device_of
 from ...errors import InductorBenchError
-from ...messages.kernels import Load
+from ...messages.kernels import Facts, Load
 from ...messages.times import Describe, Measure, Measured, Verified, Verify
 from ...records.run import Environment, Peaks
-from ...records.tuning import CallWork, MeasuredKernel, MeasuredRoof, ModelCalls, Resources, TimingClock
+from ...records.tuning import CallWork, Config, MeasuredKernel, MeasuredRoof, ModelCalls, Resources, Timing, TimingClock
 from ...source.standalone.recognition import require_standalone
 from ...store.peaks import load_peaks, peaks_key
 from ..modules.survey import take_survey
@@ -44,31 +45,12 @@ def measure_file(file: Path, session: KernelSession) -> MeasuredKernel:
     described = session.ask(Describe(0), MEASURE_S)
     if device not in session.peaks:
         session.peaks[device] = _find_peaks(device, session)
-    recorded = facts.recorded
     config = described.config or find_variants(facts, lambda request: session.ask(request(0), LOAD_S)).now
-    calls, in_model = recorded.calls, recorded.time_s
-    kernel = MeasuredKernel(
-        name=recorded.name,
-        kernel_id=recorded.kernel_id,
-        file=str(file),
-        category=recorded.category,
-        device=device_name(device, session.environment),
-        config=config,
-        cold=summarize(times.cold),
-        warm=summarize(times.warm),
-        method=times.method,
-        work=CallWork(recorded.moved_bytes or described.moved_bytes, described.flops, described.dtype),
-        original=ModelCalls(calls, in_model / calls if in_model and calls else None),
-        edited=session.is_edited(file),
-        resources=Resources(
-            registers=described.registers,
-            spills=described.spills,
-            shared_memory_bytes=described.shared_memory_bytes,
-            occupancy=device_of(device).theoretical_occupancy(
-                session.environment,
-                *(config.get("num_warps"), described.registers, described.shared_memory_bytes),
-            ),
-        ),
+    resources = Resources(described.registers, described.spills, described.shared_memory_bytes)
+    timings = KernelTimings(summarize(times.cold), summarize(times.warm), times.method)
+    kernel = replace(
+        describe_kernel(file, facts, session, config, resources, timings),
+        work=CallWork(facts.recorded.moved_bytes or described.moved_bytes, described.flops, described.dtype),
         checked=verified.passed,
         check_message=verified.message,
         with_zeros={state: summarize(samples) for state, samples in times.with_zeros.items()},
@@ -77,6 +59,46 @@ def measure_file(file: Path, session: KernelSession) -> MeasuredKernel:
     )
     return judge_times(
         session.nsight.with_counters(kernel, device) if session.nsight else kernel, session.peaks[device]
+    )
+
+
+class KernelTimings(NamedTuple):
+    """The times of one call: ``cold``, ``warm`` where it was taken, and the method of timing."""
+
+    cold: Timing
+    warm: Timing | None
+    method: str
+
+
+def describe_kernel(
+    file: Path,
+    facts: Facts,
+    session: KernelSession,
+    config: Config,
+    resources: Resources,
+    timings: KernelTimings,
+) -> MeasuredKernel:
+    """The record of a standalone file's kernel with its times; ``resources`` get their occupancy here."""
+    recorded, device = facts.recorded, facts.device
+    occupancy = device_of(device).theoretical_occupancy(
+        session.environment, config.get("num_warps"), resources.registers, resources.shared_memory_bytes
+    )
+    return MeasuredKernel(
+        name=recorded.name,
+        kernel_id=recorded.kernel_id,
+        file=str(file),
+        category=recorded.category,
+        device=device_name(device, session.environment),
+        config=config,
+        cold=timings.cold,
+        warm=timings.warm,
+        method=timings.method,
+        work=CallWork(recorded.moved_bytes),
+        original=ModelCalls(
+            recorded.calls, recorded.time_s / recorded.calls if recorded.time_s and recorded.calls else None
+        ),
+        edited=session.is_edited(file),
+        resources=replace(resources, occupancy=occupancy),
     )
 
 
