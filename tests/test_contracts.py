@@ -24,7 +24,6 @@ from inductor_bench.report.batch import formats as batch_formats
 from inductor_bench.report.comparison import formats as comparison_formats
 from inductor_bench.report.kernel import formats as kernel_formats
 from inductor_bench.report.modes import formats as modes_formats
-from inductor_bench.report.modes import models as modes_by_model
 from inductor_bench.report.query import formats as query_formats
 from inductor_bench.report.run import formats as run_formats
 
@@ -89,11 +88,12 @@ INNER: dict[str, set[str]] = {
     "workflows/modes": {"modules", "breakdown", "batch"},
     "report/text": set(),
     "report/kernel": {"text"},
-    "report/run": {"text"},
-    "report/comparison": {"text", "run"},
+    "report/page": {"text"},
+    "report/run": {"text", "page"},
+    "report/comparison": {"text", "page", "run"},
     "report/query": {"text", "run"},
-    "report/batch": {"text", "run"},
-    "report/modes": {"text", "run"},
+    "report/batch": {"text", "page", "run"},
+    "report/modes": {"text", "page", "run"},
 }
 """Rooms within rooms, and the ones beside them that each may import. The files above them are open to all."""
 
@@ -307,7 +307,7 @@ def test_a_package_has_one_home(package: str) -> None:
         ("trace/gaps.py", "def f():\n    from inductor_bench.analysis import kernel_aggregation"),
         ("analysis/kernel_aggregation.py", "import torch.utils"),
         ("report/run/csvs.py", "import inductor_bench.workflows.report"),
-        ("report/run/html.py", "from rich import box"),
+        ("report/run/page.py", "from rich import box"),
         ("workflows/breakdown/run.py", "import click"),
         ("workflows/breakdown/run.py", "from ... import __version__"),
         ("workflows/breakdown/run.py", "from ...report import terminal"),
@@ -547,7 +547,7 @@ def untyped_records(name: str, text: str) -> list[str]:
 def test_only_the_edges_hold_dictionaries_of_anything() -> None:
     assert [place for path in FILES for place in untyped_records(name_of(path), path.read_text())] == []
     planted = "Fields = dict[str, Any]\ndef f(a: Dict[str, Any] | None) -> dict[str, int]: ...\nx: dict[str, object]"
-    assert untyped_records("report/run/html.py", planted) == ["report/run/html.py:1", "report/run/html.py:2"]
+    assert untyped_records("report/run/page.py", planted) == ["report/run/page.py:1", "report/run/page.py:2"]
     assert untyped_records("cli/kernel.py", planted) == []
 
 
@@ -569,7 +569,7 @@ FORMAT_NAMES = {
         kernel_formats.COMPARED,
         kernel_formats.COMPILED,
         modes_formats.FORMATS,
-        modes_by_model.FORMATS,
+        modes_formats.LIST_FORMATS,
         query_formats.FORMATS,
         run_formats.FORMATS,
     )

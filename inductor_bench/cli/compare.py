@@ -12,8 +12,10 @@ from ..records.comparisons.batch import BatchComparison
 from ..records.comparisons.run import NOT_COMPARABLE, SLOWER, RunComparison
 from ..report.comparison.formats import BATCH_FORMATS, FORMATS
 from ..report.comparison.markdown import comparison_markdown
-from ..report.renderer import View, as_json
+from ..report.renderer import View, as_json, as_page
 from ..store.batch import BATCH
+from ..store.files import write_text
+from ..store.folder import PAGE
 from ..workflows.options import AMP, MODES
 from .breakdown import ARGUMENTS, ProgramCommand
 from .options.limits import timeout_option
@@ -101,7 +103,11 @@ def command(context: click.Context, /, **values: Any) -> int:
             return _compare_batches(targets, name, view, limit, console)
         form = FORMATS.get(name)
         compared = _compare(targets, arguments, values, console, bundle=bundle is not None)
+        if compared.folder is not None:
+            write_text(compared.folder / PAGE, as_page(FORMATS, compared.comparison))
         show(form, compared.comparison, place_view(view, Path(), console), console)
+        if compared.folder is not None:
+            console.note(f"Written: {compared.folder}   {PAGE}, the runs")
         if bundle is not None:
             _write_bundle(bundle, compared, console)
     return exit_code([compared.comparison], limit)
@@ -155,6 +161,7 @@ def _write_bundle(path: Path, compared: Compared, console: Console) -> None:
 
     texts = {
         "comparison.md": comparison_markdown(compared.comparison, len(compared.comparison.kernels)),
+        "comparison.html": as_page(FORMATS, compared.comparison),
         "comparison.json": as_json(compared.comparison) + "\n",
     }
     write_archive(path, {**{name: text.encode() for name, text in texts.items()}, **compared.kernels})

@@ -13,9 +13,11 @@ from ..records.model_sources import LIBRARIES, listed
 from ..records.modes.comparison import NOT_TIMED, ModeComparison
 from ..records.modes.models import ModelModes
 from ..records.modes.settings import MODES, SWITCHES
-from ..report.modes.formats import FORMATS
-from ..report.modes.models import FORMATS as LIST_FORMATS
-from ..report.renderer import View
+from ..report.modes.formats import FORMATS, LIST_FORMATS
+from ..report.renderer import View, as_page
+from ..store.files import write_text
+from ..store.folder import PAGE
+from ..store.folders.modes import ModesFolder
 from ..workflows.modes.sets import DEFAULT_ROUNDS, read_sets
 from ..workflows.options import AMP, BreakdownOptions
 from .breakdown import ARGUMENTS, ProgramCommand
@@ -100,11 +102,15 @@ def command(context: click.Context, /, **values: Any) -> int:
         options = ModesOptions(program, rows, rounds)
         if is_list(program):
             found = run_list(options, console)
-            show(LIST_FORMATS.get(form), found, place_view(View(), folder_of(program), console), console)
+            place = folder_of(program)
+            write_text(place / PAGE, as_page(LIST_FORMATS, found))
+            show(LIST_FORMATS.get(form), found, place_view(View(), place, console), console)
             return max(map(exit_code_of, found.models), default=EXIT_OK)
         outcome = run_modes(options, console)
         if not outcome.measured:
             console.note(f"measured {outcome.comparison.created}; nothing was run; --force measures again")
+        folder = ModesFolder(outcome.folder)
+        write_text(folder.page, as_page(FORMATS, folder.load()))
         chosen = FORMATS.get(form)
         show(chosen, outcome.comparison, place_view(View(), outcome.folder, console), console)
         if not chosen.names_folder:

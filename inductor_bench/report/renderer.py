@@ -106,6 +106,13 @@ def as_json(result: Any, view: View = View()) -> str:
     return units.printable_json(json.dumps(encode(result), indent=2, ensure_ascii=False, allow_nan=False))
 
 
+def as_page(formats: Formats[Result], result: Result) -> str:
+    """Renders a result as its HTML page."""
+    text = formats.get("html").render(result, View())
+    assert isinstance(text, str)
+    return text
+
+
 def json_row(shows: str = "") -> Format[Any]:
     """Returns the row of the JSON format, which fits every result that is a dataclass."""
     return Format("json", as_json, shows)

@@ -18,6 +18,8 @@ from .kernel_index import INDEX, is_edited, rows_in
 from .lock import LOCK, locked
 
 RECORD = "record.json"
+PAGE = "report.html"
+"""The name of the HTML page in the folder of a run, a batch, a comparison, or a comparison of modes."""
 ANOTHER = "choose another folder with -o"
 _DAMAGED = "the record is damaged; take it from a copy of the run, or measure again"
 
@@ -103,7 +105,7 @@ class RunFolder:
 
 
 OWN_FILES = {
-    "": ("report.html",),
+    "": (PAGE,),
     "modules": ("*.py", "*.provenance.json"),
     "kernels": (),  # the files that the index lists, without edited ones
     "traces": ("*.trace.json.gz", "*.details.json", "*.timeline.json", "operator_costs.json"),

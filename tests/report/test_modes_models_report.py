@@ -12,7 +12,7 @@ from mode_rows import comparison, row
 
 from inductor_bench.records.failure import Failure
 from inductor_bench.records.modes.models import ModelModes, ModesByModel
-from inductor_bench.report.modes.models import FORMATS
+from inductor_bench.report.modes.formats import LIST_FORMATS as FORMATS
 from inductor_bench.report.renderer import View
 
 EAGER = row("eager", [0.100, 0.101, 0.099, 0.100])

@@ -15,7 +15,6 @@ from inductor_bench.report.batch import formats as batch
 from inductor_bench.report.comparison import formats as comparison
 from inductor_bench.report.kernel import formats as kernel
 from inductor_bench.report.modes import formats as modes
-from inductor_bench.report.modes import models
 from inductor_bench.report.query import formats as query
 from inductor_bench.report.renderer import Format, Formats, View
 from inductor_bench.report.run import formats as run
@@ -31,7 +30,7 @@ TABLES = {
     "comparison": comparison.FORMATS,
     "batch comparison": comparison.BATCH_FORMATS,
     "modes": modes.FORMATS,
-    "modes of a list": models.FORMATS,
+    "modes of a list": modes.LIST_FORMATS,
     "query": query.FORMATS,
     "measured": kernel.MEASURED,
     "compared": kernel.COMPARED,

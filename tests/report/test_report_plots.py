@@ -36,8 +36,8 @@ from inductor_bench.report.text import palette
 def test_what_is_drawn(name: str, drawn: set[str]) -> None:
     pictures = draw_plots(getattr(build, name)())
     assert set(pictures) == drawn
-    for data in pictures.values():
-        pixels = image.imread(io.BytesIO(data), format="png")
+    for drawn_plot in pictures.values():
+        pixels = image.imread(io.BytesIO(drawn_plot.png), format="png")
         assert pixels.shape[1] == 1440 and 200 < pixels.shape[0] < 2400
         for edge in (pixels[:, :8], pixels[:, -8:], pixels[:8], pixels[-8:]):
             assert edge[..., :3].min() == 1, "something is cut off"
@@ -64,7 +64,7 @@ def test_the_same_record_gives_the_same_picture() -> None:
 
 
 def test_a_category_has_its_colour_in_the_picture() -> None:
-    pixels = image.imread(io.BytesIO(draw_plots(build.mixnet())["categories"]), format="png")
+    pixels = image.imread(io.BytesIO(draw_plots(build.mixnet())["categories"].png), format="png")
     seen = {tuple(round(float(c) * 255) for c in pixel[:3]) for pixel in pixels[::7].reshape(-1, pixels.shape[2])}
     for category in (Category.EXTERN_CONV, Category.POINTWISE, Category.REDUCTION):
         colour = palette.COLOURS[category]
@@ -104,7 +104,7 @@ def test_labels_side_by_side_stay_in_the_room_and_apart() -> None:
 
 
 def test_pictures_are_small_enough_for_a_readme() -> None:
-    assert all(len(data) < 150_000 for data in draw_plots(build.mixnet()).values())
+    assert all(len(drawn.png) < 150_000 for drawn in draw_plots(build.mixnet()).values())
 
 
 def test_labels_of_close_points_are_joined() -> None:

@@ -27,12 +27,12 @@ from inductor_bench.report.batch.view import BatchView
 from inductor_bench.report.run.console import run_lines
 from inductor_bench.report.run.csvs import csv_text, write_tables
 from inductor_bench.report.run.folder import write_report
-from inductor_bench.report.run.html import render_html
 from inductor_bench.report.run.markdown import markdown
+from inductor_bench.report.run.page import run_html
 from inductor_bench.report.run.plots import draw_plots
 from inductor_bench.report.run.step.console import bar
-from inductor_bench.report.run.step.pictures import lanes_of
 from inductor_bench.report.run.step.rows import bar_rows, launched, ledger_rows
+from inductor_bench.report.run.step.timeline import lanes_of
 from inductor_bench.report.terminal import print_lines
 from inductor_bench.report.text import names, palette
 from inductor_bench.report.text.ranking import rank
@@ -139,7 +139,7 @@ def test_names_of_parts_can_do_no_harm() -> None:
     run = replace(build.run("p", [], peaks=build.H200), program=step_runs.program(evil, step_s=10e-3))
     text = "\n".join(shown(run))
     assert "\x1b" not in text and "\x07" not in text
-    page = render_html(run, {})
+    page = run_html(run)
     assert "<b>|" not in page and "<script>\x07" not in page and "\x1b" not in page
     assert "<b>" not in markdown(run)
 
@@ -147,23 +147,23 @@ def test_names_of_parts_can_do_no_harm() -> None:
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_markdown_and_html_tell_the_same(name: str) -> None:
     run: Run = getattr(step_runs, name)()
-    text, page = markdown(run), render_html(run, {})
+    text, page = markdown(run), run_html(run)
     for title in ("Where the step goes", "Graphs in the step", "Graphs by themselves"):
         assert f"## {title}" in text
-    assert "Where the step goes" in page and ">own wall</th>" in page and "of step</th>" in page
+    assert "Where the step goes" in page and ">own wall</button>" in page and ">of step</button>" in page
     assert ("the ledger is its own" in text) == ("the ledger is its own" in page) == (name == "distributed")
 
 
 def test_the_page_has_no_table_for_a_graph_that_the_step_does_not_call() -> None:
-    page = render_html(step_runs.cpu(), {})
+    page = run_html(step_runs.cpu())
     assert [module.label for module in step_runs.cpu().modules] == ["forward", "backward"]
     assert re.findall(r"<h3>(.*)</h3>", page) == ["forward"]
 
 
 def test_idle_time_has_the_colour_of_a_light_or_a_dark_page() -> None:
-    page = render_html(step_runs.host_paced(), {})
+    page = run_html(step_runs.host_paced())
     body = page.partition("</style>")[2]
-    assert palette.IDLE not in body and body.count("background: var(--idle)") == 2 * 4, "in the bar and in the table"
+    assert palette.IDLE not in body and body.count("background:var(--idle)") == 2 * 4, "in the bar and in the table"
 
 
 def test_the_bandwidth_of_kernels_that_the_step_does_not_run_is_not_drawn() -> None:
@@ -202,7 +202,7 @@ def test_pictures_of_the_step(tmp_path: Path) -> None:
     pictures = draw_plots(step_runs.host_paced(), step_runs.timeline())
     assert list(pictures)[:2] == ["step", "timeline"]
     for name in ("step", "timeline"):
-        pixels = image.imread(io.BytesIO(pictures[name]), format="png")
+        pixels = image.imread(io.BytesIO(pictures[name].png), format="png")
         for edge in (pixels[:, :8], pixels[:, -8:], pixels[:8], pixels[-8:]):
             assert edge[..., :3].min() == 1, "something is cut off"
     assert not {"step", "timeline"} & set(draw_plots(build.mixnet()))
@@ -215,7 +215,7 @@ def test_the_timeline_of_a_folder_is_drawn_and_a_damaged_one_costs_only_its_plot
     busy = tuple(Interval("stream 7", i * 2e-6, i * 2e-6 + 1e-6, EAGER, f"op {i}") for i in range(4000))
     write_timeline(folder, Timeline(8e-3, busy))
     assert tmp_path / "plots" / "timeline.png" in write_report(step_runs.cpu(), tmp_path)
-    assert "A timeline of one step" in (tmp_path / "report.html").read_text()
+    assert 'class="lane"' in (tmp_path / "report.html").read_text()
     (tmp_path / TIMELINE).write_text("{")
     assert tmp_path / "plots" / "step.png" in write_report(step_runs.cpu(), tmp_path)
     assert not (tmp_path / "plots" / "timeline.png").exists()

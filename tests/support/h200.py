@@ -43,6 +43,17 @@ def json_of(name: str) -> Any:
     return json.loads(text_of(name))
 
 
+def unpack_batch(folder: Path) -> Path:
+    """Makes a batch folder of two models, which was recorded in several attempts."""
+    (folder / "models").mkdir(parents=True)
+    (folder / "batch.json").write_text(text_of("batch_two/batch.json"))
+    for path in (FOLDER / "batch_two").glob("*_*.json.gz"):
+        name = path.name.removesuffix(".json.gz")
+        (folder / "models" / name).mkdir()
+        (folder / "models" / name / "record.json").write_text(text_of(f"batch_two/{name}.json"))
+    return folder
+
+
 @cache
 def source_of(name: str) -> ModuleSource:
     return read_module(text_of(f"{name}.py"))

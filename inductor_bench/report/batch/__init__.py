@@ -1,1 +1,1 @@
-"""The report of a batch. Of ``report`` it may import ``text`` and ``run``."""
+"""The report of a batch. Of ``report`` it may import ``text``, ``page`` and ``run``."""

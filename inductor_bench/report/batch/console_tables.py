@@ -55,7 +55,7 @@ def model_lines(summaries: Sequence[ModelSummary], width: int) -> Iterator[Line]
         }
         yield [
             Word(titled_row(columns, cells, gap) + " " * gap),
-            *bars(_bar_parts(summary), room),
+            *bars(bar_parts(summary), room),
         ]
         if len(shown) <= WITH_TOP_KERNEL and summary.top is not None:
             share = units.percent(summary.top.time_s / summary.time_s)
@@ -83,7 +83,8 @@ def _model_columns(shown: Sequence[ModelSummary], width: int, *, retuned: bool) 
     return [model._replace(width=min(model.width, longest, WIDEST_NAME)), *others]
 
 
-def _bar_parts(summary: ModelSummary) -> Iterator[tuple[str, float, str]]:
+def bar_parts(summary: ModelSummary) -> Iterator[tuple[str, float, str]]:
+    """Yields the categories and idle time of a model as ``(short title, share, colour)``."""
     for part, share in summary.parts:
         yield part_title(part, summary), share, palette.IDLE if part is None else palette.COLOURS[part]
 

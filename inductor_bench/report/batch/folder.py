@@ -13,6 +13,7 @@ from ...analysis.batch_aggregation import ModelSummary, without_kernels
 from ...store.batch import BATCH
 from ...store.digest import FEW
 from ...store.files import own_folder, write_bytes, write_text
+from ...store.folder import PAGE
 from ...store.formats.tables import write_parquet
 from .csvs import groups_csv, models_csv
 from .markdown import batch_markdown
@@ -37,6 +38,12 @@ class BatchFile(NamedTuple):
     text: Callable[[BatchView], str] | None = None
 
 
+def _page(view: BatchView) -> str:
+    from .page import batch_html  # loads jinja2
+
+    return batch_html(view)
+
+
 BATCH_FILES = (
     BatchFile(BATCH),
     BatchFile("summary.csv", lambda view: models_csv(view.models)),
@@ -44,6 +51,7 @@ BATCH_FILES = (
     BatchFile("families.csv", lambda view: groups_csv(view.families, "family_id")),
     BatchFile("kernels.parquet"),
     BatchFile("summary.md", lambda view: batch_markdown(view, TOP)),
+    BatchFile(PAGE, _page),
     BatchFile(PICTURE),
 )
 """The files in the order in which ``Written`` lists them. ``kernels.parquet`` represents all Parquet tables."""

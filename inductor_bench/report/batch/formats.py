@@ -29,12 +29,19 @@ def _markdown(batch: BatchView, view: View) -> str:
     return batch_markdown(batch, view.top)
 
 
+def _html(batch: BatchView, view: View) -> str:
+    from .page import batch_html  # loads jinja2
+
+    return batch_html(batch)
+
+
 FORMATS: Formats[BatchView] = Formats(
     (
         Format("table", _lines, "the summary", names_folder=True),
         Format("json", _json, "batch.json"),
         Format("csv", _csv, "a row for each model as CSV"),
         Format("md", _markdown, "Markdown"),
+        Format("html", _html, "a page"),
     ),
     "What is printed:",
     of="a batch",

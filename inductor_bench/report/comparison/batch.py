@@ -57,7 +57,7 @@ def batch_lines(batch: BatchComparison, width: int) -> Iterator[Line]:
     columns += [Column("difference", 10), Column("relative", 8), Column("verdict", 14, right=False)]
     columns = fit_columns(columns, width, gap, ["difference", "A"], "model")
     yield header(columns, gap)
-    for model in _sorted(batch):
+    for model in sorted_models(batch):
         cells = dict(zip(COLUMNS, model_cells(model), strict=True))
         cells["model"] = names.middle(cells["model"], columns[0].width)
         text = titled_row(columns, {**cells, "verdict": ""}, gap).rstrip()
@@ -68,7 +68,9 @@ def batch_lines(batch: BatchComparison, width: int) -> Iterator[Line]:
             yield from wrapped(code_words(model.comparison), width, "    ", "dim")
 
 
-def _sorted(batch: BatchComparison) -> list[ModelComparison]:
+def sorted_models(batch: BatchComparison) -> list[ModelComparison]:
+    """The models, the largest relative difference first."""
+
     def relative(model: ModelComparison) -> float:
         step = model.comparison.step if model.comparison is not None else None
         return abs(step.delta_s) / step.a_s if step is not None and step.a_s else -1.0
@@ -91,4 +93,4 @@ def batch_csv(batch: BatchComparison) -> str:
 def batch_markdown(batch: BatchComparison) -> str:
     """Renders the answer and the table of models."""
     head = [f"# {escaped(batch.b)} against {escaped(batch.a)}", "", f"**{escaped(lead_words(batch))}**", ""]
-    return "\n".join([*head, *table(COLUMNS, "lrrrrll", map(model_cells, _sorted(batch)))]) + "\n"
+    return "\n".join([*head, *table(COLUMNS, "lrrrrll", map(model_cells, sorted_models(batch)))]) + "\n"

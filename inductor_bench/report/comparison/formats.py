@@ -11,7 +11,6 @@ from ..text.layout import Line
 from .batch import batch_csv, batch_lines, batch_markdown
 from .console import comparison_lines
 from .csvs import comparison_csv
-from .html import comparison_html
 from .markdown import comparison_markdown
 
 
@@ -28,6 +27,8 @@ def _markdown(comparison: RunComparison, view: View) -> str:
 
 
 def _html(comparison: RunComparison, view: View) -> str:
+    from .page import comparison_html  # loads jinja2
+
     return comparison_html(comparison)
 
 
@@ -56,12 +57,19 @@ def _batch_markdown(batch: BatchComparison, view: View) -> str:
     return batch_markdown(batch)
 
 
+def _batch_html(batch: BatchComparison, view: View) -> str:
+    from .page import batch_comparison_html  # loads jinja2
+
+    return batch_comparison_html(batch)
+
+
 BATCH_FORMATS: Formats[BatchComparison] = Formats(
     (
         Format("table", _batch_lines, "the summary"),
         json_row("the record"),
         Format("csv", _batch_csv, "a row for each model as CSV"),
         Format("md", _batch_markdown, "Markdown for an issue"),
+        Format("html", _batch_html, "a page"),
     ),
     "What is printed:",
     of="a comparison of two batches",

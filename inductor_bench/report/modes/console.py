@@ -42,7 +42,7 @@ def console(comparison: ModeComparison, view: View) -> Iterator[Line]:
             yield from bullet(names.clean(note), width, "dim")
         yield []
     if view.folder is not None:
-        yield from labelled("Written", f"{view.folder}/   modes.json · records/ · logs/", width)
+        yield from labelled("Written", f"{view.folder}/   report.html · modes.json · records/ · logs/", width)
 
 
 def _heading(comparison: ModeComparison, width: int) -> Iterator[Line]:

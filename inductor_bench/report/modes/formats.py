@@ -6,9 +6,11 @@ from collections.abc import Iterator
 
 from ...analysis.findings.phrases import join_words
 from ...records.modes.comparison import ModeComparison, ModeRow
+from ...records.modes.models import ModesByModel
 from ..renderer import Format, Formats, View, json_row
 from ..run.csvs import table_text
 from ..run.markdown import escaped, table
+from . import models
 from .console import console
 from .phrases import advice, grouped_failures, machine, notes
 from .rows import cells_of, titles_of
@@ -67,12 +69,37 @@ def _csv_row(row: ModeRow) -> list[object]:
     ]
 
 
+def _html(comparison: ModeComparison, view: View) -> str:
+    from .page import modes_html  # loads jinja2
+
+    return modes_html(comparison)
+
+
 FORMATS: Formats[ModeComparison] = Formats(
     (
         Format("table", console, "a summary for the terminal", names_folder=True),
         json_row("what modes.json holds"),
         Format("csv", csv_text, "a row for each mode"),
         Format("md", markdown, "Markdown"),
+        Format("html", _html, "a page"),
     ),
     "What is printed:",
+)
+
+
+def _list_html(found: ModesByModel, view: View) -> str:
+    from .page import models_html  # loads jinja2
+
+    return models_html(found)
+
+
+LIST_FORMATS: Formats[ModesByModel] = Formats(
+    (
+        Format("table", models.console, "which mode for which model, for the terminal", names_folder=True),
+        json_row("what each modes.json holds"),
+        Format("csv", models.csv_text, "a row for each model"),
+        Format("md", models.markdown, "Markdown"),
+        Format("html", _list_html, "a page"),
+    ),
+    of="a list of models",
 )

@@ -9,7 +9,7 @@ from ...analysis.findings.phrases import join_words, plural
 from ...records.modes.comparison import ModeRow
 from ...records.modes.models import ModelModes, ModesByModel
 from ...records.modes.settings import EAGER
-from ..renderer import Format, Formats, View, json_row
+from ..renderer import View
 from ..run.csvs import table_text
 from ..run.markdown import escaped, table
 from ..text import names
@@ -34,36 +34,38 @@ def console(found: ModesByModel, view: View) -> Iterator[Line]:
     described = next((machine(one.comparison) for one in found.models if one.comparison is not None), "")
     yield [Word(described, "dim")]
     yield []
-    for name, models, lines in _chosen(found):
-        yield from wrapped(_advice(name, models), width, "", "title")
+    for name, models, lines in chosen_settings(found):
+        yield from wrapped(advice_words(name, models), width, "", "title")
         yield from ([Word(f"  {line}")] for line in lines)
     yield []
-    rows = [_cells(model) for model in found.models]
+    rows = [model_cells(model) for model in found.models]
     columns, gap = _columns(rows, width), gap_of(width)
     yield header(columns, gap)
     for model, row in zip(found.models, rows, strict=True):
         fitting = {column.title: names.end(row[column.title], column.width) for column in columns}
         yield [Word(titled_row(columns, fitting, gap).rstrip(), "bad" if model.failure else "")]
     yield []
-    for problem in _problems(found):
+    for problem in problems(found):
         yield from bullet(names.clean(problem), width, "bad")
     if view.folder is not None:
-        yield from labelled("Written", f"{view.folder}/NAME/   modes.json · records/ · logs/", width)
+        written = f"{view.folder}/   report.html · NAME/modes.json · NAME/records/ · NAME/logs/"
+        yield from labelled("Written", written, width)
 
 
-def _titles(rows: Sequence[Mapping[str, str]]) -> list[str]:
+def model_titles(rows: Sequence[Mapping[str, str]]) -> list[str]:
+    """The columns that hold something."""
     return [title for title in TITLES if any(row[title] for row in rows)]
 
 
 def _columns(rows: Sequence[Mapping[str, str]], width: int) -> list[Column]:
     columns = []
-    for title in _titles(rows):
+    for title in model_titles(rows):
         longest = max(names.cells(text) for text in (title, *(row[title] for row in rows)))
         columns.append(Column(title, min(longest, WIDEST_NAME), title not in NAMES))
     return fit_columns(columns, width, gap_of(width), SPARE, "")
 
 
-def _chosen(found: ModesByModel) -> Iterator[tuple[str, list[str], tuple[str, ...]]]:
+def chosen_settings(found: ModesByModel) -> Iterator[tuple[str, list[str], tuple[str, ...]]]:
     """Each advised setting with its models and the lines to type; then the models without advice."""
     models: dict[tuple[str, tuple[str, ...]], list[str]] = {}
     for model in found.models:
@@ -74,7 +76,8 @@ def _chosen(found: ModesByModel) -> Iterator[tuple[str, list[str], tuple[str, ..
         yield name, models[name, lines], lines
 
 
-def _advice(name: str, models: Sequence[str]) -> str:
+def advice_words(name: str, models: Sequence[str]) -> str:
+    """What to do with the models that have one advice: ``Take default for resnet50``."""
     said = {EAGER: "Leave uncompiled:", UNDECIDED: "Undecided:", NOTHING: "Without advice:"}
     return f"{said.get(name, f'Take {name} for')} {join_words(list(models))}"
 
@@ -87,7 +90,8 @@ def _row_of(model: ModelModes) -> ModeRow | None:
     return next(row for row in comparison.rows if row.name == comparison.winner.name)
 
 
-def _cells(model: ModelModes) -> dict[str, str]:
+def model_cells(model: ModelModes) -> dict[str, str]:
+    """The cells of a model by title."""
     row = _row_of(model)
     if model.comparison is None or model.comparison.winner is None or row is None:
         return dict.fromkeys(TITLES, "") | {"model": model.name, "take": units.MISSING}
@@ -95,28 +99,29 @@ def _cells(model: ModelModes) -> dict[str, str]:
     return {title: cells[title] for title in TITLES}
 
 
-def _problems(found: ModesByModel) -> Iterator[str]:
+def problems(found: ModesByModel) -> Iterator[str]:
+    """What went wrong, and what is undecided."""
     for model in found.models:
         if model.failure is not None:
             yield f"{model.name}: {model.failure.message}"
         failures = [row for row in (model.comparison.rows if model.comparison else ()) if row.failure is not None]
         yield from (f"{model.name}, {row.name}: {row.failure.message}" for row in failures if row.failure is not None)
-    for name, models, _ in _chosen(found):
+    for name, models, _ in chosen_settings(found):
         if name == UNDECIDED:
             yield f"{join_words(models)}: the differences may be noise. {QUIETER}"
 
 
 def markdown(found: ModesByModel, view: View) -> str:
     """Renders the table, what to type, and what went wrong as Markdown."""
-    rows = [_cells(model) for model in found.models]
-    titles = _titles(rows)
+    rows = [model_cells(model) for model in found.models]
+    titles = model_titles(rows)
     lines = [f"# {escaped(found.source)}", ""]
     alignment = "".join("l" if title in NAMES else "r" for title in titles)
     lines += table(titles, alignment, [[row[title] for title in titles] for row in rows])
-    for name, models, typed in _chosen(found):
-        lines += ["", escaped(_advice(name, models))]
+    for name, models, typed in chosen_settings(found):
+        lines += ["", escaped(advice_words(name, models))]
         lines += ["", "```", *typed, "```"] if typed else []
-    lines += ["", *(f"- {escaped(problem)}" for problem in _problems(found))]
+    lines += ["", *(f"- {escaped(problem)}" for problem in problems(found))]
     return "\n".join(lines).rstrip() + "\n"
 
 
@@ -134,14 +139,3 @@ def _csv_row(model: ModelModes) -> list[object]:
     ratio = figures.to_eager.ratio if figures.to_eager else None
     taken = [model.name, row.name, winner.decided, figures.step_time_s, ratio]
     return [*taken, figures.compile_time_s, figures.pays_after, failure]
-
-
-FORMATS: Formats[ModesByModel] = Formats(
-    (
-        Format("table", console, "which mode for which model, for the terminal", names_folder=True),
-        json_row("what each modes.json holds"),
-        Format("csv", csv_text, "a row for each model"),
-        Format("md", markdown, "Markdown"),
-    ),
-    of="a list of models",
-)

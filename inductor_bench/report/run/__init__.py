@@ -1,1 +1,1 @@
-"""The report of one RUN. Of ``report`` it may import ``text``."""
+"""The report of one RUN. Of ``report`` it may import ``text`` and ``page``."""

@@ -11,6 +11,7 @@ from typing import Any
 import matplotlib
 from matplotlib.axes import Axes as Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure as Figure
 from matplotlib.lines import Line2D as Line2D
 from PIL import Image  # a dependency of matplotlib
@@ -22,6 +23,19 @@ from ..text.run_phrases import heading, machine
 DPI = 160
 WIDTH = 9.0
 """Width of a plot in inches."""
+
+DARK = {
+    palette.INK: "#e4e8ec",
+    palette.MUTED: "#9aa5b1",
+    palette.GRID: "#2f3740",
+    palette.IDLE: "#3d4650",
+    palette.PAPER: "#14181d",
+    palette.PEAK: "#ff7b72",
+}
+"""The colours of a drawing on a dark page, by those on a light one."""
+
+WHITE_LINES = '[style*="stroke: #ffffff"]{stroke:#14181d!important}'
+"""White lines divide bars; white fills are text on them, which stays white."""
 
 STYLE: Any = {
     "font.family": "DejaVu Sans",
@@ -36,6 +50,7 @@ STYLE: Any = {
     "ytick.color": palette.INK,
     "axes.axisbelow": True,
     "hatch.linewidth": 1.6,
+    "svg.hashsalt": "inductor-bench",  # equal drawings are equal files
 }
 
 
@@ -56,6 +71,24 @@ def png(figure: Figure) -> bytes:
     few = picture.quantize(256, Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE)
     few.save(small, format="png", optimize=True, dpi=(DPI, DPI))
     return small.getvalue()
+
+
+def svg(figure: Figure) -> bytes:
+    """Renders a figure as SVG without a background, whose colours follow the theme of the page that shows it."""
+    figure.patch.set_visible(False)
+    for axes in figure.axes:
+        axes.patch.set_visible(False)
+    drawn = io.BytesIO()
+    canvas: Any = FigureCanvasSVG(figure)
+    canvas.print_svg(drawn, metadata={"Date": None})
+    rules = [
+        f'[style*="{what}: {light}"]{{{what}:{dark}!important}}'
+        for light, dark in DARK.items()
+        for what in ("fill", "stroke")
+    ]
+    style = f"<style>@media (prefers-color-scheme:dark){{{''.join(rules)}{WHITE_LINES}}}</style>"
+    head, tag, rest = drawn.getvalue().partition(b"<defs>")
+    return head + style.encode() + tag + rest
 
 
 def run_figure(

@@ -7,16 +7,19 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ...errors import InductorBenchError
+from ...records.program import Timeline
 from ...records.run import Run
 from ...store.files import own_folder, write_bytes, write_text
-from ...store.folder import RECORD, RunFolder
+from ...store.folder import PAGE, RECORD, RunFolder
+from ...store.folders.kernel_files import read_kernel_files
 from ...store.timeline import read_timeline
 from .csvs import write_tables
 
-REPORT = "report.html"
+if TYPE_CHECKING:
+    from .plots import Drawn
 
 Step = Callable[[], list[Path]]
 """A function that writes files and returns their paths. If one step fails, the others still run."""
@@ -24,22 +27,35 @@ Step = Callable[[], list[Path]]
 
 @dataclass(frozen=True)
 class Drawing:
-    """A run in its folder and its plots as the contents of PNG files by name. ``plots`` says whether to draw them."""
+    """A run in its folder, and its plots by name. ``plots`` says whether to draw them."""
 
     run: Run
     plots: bool
     folder: Path
 
     @cached_property
-    def pictures(self) -> dict[str, bytes]:
+    def timeline(self) -> Timeline | None:
+        with contextlib.suppress(InductorBenchError):  # a damaged timeline costs its own plot only
+            return read_timeline(RunFolder(self.folder))
+        return None
+
+    @cached_property
+    def pictures(self) -> dict[str, Drawn]:
         if not self.plots:
             return {}
         from .plots import draw_plots  # loads matplotlib
 
-        timeline = None
-        with contextlib.suppress(InductorBenchError):  # a damaged timeline costs its own plot only
-            timeline = read_timeline(RunFolder(self.folder))
-        return draw_plots(self.run, timeline)
+        return draw_plots(self.run, self.timeline)
+
+    @property
+    def page(self) -> str:
+        """The HTML page."""
+        from .page import run_html  # loads jinja2, which only this needs
+
+        places = (kernel.file for module in self.run.modules for kernel in module.kernels if kernel.file)
+        files = read_kernel_files(RunFolder(self.folder), places)
+        plots = {name: drawn.svg for name, drawn in self.pictures.items() if drawn.svg is not None}
+        return run_html(self.run, plots, self.timeline, files)
 
 
 def _tables(drawing: Drawing, folder: Path) -> Iterator[Step]:
@@ -52,13 +68,12 @@ def _plots(drawing: Drawing, folder: Path) -> Iterator[Step]:
 
         pictures = drawing.pictures
         for name in PLOTS:
-            yield partial(_put_plot, folder / "plots", f"{name}.png", pictures.get(name))
+            drawn = pictures.get(name)
+            yield partial(_put_plot, folder / "plots", f"{name}.png", drawn.png if drawn else None)
 
 
 def _page(drawing: Drawing, folder: Path) -> Iterator[Step]:
-    from .html import render_html  # loads jinja2, which only this step needs
-
-    yield partial(_write_page, folder / REPORT, render_html(drawing.run, drawing.pictures))
+    yield partial(_write_page, folder / PAGE, drawing.page)
 
 
 class RunFiles(NamedTuple):
@@ -78,7 +93,7 @@ RUN_FILES = (
     RunFiles("kernels/*.py"),
     RunFiles("tables/*.csv", _tables),
     RunFiles("plots/*.png", _plots),
-    RunFiles(REPORT, _page),
+    RunFiles(PAGE, _page),
     RunFiles("modules/*.py"),
     RunFiles("traces/*.trace.json*"),
     RunFiles("logs/*"),

@@ -138,12 +138,13 @@ def _place(
         taken: the boxes to avoid.
         style: keyword arguments of matplotlib's text.
     """
-    text = axes.annotate(words, (0, 0), xycoords="figure pixels", ha="left", va="bottom", zorder=4, **style)
+    text = axes.annotate(words, (0, 0), xycoords="figure fraction", ha="left", va="bottom", zorder=4, **style)
     extent, room = text.get_window_extent(), Box(*axes.get_window_extent().extents)
     _, peak = axes.transData.transform((axes.get_xlim()[0], 1.0))
     line = room._replace(bottom=peak - 1, top=peak + 1)
     place = best_place(places(extent.width, extent.height), room, [*taken, line])
-    text.set_position((place.left, place.bottom))
+    width, height = axes.get_figure().bbox.size  # a fraction is the same in pixels of any size
+    text.set_position((place.left / width, place.bottom / height))
     return place
 
 
@@ -162,7 +163,7 @@ def gain_lines(axes: Axes, taken: Sequence[Box]) -> None:
         axes.plot(*zip(*points, strict=True), color="#b6c2d1", linewidth=0.9, linestyle=(0, (4, 3)), zorder=1)
         curve = axes.transData.transform([point for point in points if point[1] <= 0.93])
         words = f"gain {gain * 100:g}%"
-        paper = {"facecolor": "white", "edgecolor": "none", "pad": 0.6}
+        paper = {"facecolor": palette.PAPER, "edgecolor": "none", "pad": 0.6}
         taken.append(_place(axes, words, partial(beside, curve), taken, fontsize=8, color=palette.MUTED, bbox=paper))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from ... import units
 from ...analysis.costs.step import category_totals, graph_use, step_of
@@ -15,19 +16,30 @@ from ...records.run import Run
 from ..text import names, palette
 from ..text.ranking import Entry, main_modules, rank, wall_known
 from ..text.run_phrases import folded, whole_words
-from .figures import WIDTH, Figure, colour_legend, drawing, png, run_figure
+from .figures import WIDTH, Figure, colour_legend, drawing, png, run_figure, svg
 from .geometry import segments, step_segments
 from .plot_parts import figure_columns, gain_lines, label_inches, mark_point, minor_percent, name_points, name_segments
 from .retunes.waterfall import draw_waterfall, measured_kernels, row_count
-from .step.pictures import draw_ledger, draw_timeline, lanes_of
+from .step.pictures import draw_ledger, draw_timeline
+from .step.timeline import lanes_of
 
 PLOTS = ("step", "timeline", "categories", "bandwidth", "headroom", "savings")
+ON_PAGE = ("bandwidth", "headroom", "savings")
+"""The plots of the HTML page, which shows what the others do in parts of its own."""
+
 MOST_GRAPHS = 10
 MOST_KERNELS = 16
 NOTE_WIDTH = 138  # characters per line of the notes below a plot
 
 
-def draw_plots(run: Run, timeline: Timeline | None = None) -> dict[str, bytes]:
+class Drawn(NamedTuple):
+    """A plot as the contents of a PNG file and, where it is on the HTML page, of an SVG file."""
+
+    png: bytes
+    svg: bytes | None = None
+
+
+def draw_plots(run: Run, timeline: Timeline | None = None) -> dict[str, Drawn]:
     """Draws the plots of a run.
 
     Args:
@@ -35,7 +47,7 @@ def draw_plots(run: Run, timeline: Timeline | None = None) -> dict[str, bytes]:
         timeline: the timeline of the program's step, where there is one.
 
     Returns:
-        The contents of PNG files by name: ``step`` (the parts of the program's step), ``timeline`` (one step on the
+        The plots by name: ``step`` (the parts of the program's step), ``timeline`` (one step on the
         host and the device), ``categories`` (the time of each graph by category), ``bandwidth`` (achieved
         and peak bandwidth of the top kernels), ``headroom`` (each kernel's share of the time against its share of
         the peak) and ``savings`` (what each retuned kernel saves in the program). A plot without data is missing.
@@ -49,7 +61,7 @@ def draw_plots(run: Run, timeline: Timeline | None = None) -> dict[str, bytes]:
         for name, draw in zip(PLOTS, drawings, strict=True):
             figure = draw(run)
             if figure is not None:
-                pictures[name] = png(figure)
+                pictures[name] = Drawn(png(figure), svg(figure) if name in ON_PAGE else None)
     return pictures
 
 
@@ -175,7 +187,7 @@ def _draw_bandwidth(run: Run) -> Figure | None:
     shorts = names.unique((entry.kernel.name for entry in entries), 36)
     axes.set_yticks(rows, [f"{shorts[entry.kernel.name]}  {entry.number:>2}" for entry in entries], fontsize=8.5)
     axes.tick_params(axis="y", length=0)
-    axes.grid(axis="x", color="#e5e7eb", linewidth=0.8)
+    axes.grid(axis="x", color=palette.GRID, linewidth=0.8)
     if peak:
         name = common_device(entry.module.device for entry in entries).words.memory
         axes.axvline(peak / scale, color=palette.PEAK, linewidth=1.4)

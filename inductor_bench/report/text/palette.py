@@ -14,6 +14,9 @@ IDLE = "#d9d9d9"
 INK = "#1f2328"
 MUTED = "#6b7280"
 PEAK = "#b3261e"
+GRID = "#e5e7eb"
+PAPER = "#fefefe"
+"""The background of a plot where something covers it. White itself is for text on a coloured bar."""
 
 COLOURS: dict[Category, str] = {
     Category.POINTWISE: "#0072b2",

@@ -11,6 +11,7 @@ from typing import Any
 from ...errors import InductorBenchError, UsageError
 from ...records.modes.comparison import ModeComparison
 from ..files import leftovers_of, read_json, refuse_link, write_json
+from ..folder import PAGE
 from ..formats import codec
 from ..lock import LOCK
 
@@ -22,13 +23,17 @@ _DAMAGED = "take it from a copy, or measure again with --force"
 
 @dataclass(frozen=True)
 class ModesFolder:
-    """One comparison on disk: ``modes.json``, ``records/`` with what each process observed, and ``logs/``."""
+    """One comparison on disk: ``modes.json``, its page, ``records/`` with what each process observed, and ``logs/``."""
 
     path: Path
 
     @property
     def record(self) -> Path:
         return self.path / COMPARISON
+
+    @property
+    def page(self) -> Path:
+        return self.path / PAGE
 
     @property
     def logs(self) -> Path:
@@ -73,6 +78,7 @@ class ModesFolder:
             for file in folder.glob(pattern):
                 file.unlink(missing_ok=True)
         self.remove_work()
+        self.page.unlink(missing_ok=True)
         self.record.unlink(missing_ok=True)
 
     def remove_work(self) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ...analysis.comparison.run import compare_runs
@@ -18,10 +18,17 @@ from .sides import KernelTexts, OpenedRun, check_run, is_batch, opened_run
 
 @dataclass(frozen=True)
 class Compared:
-    """A comparison, and the files of the kernels that differ, by their paths in a bundle."""
+    """A comparison.
+
+    Attributes:
+        comparison: the record.
+        kernels: the files of the kernels that differ, by their paths in a bundle.
+        folder: the folder of the runs where they were made for this comparison.
+    """
 
     comparison: RunComparison
     kernels: dict[str, bytes]
+    folder: Path | None = None
 
 
 def compare_records(a: Path, b: Path, *, bundle: bool = False) -> Compared:
@@ -53,7 +60,7 @@ def compare_program(options: PairOptions, progress: Progress, *, bundle: bool = 
         InductorBenchError: a run measured nothing.
     """
     pair = run_pair(options, progress)
-    return _compare(pair.a, pair.b, pair.changed, bundle=bundle)
+    return replace(_compare(pair.a, pair.b, pair.changed, bundle=bundle), folder=pair.folder)
 
 
 def _compare(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import gzip
 import io
 import json
 from dataclasses import replace
@@ -11,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import run_builder
+from h200 import unpack_batch
 from retune_fakes import retuned as retuned_kernel
 from source_data import GPU, module_of
 
@@ -55,7 +55,6 @@ def tiny(scale: float, wall_s: float | None = None, **fields: object) -> Run:
     return run_builder.run("tiny", [module], peaks=run_builder.H200, **fields)
 
 
-TWO = GPU / "batch_two"
 FAILURE = Failure("capture", "program", "timm has no model bad | <b>", "near names: bat", "a log")
 RETUNED = ("triton_poi_2", "all" + "0" * 13, C.POINTWISE, ("inference",), 3.0, 1e-3, "kernels/triton_poi_2.py", "max")
 RUNS = {"one": tiny(1), "two": tiny(2), "waits": tiny(3, 0.1)}
@@ -302,14 +301,9 @@ def test_a_group_says_where_it_is_and_how_near_its_roof() -> None:
 
 def test_a_batch_of_an_h200_adds_up(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Two models, the batch of which was killed three times: what is shown is what their records say."""
-    texts = {path.name.removesuffix(".json.gz"): gzip.decompress(path.read_bytes()) for path in TWO.glob("*.json.gz")}
-    batch = tmp_path / "b"
-    (batch / "models").mkdir(parents=True)
-    (batch / "batch.json").write_bytes(texts.pop("batch"))
-    for name, text in texts.items():
-        (batch / "models" / name).mkdir()
-        (batch / "models" / name / "record.json").write_bytes(text)
-    modules = [module for text in texts.values() for module in json.loads(text)["modules"]]
+    batch = unpack_batch(tmp_path / "b")
+    texts = [path.read_text() for path in batch.glob("models/*/record.json")]
+    modules = [module for text in texts for module in json.loads(text)["modules"]]
     kernels = [kernel for module in modules for kernel in module["kernels"]]
     whole_s = sum(module["wall_time_s"] for module in modules)
     out = report(capsys, batch, "--no-plots", "--top", "3")

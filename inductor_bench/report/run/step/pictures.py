@@ -2,30 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from .... import units
-from ....records.program import COLLECTIVE, COPY, EAGER, GRAPH, HOST_LANE, IDLE, OPTIMIZER, Interval, Timeline
+from ....records.program import Interval, Timeline
 from ....records.run import Run
 from ...text import names, palette
 from ..geometry import Segment
 from ..plot_parts import Axes, name_segments
 from .rows import bar_rows, graph_colours
+from .timeline import interval_colour, lanes_of, legend_of
 
 HEIGHT = 0.62
 """Height of a bar; the distance of two rows is 1."""
 
 VISIBLE = 0.008
 """Share of the step from which an interval has a white edge, which tells it from a neighbour of its colour."""
-
-MOST_GRAPHS_NAMED = 4
-_KIND_NAMES = {
-    EAGER: "eager operators",
-    OPTIMIZER: "optimizer",
-    COLLECTIVE: "collectives",
-    COPY: "copies",
-    IDLE: "waiting, Python",
-}
 
 
 def draw_ledger(axes: Axes, run: Run) -> None:
@@ -54,12 +46,6 @@ def draw_ledger(axes: Axes, run: Run) -> None:
     name_segments(axes, 0, bar)
 
 
-def lanes_of(timeline: Timeline) -> list[str]:
-    """The lanes from top to bottom: the host, then the device's streams by their first interval."""
-    found = dict.fromkeys(one.lane for one in sorted(timeline.intervals, key=lambda one: one.start_s))
-    return sorted(found, key=lambda lane: lane != HOST_LANE)
-
-
 def draw_timeline(axes: Axes, run: Run, timeline: Timeline) -> list[tuple[str, str]]:
     """Draws the lanes of one step; intervals have the colours of the ledger.
 
@@ -73,7 +59,7 @@ def draw_timeline(axes: Axes, run: Run, timeline: Timeline) -> list[tuple[str, s
     axes.set_ylim(len(lanes) - 0.5, -0.5)
     for row, lane in enumerate(lanes):
         shown = [one for one in timeline.intervals if one.lane == lane]
-        fills = [_colour(one, colour_of) for one in shown]
+        fills = [interval_colour(one, colour_of) for one in shown]
         widths = [(one.end_s - one.start_s) * scale for one in shown]
         bars = axes.barh(
             [row] * len(shown), widths, left=[one.start_s * scale for one in shown], height=HEIGHT, color=fills
@@ -84,15 +70,9 @@ def draw_timeline(axes: Axes, run: Run, timeline: Timeline) -> list[tuple[str, s
         _name_intervals(axes, row, shown, fills, scale)
     axes.set_yticks(range(len(lanes)), [names.middle(names.clean(lane), 18) for lane in lanes])
     axes.tick_params(axis="y", length=0)
-    axes.grid(axis="x", color="#e5e7eb", linewidth=0.8)
+    axes.grid(axis="x", color=palette.GRID, linewidth=0.8)
     axes.set_xlabel(f"{unit} in one profiled step of {units.seconds(timeline.time_s)}; the profiler slows the host")
-    return _legend(timeline.intervals, colour_of)
-
-
-def _colour(one: Interval, colour_of: dict[str, str]) -> str:
-    return (
-        colour_of.get(one.label, palette.PARTS[GRAPH]) if one.kind == GRAPH else palette.PARTS.get(one.kind, "#555555")
-    )
+    return legend_of(timeline.intervals, colour_of)
 
 
 def _name_intervals(axes: Axes, row: int, shown: Sequence[Interval], fills: Sequence[str], scale: float) -> None:
@@ -107,11 +87,3 @@ def _name_intervals(axes: Axes, row: int, shown: Sequence[Interval], fills: Sequ
         text = axes.text(middle, row, words, ha="center", va="center", fontsize=8, color=palette.ink_on(fill))
         if text.get_window_extent().width > width - 6:
             text.remove()
-
-
-def _legend(intervals: Iterable[Interval], colour_of: dict[str, str]) -> list[tuple[str, str]]:
-    kinds = {one.kind for one in intervals}
-    graphs = [(names.end(names.clean(label), 28), colour) for label, colour in colour_of.items()]
-    named = graphs if len(graphs) <= MOST_GRAPHS_NAMED else [("compiled graphs", palette.PARTS[GRAPH])]
-    others = [(name, palette.PARTS[kind]) for kind, name in _KIND_NAMES.items() if kind in kinds]
-    return [*(named if GRAPH in kinds else []), *others]

@@ -1,0 +1,214 @@
+"""The HTML pages in a real browser: no errors, both themes, wide and narrow, mouse and keyboard.
+
+Playwright drives the Chromium of the system. Where one of them is missing, these tests say so and are skipped.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import run_builder as build
+import step_runs
+import test_pages as pages
+from h200 import unpack_batch
+
+from inductor_bench.records.run import Run
+from inductor_bench.report.batch.page import batch_html
+from inductor_bench.report.run.page import run_html
+from inductor_bench.report.run.plots import draw_plots
+from inductor_bench.workflows.batch.view import read_view
+
+NAMES = ("chromium", "chromium-browser", "google-chrome")
+CHROMIUM = next(filter(None, map(shutil.which, NAMES)), None)
+OPTIONS = ("--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-sync")
+WIDE, NARROW = 1400, 400
+KERNELS = 2000
+FIRST_PAINT_MS = 1000
+
+playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: pip install playwright")
+pytestmark = [
+    pytest.mark.xdist_group("chromium"),
+    pytest.mark.skipif(CHROMIUM is None, reason=f"no browser is installed: none of {', '.join(NAMES)}"),
+]
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    sandbox = ["--no-sandbox"] if os.getuid() == 0 else []
+    with playwright.sync_playwright() as started:
+        found = started.chromium.launch(executable_path=CHROMIUM, args=[*OPTIONS, *sandbox])
+        yield found
+        found.close()
+
+
+def many_kernels() -> tuple[Run, dict[str, str]]:
+    """A run of 2,000 kernels with a file each."""
+    run, files, modules, number = build.mixnet(), {}, [], 0
+    harness = "\n\n".join(f"def harness_{part}(): ...  # {'x' * 400}" for part in range(100))
+    for copy in range(4):
+        for module in run.modules:
+            kernels = []
+            for kernel in module.kernels[: KERNELS - number]:
+                number += 1
+                place = f"kernels/k{number}.py"
+                files[place] = f"# one\n\nSOURCE = r'''\nkernel {number} {'y' * 2000}\n'''\n\n{harness}\n"
+                kernels.append(replace(kernel, name=f"{kernel.name}_{number}", kernel_id=f"{number:016x}", file=place))
+            modules.append(
+                replace(module, label=f"{module.label} {copy}", slug=f"m{len(modules)}", kernels=tuple(kernels))
+            )
+    return replace(run, modules=tuple(modules)), files
+
+
+def step_page() -> str:
+    run = step_runs.host_paced()
+    drawings = {name: plot.svg for name, plot in draw_plots(run).items() if plot.svg is not None}
+    return run_html(run, drawings, step_runs.timeline())
+
+
+PAGES: dict[str, Callable[[], str]] = {
+    "step": step_page,
+    "hostile": lambda: run_html(build.hostile()),
+    "failed": lambda: run_html(build.empty()),
+    "evil": pages.hostile_page,
+    "comparison": pages.comparison_page,
+    "modes": pages.modes_page,
+}
+
+
+@contextmanager
+def opened(
+    browser: Any, text: str, folder: Path, width: int = WIDE, scheme: str = "light", hash: str = ""
+) -> Iterator[Any]:
+    """A page in the browser. At its end there must have been no error, no warning and no dialog."""
+    path = folder / "page.html"
+    path.write_text(text, encoding="utf-8")
+    context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
+    context.grant_permissions(["clipboard-read", "clipboard-write"])
+    page, said = context.new_page(), []
+    page.on("console", lambda message: said.append(message.text))
+    page.on("pageerror", lambda error: said.append(str(error)))
+    page.on("dialog", lambda dialog: said.append(dialog.message))
+    page.on(
+        "request", lambda request: said.append(request.url) if not request.url.startswith(("file:", "data:")) else None
+    )
+    page.goto(path.as_uri() + hash)
+    yield page
+    context.close()
+    assert said == []
+
+
+def column(page: Any, table: str, index: int) -> list[str]:
+    return page.eval_on_selector_all(
+        f"{table} .row",
+        f"rows => rows.filter(r => r.offsetParent).map(r => r.cells[{index}].innerText.split('\\n')[0])",
+    )
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_a_page_fits_wide_and_narrow_in_both_themes(browser: Any, name: str, tmp_path: Path) -> None:
+    text, backgrounds = PAGES[name](), set()
+    for width, scheme in ((WIDE, "light"), (NARROW, "dark")):
+        with opened(browser, text, tmp_path, width, scheme) as page:
+            assert page.evaluate("document.documentElement.scrollWidth") <= width, (width, scheme)
+            backgrounds.add(page.evaluate("getComputedStyle(document.body).backgroundColor"))
+            broken = "images => images.filter(i => !(i.complete && i.naturalWidth)).length"
+            assert page.eval_on_selector_all("img", broken) == 0
+    assert len(backgrounds) == 2
+
+
+def test_a_batch_fits_and_leads_to_its_runs(browser: Any, tmp_path: Path) -> None:
+    text = batch_html(read_view(unpack_batch(tmp_path / "batch")))
+    for width in (WIDE, NARROW):
+        with opened(browser, text, tmp_path, width) as page:
+            assert page.evaluate("document.documentElement.scrollWidth") <= width
+            link = page.get_attribute(".row a", "href")
+            assert link.startswith("models/") and link.endswith("/report.html")
+
+
+def test_a_row_is_a_card_on_a_narrow_page_and_its_values_have_their_titles(browser: Any, tmp_path: Path) -> None:
+    titles = "cells => cells.map(c => getComputedStyle(c, '::before').content)"
+    display = "row => getComputedStyle(row).display"
+    for width, shown in ((WIDE, "table-row"), (NARROW, "flex")):
+        with opened(browser, step_page(), tmp_path, width) as page:
+            first = page.query_selector("table .row")
+            assert first.evaluate(display) == shown
+            found = page.eval_on_selector_all("#t1 .row:first-child > td", titles)
+            assert found[1:4] == ['"kind"', '"calls"', '"time"']
+            visible = first.query_selector("td:nth-child(4)").evaluate("c => getComputedStyle(c, '::before').display")
+            assert visible == ("none" if width == WIDE else "inline")
+
+
+def test_tables_sort_by_mouse_and_keyboard_and_details_stay_with_their_rows(browser: Any, tmp_path: Path) -> None:
+    with opened(browser, run_html(build.mixnet()), tmp_path) as page:
+        table = page.evaluate("document.getElementById('k1').closest('table').id")
+        numbers = [int(text) for text in column(page, f"#{table}", 0)]
+        assert numbers == sorted(numbers) and len(numbers) == 641
+        head = page.locator(f"#{table} thead button", has_text="gain limit")
+        head.click()
+        gains = page.eval_on_selector_all(f"#{table} .row td:nth-child(10)", "cells => cells.map(c => c.dataset.v)")
+        known = [float(gain) for gain in gains if gain is not None]
+        assert known == sorted(known, reverse=True) and gains[len(known) :] == [None] * (len(gains) - len(known))
+        head.press("Enter")
+        assert page.get_attribute(f"#{table} th[aria-sort]", "aria-sort") == "ascending"
+        again = page.eval_on_selector_all(f"#{table} .row td:nth-child(10)", "cells => cells.map(c => c.dataset.v)")
+        assert again[: len(known)] == gains[: len(known)][::-1] and again[len(known) :] == gains[len(known) :]
+        page.locator("#k7 button.open").press("Enter")
+        shown = page.evaluate("document.getElementById('k7').nextElementSibling.innerText")
+        name = page.evaluate("document.getElementById('k7').nextElementSibling.querySelector('dd').innerText")
+        assert name in shown and page.get_attribute("#k7 button.open", "aria-expanded") == "true"
+        page.locator(f"#{table} thead button", has_text="kernel").click()
+        assert page.evaluate("document.getElementById('k7').nextElementSibling.innerText") == shown
+        texts = [text.lower() for text in column(page, f"#{table}", 1)]
+        assert texts == sorted(texts)
+
+
+def test_a_filter_keeps_the_rows_that_have_all_its_words(browser: Any, tmp_path: Path) -> None:
+    with opened(browser, run_html(build.mixnet()), tmp_path) as page:
+        table = page.evaluate("document.getElementById('k1').closest('table').id")
+        box = page.locator(f"input[data-table={table}]")
+        box.fill("TRITON_RED backward")
+        shown = column(page, f"#{table}", 1)
+        assert 0 < len(shown) < 641 and all("red" in text for text in shown)
+        assert page.inner_text(f"[data-count={table}]") == f"{len(shown)} of 641"
+        box.fill("")
+        assert len(column(page, f"#{table}", 1)) == 641
+
+
+def test_a_kernels_file_is_shown_and_copied(browser: Any, tmp_path: Path) -> None:
+    run, files = many_kernels()
+    place = run.modules[0].kernels[0].file
+    assert place is not None
+    with opened(browser, run_html(run, {}, None, files), tmp_path) as page:
+        paint = page.evaluate("performance.getEntriesByName('first-contentful-paint')[0].startTime")
+        assert paint < FIRST_PAINT_MS
+        box = page.locator(f".code[data-file='{place}']")
+        row = box.evaluate("box => box.closest('tbody').querySelector('.row').id")
+        page.click(f"#{row} button.open")
+        own = box.locator("pre")
+        playwright.expect(own).to_have_text("kernel 1 " + "y" * 2000)
+        box.locator(".whole").click()
+        playwright.expect(own).to_contain_text("harness_99")
+        box.locator(".copy").click()
+        playwright.expect(box.locator(".copy")).to_have_text("Copied")
+        assert page.evaluate("navigator.clipboard.readText()") == files[place]
+
+
+def test_a_finding_leads_to_its_kernel_which_opens(browser: Any, tmp_path: Path) -> None:
+    with opened(browser, run_html(build.mixnet()), tmp_path, hash="#k5") as page:
+        assert page.get_attribute("#k5 button.open", "aria-expanded") == "true"
+        page.click("li a[href='#k1']")
+        page.wait_for_selector("#k1 button.open[aria-expanded=true]")
+
+
+def test_what_to_type_is_copied(browser: Any, tmp_path: Path) -> None:
+    with opened(browser, pages.modes_page(), tmp_path) as page:
+        page.click(".code .copy")
+        playwright.expect(page.locator(".code .copy").first).to_have_text("Copied")
+        assert "torch.compile" in page.evaluate("navigator.clipboard.readText()")
