@@ -17,7 +17,6 @@ from ..report.modes.formats import FORMATS, LIST_FORMATS
 from ..report.renderer import View, as_page
 from ..store.files import write_text
 from ..store.folder import PAGE
-from ..store.folders.modes import ModesFolder
 from ..workflows.modes.sets import DEFAULT_ROUNDS, read_sets
 from ..workflows.options import AMP, BreakdownOptions
 from .breakdown import ARGUMENTS, ProgramCommand
@@ -109,8 +108,7 @@ def command(context: click.Context, /, **values: Any) -> int:
         outcome = run_modes(options, console)
         if not outcome.measured:
             console.note(f"measured {outcome.comparison.created}; nothing was run; --force measures again")
-        folder = ModesFolder(outcome.folder)
-        write_text(folder.page, as_page(FORMATS, folder.load()))
+        write_text(outcome.folder / PAGE, as_page(FORMATS, outcome.comparison))
         chosen = FORMATS.get(form)
         show(chosen, outcome.comparison, place_view(View(), outcome.folder, console), console)
         if not chosen.names_folder:

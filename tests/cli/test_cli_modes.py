@@ -22,7 +22,8 @@ from inductor_bench.workflows.progress import Progress
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> list[ModesOptions]:
+def asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[ModesOptions]:
+    monkeypatch.chdir(tmp_path)
     found: list[ModesOptions] = []
 
     def run_modes(options: ModesOptions, progress: Progress) -> ModesOutcome:
@@ -48,11 +49,12 @@ def test_each_option_reaches_the_request(asked: list[ModesOptions], capsys: pyte
     assert "Take default" in printed.out and "nothing was run; --force measures again" in printed.err
 
 
-@pytest.mark.parametrize("form", ["table", "json", "csv", "md"])
+@pytest.mark.parametrize("form", ["table", "json", "csv", "md", "html"])
 def test_each_format_is_printed(asked: list[ModesOptions], capsys: pytest.CaptureFixture[str], form: str) -> None:
     assert main(["modes", "train.py", "--format", form, "-q"]) == 0
     printed = capsys.readouterr()
     assert "default" in printed.out and printed.err == ""
+    assert "Take default" in Path("modes/train/report.html").read_text()
 
 
 def test_a_setting_that_is_none_exits_with_2(asked: list[ModesOptions], capsys: pytest.CaptureFixture[str]) -> None:
@@ -70,7 +72,7 @@ def test_the_exit_code_tells_failures_from_rows_that_cannot_be_timed() -> None:
     assert exit_code(replace(whole, rows=(failed, default))) == 1
 
 
-@pytest.mark.parametrize("form", ["table", "json", "csv", "md"])
+@pytest.mark.parametrize("form", ["table", "json", "csv", "md", "html"])
 def test_a_list_is_compared_model_by_model(
     asked: list[ModesOptions], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], form: str
 ) -> None:

@@ -32,10 +32,6 @@ class ModesFolder:
         return self.path / COMPARISON
 
     @property
-    def page(self) -> Path:
-        return self.path / PAGE
-
-    @property
     def logs(self) -> Path:
         return self.path / "logs"
 
@@ -78,7 +74,7 @@ class ModesFolder:
             for file in folder.glob(pattern):
                 file.unlink(missing_ok=True)
         self.remove_work()
-        self.page.unlink(missing_ok=True)
+        (self.path / PAGE).unlink(missing_ok=True)
         self.record.unlink(missing_ok=True)
 
     def remove_work(self) -> None:

@@ -54,7 +54,7 @@ class ModesOptions:
 
 @dataclass(frozen=True)
 class ModesOutcome:
-    """A comparison and its folder. ``measured`` says whether this command ran a process."""
+    """A comparison without secrets, and its folder. ``measured`` says whether this command ran a process."""
 
     comparison: ModeComparison
     folder: Path
@@ -91,7 +91,8 @@ def run_modes(options: ModesOptions, progress: Progress) -> ModesOutcome:
             raise KeyboardInterrupt(kept) from stop
         if comparing.comparison.is_complete:
             folder.remove_work()
-    return ModesOutcome(comparing.comparison, folder.path, measured)
+        saved = conclude(folder.load())  # as it was written, without secrets
+    return ModesOutcome(saved, folder.path, measured)
 
 
 class _Comparing:

@@ -184,7 +184,7 @@ def test_a_bundle_holds_the_report_and_both_versions(a: Path, b: Path, tmp_path:
     with zipfile.ZipFile(path) as archive:
         assert sorted(archive.namelist()) == [
             *(f"a/{GELU}.py", f"b/{GELU}.py"),
-            *("comparison.json", "comparison.md"),
+            *("comparison.html", "comparison.json", "comparison.md"),
         ]
         assert archive.read(f"b/{GELU}.py").decode() == f"# b: {GELU}\n"
         assert archive.read("comparison.md").decode().startswith("# B against A")
