@@ -30,7 +30,8 @@ from inductor_bench.report.run.page import run_html
 from inductor_bench.report.run.plots import ON_PAGE, draw_plots
 
 VOID = {"meta", "img", "input", "br"}
-EVIL = "</style></script><script>alert(1)</script>\" onload='x' {{ 7*7 }} \x1b[31m\u202e"
+EVIL = "</style></script><script>alert(1)</script>\" onload='x' {{ 7*7 }} \x1b[31m\u202e" + "long" * 99
+"""Markup, quotes, a template, control characters, and a word without a place to break."""
 
 
 class Parsed(HTMLParser):
