@@ -346,6 +346,17 @@ def test_another_torch_may_change_calls_of_libraries_and_another_triton_all_kern
     assert (found.verdict, part(found, records.UNCHANGED).verdict) == (records.SLOWER, records.SLOWER)
 
 
+@pytest.mark.parametrize(("longer", "verdict"), [(1.25, "undecided"), (0.8, "undecided"), (2.0, "slower")])
+def test_single_runs_on_a_cpu_differ_by_much_whatever_could_explain_it(longer: float, verdict: str) -> None:
+    other = {"environment": change(build.GPU, torch="2.15.0", triton="9.9", threads=1)}
+    assert compare(host(pairs.run()), host(pairs.run(longer=longer, **other))).verdict == verdict
+    on_gpu = compare(pairs.run(), pairs.run(longer=longer, **other))
+    assert on_gpu.verdict == ("slower" if longer > 1 else "faster"), "whose runs differ by less"
+    several = [host(pairs.run(longer=longer * factor, **other)) for factor in (1, 1.01, 0.99)]
+    first = [host(pairs.run(longer=factor)) for factor in (1, 1.01, 0.99)]
+    assert compare_runs(first, several).verdict == on_gpu.verdict, "and their noise is measured"
+
+
 def test_cuda_is_no_reason_on_a_cpu() -> None:
     newer = change(build.GPU, cuda="13.2")
     found = compare(host(pairs.run()), host(pairs.run(longer=1.2, environment=newer)))
