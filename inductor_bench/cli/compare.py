@@ -37,6 +37,7 @@ of calls, eager operators, copies, idle time, and noise.
 inductor-bench compare runs/train-1 runs/train-2 --fail-above 5%
 inductor-bench compare train.py --python old/bin/python --python new/bin/python
 inductor-bench compare train.py --env TORCHINDUCTOR_MAX_AUTOTUNE=1
+inductor-bench compare runs/compare-train            # the runs that one of the last two made, again
 
 With one TARGET the runs are made here, interleaved (A B B A), each as `breakdown` makes it. A runs under the first
 --python, B under the second; B alone has the variables of --env. With neither, A and B are the same, and what is
@@ -116,12 +117,15 @@ def command(context: click.Context, /, **values: Any) -> int:
 def _compare(
     targets: tuple[str, ...], arguments: tuple[str, ...], values: dict[str, Any], console: Console, *, bundle: bool
 ) -> Compared:
-    from ..workflows.compare.pair import DEFAULT_RUNS, PairOptions
-    from ..workflows.compare.run import compare_program, compare_records
+    from ..workflows.compare.pair import DEFAULT_RUNS, PAIR, PairOptions
+    from ..workflows.compare.run import compare_folder, compare_program, compare_records
 
     if len(targets) == 2 and not arguments:
         _refuse_options(values, None)
         return compare_records(Path(targets[0]), Path(targets[1]), bundle=bundle)
+    if len(targets) == 1 and not arguments and (Path(targets[0]) / PAIR).is_file():
+        _refuse_options(values, None)
+        return compare_folder(Path(targets[0]), bundle=bundle)
     if len(targets) > 1 or not (targets or arguments):
         raise UsageError(f"{len(targets)} targets were given", "give two runs, two batches, or one program to run")
     from ..workflows.options import BreakdownOptions

@@ -97,8 +97,8 @@ def step_noise(
     drift, weight = _drift(a, alike)
     unexplained = min(HOST_DRIFT, drift * weight) if a.on_host else 0.0
     if unexplained > assumed.relative:
-        words = f"from the {units.percent(unexplained)} by which kernels with the same code differ: runs on a CPU, one each"
-        assumed = Noise(unexplained, words)
+        change = units.percent(unexplained)
+        assumed = Noise(unexplained, f"from the {change} by which kernels with the same code differ in these two runs")
     return max(assumed, drifted, key=lambda noise: noise.relative)
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shlex
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,7 +12,11 @@ from pathlib import Path
 from ...analysis.comparison.environment import INTERPRETER
 from ...errors import InductorBenchError, UsageError
 from ...records.comparisons.run import EnvironmentDifference
+from ...store.files import read_json, write_json
 from ...store.folder import RECORD, RunFolder, first_free_folder
+from ...store.formats import codec
+from ...store.redaction import Redaction
+from ..breakdown.request import is_command
 from ..breakdown.run import run_breakdown
 from ..modules.environment import PLACES, SETTINGS
 from ..options import BreakdownOptions
@@ -19,6 +25,10 @@ from .sides import OpenedRun
 
 DEFAULT_RUNS = 2
 """The runs of each side: the smallest number that shows the noise between runs."""
+
+
+PAIR = "pair.json"
+"""The file in the folder of the runs that says what was changed between the sides."""
 
 
 @dataclass(frozen=True)
@@ -54,16 +64,21 @@ def run_pair(options: PairOptions, progress: Progress) -> PairedRuns:
     Raises:
         UsageError: the options do not fit.
         InductorBenchError: a run measured nothing.
-        KeyboardInterrupt: the user stopped it; the finished runs stay.
+        KeyboardInterrupt: the user stopped it; the finished runs stay, and :func:`open_pair` reads them.
     """
     _check(options)
-    folder = _make_folder(options.breakdown)
+    folder, changed = _make_folder(options.breakdown), tuple(_changed(options))
+    write_json(folder / PAIR, codec.encode(changed))
     sides: dict[str, list[OpenedRun]] = {"a": [], "b": []}
     order = list(interleaved(options.runs))
     for number, side in enumerate(order, 1):
         place = folder / f"{side}-{len(sides[side]) + 1}"
         progress.note(f"run {number} of {len(order)}: {side.upper()} in {place}")
-        outcome = run_breakdown(_request(options, side, place), progress)
+        try:
+            outcome = run_breakdown(_request(options, side, place), progress)
+        except KeyboardInterrupt as stop:
+            kept = f"interrupted; `inductor-bench compare {shlex.quote(str(folder))}` compares the finished runs"
+            raise KeyboardInterrupt(kept if sides["b"] else f"interrupted; the finished runs are in {folder}") from stop
         if not outcome.run.modules:
             failure = next(iter(outcome.run.failures), None)
             why = f": {failure.message}" if failure is not None else ""
@@ -71,7 +86,26 @@ def run_pair(options: PairOptions, progress: Progress) -> PairedRuns:
                 f"the run of {side.upper()} in {place} measured nothing{why}", failure.hint if failure else ""
             )
         sides[side].append(OpenedRun(str(place), outcome.run, RunFolder(place)))
-    return PairedRuns(tuple(sides["a"]), tuple(sides["b"]), folder, tuple(_changed(options)))
+    return PairedRuns(tuple(sides["a"]), tuple(sides["b"]), folder, changed)
+
+
+def open_pair(folder: Path) -> PairedRuns:
+    """The finished runs of an earlier comparison.
+
+    Raises:
+        InductorBenchError: a side has no finished run, or a file is damaged.
+    """
+    changed = codec.decode(tuple[EnvironmentDifference, ...], read_json(folder / PAIR))
+    sides: dict[str, tuple[OpenedRun, ...]] = {}
+    for side in ("a", "b"):
+        numbered = sorted((int(path.name[2:]), path) for path in folder.glob(f"{side}-*") if path.name[2:].isdecimal())
+        runs = [(path, RunFolder(path)) for _, path in numbered if (path / RECORD).is_file()]
+        opened = [OpenedRun(str(path), run.load(), run) for path, run in runs]
+        sides[side] = tuple(one for one in opened if one.run.modules)
+        if not sides[side]:
+            hint = "make the runs again with --force"
+            raise InductorBenchError(f"{folder} has no finished run of {side.upper()}", hint)
+    return PairedRuns(sides["a"], sides["b"], folder, changed)
 
 
 def interleaved(runs: int) -> Iterator[str]:
@@ -119,5 +153,10 @@ def _request(options: PairOptions, side: str, place: Path) -> BreakdownOptions:
 def _changed(options: PairOptions) -> Iterator[EnvironmentDifference]:
     if len(set(options.pythons)) == 2:
         yield EnvironmentDifference(INTERPRETER, *options.pythons)
+    own = sys.argv[1:] if is_command() else ()
+    environment = os.environ | dict(options.breakdown.variables) | dict(options.variables)
+    redaction = Redaction.find([own], environment, options.breakdown.redact)
     for name, value in options.variables:
-        yield EnvironmentDifference(name, os.environ.get(name, ""), value)
+        before = os.environ.get(name, "")
+        a, b = (word.partition("=")[2] for word in redaction.words([f"{name}={before}", f"{name}={value}"]))
+        yield EnvironmentDifference(name, a, f"{b} (another)" if a == b and before != value else b)

@@ -12,7 +12,7 @@ from ...errors import UsageError
 from ...records.comparisons.run import EnvironmentDifference, RunComparison
 from ..progress import Progress
 from .bundle import kernel_files
-from .pair import PairOptions, run_pair
+from .pair import PairOptions, open_pair, run_pair
 from .sides import KernelTexts, OpenedRun, check_run, is_batch, opened_run
 
 
@@ -61,6 +61,16 @@ def compare_program(options: PairOptions, progress: Progress, *, bundle: bool = 
     """
     pair = run_pair(options, progress)
     return replace(_compare(pair.a, pair.b, pair.changed, bundle=bundle), folder=pair.folder)
+
+
+def compare_folder(folder: Path, *, bundle: bool = False) -> Compared:
+    """Compares the finished runs of an earlier comparison again.
+
+    Raises:
+        InductorBenchError: a side has no finished run, or a file is damaged.
+    """
+    pair = open_pair(folder)
+    return replace(_compare(pair.a, pair.b, pair.changed, bundle=bundle), folder=folder)
 
 
 def _compare(

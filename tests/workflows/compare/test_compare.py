@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -256,6 +258,35 @@ def test_runs_are_interleaved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert found.verdict == "slower" and found.step.delta_s == pytest.approx(0.3 * found.step.a_s)
     with pytest.raises(UsageError, match="is not empty"):
         run_pair(options, Silent())
+
+
+def test_the_runs_of_an_interrupted_comparison_are_compared_without_running_anything(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def measure(options: BreakdownOptions, progress: object) -> BreakdownOutcome:
+        assert options.output is not None
+        if options.output.name == "a-2":
+            raise KeyboardInterrupt
+        run = pairs.run(longer=1.3 if options.variables else 1.0)
+        return BreakdownOutcome(run, save(options.output, run))
+
+    monkeypatch.setattr(pair_workflow, "run_breakdown", measure)
+    monkeypatch.setenv("API_TOKEN", "hunter2hunter2")
+    folder = tmp_path / "out"
+    variables = (("API_TOKEN", "swordfish99"), ("X", "1"))
+    with pytest.raises(KeyboardInterrupt, match=rf"`inductor-bench compare {folder}` compares the finished runs"):
+        run_pair(PairOptions(BreakdownOptions(("train.py",), output=folder), variables=variables), Silent())
+    assert re.findall("hunter2|swordfish", (folder / "pair.json").read_text()) == []
+    code, text = invoke(folder, "-q", "--format", "json")
+    found = json.loads(text)
+    assert code == 0 and (found["a"]["runs"], found["b"]["runs"]) == (1, 2)
+    assert [row["name"] for row in found["environment_differences"]] == ["API_TOKEN", "X"]
+    assert "<table" in (folder / "report.html").read_text()
+    with pytest.raises(UsageError, match="--runs is for a program"):
+        invoke(folder, "--runs", "3")
+    shutil.rmtree(folder / "a-1")
+    with pytest.raises(InductorBenchError, match="has no finished run of A"):
+        invoke(folder)
 
 
 def test_a_run_that_measures_nothing_ends_the_comparison(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
