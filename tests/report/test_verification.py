@@ -37,6 +37,10 @@ def text_of(found: Verification, width: int = 100) -> str:
         ),
         (replace(FOUND, step=SAME, device=None), "No difference found: a step takes 17.8 ms with the configs and"),
         (
+            replace(FOUND, step=replace(SAME, low_s=-1.4e-3, high_s=0.9e-3), device=None),
+            "No difference found, and one of up to 7.9% is not excluded: a step takes 17.8 ms",
+        ),
+        (
             replace(FOUND, step=replace(STEP, saving_s=-0.9e-3, low_s=-1e-3, high_s=-0.8e-3, verdict="slower")),
             "A step is slower with the configs: 16.9 ms instead of 17.8 ms, 0.900 ms (5.1%) more; 95% interval 0.800",
         ),

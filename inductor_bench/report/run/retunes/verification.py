@@ -31,6 +31,9 @@ SHARE, LEAST_S = 0.2, 0.0002
 HIDDEN = 0.5
 """Share of the device's saving that the step surely does not save, where the saving counts as hidden by the host."""
 
+WIDE = 0.02
+"""Share of the step from which a difference that the interval does not exclude is named."""
+
 TITLES = ("kernel", "config", "projected", "saves")
 
 
@@ -53,7 +56,9 @@ def lead_words(found: Verification) -> str:
     if step.verdict == UNDECIDED:
         return f"Undecided: {plural(step.pairs, 'pair')} of steps are too few to tell {_change(step)} from chance"
     both = f"{units.seconds(step.tuned_s)} with the configs and {units.seconds(step.own_s)} without"
-    return f"No difference found: a step takes {both}; of neighbours those with them take {_difference(step)}"
+    limit = max(abs(step.low_s), abs(step.high_s)) / step.own_s if step.own_s else 0.0
+    wide = f", and one of up to {units.percent(limit)} is not excluded" if limit > WIDE else ""
+    return f"No difference found{wide}: a step takes {both}; of neighbours those with them take {_difference(step)}"
 
 
 def _change(saving: Saving) -> str:
