@@ -13,6 +13,7 @@ from breakdown_runs import H200
 import inductor_bench
 from inductor_bench.errors import InductorBenchError, UsageError
 from inductor_bench.records.category import Category
+from inductor_bench.workflows.apply.program import PINS_VARIABLE
 
 
 @pytest.fixture
@@ -73,3 +74,9 @@ def test_every_argument_is_documented(function: object) -> None:
     text = inspect.getdoc(function) or ""
     for name in inspect.signature(function).parameters:  # type: ignore[arg-type]
         assert f"{name}:" in text
+
+
+def test_the_configs_of_one_run_are_applied_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv(PINS_VARIABLE, "pins.json")
+    with pytest.raises(InductorBenchError, match="are in this process already"):
+        inductor_bench.apply(tmp_path)

@@ -8,12 +8,13 @@ import shutil
 import tempfile
 from pathlib import Path
 
+from ...errors import InductorBenchError
 from ...messages.pins import APPLY
 from ...records.run import Environment
 from ...store.folder import RunFolder
 from .folder import require_retuned
 from .pins import PinnedRun, make_pins, with_mode
-from .program import pinned_environment
+from .program import PINS_VARIABLE, pinned_environment
 
 
 def prepare_process(folder: Path) -> tuple[PinnedRun, Environment]:
@@ -23,8 +24,13 @@ def prepare_process(folder: Path) -> tuple[PinnedRun, Environment]:
         The pins, and the environment of the RUN.
 
     Raises:
-        InductorBenchError: there is no RUN, or it was not retuned.
+        InductorBenchError: there is no RUN, it was not retuned, or this process has the configs of a RUN already.
     """
+    if os.environ.get(PINS_VARIABLE):
+        raise InductorBenchError(
+            "the configs of a RUN are in this process already, or it was started by `inductor-bench apply`",
+            "call inductor_bench.apply once; without it, `inductor-bench apply RUN -- COMMAND` does the same",
+        )
     run = RunFolder(folder).load()
     require_retuned(run, RunFolder(folder))
     pinned = make_pins(run, RunFolder(folder))

@@ -17,6 +17,10 @@ STATES = ".pins.json"
 PINS_FILE = "pins.json"
 
 
+PINS_VARIABLE = "INDUCTOR_BENCH_PINS"
+"""Names the file with the pins of a process; see ``worker.capture.variables``."""
+
+
 def pinned_environment(pins: Pins, work: Path, environment: Mapping[str, str], observe: str) -> dict[str, str]:
     """The environment of a program with pins.
 
@@ -31,7 +35,7 @@ def pinned_environment(pins: Pins, work: Path, environment: Mapping[str, str], o
     return {
         **environment,
         "INDUCTOR_BENCH_CAPTURE": str(work.resolve()),
-        "INDUCTOR_BENCH_PINS": str((work / PINS_FILE).resolve()),
+        PINS_VARIABLE: str((work / PINS_FILE).resolve()),
         "INDUCTOR_BENCH_OBSERVE": observe,
         "PYTHONPATH": join_paths(str(SITE), join_paths(expose_package(work), environment.get("PYTHONPATH"))),
     }
