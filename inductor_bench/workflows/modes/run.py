@@ -95,6 +95,10 @@ def run_modes(options: ModesOptions, progress: Progress) -> ModesOutcome:
     return ModesOutcome(saved, folder.path, measured)
 
 
+LATER = "a process ran in a later command than those of other rows that it is paired with"
+"""The note of a process after an interruption or a failure: what changed in between is part of the difference."""
+
+
 class _Comparing:
     """The state of one comparison in progress. ``comparison`` is saved after each process."""
 
@@ -108,6 +112,7 @@ class _Comparing:
         self._python = program.python or interpreter or default_python()
         self._environment = dict(os.environ) | dict(program.variables) | redaction.variables
         self.comparison = self._open(target)
+        self._earlier_rounds = {one.round for row in self.comparison.rows for one in row.processes}
 
     def _open(self, target: Target) -> ModeComparison:
         """The comparison with a row for each set; one of an earlier command goes on, and tries failed rows again.
@@ -209,6 +214,8 @@ class _Comparing:
             self._progress.note(f"{row.name}: {failure.message}")
             row = replace(row, failure=failure)
         else:
+            if place.round in self._earlier_rounds:
+                found = replace(found, notes=(*found.notes, LATER))
             row = replace(row, processes=(*row.processes, found))
         rows = self.comparison.rows
         self.comparison = replace(self.comparison, rows=(*rows[: place.row], row, *rows[place.row + 1 :]))

@@ -23,7 +23,7 @@ from inductor_bench.store.folders.modes import ModesFolder
 from inductor_bench.store.redaction import Redaction
 from inductor_bench.workflows.modes import run as modes
 from inductor_bench.workflows.modes.process import Place, ProgramRunner
-from inductor_bench.workflows.modes.run import ModesOptions, places_in_turn, run_modes
+from inductor_bench.workflows.modes.run import LATER, ModesOptions, places_in_turn, run_modes
 from inductor_bench.workflows.modes.sets import read_sets
 from inductor_bench.workflows.modules.survey import Survey
 from inductor_bench.workflows.options import BreakdownOptions
@@ -108,9 +108,10 @@ def test_an_interrupted_comparison_goes_on(monkeypatch: pytest.MonkeyPatch, ran:
     assert [len(row.processes) for row in kept.rows] == [0, 1, 1]
     assert ModesFolder(Path("modes/train")).work.is_dir(), "caches stay, so that compiled code is the same"
     answer_with(monkeypatch, ran)
-    assert compare().comparison.is_complete and ran[3:] == [
-        *(("eager", 0), ("eager", 1), ("max-autotune", 1), ("default", 1)),
-    ]
+    whole = compare().comparison
+    assert whole.is_complete and ran[3:] == [("eager", 0), ("eager", 1), ("max-autotune", 1), ("default", 1)]
+    later = [(row.name, one.round) for row in whole.rows for one in row.processes if LATER in one.notes]
+    assert later == [("eager", 0)], "the others of that round ran before the interruption"
 
 
 def test_a_row_that_fails_keeps_its_reason_and_the_other_rounds_go_on_without_it(
