@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -103,10 +104,11 @@ def command(context: click.Context, /, **values: Any) -> int:
             _refuse_options(values, bundle)
             return _compare_batches(targets, name, view, limit, console)
         form = FORMATS.get(name)
-        compared = _compare(targets, arguments, values, console, bundle=bundle is not None)
+        compared = _compare(targets, arguments, values, console, files=bundle is not None or name == "html")
+        files = _texts(compared)
         if compared.folder is not None:
-            write_text(compared.folder / PAGE, as_page(FORMATS, compared.comparison))
-        show(form, compared.comparison, place_view(view, Path(), console), console)
+            write_text(compared.folder / PAGE, as_page(FORMATS, compared.comparison, files))
+        show(form, compared.comparison, place_view(replace(view, files=files), Path(), console), console)
         if compared.folder is not None:
             console.note(f"Written: {compared.folder}   {PAGE}, the runs")
         if bundle is not None:
@@ -115,17 +117,17 @@ def command(context: click.Context, /, **values: Any) -> int:
 
 
 def _compare(
-    targets: tuple[str, ...], arguments: tuple[str, ...], values: dict[str, Any], console: Console, *, bundle: bool
+    targets: tuple[str, ...], arguments: tuple[str, ...], values: dict[str, Any], console: Console, *, files: bool
 ) -> Compared:
     from ..workflows.compare.pair import DEFAULT_RUNS, PAIR, PairOptions
     from ..workflows.compare.run import compare_folder, compare_program, compare_records
 
     if len(targets) == 2 and not arguments:
         _refuse_options(values, None)
-        return compare_records(Path(targets[0]), Path(targets[1]), bundle=bundle)
+        return compare_records(Path(targets[0]), Path(targets[1]), files=files)
     if len(targets) == 1 and not arguments and (Path(targets[0]) / PAIR).is_file():
         _refuse_options(values, None)
-        return compare_folder(Path(targets[0]), bundle=bundle)
+        return compare_folder(Path(targets[0]))
     if len(targets) > 1 or not (targets or arguments):
         raise UsageError(f"{len(targets)} targets were given", "give two runs, two batches, or one program to run")
     from ..workflows.options import BreakdownOptions
@@ -133,7 +135,7 @@ def _compare(
     pythons, variables, runs = (values.pop(key) for key in PAIR_ONLY[:3])
     amp, force = values.pop("amp"), bool(values.pop("force"))
     options = BreakdownOptions(targets, arguments, amp=AMP[amp] if amp else None, force=force, **values)
-    return compare_program(PairOptions(options, pythons, variables, runs or DEFAULT_RUNS), console, bundle=bundle)
+    return compare_program(PairOptions(options, pythons, variables, runs or DEFAULT_RUNS), console)
 
 
 def _refuse_options(values: dict[str, Any], bundle: Path | None) -> None:
@@ -160,12 +162,18 @@ def _compare_batches(targets: tuple[str, ...], name: str, view: View, limit: flo
     return EXIT_FAILURE if limit is not None and any(model.lost for model in batch.models) else found
 
 
+def _texts(compared: Compared) -> dict[str, str]:
+    """The files of the kernels that differ, without recorded values."""
+    found = compared.kernels.items()
+    return {place: data.decode("utf-8", "replace") for place, data in found if place.endswith(".py")}
+
+
 def _write_bundle(path: Path, compared: Compared, console: Console) -> None:
     from ..store.formats.archive import write_archive
 
     texts = {
         "comparison.md": comparison_markdown(compared.comparison, len(compared.comparison.kernels)),
-        "comparison.html": as_page(FORMATS, compared.comparison),
+        "comparison.html": as_page(FORMATS, compared.comparison, _texts(compared)),
         "comparison.json": as_json(compared.comparison) + "\n",
     }
     write_archive(path, {**{name: text.encode() for name, text in texts.items()}, **compared.kernels})

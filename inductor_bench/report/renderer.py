@@ -6,8 +6,8 @@ Each kind of result has a table of formats, a :class:`Formats`. It provides the 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -29,12 +29,14 @@ class View:
         sort: the order of the kernels of a run: ``time``, ``gain`` or ``calls``.
         top: the number of kernels to show.
         columns: the width of the console.
+        files: the texts of files that the result is about, by the path that the report gives them.
     """
 
     folder: Path | None = None
     sort: str = "time"
     top: int = 10
     columns: int = 100
+    files: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def width(self) -> int:
@@ -106,9 +108,9 @@ def as_json(result: Any, view: View = View()) -> str:
     return units.printable_json(json.dumps(encode(result), indent=2, ensure_ascii=False, allow_nan=False))
 
 
-def as_page(formats: Formats[Result], result: Result) -> str:
-    """Renders a result as its HTML page."""
-    text = formats.get("html").render(result, View())
+def as_page(formats: Formats[Result], result: Result, files: Mapping[str, str] = {}) -> str:
+    """Renders a result as its HTML page, with ``files`` as in :class:`View`."""
+    text = formats.get("html").render(result, View(files=files))
     assert isinstance(text, str)
     return text
 

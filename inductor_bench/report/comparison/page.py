@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import PurePosixPath
 
 from ... import units
 from ...analysis.comparison.words import code_words, headline, part_name, reasons, signed, signed_percent
@@ -26,6 +27,7 @@ from ..page.parts import (
     Column,
     DataTable,
     Facts,
+    FileCode,
     Item,
     Items,
     Lines,
@@ -33,9 +35,11 @@ from ..page.parts import (
     Part,
     Row,
     Section,
+    SourceFile,
     Stretch,
 )
 from ..page.render import render_page
+from ..run.kernel_rows import source_file
 from ..text import names
 from .batch import COLUMNS as MODEL_COLUMNS
 from .batch import lead_words, model_cells, sorted_models
@@ -55,13 +59,19 @@ TONES = {SLOWER: BAD, FASTER: GOOD}
 NAME_WIDTH = 60
 
 
-def comparison_html(comparison: RunComparison) -> str:
-    """Renders the page with all parts, graphs and kernels that differ. It loads no other file."""
-    return render_page(comparison_page(comparison))
+def comparison_html(comparison: RunComparison, files: Mapping[str, str] = {}) -> str:
+    """Renders the page with all parts, graphs and kernels that differ. It loads no other file.
+
+    Args:
+        comparison: the record.
+        files: the texts of the kernels' standalone files as ``a/NAME.py`` and ``b/NAME.py``.
+    """
+    return render_page(comparison_page(comparison, files))
 
 
-def comparison_page(comparison: RunComparison) -> Page:
-    """The parts of the page."""
+def comparison_page(comparison: RunComparison, files: Mapping[str, str] = {}) -> Page:
+    """The parts of the page; see :func:`comparison_html`."""
+    sources = {place: source_file(text) for place, text in files.items()}
     changes = changed_kernels(comparison)
     notes = tuple(Item(f"{note}.", NOTE) for note in comparison.notes)
     return Page(
@@ -72,10 +82,11 @@ def comparison_page(comparison: RunComparison) -> Page:
         sections=(
             Section("What differs around the program", _environment(comparison), short="Environment"),
             Section("Where the difference comes from", (_parts(comparison),), short="Parts"),
-            Section("The kernels that differ", (_kernels(changes),) if changes else (), short="Kernels"),
+            Section("The kernels that differ", (_kernels(changes, sources),) if changes else (), short="Kernels"),
             Section("Graphs", (_graphs(comparison),) if comparison.graphs else ()),
             Section("Notes", (Items(notes),) if notes else ()),
         ),
+        files=sources,
     )
 
 
@@ -132,17 +143,17 @@ def _difference_bar(change: Change, most: float) -> tuple[Stretch, ...]:
     return (Stretch(width, sure, signed(change.delta_s), 50.0 if change.delta_s > 0 else 50 - width),)
 
 
-def _kernels(changes: Sequence[KernelChange]) -> DataTable:
+def _kernels(changes: Sequence[KernelChange], files: Mapping[str, SourceFile]) -> DataTable:
     return DataTable(
         columns=tuple(Column(title, title not in ("kernel", "cause", "verdict")) for title in KERNEL_COLUMNS),
-        rows=tuple(_kernel_row(number, change) for number, change in enumerate(changes, 1)),
+        rows=tuple(_kernel_row(number, change, files) for number, change in enumerate(changes, 1)),
         main=1,
         caption=("Times of all calls in a step. A name shows what is known of both sides.",),
         filter="name, cause, detail" if len(changes) > FEW_ROWS else "",
     )
 
 
-def _kernel_row(number: int, change: KernelChange) -> Row:
+def _kernel_row(number: int, change: KernelChange, files: Mapping[str, SourceFile]) -> Row:
     _, cause, calls, a_words, b_words, difference, verdict = kernel_cells(change, NAME_WIDTH)
     a_s, b_s = (sum(side.time_s for side in sides) for sides in (change.a, change.b))
     cells = (
@@ -157,7 +168,14 @@ def _kernel_row(number: int, change: KernelChange) -> Row:
     )
     facts = [*_side_facts("A", change.a), *_side_facts("B", change.b)]
     facts += [("by cause", ", ".join(f"{cause} {signed(delta)}" for cause, delta in change.seconds.items()))]
-    return Row(cells, (Facts(tuple(fact for fact in facts if fact[1])),))
+    places = [
+        f"{side}/{PurePosixPath(kernel.file).name}"
+        for side, kernels in (("a", change.a), ("b", change.b))
+        for kernel in kernels
+        if kernel.file
+    ]
+    shown = (FileCode(place) for place in dict.fromkeys(places) if place in files)
+    return Row(cells, (Facts(tuple(fact for fact in facts if fact[1])), *shown))
 
 
 def _side_facts(side: str, kernels: Sequence[KernelSide]) -> Iterator[tuple[str, str]]:

@@ -22,7 +22,7 @@ class Compared:
 
     Attributes:
         comparison: the record.
-        kernels: the files of the kernels that differ, by their paths in a bundle.
+        kernels: the files of the kernels that differ, as ``a/NAME.py`` and ``b/NAME.py``; empty where unwanted.
         folder: the folder of the runs where they were made for this comparison.
     """
 
@@ -31,12 +31,12 @@ class Compared:
     folder: Path | None = None
 
 
-def compare_records(a: Path, b: Path, *, bundle: bool = False) -> Compared:
+def compare_records(a: Path, b: Path, *, files: bool = False) -> Compared:
     """Compares two RUN folders or zipped RUNs.
 
     Args:
         a, b: the runs.
-        bundle: whether the kernels' files are wanted.
+        files: whether the files of the kernels that differ are wanted.
 
     Raises:
         UsageError: one of the paths is missing, or is a batch.
@@ -49,10 +49,10 @@ def compare_records(a: Path, b: Path, *, bundle: bool = False) -> Compared:
             raise UsageError(f"{path} is a batch, and {other} is not", "compare two runs or two batches")
     with ExitStack() as stack:
         opened = [stack.enter_context(opened_run(path)) for path in (a, b)]
-        return _compare(opened[:1], opened[1:], bundle=bundle)
+        return _compare(opened[:1], opened[1:], files=files)
 
 
-def compare_program(options: PairOptions, progress: Progress, *, bundle: bool = False) -> Compared:
+def compare_program(options: PairOptions, progress: Progress) -> Compared:
     """Runs one program in two settings, interleaved, and compares its runs.
 
     Raises:
@@ -60,17 +60,17 @@ def compare_program(options: PairOptions, progress: Progress, *, bundle: bool = 
         InductorBenchError: a run measured nothing.
     """
     pair = run_pair(options, progress)
-    return replace(_compare(pair.a, pair.b, pair.changed, bundle=bundle), folder=pair.folder)
+    return replace(_compare(pair.a, pair.b, pair.changed), folder=pair.folder)
 
 
-def compare_folder(folder: Path, *, bundle: bool = False) -> Compared:
+def compare_folder(folder: Path) -> Compared:
     """Compares the finished runs of an earlier comparison again.
 
     Raises:
         InductorBenchError: a side has no finished run, or a file is damaged.
     """
     pair = open_pair(folder)
-    return replace(_compare(pair.a, pair.b, pair.changed, bundle=bundle), folder=folder)
+    return replace(_compare(pair.a, pair.b, pair.changed), folder=folder)
 
 
 def _compare(
@@ -78,7 +78,7 @@ def _compare(
     b: Sequence[OpenedRun],
     changed: Sequence[EnvironmentDifference] = (),
     *,
-    bundle: bool,
+    files: bool = True,
 ) -> Compared:
     """Compares the runs of two sides, of which the first ones stand for their sides' files."""
     comparison = compare_runs(
@@ -88,4 +88,4 @@ def _compare(
         (KernelTexts(a[0]), KernelTexts(b[0])),
         changed,
     )
-    return Compared(comparison, kernel_files(comparison, a[0].folder, b[0].folder) if bundle else {})
+    return Compared(comparison, kernel_files(comparison, a[0].folder, b[0].folder) if files else {})
