@@ -190,9 +190,11 @@ def test_a_kernels_file_is_shown_and_copied(browser: Any, tmp_path: Path) -> Non
         assert paint < FIRST_PAINT_MS
         box = page.locator(f".code[data-file='{place}']")
         row = box.evaluate("box => box.closest('tbody').querySelector('.row').id")
+        width = page.locator(f"#{row}").bounding_box()["width"]
         page.click(f"#{row} button.open")
         own = box.locator("pre")
         playwright.expect(own).to_have_text("kernel 1 " + "y" * 2000)
+        assert page.locator(f"#{row}").bounding_box()["width"] == width <= WIDE, "the file widens no column"
         box.locator(".whole").click()
         playwright.expect(own).to_contain_text("harness_99")
         box.locator(".copy").click()
