@@ -32,6 +32,8 @@ class ComparedOutputs:
         own_difference: the same of two calls without the pins: what the graph itself does not repeat.
         tolerance: the difference up to which the outputs count as equal.
         tensors: the number of compared tensors, with inputs that the graph writes.
+        unrepeatable: the number of further tensors, which two calls without the pins fill differently: seeds of random
+            numbers, or memory that nobody reads.
         reason: why the outputs were not compared; empty where they were.
     """
 
@@ -40,6 +42,7 @@ class ComparedOutputs:
     own_difference: float = 0.0
     tolerance: float = 0.0
     tensors: int = 0
+    unrepeatable: int = 0
     reason: str = ""
 
     @property

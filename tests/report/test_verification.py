@@ -91,6 +91,10 @@ def test_outputs_agree_differ_or_were_not_compared() -> None:
     assert any("were not compared: no memory for a copy" in words for words in detail_words(none))
     broken = replace(FOUND, outputs=Outputs(2, 143, float("inf"), 0.0, 3e-2))
     assert any("infinities or NaN" in words for words in detail_words(broken))
+    seeds = replace(FOUND, outputs=Outputs(2, 143, 3e-4, 0.0, 3e-2, 2))
+    assert "(143 tensors of 2 graphs); 2 more differ between two calls without the configs, too" in " ".join(
+        detail_words(seeds)
+    )
     equal = replace(FOUND, outputs=Outputs(2, 143, 0.0, 0.0, 3e-2))
     assert any("no bit differs" in words for words in detail_words(equal))
 

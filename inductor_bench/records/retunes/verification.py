@@ -74,6 +74,8 @@ class Outputs:
         difference: the largest relative difference: the norm of the difference divided by the tensor's.
         own_difference: the same of that tensor for two calls without the pins.
         tolerance: the difference up to which that tensor counts as equal.
+        unrepeatable: the number of further tensors, which two calls without the pins fill differently, so that they
+            cannot be compared: seeds of random numbers, or memory that nobody reads.
         reason: why some graph was not compared; empty where all were.
     """
 
@@ -82,6 +84,7 @@ class Outputs:
     difference: float = 0.0
     own_difference: float = 0.0
     tolerance: float = 0.0
+    unrepeatable: int = 0
     reason: str = ""
 
 

@@ -162,6 +162,7 @@ def _summarise(outputs: Sequence[ComparedOutputs]) -> Outputs:
         worst.difference,
         worst.own_difference,
         worst.tolerance,
+        sum(one.unrepeatable for one in compared),
         "; ".join(reasons),
     )
 

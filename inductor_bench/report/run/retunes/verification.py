@@ -127,6 +127,9 @@ def outputs_words(outputs: Outputs) -> str:
     if not outputs.graphs:
         return f"Outputs in the program were not compared: {outputs.reason}"
     rest = f"; not all were compared: {outputs.reason}" if outputs.reason else ""
+    if outputs.unrepeatable:
+        verb = "differs" if outputs.unrepeatable == 1 else "differ"
+        rest = f"; {outputs.unrepeatable} more {verb} between two calls without the configs, too{rest}"
     tensors = f"{plural(outputs.tensors, 'tensor')} of {plural(outputs.graphs, 'graph')}"
     if math.isinf(outputs.difference):
         return f"Outputs differ: infinities or NaN stand at other places with the configs, among {tensors}{rest}"
