@@ -181,7 +181,8 @@ def _kernel_row(number: int, change: KernelChange, files: Mapping[str, SourceFil
 def _side_facts(side: str, kernels: Sequence[KernelSide]) -> Iterator[tuple[str, str]]:
     for kernel in kernels:
         configs = "; ".join(", ".join(f"{key}={value}" for key, value in config.items()) for config in kernel.configs)
-        figures = f"{units.count(kernel.calls)} call{'s' * (kernel.calls != 1)}, {units.seconds(kernel.time_s)}, in {kernel.graph}"
+        calls = f"{units.count(kernel.calls)} call{'s' * (kernel.calls != 1)}"
+        figures = f"{calls}, {units.seconds(kernel.time_s)}, in {kernel.graph}"
         words = (kernel.name, figures, f"config {configs}" if configs else "", kernel.file or "", kernel.kernel_id)
         yield side, "\n".join(filter(None, words))
 
