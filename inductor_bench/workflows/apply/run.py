@@ -24,7 +24,7 @@ from .known import pin_known
 from .pins import PinnedRun, make_pins, with_mode
 from .program import join_states, pinned_environment, read_states, require_taken, users_environment
 from .terminal import run_in_terminal
-from .verification import Plan, describe_kernels, verify
+from .verification import Plan, describe_kernels, replays_graphs, verify
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ def _apply_run(folder: RunFolder, options: ApplyOptions, progress: Progress) -> 
     require_same(pinned.pins, run.environment, read_environment(_python(options)))
     if not options.verify:
         return _run(folder.path, pinned, options)
-    found = _verify(folder, pinned, options, progress)
+    found = _verify(folder, pinned, options, progress, replays_graphs(run))
     forget_dropped(found, run.environment)
     folder.save(with_verification(run, found))
     return ApplyOutcome(folder.path, pinned, found.kernels, verification=found)
@@ -135,8 +135,10 @@ def _python(options: ApplyOptions) -> str:
     return options.python or interpreter_of(options.command) or default_python()
 
 
-def _verify(folder: RunFolder, pinned: PinnedRun, options: ApplyOptions, progress: Progress) -> Verification:
-    plan = Plan(folder, options.command, users_environment(), options.timeout_s, options.stop)
+def _verify(
+    folder: RunFolder, pinned: PinnedRun, options: ApplyOptions, progress: Progress, replays: bool = False
+) -> Verification:
+    plan = Plan(folder, options.command, users_environment(), options.timeout_s, options.stop, replays)
     return verify(pinned, plan, progress)
 
 

@@ -28,6 +28,7 @@ from ...messages.pins import APPLY, COMPARE, PINNED, PinnedProcess, PinState
 from ...messages.steps import DONE as STEPS_DONE
 from ...messages.steps import ObservedSteps
 from ...records.retunes.verification import DROPPED, PROCESSES, STEPS, AppliedKernel, Outputs, Saving, Verification
+from ...records.run import Run
 from ...store.files import read_json
 from ...store.folder import RunFolder
 from ...store.formats import codec
@@ -61,6 +62,7 @@ class Plan:
         environment: the environment of the program without pins.
         timeout_s: limit of each process in seconds.
         stop: whether the program is ended once its steps are compared.
+        replays: whether the program is known to replay CUDA graphs, so that no process is started to find that out.
     """
 
     run: RunFolder
@@ -68,6 +70,12 @@ class Plan:
     environment: Mapping[str, str]
     timeout_s: float | None = None
     stop: bool = True
+    replays: bool = False
+
+
+def replays_graphs(run: Run) -> bool:
+    """Whether the program of a RUN replays CUDA graphs in its step."""
+    return run.program is not None and any(part.replays for part in run.program.parts)
 
 
 def verify(pinned: PinnedRun, plan: Plan, progress: Progress) -> Verification:
@@ -77,6 +85,8 @@ def verify(pinned: PinnedRun, plan: Plan, progress: Progress) -> Verification:
         InductorBenchError: the program cannot be started, compiles nothing, or ends before its steps are compared.
     """
     try:
+        if plan.replays:
+            return _verify_processes(pinned, plan, progress)
         progress.stage("comparing steps with the configs and without")
         ended, work = _start(pinned, plan, COMPARE, "comparison", "compare", progress)
         found, processes = _read_compared(work), read_states(work)

@@ -11,7 +11,7 @@ from ...records.run import Failure, Request, Run
 from ...store.folder import RunFolder
 from ..apply.dropped import STAGE, forget_dropped, with_verification
 from ..apply.pins import make_pins
-from ..apply.verification import Plan, verify
+from ..apply.verification import Plan, replays_graphs, verify
 from ..modules.program import program_command
 from ..progress import Progress
 
@@ -42,7 +42,8 @@ def verify_retunes(
     command = program_command(request, folder.work, python, folder.work / "refusal.json")
     environment = {**os.environ, **(SAFE_PATH if request.kind in COMPILED_HERE and request.kind != "factory" else {})}
     try:
-        found = verify(pinned, Plan(folder, command, environment, request.timeout_s), progress)
+        plan = Plan(folder, command, environment, request.timeout_s, replays=replays_graphs(run))
+        found = verify(pinned, plan, progress)
     except InductorBenchError as error:
         return run, (Failure(STAGE, "invalid", f"{PREDICTION}: {error.message}", error.hint, subject=request.target),)
     forget_dropped(found, run.environment)
