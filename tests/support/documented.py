@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
+from pathlib import Path
 
 import click
 import markdown_pages as markdown
@@ -22,21 +25,40 @@ PAGES = [
 """The pages that people write."""
 
 
-@cache
-def commands() -> frozenset[str]:
-    """The command lines of all pages, in blocks and in the prose."""
-    texts = (path.read_text(encoding="utf-8") for path in PAGES)
-    return frozenset(PROGRAM + command for text in texts for command in markdown.commands(markdown.read(text)))
+def commands(paths: Iterable[Path] = PAGES) -> frozenset[str]:
+    """The command lines in the blocks of pages. Those within the prose are names, and not typed as they stand."""
+    blocks = (markdown.read(path.read_text(encoding="utf-8")).blocks for path in paths)
+    pages = (markdown.Page("", each) for each in blocks)
+    return frozenset(PROGRAM + command for page in pages for command in markdown.commands(page))
 
 
-def documented(command: str) -> list[str]:
-    """The words after ``inductor-bench`` of a command that a page shows. A test runs them, on files of its own.
+def documented(command: str, places: Mapping[str, str | Path] | None = None) -> list[str]:
+    """The words after ``inductor-bench`` of a command that a page shows, for a test that runs it.
+
+    Args:
+        command: the command line as the page has it.
+        places: what stands in the test for words of the page, or for their part before a ``#`` or a ``:``.
 
     Raises:
         AssertionError: no page shows the command.
     """
-    assert command in commands(), f"no page shows {command!r}"
-    return markdown.words_of(command.removeprefix(PROGRAM))
+    assert command in _all_commands(), f"no page shows {command!r}"
+    return [_placed(word, places or {}) for word in markdown.words_of(command.removeprefix(PROGRAM))]
+
+
+def with_options(words: Sequence[str], *options: str | Path) -> list[str]:
+    """The words of a command with more options, behind its verb: those that make it short, or tell a test more."""
+    return [words[0], *map(str, options), *words[1:]]
+
+
+@cache
+def _all_commands() -> frozenset[str]:
+    return commands()
+
+
+def _placed(word: str, places: Mapping[str, str | Path]) -> str:
+    name, mark, rest = re.fullmatch(r"([^#:]*)([#:]?)(.*)", word, re.DOTALL).groups()  # type: ignore[union-attr]
+    return str(places[word]) if word in places else f"{places.get(name, name)}{mark}{rest}"
 
 
 def refusal(command: str) -> str:
