@@ -119,6 +119,11 @@ def main(words: list[str]) -> int:
     parser.add_argument("--work", type=Path, default=ROOT / "runs" / "tutorial", help="a folder; emptied first")
     parser.add_argument("--store", action="store_true", help="record the RUNs and the page's output again")
     options = parser.parse_args(words)
+    if options.store:
+        import torch
+
+        if not torch.cuda.is_available():
+            parser.error("--store needs a GPU: the page shows one")
     work: Path = options.work.resolve()
     shutil.rmtree(work, ignore_errors=True)
     shutil.copytree(ROOT / "examples", work / "examples", ignore=shutil.ignore_patterns("runs", "__pycache__"))

@@ -1,6 +1,6 @@
 """The output that the documentation shows: which command made each block, and what that command prints today.
 
-A comment stands above each block of output, and above each table of measured figures::
+A comment stands above each block of output, each table of measured figures, and each picture of some::
 
     <!-- made by: inductor-bench report runs/decode -->
 
@@ -30,14 +30,15 @@ RECORDED = ROOT / "tests" / "data" / "documented"
 """Zipped RUNs. The documentation calls ``train.zip`` the RUN ``runs/train``."""
 
 LEFT_OUT = "…"
-TABLE_OF_FIGURES = "table"
-"""What stands for the language of a table."""
+FIGURES = ("table", "picture")
+"""What stands for the language of what holds figures and is no block."""
 
 WIDTH = "100"
 """Columns of a block: those that output to a file has."""
 
 COMMENT = r"(?:^<!-- made by: (?P<facts>(?:(?!-->)[\s\S])*?)\s*-->\n)"
 BLOCK = re.compile(COMMENT + r"?^```(?P<language>\w*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
+PICTURE = re.compile(COMMENT + r"?^(?P<text>!\[[^\]]*\]\([^)]*\))$", re.MULTILINE)
 TABLE = re.compile(COMMENT + r"?(?P<text>(?:^\|[^\n]*\n)+)", re.MULTILINE)
 FACT = re.compile(r"^\s*(on|date): ", re.MULTILINE)
 FIGURE = re.compile(r"\d+(?:[.,]\d+)* ?(?:%|x\b|ms\b|µs\b|s\b|MB\b|of \d)")
@@ -64,7 +65,7 @@ class Origin:
 
 @dataclass(frozen=True)
 class Shown:
-    """A block of code or a table of a page: its first line's number, its origin, its language and its text."""
+    """A block of code, a table or a picture of a page: the number of its first line, its origin, language and text."""
 
     line: int
     origin: Origin | None
@@ -77,10 +78,12 @@ def blocks(page: str) -> Iterator[Shown]:
     return (_shown(page, match, match["language"]) for match in BLOCK.finditer(page))
 
 
-def tables(page: str) -> Iterator[Shown]:
-    """The tables of a page that hold figures, without those in blocks of code."""
+def figures(page: str) -> Iterator[Shown]:
+    """The tables of a page that hold figures, and its pictures, without what is in blocks of code."""
     prose = BLOCK.sub(lambda match: re.sub(r"[^\n]+", "", match[0]), page)
-    return (_shown(prose, match, TABLE_OF_FIGURES) for match in TABLE.finditer(prose) if FIGURE.search(match["text"]))
+    table, picture = FIGURES
+    yield from (_shown(prose, match, table) for match in TABLE.finditer(prose) if FIGURE.search(match["text"]))
+    yield from (_shown(prose, match, picture) for match in PICTURE.finditer(prose))
 
 
 def _shown(page: str, match: re.Match[str], language: str) -> Shown:

@@ -33,10 +33,10 @@ def printed() -> Iterator[Callable[[str], str]]:
 
 def faults(text: str) -> Iterator[str]:
     """What the comments of a page lack."""
-    for shown in (*outputs.blocks(text), *outputs.tables(text)):
-        if shown.language not in (*LANGUAGES, outputs.TABLE_OF_FIGURES):
+    for shown in (*outputs.blocks(text), *outputs.figures(text)):
+        if shown.language not in (*LANGUAGES, *outputs.FIGURES):
             yield f"line {shown.line}: a block of {shown.language or 'no language'}"
-        elif shown.language in ("text", outputs.TABLE_OF_FIGURES):
+        elif shown.language in ("text", *outputs.FIGURES):
             yield from (f"line {shown.line}: {fault}" for fault in faults_of(shown))
 
 
@@ -48,7 +48,7 @@ def faults_of(shown: Any) -> Iterator[str]:
     for command in shown.origin.command.split("; "):
         if why := unknown(command):
             yield why
-    if not shown.origin.repeatable or shown.language == outputs.TABLE_OF_FIGURES:
+    if not shown.origin.repeatable or shown.language in outputs.FIGURES:
         if not re.search(r"torch \d|triton \d", shown.origin.on):
             yield "`on` names no device with its versions"
         if not re.fullmatch(rf"{DAY}( to {DAY})?", shown.origin.date):
@@ -75,7 +75,7 @@ def any_path(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @each_page
 @pytest.mark.usefixtures("any_path")
-def test_every_output_and_every_table_of_figures_says_what_made_it(path: Path) -> None:
+def test_all_output_and_all_figures_say_what_made_them(path: Path) -> None:
     assert list(faults(path.read_text(encoding="utf-8"))) == [] or path.name == OWN_TEST
 
 
@@ -101,6 +101,7 @@ ELSEWHERE = """<!-- made by: scripts/benchmark.py --only start;
         ("```\nx\n```\n", ["line 2: a block of no language"]),
         (f"{BY}\n```text\nx\n```\n", ["line 4: no comment says what made it"]),
         ("| a | b |\n|---|---|\n| x | 0.3 ms |\n", ["line 1: no comment says what made it"]),
+        ("words\n\n![picture](a.png)\n", ["line 3: no comment says what made it"]),
         (BY.replace("report", "reprot") + "```text\nx\n```\n", ["line 3: reprot is no command"]),
         (BY + "| 5% |\n", ["line 2: `on` names no device with its versions", "line 2: `date` is no day"]),
         (ELSEWHERE.format("today") + "```text\nx\n```\n", ["line 6: `date` is no day"]),
