@@ -202,15 +202,22 @@ def test_a_program_is_compared_with_itself_in_two_settings(desk: Path) -> None:
 
 
 def test_modes_are_compared(desk: Path) -> None:
-    assert "of eager" in typed(desk, with_options(documented("inductor-bench modes train.py"), *SHORT_MODES))
+    assert modes_of(desk, documented("inductor-bench modes train.py")) == {"eager", "default"}
     words = documented("inductor-bench modes model.py:factory --with tf32 --with max-autotune,channels-last")
-    assert "default + tf32" in typed(desk, with_options(words, *SHORT_MODES, "--inference"))
+    assert {"default + tf32", "max-autotune + channels-last"} <= modes_of(desk, [*words, "--inference"])
     words = documented(
         "inductor-bench modes train.py --env OMP_NUM_THREADS=8 --option inductor.epilogue_fusion=false -- --lr 1"
     )
-    assert "inductor.epilogue_fusion=false" in typed(desk, with_options(words, *SHORT_MODES, "-o", "other"))
+    rows = modes_of(desk, with_options(words, "-o", "modes/other"))
+    assert {"default + OMP_NUM_THREADS=8", "default + inductor.epilogue_fusion=false"} <= rows
     words = documented("inductor-bench modes configs/timm.txt --inference")
-    assert "factory" in typed(desk, with_options(words, *SHORT_MODES))
+    assert "model-factory" in typed(desk, with_options(words, *SHORT_MODES))
+
+
+def modes_of(folder: Path, words: list[str]) -> set[str]:
+    """The rows of a comparison of modes in one round."""
+    found = json.loads(typed(folder, with_options(words, *SHORT_MODES, "--format", "json")))
+    return {row["name"] for row in found["rows"]}
 
 
 def test_a_list_is_measured_and_retuned(desk: Path) -> None:
