@@ -1,33 +1,53 @@
-"""Writes the pages of the documentation that are made from the code: ``docs/commands.md`` and ``docs/record.md``.
+"""Writes what is made in the documentation: two pages from the code, and in the others the output of commands.
 
-With ``--check`` it writes nothing, and fails if a page differs from what it would write.
+``docs/commands.md`` and ``docs/record.md`` come from the commands' help and the dataclasses of the records. In
+``README.md`` and the other pages each block of output names its command; those that need no measurement are repeated
+on recorded RUNs. With ``--check`` nothing is written, and the exit code says whether something differs.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from documentation.commands import commands_page
+from documentation.outputs import brought_up_to_date, recorded_runs
 from documentation.record import record_page
 
 FOLDER = Path(__file__).resolve().parent.parent / "docs"
 PAGES = {"commands.md": commands_page, "record.md": record_page}
 
 
+def pages_with_output(folder: Path) -> list[Path]:
+    """The pages that people write: the README beside a folder of documentation, and those in it."""
+    pages = [folder.parent / "README.md", *sorted(folder.glob("*.md"))]
+    return [page for page in pages if page.is_file() and page.name not in PAGES]
+
+
+def made(folder: Path) -> Iterator[tuple[Path, str]]:
+    """The path and the text of each page as it should be."""
+    yield from ((folder / name, make()) for name, make in PAGES.items())
+    with recorded_runs() as printed:
+        for path in pages_with_output(folder):
+            try:
+                yield path, brought_up_to_date(path.read_text(encoding="utf-8"), printed)
+            except ValueError as error:
+                sys.exit(f"{path.name}: {error}")
+
+
 def main(words: list[str], folder: Path = FOLDER) -> int:
-    """Writes or checks the pages in a folder, and returns the exit code."""
+    """Writes or checks the pages of a folder, and returns the exit code."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--check", action="store_true", help="write nothing, and fail if a page differs")
     check = parser.parse_args(words).check
     differing = []
-    for name, make in PAGES.items():
-        path, text = folder / name, make()
+    for path, text in made(folder):
         if not path.is_file() or path.read_text(encoding="utf-8") != text:
-            differing.append(f"docs/{name}")
+            differing.append(path.relative_to(folder.parent).as_posix() if folder == FOLDER else f"docs/{path.name}")
             if not check:
                 path.write_text(text, encoding="utf-8")
     print(f"{'differs' if check else 'written'}: {', '.join(differing)}" if differing else "all pages are current")

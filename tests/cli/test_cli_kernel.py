@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 from breakdown_runs import Done, command, environment, run, scratch
+from documented import documented
 from kernel_files import LEAN, LOOP, MARK, compiler_cache, gather, left_over, measured, shared_cache
 
 from inductor_bench.cli import main as entry
@@ -216,7 +217,8 @@ def test_run_and_glob_name_kernels() -> None:
 
 def test_two_files_are_timed_in_turn_and_held_against_each_other(tmp_path: Path) -> None:
     same, other = gather(tmp_path, "same"), gather(tmp_path, "other", LEAN.replace("2.0f", "3.0f"))
-    done, found = measured(gather(tmp_path), "--compare", same)
+    places = {"k.py": gather(tmp_path), "edited.py": same}
+    done, found = measured(*documented("inductor-bench kernel k.py --compare edited.py", places)[1:])
     assert (done.code, found["alike"], found["difference"]) == (0, True, "")
     assert found["same_config"] == found["as_they_stand"] and found["best_of_each"] is None
     for each in (found["first"], found["second"]):
@@ -227,7 +229,8 @@ def test_two_files_are_timed_in_turn_and_held_against_each_other(tmp_path: Path)
 
 
 def test_a_kernel_with_one_config_is_one_row(tmp_path: Path) -> None:
-    done, found = measured(gather(tmp_path), "--configs", "--no-check")
+    words = documented("inductor-bench kernel k.py --configs", {"k.py": gather(tmp_path)})
+    done, found = measured(*words[1:], "--no-check")
     (each,) = found["kernels"]
     (row,) = each["tuning"]["candidates"]
     assert (done.code, each["checked"], each["tuning"]["method"], each["tuning"]["verdict"]) == (0, None, "configs", "")

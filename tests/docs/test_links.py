@@ -15,9 +15,9 @@ import markdown_pages as markdown
 import pytest
 import step_runs
 from conftest import ROOT
+from documented import refusal
 
-from inductor_bench.cli.main import VERBS, group
-from inductor_bench.errors import InductorBenchError
+from inductor_bench.cli.main import VERBS
 from inductor_bench.report.run.csvs import write_tables
 
 sys.path.insert(0, str(ROOT / "scripts"))
@@ -67,30 +67,6 @@ def test_a_dead_link_is_seen(tmp_path: Path) -> None:
 
 
 # Commands
-
-
-def refusal(command: str) -> str:
-    """Why ``inductor-bench COMMAND`` cannot be typed; empty where it can. No file has to exist."""
-    try:
-        words = markdown.words_of(command)
-    except ValueError as error:
-        return str(error)
-    if not words or words[0].startswith("-"):
-        words.insert(0, "")
-    verb, *rest = words
-    found: click.Command | None = group if not verb else group.get_command(click.Context(group), verb)
-    if found is None:
-        return f"{verb} is no command"
-    if not rest or "[OPTIONS]" in rest:  # a verb's name alone, or its usage
-        return ""
-    try:
-        with click.Context(group) as context:
-            found.make_context(verb or "inductor-bench", rest, parent=context if verb else None)
-    except click.exceptions.Exit:  # --help and --version
-        return ""
-    except (click.ClickException, InductorBenchError) as error:
-        return error.message
-    return ""
 
 
 @pytest.fixture

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from conftest import ROOT
+from documented import documented
 
 PROGRAMS = ROOT / "tests" / "programs"
 H200 = ROOT / "tests" / "data" / "h200_torch2.11"
@@ -143,7 +144,8 @@ def factory() -> Done:
 
 @functools.cache
 def frozen() -> Done:
-    return breakdown(scratch() / "frozen", PROGRAMS / "frozen_convnet.py")
+    words = documented("inductor-bench breakdown train.py", {"train.py": PROGRAMS / "frozen_convnet.py"})
+    return breakdown(scratch() / "frozen", *words[1:])
 
 
 @functools.cache

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from breakdown_runs import PROGRAMS, Done, command, copy_of, factory, run, scratch
+from documented import documented, with_options
 from inline import change
 
 from inductor_bench.analysis.statistics import summarize
@@ -80,7 +81,9 @@ def apply(folder: Path, *words: str | Path) -> Done:
 def test_a_program_runs_the_configs_and_keeps_its_output_and_exit_code() -> None:
     folder = RunFolder(copy_of(factory(), "applied"))
     retuned(folder, flags="unroll")
-    done = apply(folder.path, "--", sys.executable, program("applied_program"))
+    places = {"runs/train": folder.path, "python": sys.executable, "train.py": program("applied_program")}
+    words = documented("inductor-bench apply runs/train -- python train.py", places)
+    done = run(command(*words), folder.path)
     assert done.code == 7
     assert done.stdout == "the program's own output\n", "stdout is the program's"
     assert "ran the config" in done.stderr and "0 of" not in done.stderr
@@ -89,8 +92,9 @@ def test_a_program_runs_the_configs_and_keeps_its_output_and_exit_code() -> None
 def test_steps_with_the_configs_and_without_are_compared() -> None:
     folder = RunFolder(copy_of(factory(), "verified"))
     retuned(folder, flags="unroll")
-    words = ("--verify", "--stop", "--format", "json", "--", sys.executable, str(program("verified_program")))
-    done = apply(folder.path, *words)
+    places = {"runs/train": folder.path, "python": sys.executable, "train.py": program("verified_program")}
+    words = documented("inductor-bench apply runs/train --verify -- python train.py", places)
+    done = run(command(*with_options(words, "--stop", "--format", "json")), folder.path)
     assert done.code == 0, done.stderr
     found = json.loads(done.stdout)["verification"]
     assert found["way"] == "steps" and found["step"]["pairs"] >= 9

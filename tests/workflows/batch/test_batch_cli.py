@@ -13,6 +13,7 @@ from typing import Any
 import breakdown_runs as runs
 import psutil
 import pytest
+from documented import documented, with_options
 
 from inductor_bench.cli import main as entry
 
@@ -80,7 +81,8 @@ timm:hf-hub:far/away
 def test_a_batch_killed_and_continued(tmp_path: Path, torchvision_shim: str) -> None:
     (tmp_path / "list.txt").write_text(LIST)
     batch = tmp_path / "batch"
-    words = runs.command("batch", "list.txt", "--inference", "-o", batch, "--no-plots", "--repeat", "3")
+    typed = documented("inductor-bench batch configs/timm.txt --inference", {"configs/timm.txt": "list.txt"})
+    words = runs.command(*with_options(typed, "-o", batch, "--no-plots", "--repeat", "3"))
     child = subprocess.Popen(words, cwd=tmp_path, env=runs.environment(), stdin=subprocess.DEVNULL)
     try:
         wait_for((batch / "models" / "factories-mlp" / ".work" / "program.job.json").is_file)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from conftest import Tool
+from documented import documented
 from source_data import CPU, GPU, module_of, text_of
 
 from inductor_bench.autotune.variants.triton import triton_variants
@@ -148,7 +149,8 @@ def test_a_target_lists_what_candidates_compile_to(tool: Tool, tmp_path: Path) -
 @needs_triton
 def test_a_target_is_shown_as_a_table(tool: Tool, tmp_path: Path) -> None:
     extract("samples/foreach/module_0", tmp_path / "k")
-    ended = tool("kernel", "-q", "k/triton_for_fused_0.py", "--target", "sm_90", "--autotune", COLUMNS="100")
+    places = {"k.py": "k/triton_for_fused_0.py"}
+    ended = tool(*documented("inductor-bench kernel k.py --target sm_90 --autotune", places), "-q", COLUMNS="100")
     assert ended.returncode == 0, ended.stderr
     lone = tmp_path / "k" / "triton_for_fused_0.py"
     lone.write_text(lone.read_text(encoding="utf-8").replace("tl.store(", "tl.stoer("), encoding="utf-8")
