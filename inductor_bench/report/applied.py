@@ -28,6 +28,8 @@ class Applied(Protocol):
     @property
     def winners(self) -> int: ...
     @property
+    def unpinned(self) -> Sequence[AppliedKernel]: ...
+    @property
     def predicted_s(self) -> float: ...
 
 
@@ -63,9 +65,14 @@ def _states(kernels: Sequence[AppliedKernel], width: int) -> Iterator[Line]:
 
 def _written(applied: Applied, view: View) -> Iterator[Line]:
     words = f"{plural(applied.winners, 'kernel')} won something by {'itself' if applied.winners == 1 else 'themselves'}"
-    yield from wrapped(
-        f"{words}; projected saving {units.seconds(applied.predicted_s)} a step", view.width, "", "title"
-    )
+    if applied.unpinned:
+        count = applied.winners - len(applied.unpinned)
+        words += f", {count or 'none'} {'has' if count == 1 else 'have'} a config that can be put back"
+    if applied.predicted_s or not applied.unpinned:
+        words += f"; projected saving {units.seconds(applied.predicted_s)} a step"
+    yield from wrapped(words, view.width, "", "title")
+    for reason in missed_words(applied.unpinned):
+        yield from bullet(reason, view.width, "warn")
     yield []
     places = "  ".join(path.name for path in applied.written)
     yield from labelled("Written", f"{applied.folder}/tuned/   {places}", view.width)

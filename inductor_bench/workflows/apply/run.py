@@ -24,7 +24,7 @@ from .known import pin_known
 from .pins import PinnedRun, make_pins, with_mode
 from .program import join_states, pinned_environment, read_states, require_taken, users_environment
 from .terminal import run_in_terminal
-from .verification import Plan, describe_kernels, replays_graphs, verify
+from .verification import Plan, describe_kernels, describe_unpinned, replays_graphs, verify
 
 
 @dataclass(frozen=True)
@@ -72,6 +72,11 @@ class ApplyOutcome:
     def winners(self) -> int:
         """The number of kernels that won something by themselves."""
         return len(self.pinned.pins.all) + len(self.pinned.unpinned)
+
+    @property
+    def unpinned(self) -> tuple[AppliedKernel, ...]:
+        """The winners that cannot be pinned, each with its reason."""
+        return tuple(map(describe_unpinned, self.pinned.unpinned))
 
     @property
     def predicted_s(self) -> float:

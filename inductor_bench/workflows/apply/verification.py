@@ -38,7 +38,7 @@ from ..ledger.traces import MARKERS
 from ..modules.observed import read_steps
 from ..progress import Progress
 from .kernel_savings import savings_by_kernel, savings_by_name
-from .pins import PinnedRun, with_mode
+from .pins import PinnedRun, Unpinned, with_mode
 from .program import join_states, pinned_environment, read_states, require_taken
 
 COMPARED = ".compared.json"
@@ -285,10 +285,13 @@ def describe_kernels(
         elif state is not None:
             one = replace(one, state=state.state, reason=state.reason, saving_s=savings.get(pin.kernel_id))
         found.append(one)
-    for left in pinned.unpinned:
-        row = left.row
-        found.append(AppliedKernel(row.name, row.kernel_id, {}, "unpinnable", left.reason, row.saving_s or 0.0))
+    found += map(describe_unpinned, pinned.unpinned)
     return tuple(sorted(found, key=lambda one: -one.predicted_s))
+
+
+def describe_unpinned(left: Unpinned) -> AppliedKernel:
+    """A winner that cannot be pinned."""
+    return AppliedKernel(left.row.name, left.row.kernel_id, {}, "unpinnable", left.reason, left.row.saving_s or 0.0)
 
 
 CHANGES_OUTPUTS = "its config changes the outputs of its graph, or fails in it"

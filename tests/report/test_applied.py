@@ -1,0 +1,74 @@
+"""What ``apply`` says: how much of the winners can be put back, and why the others cannot."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import step_runs
+
+from inductor_bench.analysis.retunes import RetuneSummary
+from inductor_bench.messages.pins import APPLY, Pins
+from inductor_bench.records.category import Category
+from inductor_bench.records.retune import FASTER, RetuneRow
+from inductor_bench.records.retunes.pins import TritonPin
+from inductor_bench.report.applied import FORMATS
+from inductor_bench.report.renderer import View
+from inductor_bench.report.run.retunes.table import saving_words
+from inductor_bench.workflows.apply.pins import PinnedRun, Unpinned
+from inductor_bench.workflows.apply.run import ApplyOutcome
+
+
+def row(name: str, category: Category, saving_s: float) -> RetuneRow:
+    place = (name, name, category, ("forward",), 1.0, 1e-3, f"kernels/{name}.py", "max")
+    return RetuneRow(*place, tuned_default_s=1e-3, tuned_best_s=5e-4, speedup=2.0, verdict=FASTER, saving_s=saving_s)
+
+
+CONFIG, LIBRARY = row("triton_red_0", Category.REDUCTION, 20e-6), row("aten_mm_0", Category.EXTERN_GEMM, 800e-6)
+PIN = TritonPin("key", (), "triton_red_0", "triton_red_0", {"XBLOCK": 1})
+
+
+def text(pinned: tuple[TritonPin, ...], unpinned: tuple[Unpinned, ...]) -> str:
+    pins = Pins(APPLY, "digest", "2.11", "3.6", pinned, ())
+    rows = {one.kernel_id: one for one in (CONFIG, LIBRARY)}
+    outcome = ApplyOutcome(Path("runs/x"), PinnedRun(pins, {}, rows, unpinned), written=(Path("tuned.py"),))
+    lines = FORMATS.get("table").render(outcome, View())
+    assert not isinstance(lines, str)
+    return " ".join("".join(word.text for word in line) for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("pinned", "unpinned", "said", "silent"),
+    [
+        ((PIN,), (), "1 kernel won something by itself; projected saving 20.0 µs a step", "put back"),
+        (
+            (PIN,),
+            (Unpinned(LIBRARY, "a library call"),),
+            "2 kernels won something by themselves, 1 has a config that can be put back; projected saving 20.0 µs",
+            "800",
+        ),
+        (
+            (),
+            (Unpinned(CONFIG, "its standalone file is missing"),),
+            "none have a config that can be put back",
+            "saving",
+        ),
+    ],
+)
+def test_winners_that_cannot_be_put_back_are_named(
+    pinned: tuple[TritonPin, ...], unpinned: tuple[Unpinned, ...], said: str, silent: str
+) -> None:
+    shown = text(pinned, unpinned)
+    assert said in shown and silent not in shown
+    assert all(f"{left.row.name}: {left.reason}" in shown for left in unpinned)
+
+
+def test_a_saving_by_library_calls_is_told_from_one_by_configs() -> None:
+    run = step_runs.transformer()
+    both = RetuneSummary((LIBRARY, CONFIG), 2, 0, 0, 820e-6, 0, ())
+    words = (
+        "a step would save 0.820 ms (2.7%), 20.0 µs of it by configs, and the rest by library calls, which apply does"
+    )
+    assert words in saving_words(both, run)
+    assert "library" not in saving_words(replace(both, rows=(CONFIG,), saving_s=20e-6), run)
