@@ -11,6 +11,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from collections import Counter
 from collections.abc import Callable, Generator
 from pathlib import Path
@@ -30,7 +31,7 @@ ROOT = Path(__file__).resolve().parent.parent
 os.environ.setdefault("TORCHINDUCTOR_VEC_ISA_OK", "1")  # saves each fresh cache a trial compilation of 7 s
 
 SHIM = ROOT / "tests" / "torchvision_shim"
-# Interpreters that tests start read `rare_collection/sitecustomize.py`, unless a test puts another one before it.
+# Interpreters that tests start read `rare_collection/sitecustomize.py`; one before it imports `rare_collection` itself.
 RARE_COLLECTION = ROOT / "tests" / "rare_collection"
 if str(RARE_COLLECTION) not in os.environ.get("PYTHONPATH", "").split(os.pathsep):
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), str(RARE_COLLECTION)]))
@@ -39,6 +40,15 @@ gc.set_threshold(100_000, 50, 100)
 # The builders and fakes of all rooms; pytest itself puts only each test file's own folder there.
 sys.path.insert(0, str(ROOT / "tests" / "support"))
 
+import compiler_cache  # noqa: E402
+
+if "PYTEST_XDIST_WORKER" not in os.environ:  # the processes of pytest-xdist inherit these variables
+    _folder = tempfile.TemporaryDirectory(prefix="inductor-bench-tests-")
+    os.environ["INDUCTOR_BENCH_TESTS"] = _folder.name
+    compiler_cache.install(_folder.name)
+SESSION = Path(os.environ["INDUCTOR_BENCH_TESTS"])
+"""A folder that all processes of this session of tests share, and that is removed at its end."""
+
 SHARERS = {
     **dict.fromkeys(("breakdown_capture", "breakdown_record", "breakdown_targets"), "captures"),
     **dict.fromkeys(("api", "bad_input_received", "extract_values"), "values"),
@@ -46,9 +56,9 @@ SHARERS = {
 """Test files that look at the same runs, which one process should make once."""
 
 LONGEST = (
-    *("captures", "extract_cpu", "modes_real", "cli_kernel", "batch_cli", "values", "compare_real", "batch_overlap"),
-    *("bad_input_program", "fuzz", "redaction", "extract_fixtures", "eager", "findings", "bad_input_kernel"),
-    "steps_observed",
+    *("captures", "extract_cpu", "cli_kernel", "values", "batch_cli", "fuzz", "steps_observed", "compare_real"),
+    *("modes_real", "batch_overlap", "bad_input_program", "extract_fixtures", "entry", "bad_input_kernel"),
+    *("redaction", "eager"),
 )
 """Groups that take more than 20 s, longest first. A process that began one at the end would keep the others waiting."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 
 import h200
 import pytest
@@ -529,10 +530,15 @@ def test_unknown_times_do_not_stop_the_rules() -> None:
     assert kinds(run_of(empty)) == ["method", "fine"]
 
 
+@cache
+def evidence_of_each() -> tuple[RunEvidence, ...]:
+    makes = (build.mixnet, build.densenet, build.cpu, build.hostile, build.empty, build.without_peaks)
+    return tuple(RunEvidence(make()) for make in makes)
+
+
 @pytest.mark.parametrize("row", RULES, ids=lambda row: row.kinds[0])
 def test_a_rule_reports_only_the_kinds_of_its_row(row: Rule) -> None:
-    runs = [build.mixnet(), build.densenet(), build.cpu(), build.hostile(), build.empty(), build.without_peaks()]
-    assert {finding.kind for run in runs for finding in row.find(RunEvidence(run))} <= set(row.kinds)
+    assert {finding.kind for evidence in evidence_of_each() for finding in row.find(evidence)} <= set(row.kinds)
 
 
 def test_no_two_rows_report_the_same_kind() -> None:

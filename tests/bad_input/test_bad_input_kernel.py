@@ -55,7 +55,7 @@ def no_triton(tmp_path: Path) -> dict[str, str]:
     """The variables of a process that finds neither a GPU nor triton, whatever there is."""
     site = tmp_path / "site"
     site.mkdir()
-    (site / "sitecustomize.py").write_text("import sys\nsys.modules['triton'] = None\n")
+    (site / "sitecustomize.py").write_text("import rare_collection, sys\nsys.modules['triton'] = None\n")
     return {"PYTHONPATH": str(site), "CUDA_VISIBLE_DEVICES": ""}
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import re
 import signal
@@ -13,7 +12,6 @@ from pathlib import Path
 import breakdown_runs as runs
 import psutil
 import pytest
-from conftest import SHIM
 
 FAMILY = """
 import os, signal, subprocess, sys, time
@@ -168,61 +166,14 @@ def test_a_module_of_a_process_that_nobody_observed_is_profiled(tmp_path: Path) 
     assert done.record["capture"]["disagreement"] == "1 only in the structured trace"
 
 
-FACTORIES = """
-import torch
-def not_a_pair(): return "a model"
-def raises(): raise ValueError("no such size: huge")
-def integers(): return (lambda x: x + 1), torch.arange(9)
-size = 3
-"""
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("words", "message", "hint"),
-    [
-        ("not_a_pair", "must return (module_or_function, example_inputs) but returned str", ""),
-        ("raises", "ValueError: no such size: huge", "program.log"),
-        ("absent", "has no function absent", "it has: not_a_pair, raises, integers"),
-        ("integers --device cuda", "no CUDA device is available to this torch", "inductor-bench doctor"),
-        ("size --device pear", "pear is no device", "cpu, cuda or cuda:N"),
-    ],
-)
-def test_a_factory_that_is_of_no_use(words: str, message: str, hint: str, tmp_path: Path) -> None:
-    name, *options = words.split()
-    (tmp_path / "factories.py").write_text(FACTORIES)
-    hidden = {"CUDA_VISIBLE_DEVICES": ""}
-    done = runs.breakdown(tmp_path / "run", f"{tmp_path / 'factories.py'}:{name}", *options, **hidden)
+def test_a_factory_that_is_not_there(tmp_path: Path) -> None:
+    """What else a worker refuses is tested in ``test_worker_programs.py``."""
+    (tmp_path / "factories.py").write_text("def small(): pass\n")
+    done = runs.breakdown(tmp_path / "run", f"{tmp_path / 'factories.py'}:absent", "--device", "cpu")
     assert done.code == 1 and done.record["modules"] == []
     (failure,) = done.record["failures"]
-    assert message in failure["message"] and hint in failure["hint"]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("package", "message", "hint"),
-    [
-        ("raise ModuleNotFoundError('No module named timm', name='timm')", "timm is not installed", "pip install"),
-        ("import no_such_thing", "timm is installed but broken: ModuleNotFoundError", "torchvision"),
-        ("raise OSError('libcudart.so: cannot open\\nmore')", "broken: OSError: libcudart.so: cannot open", "torch"),
-    ],
-)
-def test_a_timm_that_is_missing_or_broken(package: str, message: str, hint: str, tmp_path: Path) -> None:
-    (tmp_path / "timm").mkdir()
-    (tmp_path / "timm" / "__init__.py").write_text(package)
-    done = runs.breakdown(tmp_path / "run", "timm:resnet18", PYTHONPATH=tmp_path)
-    (failure,) = done.record["failures"]
-    assert done.code == 1 and message in failure["message"] and hint in failure["hint"]
-    assert "\n" not in failure["message"]
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(importlib.util.find_spec("timm") is None, reason="timm is not installed")
-def test_a_timm_model_that_does_not_exist(tmp_path: Path) -> None:
-    done = runs.breakdown(tmp_path / "run", "timm:../mixnet_x", PYTHONPATH=SHIM)
-    (failure,) = done.record["failures"]
-    assert done.code == 1 and failure["message"] == "timm has no model ../mixnet_x"
-    assert "mixnet_xl" in failure["hint"]
+    assert "has no function absent" in failure["message"] and failure["hint"] == "it has: small"
 
 
 def test_a_torch_in_the_current_folder_does_no_harm(tmp_path: Path) -> None:

@@ -5,12 +5,14 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import breakdown_runs as runs
 import pytest
 import run_builder
 
+from inductor_bench.cli import main as entry
 from inductor_bench.store.folder import RunFolder
 
 SCRIPT = "print('hello')\n"
@@ -33,12 +35,23 @@ def desk(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def refused(desk: Path, *words: str) -> runs.Done:
-    before = sorted(desk.rglob("*"))
-    done = runs.run(runs.command("breakdown", *words), desk, cwd=desk)
-    assert sorted(desk.rglob("*")) == before, "something was written"
-    assert done.stdout == ""
-    return done
+Refused = Callable[..., runs.Done]
+
+
+@pytest.fixture
+def refused(desk: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Refused:
+    """Breaks down in this process, in the desk's folder, what is refused before anything is written."""
+    monkeypatch.chdir(desk)
+
+    def run(*words: str) -> runs.Done:
+        before = sorted(desk.rglob("*"))
+        code = entry.main(["breakdown", *words])
+        out, err = capsys.readouterr()
+        assert sorted(desk.rglob("*")) == before, "something was written"
+        assert out == "" and "Traceback" not in err
+        return runs.Done(code, out, err, desk)
+
+    return run
 
 
 @pytest.mark.parametrize(
@@ -69,8 +82,8 @@ def refused(desk: Path, *words: str) -> runs.Done:
         ("script.py -o folder/../torch_trace", 2, "is not a run of inductor-bench", "choose another folder"),
     ],
 )
-def test_a_request_is_refused_in_words(words: str, code: int, message: str, hint: str, desk: Path) -> None:
-    done = refused(desk, *words.split())
+def test_a_request_is_refused_in_words(words: str, code: int, message: str, hint: str, refused: Refused) -> None:
+    done = refused(*words.split())
     assert done.code == code, done.stderr
     lines = done.stderr.splitlines()
     errors = [line for line in lines if line.startswith("Error: ")]
@@ -89,14 +102,16 @@ def earlier(desk: Path) -> Path:
     return run
 
 
-def test_an_earlier_run_is_kept_without_force(desk: Path, earlier: Path) -> None:
-    done = refused(desk, "script.py", "-o", "earlier")
+@pytest.mark.usefixtures("earlier")
+def test_an_earlier_run_is_kept_without_force(refused: Refused) -> None:
+    done = refused("script.py", "-o", "earlier")
     assert done.code == 2 and "earlier holds an earlier run" in done.stderr and "--force" in done.stderr
 
 
 @pytest.mark.parametrize("target", ["earlier/modules/forward.py", "gone.log", "absent.py", "script.py --mode default"])
-def test_force_deletes_nothing_for_a_request_that_is_refused(target: str, desk: Path, earlier: Path) -> None:
-    done = refused(desk, *target.split(), "-o", "earlier", "--force")
+@pytest.mark.usefixtures("earlier")
+def test_force_deletes_nothing_for_a_request_that_is_refused(target: str, refused: Refused) -> None:
+    done = refused(*target.split(), "-o", "earlier", "--force")
     assert done.code in (1, 2)
     if target.startswith("earlier"):
         assert "--force would delete" in done.stderr
@@ -107,11 +122,11 @@ def test_with_force_an_earlier_run_is_replaced(desk: Path, earlier: Path) -> Non
     assert done.code == 1 and done.record["target"] == "script.py" and not (earlier / "modules").exists()
 
 
-def test_a_file_that_cannot_be_read(desk: Path) -> None:
+def test_a_file_that_cannot_be_read(desk: Path, refused: Refused) -> None:
     if os.getuid() == 0:
         pytest.skip("root can read everything")
     (desk / "script.py").chmod(0)
-    done = refused(desk, "script.py")
+    done = refused("script.py")
     assert done.code == 2 and "cannot read script.py" in done.stderr
 
 

@@ -12,6 +12,11 @@ import breakdown_runs as runs
 import pytest
 from full_disks import full_disk
 
+from inductor_bench.cli import main as entry
+from inductor_bench.workflows.breakdown.run import run_breakdown
+from inductor_bench.workflows.options import BreakdownOptions
+from inductor_bench.workflows.progress import Silent
+
 KINDS = runs.H200 / "gpu_kinds"
 
 
@@ -38,10 +43,9 @@ def module(tmp_path: Path) -> Path:
 def test_a_trace_that_is_none(content: bytes, message: str, module: Path, tmp_path: Path) -> None:
     trace = tmp_path / "trace.json"
     trace.write_bytes(content)
-    done = runs.breakdown(tmp_path / "run", module, "--trace", trace)
-    assert done.code == 1 and done.record["modules"] == []
-    failure = done.record["failures"][0]
-    assert message in failure["message"] and failure["hint"]
+    options = BreakdownOptions((str(module),), trace=trace, output=tmp_path / "run", plots=False)
+    run = run_breakdown(options, Silent()).run
+    assert not run.modules and message in run.failures[0].message and run.failures[0].hint
     assert trace.read_bytes() == content
 
 
@@ -109,13 +113,16 @@ def endless(record: dict[str, Any]) -> str:
         (lambda record: "[]", "is not a record of inductor-bench"),
     ],
 )
-def test_a_broken_record(verb: str, change: Callable[..., str], message: str, tmp_path: Path) -> None:
+def test_a_broken_record(
+    verb: str, change: Callable[..., str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     folder = tmp_path / "run"
     folder.mkdir()
     content = change(runs.recorded().record)
     (folder / "record.json").write_text(content)
-    done = runs.run(runs.command(verb, folder, "--no-plots"), folder)
-    assert done.code == 1 and message in done.stderr and "record.json" in done.stderr and "Hint: " in done.stderr
+    assert entry.main([verb, str(folder), "--no-plots"]) == 1
+    said = capsys.readouterr().err
+    assert message in said and "record.json" in said and "Hint: " in said and "Traceback" not in said
     assert [path.name for path in folder.iterdir()] == ["record.json"]
     assert (folder / "record.json").read_text() == content
 

@@ -1,5 +1,5 @@
 """A program that makes Inductor write as many kinds of CPU kernels as a few graphs can: training steps of a convnet and
-of a transformer block that learn which picture belongs to which words, their optimizer, and a dynamic graph that sorts,
+of a transformer block that learn which picture belongs to which words, an optimizer, and a dynamic graph that sorts,
 scans and scatters, and writes into views of its input."""
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Matcher(nn.Module):
 
 def train() -> None:
     model = Matcher()
-    optimizer = torch.optim.AdamW(model.parameters(), foreach=True)
+    optimizer = torch.optim.AdamW(model.pictures.parameters(), foreach=True)
     compiled, step = torch.compile(model), torch.compile(optimizer.step)
     images, words = torch.randn(PICTURES, 3, 32, 32), torch.randint(0, WORDS, (PICTURES, LENGTH))
     for _ in range(2):

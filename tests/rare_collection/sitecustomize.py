@@ -1,17 +1,3 @@
-"""For tests only: Python searches for garbage rarely, and not at the end of a process with torch.
+"""For tests only: see ``rare_collection``. A test that puts a ``sitecustomize`` before this one imports it there."""
 
-Of the five seconds that a process with torch's compiler takes for its imports and its end, the searches take two.
-"""
-
-import atexit
-import gc
-import sys
-
-
-@atexit.register  # it runs last, because it is registered first
-def _end_quickly() -> None:
-    if "torch" in sys.modules:
-        gc.freeze()
-
-
-gc.set_threshold(100_000, 50, 100)
+import rare_collection  # noqa: F401

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from conftest import ROOT
+from conftest import RARE_COLLECTION, ROOT, SESSION
 from documented import documented
 
 PROGRAMS = ROOT / "tests" / "programs"
@@ -54,13 +54,24 @@ class Done:
         return found
 
 
+@functools.cache
+def tool_cache() -> Path:
+    """Returns the folder of what the tool keeps for later runs. All processes of a session share measured peaks."""
+    folder, shared = scratch() / "peaks", SESSION / "peaks"
+    folder.mkdir()
+    shared.mkdir(exist_ok=True)
+    (folder / "peaks").symlink_to(shared)
+    return folder
+
+
 def environment(**variables: str | Path) -> dict[str, str]:
-    """Returns the environment of a command: this checkout, and a peaks file that only this session writes."""
+    """Returns the environment of a command: this checkout, and what the tool keeps is that of this session."""
     path = variables.pop("PYTHONPATH", os.environ.get("PYTHONPATH"))
+    paths = [str(ROOT), *str(path or "").split(os.pathsep), str(RARE_COLLECTION)]
     return {
         **os.environ,
-        "INDUCTOR_BENCH_CACHE": str(scratch() / "peaks"),
-        "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), str(path or "")])),
+        "INDUCTOR_BENCH_CACHE": str(tool_cache()),
+        "PYTHONPATH": os.pathsep.join(dict.fromkeys(filter(None, paths))),
         **{name: str(value) for name, value in variables.items()},
     }
 
@@ -126,7 +137,7 @@ def training() -> Done:
     """Breaks down a training program with graph breaks, recompilations, arguments, ``-v`` and a sitecustomize."""
     site = scratch() / "site"
     site.mkdir()
-    (site / "sitecustomize.py").write_text("print('the site of the user')\n")
+    (site / "sitecustomize.py").write_text("import rare_collection\nprint('the site of the user')\n")
     target = PROGRAMS / "train_breaks.py"
     return breakdown(scratch() / "training", target, "-v", "--", "--lr", "0.1", "a b", PYTHONPATH=site)
 
@@ -137,7 +148,7 @@ def factory() -> Done:
     site = scratch() / "many_cores"
     site.mkdir()
     cores = "from inductor_bench.launch import worker\nworker.cores_of_this_process = lambda: 8\n"
-    (site / "sitecustomize.py").write_text(cores)
+    (site / "sitecustomize.py").write_text(f"import rare_collection\n{cores}")
     words = (f"{PROGRAMS / 'factories.py'}:mlp", "--training", "--seed", "3")
     return breakdown(scratch() / "factory", *words, PYTHONPATH=site)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import replace
+from functools import cache
 
 from inline import change, make
 
@@ -318,6 +319,7 @@ def run(title: str, modules: list[ModuleRecord], **fields: object) -> Run:
     return Run(title=title, **{**values, **fields})  # type: ignore[arg-type]
 
 
+@cache
 def mixnet() -> Run:
     """Builds mixnet_l training on an H200: two graphs with 285 and 356 kernels."""
     forward = module("forward", _kernels("forward", _FORWARD), 15.737e-3, H200, peak_memory_bytes=11_344_190_000)
@@ -333,6 +335,7 @@ def mixnet() -> Run:
     )
 
 
+@cache
 def densenet() -> Run:
     """Builds a launch-bound inference graph with a measured CUDA graph replay."""
     rows = [(f"triton_poi_fused_cat_convolution_relu_{i}", C.POINTWISE, 1, 2.1e-6 + i * 1e-8) for i in range(120)]

@@ -5,10 +5,10 @@ from __future__ import annotations
 import ast
 import json
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
+import forking_python
 import pytest
 from gather_kernel import PICKED, ROWS, SOURCE, gather_text
 from source_data import CPU, cpu_sample, module_of
@@ -116,7 +116,8 @@ def test_vectors_are_those_of_the_capture_not_of_this_processor(
 
 
 def run(path: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, path, *options], capture_output=True, text=True, timeout=300)
+    """Runs a file. That one runs by itself is tested in ``test_extract_cpu.py``."""
+    return forking_python.run([str(path), *options], TORCHINDUCTOR_CACHE_DIR=path.parent / "cache")
 
 
 def test_a_file_runs_checks_and_notices_wrong_results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

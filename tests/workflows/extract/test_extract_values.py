@@ -13,6 +13,7 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import breakdown_runs
+import forking_python
 import pytest
 import torch
 from breakdown_runs import PROGRAMS
@@ -158,15 +159,13 @@ def recorded_facts(file: Path) -> dict[str, Any]:
     return dict(ast.literal_eval(facts))
 
 
-def run_file(file: Path, *options: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, str(file), *options]
-    return subprocess.run(
-        command, cwd=cwd, env=breakdown_runs.environment(), capture_output=True, text=True, timeout=300
-    )
+def run_file(file: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    """Runs a file. That one runs by itself is tested in ``test_extract_cpu.py``."""
+    return forking_python.run([str(file), *options])
 
 
 @pytest.mark.slow
-def test_a_run_keeps_what_the_program_had(tmp_path: Path) -> None:
+def test_a_run_keeps_what_the_program_had() -> None:
     kernels = breakdown_runs.with_values().folder / "kernels"
     named = rows_of(kernels)
     assert all(row["values"] == Path(row["file"]).stem + ".safetensors" and row["note"] == "" for row in named.values())
@@ -177,7 +176,7 @@ def test_a_run_keeps_what_the_program_had(tmp_path: Path) -> None:
     held = list(read_tensors(kernels / fused["values"]).values())
     for real in (rows(), (2.0 + counted(512, 96)).flatten()):
         assert any(one.dtype == real.dtype and torch.equal(one, real) for one in held)
-    checked = [run_file(kernels / row["file"], "--check", cwd=tmp_path) for row in named.values()]
+    checked = [run_file(kernels / row["file"], "--check") for row in named.values()]
     assert [ended.returncode for ended in checked] == [0] * len(named), [ended.stderr for ended in checked]
 
 
@@ -186,7 +185,7 @@ def test_a_file_without_its_values_says_which_are_missing(tmp_path: Path) -> Non
     kernels = breakdown_runs.with_values().folder / "kernels"
     for name, row in rows_of(kernels).items():
         shutil.copy(kernels / row["file"], tmp_path)
-        ended = run_file(tmp_path / row["file"], cwd=tmp_path)
+        ended = run_file(tmp_path / row["file"])
         assert ended.returncode == 1
         assert ended.stderr == f"{name}: the file of its recorded values is missing: {tmp_path / row['values']}\n"
 
@@ -220,7 +219,7 @@ def test_a_module_is_run_again_to_record_what_the_chosen_kernels_read(tmp_path: 
     assert row["note"].endswith("are drawn") and f"{row['name']}: {row['note']}" in done.stdout
     written = {file.name for file in (tmp_path / "out").iterdir()}
     assert written == {"kernels.json", row["file"], row["values"]}
-    assert run_file(tmp_path / "out" / row["file"], "--check", cwd=tmp_path).returncode == 0
+    assert run_file(tmp_path / "out" / row["file"], "--check").returncode == 0
 
 
 @pytest.mark.slow
@@ -248,6 +247,6 @@ def test_a_module_that_is_measured_keeps_what_its_own_inputs_gave(tmp_path: Path
     named = rows_of(tmp_path / "run" / "kernels")
     assert any(row["values"] for row in named.values()) and all(row["note"] for row in named.values())
     for row in named.values():
-        assert run_file(tmp_path / "run" / "kernels" / row["file"], "--check", cwd=tmp_path).returncode == 0
+        assert run_file(tmp_path / "run" / "kernels" / row["file"], "--check").returncode == 0
     refused = breakdown_runs.run(breakdown_runs.command("breakdown", done.folder, "--values", "recorded"), done.folder)
     assert refused.code == 2 and "measure it again" in refused.stderr

@@ -1,0 +1,87 @@
+"""A C++ compiler that compiles nothing twice in a session of tests.
+
+Programs that the tests start compile the same kernels again and again, and each process with a C++ kernel asks for the
+preprocessed text of torch's headers. As a program this file stands before g++ on ``PATH``: it hands a compilation to
+g++, keeps what that wrote, and copies it when the same text is to be compiled with the same arguments. Everything else
+goes to g++: other requests, precompiled headers (torch keeps them), and whatever fails.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+SOURCES = (".cpp", ".hpp")
+
+
+def install(folder: str) -> None:
+    """Puts a ``g++`` that keeps its results in a folder before the one that there is, for the processes from now on."""
+    import shlex
+    import shutil
+
+    real = shutil.which("g++")
+    if real is None:
+        return
+    programs = os.path.join(folder, "bin")
+    os.makedirs(programs)
+    os.makedirs(os.path.join(folder, "compiled"))
+    script = os.path.join(programs, "g++")
+    words = [sys.executable, "-IS", os.path.abspath(__file__), real, os.path.join(folder, "compiled")]
+    with open(script, "w") as file:
+        file.write(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n')
+    os.chmod(script, 0o755)
+    os.environ["PATH"] = os.pathsep.join([programs, os.environ["PATH"]])
+
+
+def main(compiler: str, store: str, arguments: list[str]) -> int:
+    place = _place_of_output(arguments)
+    words = [compiler, *arguments]
+    if place is None:
+        os.execv(compiler, words)
+    output, kept = arguments[place], os.path.join(store, _key(arguments, place))
+    if not os.path.exists(kept):
+        code = os.spawnv(os.P_WAIT, compiler, words)
+        if code != 0:
+            return code if code > 0 else 1
+        _copy(output, kept)
+    else:
+        _copy(kept, output)
+    return 0
+
+
+def _place_of_output(arguments: list[str]) -> int | None:
+    """The index of the output's path; ``None`` where one source is not compiled into one file."""
+    if arguments.count("-o") != 1 or len([word for word in arguments if word.endswith(SOURCES)]) != 1:
+        return None
+    place = arguments.index("-o") + 1
+    return None if place == len(arguments) or arguments[place].endswith(".gch") else place
+
+
+def _key(arguments: list[str], place: int) -> str:
+    """Names a compilation by its arguments and by the texts of its source and of the header that it includes first."""
+    import hashlib
+
+    key = hashlib.sha256()
+    for number, word in enumerate(arguments):
+        is_text = word.endswith(SOURCES) or (number > 0 and arguments[number - 1] == "-include")
+        if number == place:
+            key.update(b"\0output")
+        elif is_text:
+            with open(word, "rb") as file:
+                key.update(b"\0text" + file.read())
+        else:
+            key.update(b"\0word" + word.encode())
+    return key.hexdigest()
+
+
+def _copy(source: str, target: str) -> None:
+    """Copies a file so that no process finds half of it."""
+    part = f"{target}.{os.getpid()}"
+    with open(source, "rb") as read, open(part, "wb") as write:
+        write.write(read.read())
+    os.chmod(part, os.stat(source).st_mode & 0o777)
+    os.replace(part, target)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1], sys.argv[2], sys.argv[3:]))

@@ -1,0 +1,89 @@
+"""The compiler of the tests' programs: what it keeps, what it compiles again, and what it leaves to g++."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import compiler_cache
+import pytest
+
+COMPILER = """#!/bin/sh
+echo "$@" >> "$0.log"
+grep -q wrong -- "$1" && exit 3
+[ "$3" = -o ] && cat "$1" > "$4"
+exit 0
+"""
+
+
+class Compiler:
+    """A compiler that copies its source, behind the cache."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self._real = folder, folder / "g++"
+        self._real.write_text(COMPILER)
+        self._real.chmod(0o755)
+        (folder / "store").mkdir()
+
+    def run(self, *words: str) -> int:
+        command = [sys.executable, compiler_cache.__file__, str(self._real), str(self.folder / "store"), *words]
+        return subprocess.run(command, cwd=self.folder, check=False).returncode
+
+    def compile(self, text: str, flag: str = "-O3", output: str = "out.so") -> int:
+        (self.folder / "source.cpp").write_text(text)
+        return self.run("source.cpp", flag, "-o", output)
+
+    @property
+    def started(self) -> int:
+        log = self.folder / "g++.log"
+        return len(log.read_text().splitlines()) if log.exists() else 0
+
+
+@pytest.fixture
+def compiler(tmp_path: Path) -> Compiler:
+    return Compiler(tmp_path)
+
+
+def test_the_same_text_with_the_same_arguments_is_compiled_once(compiler: Compiler) -> None:
+    assert compiler.compile("one") == compiler.compile("one", output="again.so") == 0
+    assert compiler.started == 1 and (compiler.folder / "again.so").read_text() == "one"
+
+
+def test_another_text_and_another_flag_are_compiled(compiler: Compiler) -> None:
+    compiler.compile("one")
+    compiler.compile("two")
+    assert (compiler.folder / "out.so").read_text() == "two"
+    compiler.compile("two", "-O0")
+    assert compiler.started == 3
+
+
+def test_a_header_that_is_included_counts_by_its_text(compiler: Compiler) -> None:
+    for folder, text in (("a", "header"), ("b", "header"), ("c", "another header")):
+        (compiler.folder / folder).mkdir()
+        (compiler.folder / folder / "x.h").write_text(text)
+        (compiler.folder / "source.cpp").write_text("one")
+        assert compiler.run("source.cpp", "-O3", "-o", "out.so", "-include", f"{folder}/x.h") == 0
+    assert compiler.started == 2
+
+
+def test_a_failure_is_tried_again_and_keeps_its_exit_code(compiler: Compiler) -> None:
+    assert compiler.compile("wrong") == compiler.compile("wrong") == 3
+    assert compiler.started == 2
+
+
+@pytest.mark.parametrize("words", ["--version", "x.h -O3 -o x.h.gch", "a.o b.o -o out.so"])
+def test_other_requests_are_the_compilers(words: str, compiler: Compiler) -> None:
+    (compiler.folder / words.split()[0]).write_text("text")
+    assert compiler.run(*words.split()) == compiler.run(*words.split()) == 0
+    assert compiler.started == 2
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="there is no g++")
+def test_programs_of_the_tests_get_it() -> None:
+    found = shutil.which("g++")
+    assert found is not None and found.startswith(os.environ["INDUCTOR_BENCH_TESTS"])
+    shown = subprocess.run([found, "--version"], capture_output=True, text=True, check=True).stdout
+    assert shown.startswith("g++")

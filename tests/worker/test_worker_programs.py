@@ -1,0 +1,91 @@
+"""Programs that cannot be run for a factory or a named model: the refusal that the worker leaves."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from inductor_bench.errors import InductorBenchError
+from inductor_bench.messages.capture import Refusal, RunProgram
+from inductor_bench.store.formats import codec
+from inductor_bench.worker.capture import programs
+from inductor_bench.worker.capture.zoo.build import build_model
+
+FACTORIES = """
+import torch
+def not_a_pair(): return "a model"
+def raises(): raise ValueError("no such size: huge")
+def integers(): return (lambda x: x + 1), torch.arange(9)
+size = 3
+"""
+
+
+@pytest.fixture
+def factories(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(sys, "path", sys.path.copy())
+    path = tmp_path / "useless_factories.py"
+    path.write_text(FACTORIES)
+    return path
+
+
+def refused(place: str, folder: Path, **options: str) -> Refusal:
+    """Runs a factory as a worker does, and returns what it leaves."""
+    job = RunProgram("factory", place, 1, str(folder / "refusal"), **options)  # type: ignore[arg-type]
+    (folder / "job").write_text(json.dumps(codec.encode(job)))
+    assert programs.main([str(folder / "job")]) == 1
+    return codec.decode(Refusal, json.loads((folder / "refusal").read_text()))
+
+
+@pytest.mark.parametrize(
+    ("name", "device", "message", "hint"),
+    [
+        ("not_a_pair", "cpu", "must return (module_or_function, example_inputs) but returned str", ""),
+        ("absent", "cpu", "has no function absent", "it has: not_a_pair, raises, integers"),
+        ("size", "cpu", "has no function size", "it has: not_a_pair, raises, integers"),
+        ("size", "pear", "pear is no device", "cpu, cuda or cuda:N"),
+    ],
+)
+def test_a_factory_that_is_of_no_use(
+    name: str, device: str, message: str, hint: str, factories: Path, tmp_path: Path
+) -> None:
+    said = refused(f"{factories}:{name}", tmp_path, device=device)
+    assert said.kind == "program" and message in said.message and hint in said.hint
+
+
+def test_an_exception_of_a_factory_is_its_own(factories: Path) -> None:
+    with pytest.raises(ValueError, match="no such size: huge"):
+        programs.run_program(RunProgram("factory", f"{factories}:raises", 1, "", device="cpu"))
+
+
+@pytest.mark.parametrize(
+    ("package", "message", "hint"),
+    [
+        ("raise ModuleNotFoundError('No module named timm', name='timm')", "timm is not installed", "pip install"),
+        ("import no_such_thing", "timm is installed but broken: ModuleNotFoundError", "torchvision"),
+        ("raise OSError('libcudart.so: cannot open\\nmore')", "broken: OSError: libcudart.so: cannot open", "torch"),
+    ],
+)
+def test_a_library_that_is_missing_or_broken(
+    package: str, message: str, hint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delitem(sys.modules, "timm", raising=False)
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "timm").mkdir()
+    (tmp_path / "timm" / "__init__.py").write_text(package)
+    with pytest.raises(InductorBenchError) as refusal:
+        build_model("timm", "resnet18", 1, training=False)
+    assert message in refusal.value.message and hint in refusal.value.hint
+    assert "\n" not in refusal.value.message
+
+
+def test_a_model_that_does_not_exist_has_near_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    known = ["mixnet_s", "mixnet_xl", "resnet18"]
+    library = SimpleNamespace(is_model=known.__contains__, list_models=known.copy)
+    monkeypatch.setitem(sys.modules, "timm", library)  # type: ignore[arg-type]
+    with pytest.raises(InductorBenchError) as refusal:
+        build_model("timm", "../mixnet_x", 1, training=False)
+    assert refusal.value.message == "timm has no model ../mixnet_x" and "mixnet_xl" in refusal.value.hint
