@@ -104,7 +104,7 @@ def command(context: click.Context, /, **values: Any) -> int:
             _refuse_options(values, bundle)
             return _compare_batches(targets, name, view, limit, console)
         form = FORMATS.get(name)
-        compared = _compare(targets, arguments, values, console, files=bundle is not None or name == "html")
+        compared = _compare(targets, arguments, values, console, files=bundle is not None or form.shows_files)
         files = _texts(compared)
         if compared.folder is not None:
             write_text(compared.folder / PAGE, as_page(FORMATS, compared.comparison, files))

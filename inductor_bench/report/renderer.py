@@ -59,12 +59,14 @@ class Format(Generic[Result]):
         render: renders the result.
         shows: the content in a few words, for the help.
         names_folder: whether the text names the folder of the result.
+        shows_files: whether the text holds the files of :class:`View`.
     """
 
     name: str
     render: Renderer[Result]
     shows: str = ""
     names_folder: bool = False
+    shows_files: bool = False
 
 
 @dataclass(frozen=True)

@@ -38,7 +38,7 @@ FORMATS: Formats[RunComparison] = Formats(
         json_row("the record"),
         Format("csv", _csv, "parts and kernels as CSV"),
         Format("md", _markdown, "Markdown for an issue"),
-        Format("html", _html, "a page"),
+        Format("html", _html, "a page", shows_files=True),
     ),
     "What is printed:",
     of="a comparison of two runs",
