@@ -70,13 +70,21 @@ def ranges(trace: str, prefix: str) -> list[tuple[float, int]]:
     return sorted((event["ts"], int(event["name"].removeprefix(prefix))) for event in found)
 
 
+def whole_window(found: ObservedSteps) -> int:
+    """The number of timed steps: 50, or on a busy machine fewer that took half a second."""
+    steps = len(found.step_times_s)
+    assert steps == 50 or (5 <= steps < 50 and found.window_s >= 0.5)
+    assert found.window_s == pytest.approx(sum(found.step_times_s))
+    return steps
+
+
 def test_an_optimizer_delimits_steps_that_are_timed_and_profiled() -> None:
     (found,), _ = start(STEPS, "plain", "120")
     assert (found.state, found.source, found.settled_after, found.notes) == (DONE, OPTIMIZER_STEPS, 3, ())
-    assert len(found.step_times_s) == 50 and found.window_s == pytest.approx(sum(found.step_times_s))
-    assert (found.first_step_time_s or 0) > 10 * found.window_s / 50
+    steps = whole_window(found)
+    assert (found.first_step_time_s or 0) > 10 * found.window_s / steps
     boundaries = ranges(found.trace, BOUNDARY)
-    assert [number for _, number in boundaries] == list(range(54, 54 + found.profiled_steps + 1))
+    assert [number for _, number in boundaries] == list(range(4 + steps, 4 + steps + found.profiled_steps + 1))
     calls = ranges(found.trace, GRAPH_CALL)
     assert len(calls) == 8 * found.profiled_steps and {number for _, number in calls} == set(range(len(found.graphs)))
     assert all(Path(graph.path).is_file() for graph in found.graphs)
@@ -154,7 +162,7 @@ EAGER = {"INDUCTOR_BENCH_EAGER": "cpu", "TORCH_COMPILE_DISABLE": "1"}
 def test_the_steps_of_a_program_without_compilation_are_timed_only() -> None:
     (found,), printed = start(STEPS, "plain", "90", **EAGER)
     assert (found.state, found.source, found.settled_after, found.device) == (DONE, OPTIMIZER_STEPS, 3, "cpu")
-    assert len(found.step_times_s) == 50 and found.window_s == pytest.approx(sum(found.step_times_s))
+    assert whole_window(found)
     assert (found.graphs, found.trace, found.lines_trace, found.notes) == ((), "", "", ()) and "result:" in printed
     (found,), _ = start(STEPS, "marks", "240", **EAGER)
     assert (found.state, found.source) == (DONE, MARKS)
