@@ -71,7 +71,7 @@ def _examine(pool: WorkerPool, device: str | None, peaks: str, progress: Progres
         message = f"no {wanted.words.family} device is visible to torch"
         failure = Failure("peaks", "missing", message, f"try --device {CPU.type}")
         return DoctorReport(_checks(seen.environment), seen.environment, failure=failure)
-    progress.stage(f"measuring what the {wanted.type} device can do")
+    progress.stage(f"finding what the {wanted.type} device can do")
     found = take_survey(pool, (), device=wanted.type, peaks=peaks, log=log)
     return DoctorReport(_checks(seen.environment), seen.environment, found.peaks, found.failure)
 
