@@ -40,7 +40,7 @@ def measure_saving(samples: Sequence[Sample]) -> Saving | None:
         low_s=low,
         high_s=high,
         pairs=len(pairs),
-        verdict=_judge(differences, middle, own_s),
+        verdict=_judge(differences, middle, own_s, low, high),
     )
 
 
@@ -57,7 +57,8 @@ def _pairs(samples: Sequence[Sample]) -> list[tuple[float, float]]:
     return pairs
 
 
-def _judge(differences: Sequence[float], middle: float, own_s: float) -> str:
+def _judge(differences: Sequence[float], middle: float, own_s: float, shown_low: float, shown_high: float) -> str:
+    """The verdict by a surer interval than the one that is shown; undecided where the two say different things."""
     if len(differences) < samples_needed(VERDICT_CONFIDENCE):
         return UNDECIDED
     low, high = median_interval(differences, VERDICT_CONFIDENCE)
@@ -66,7 +67,7 @@ def _judge(differences: Sequence[float], middle: float, own_s: float) -> str:
         return SAVES
     if high < 0 and middle <= -effect:
         return SLOWER
-    return NO_DIFFERENCE
+    return UNDECIDED if (shown_low > 0 or shown_high < 0) and abs(middle) >= effect else NO_DIFFERENCE
 
 
 def judge_processes(own: Sequence[float], tuned: Sequence[float]) -> Saving | None:

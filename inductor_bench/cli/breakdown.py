@@ -27,7 +27,11 @@ class ProgramCommand(AutotuneCommand):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if "--" not in args:
-            return super().parse_args(ctx, args)
+            try:
+                return super().parse_args(ctx, args)
+            except click.NoSuchOption as error:
+                words = f"{error.message.rstrip('.')}: a program's own options stand after --."
+                raise click.NoSuchOption(error.option_name, words, error.possibilities, ctx) from error
         split = args.index("--")
         ctx.meta[ARGUMENTS] = tuple(args[split + 1 :])
         helps, self.no_args_is_help = self.no_args_is_help, False  # a command without options asks for no help

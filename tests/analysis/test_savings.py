@@ -7,6 +7,7 @@ import random
 import pytest
 
 from inductor_bench.analysis.savings import Sample, judge_processes, measure_saving
+from inductor_bench.analysis.statistics import CONFIDENCE, VERDICT_CONFIDENCE, median_interval
 from inductor_bench.records.retunes.verification import NO_DIFFERENCE, SAVES, SLOWER, UNDECIDED
 from inductor_bench.worker.capture.pins.order import PROFILED_STEPS, TIMED_STEPS, count_steps, is_tuned
 
@@ -54,6 +55,16 @@ def test_few_steps_decide_nothing() -> None:
     saving = measure_saving(alternate(10e-3, 5e-3, 8))
     assert saving is not None and (saving.pairs, saving.verdict) == (4, UNDECIDED)
     assert measure_saving([Sample(False, 1.0), Sample(False, 1.0)]) is None
+
+
+def test_a_saving_of_which_only_the_shown_interval_is_sure_is_undecided() -> None:
+    differences = [1e-3] * 15 + [-1e-3] * 4
+    samples = [Sample(tuned, time) for one in differences for tuned, time in ((False, 10e-3 + one), (True, 10e-3))]
+    shown = median_interval(differences, CONFIDENCE)
+    surer = median_interval(differences, VERDICT_CONFIDENCE)
+    assert shown[0] > 0 > surer[0], "the example is one"
+    saving = measure_saving(samples)
+    assert saving is not None and (saving.low_s, saving.verdict) == (pytest.approx(shown[0]), UNDECIDED)
 
 
 @pytest.mark.parametrize("period", [2, 4, 8])

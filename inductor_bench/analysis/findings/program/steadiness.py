@@ -7,10 +7,13 @@ import statistics
 from collections.abc import Iterator, Sequence
 
 from .... import units
-from ...costs.step import step_of
+from ....devices.table import device_of
+from ...costs.step import host_sets_pace, step_of
+from ..command_again import command_again
 from ..evidence import RunEvidence
 from ..finding import CAUTION, NOTE, Finding
 from ..phrases import plural
+from ..rules.busy_machine import busiest, load_words
 
 COLD = 2.0  # ratio of the first step to a settled one from which it is reported
 SPREAD = 0.1  # width of the middle half of the steps, as a share of their median, from which it is reported
@@ -33,6 +36,21 @@ def first_step(evidence: RunEvidence) -> Iterator[Finding]:
         f"settled steps: it compiles{after}"
     )
     yield Finding("first-step", text, level=NOTE)
+
+
+def busy_step(evidence: RunEvidence) -> Iterator[Finding]:
+    """Reports a machine that was busy while modules ran by themselves, where the host's time matters to the step."""
+    run, load = evidence.run, busiest(evidence.run)
+    on_host = any(device_of(module.device).runs_on_host for module in run.modules)
+    if load is None or not (on_host or host_sets_pace(run)):
+        return
+    again = command_again(run)
+    where = f" ({again})" if again else ""
+    text = (
+        f"{load_words(load)} when the modules ran by themselves: the step, which was timed shortly before, may take "
+        f"less on an idle machine. Measure it again there{where}"
+    )
+    yield Finding("busy-step", text, level=CAUTION)
 
 
 def unsteady_steps(evidence: RunEvidence) -> Iterator[Finding]:

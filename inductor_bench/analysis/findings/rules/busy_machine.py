@@ -55,10 +55,12 @@ LEAST_PER_CALL_S = 20e-6  # seconds of one kernel call; the profiler itself take
 def disturbed_graphs(run: Run) -> tuple[ModuleRecord, ...]:
     """The graphs whose figures do not count; none where they take less than half of the program's time.
 
-    A program's step was timed in the program, so a disturbed run of a graph by itself does not matter to it.
+    A program's step was timed in the program, so a disturbed run of a graph by itself does not matter to it. Where a
+    CPU was busy then, it was for the step, too.
     """
     if step_of(run) is not None:
-        return ()
+        on_host = all(device_of(module.device).runs_on_host for module in run.modules)
+        return run.modules if on_host and busiest(run) is not None else ()
     found = tuple(module for module in run.modules if is_wall_disturbed(module) or are_kernels_disturbed(module))
     return found if 2 * _weight_s(run, found) >= _weight_s(run, run.modules) else ()
 
@@ -72,7 +74,7 @@ def disturbed(run: Run) -> Finding | None:
     Returns:
         The finding, or ``None`` where the disturbed graphs take less than half of the program's time.
     """
-    concerned = disturbed_graphs(run)
+    concerned = () if step_of(run) is not None else disturbed_graphs(run)
     if not concerned:
         return None
     heaviest = max(concerned, key=lambda module: weight_s(run, module))
@@ -135,7 +137,7 @@ def _reasons(module: ModuleRecord) -> Iterator[str]:
     times = module.times
     loads = [load for load in (module.loads.wall_load, module.loads.profile_load) if load is not None]
     if loads and (worst := max(loads, key=lambda load: load.delayed_share)).delayed_share >= DELAYED:
-        yield _load_words(worst)
+        yield load_words(worst)
     if are_kernels_disturbed(module):
         yield f"{units.seconds(times.busy_time_s)} of kernels in {units.seconds(times.wall_time_s)} of wall time"
     if _spread(times.wall_samples_s) >= SCATTER:
@@ -143,7 +145,15 @@ def _reasons(module: ModuleRecord) -> Iterator[str]:
         yield f"wall times from {units.seconds(low)} to {units.seconds(high)} (middle half)"
 
 
-def _load_words(load: MachineLoad) -> str:
+def busiest(run: Run) -> MachineLoad | None:
+    """The largest load of the machine while modules ran by themselves; ``None`` where none of them was delayed."""
+    loads = [load for module in run.modules for load in (module.loads.wall_load, module.loads.profile_load) if load]
+    worst = max(loads, key=lambda load: load.delayed_share, default=None)
+    return worst if worst is not None and worst.delayed_share >= DELAYED else None
+
+
+def load_words(load: MachineLoad) -> str:
+    """``the machine was busy (load 6.0 on 2 cores, waiting for a core 79% of the time, …)``."""
     average = f"load {load.load:.1f} on {plural(load.cores, 'core')}, " if load.load is not None else ""
     return (
         f"the machine was busy ({average}waiting for a core {units.whole_percent(load.delayed_share)} of the time, "

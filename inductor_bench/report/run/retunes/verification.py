@@ -34,6 +34,9 @@ HIDDEN = 0.5
 WIDE = 0.02
 """Share of the step from which a difference that the interval does not exclude is named."""
 
+STATES = {"unpinnable": "not put back", "missing": "not found"}
+"""Words for the states of kernels that do not run a config."""
+
 TITLES = ("kernel", "config", "projected", "saves")
 
 
@@ -54,11 +57,11 @@ def lead_words(found: Verification) -> str:
             return f"{less} ({share}), and the step takes as long as before: {why}"
         return f"{less} ({share}), which is less than the step's own variation"
     if step.verdict == UNDECIDED:
-        return f"Undecided: {plural(step.pairs, 'pair')} of steps are too few to tell {_change(step)} from chance"
-    both = f"{units.seconds(step.tuned_s)} with the configs and {units.seconds(step.own_s)} without"
+        return f"Undecided: {plural(step.pairs, 'pair')} of steps do not tell {_change(step)} from chance"
+    both = f"{units.seconds(step.tuned_s)} in the median with the configs and {units.seconds(step.own_s)} without"
     limit = max(abs(step.low_s), abs(step.high_s)) / step.own_s if step.own_s else 0.0
     wide = f", and one of up to {units.percent(limit)} is not excluded" if limit > WIDE else ""
-    return f"No difference found{wide}: a step takes {both}; of neighbours those with them take {_difference(step)}"
+    return f"No difference found{wide}: a step takes {both}, and compared in pairs {_difference(step)}"
 
 
 def _change(saving: Saving) -> str:
@@ -158,7 +161,7 @@ def missed_words(kernels: Sequence[AppliedKernel]) -> Iterator[str]:
 def kernel_cells(kernel: AppliedKernel) -> tuple[str, str, str]:
     """The cells of a kernel below ``TITLES``, without its name."""
     config = ", ".join(f"{name}={value}" for name, value in kernel.config.items())
-    saves = kernel.state if kernel.state != PINNED else units.seconds(kernel.saving_s)
+    saves = STATES.get(kernel.state, kernel.state) if kernel.state != PINNED else units.seconds(kernel.saving_s)
     return config, units.seconds(kernel.predicted_s) if kernel.predicted_s else units.MISSING, saves
 
 
