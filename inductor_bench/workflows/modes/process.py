@@ -51,6 +51,11 @@ OWN = "INDUCTOR_BENCH_"
 COMMON = "common"
 """Name of the cache that each row begins with: what Inductor finds out about the processor once, on its first use."""
 
+UNCOMPILED = "uncompiled"
+"""Kind of the failure of a program that never calls ``torch.compile``, in whatever mode."""
+
+COMPILE_HINT = "call torch.compile on the model; the modes are put into that call"
+
 NOTHING_COMPILED = "not run: no compiled row was measured, and those tell how the steps of the others are found"
 NO_PATTERN = (
     "the program's steps are found in the pattern of its compiled calls, which it lacks without compilation; mark "
@@ -165,8 +170,10 @@ class ProgramRunner:
         hint = f"read {shlex.quote(str(ended.log))}"
         if place.settings.mode != EAGER and not any(report.calls for report in reports.values()):
             kept = sorted({reason for report in reports.values() for reason in report.kept})
-            why = f": {', '.join(kept)}" if kept else ""
-            return _failed("unchanged", f"no call of torch.compile could be changed{why}", hint, ended.tail())
+            if not kept:
+                return _failed(UNCOMPILED, "the program never calls torch.compile", COMPILE_HINT, ended.tail())
+            message = f"no call of torch.compile could be changed: {', '.join(kept)}"
+            return _failed("unchanged", message, hint, ended.tail())
         timed = [one for one in steps if one.step_times_s and one.window_s > 0]
         if not timed:
             said = next((text for one in steps for text in (one.error, *one.notes) if text), "")

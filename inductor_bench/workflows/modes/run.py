@@ -30,7 +30,7 @@ from ..modules.survey import take_survey
 from ..modules.targets import Target, resolve_target
 from ..options import BreakdownOptions
 from ..progress import Progress
-from .process import CACHE, COMMON, NOT_INHERITED, OWN, STAGE, Place, ProgramRunner
+from .process import CACHE, COMMON, NOT_INHERITED, OWN, STAGE, UNCOMPILED, Place, ProgramRunner
 from .sets import DEFAULT_ROUNDS
 
 CALLED = "inductor_bench.modes(…)"
@@ -213,6 +213,8 @@ class _Comparing:
             failure = self._redaction.failure(found)
             self._progress.note(f"{row.name}: {failure.message}")
             row = replace(row, failure=failure)
+            if failure.kind == UNCOMPILED:
+                self._give_up(failure)
         else:
             if place.round in self._earlier_rounds:
                 found = replace(found, notes=(*found.notes, LATER))
@@ -220,6 +222,13 @@ class _Comparing:
         rows = self.comparison.rows
         self.comparison = replace(self.comparison, rows=(*rows[: place.row], row, *rows[place.row + 1 :]))
         self._save()
+
+    def _give_up(self, failure: Failure) -> None:
+        """Gives the failure of a program without ``torch.compile`` to all rows that would compile it."""
+        rows = self.comparison.rows
+        waiting = [row.settings.mode != EAGER and not row.processes and row.failure is None for row in rows]
+        rows = tuple(replace(row, failure=failure) if one else row for row, one in zip(rows, waiting, strict=True))
+        self.comparison = replace(self.comparison, rows=rows)
 
     def _compiled_before(self) -> ModeProcess | None:
         """The first process of a compiled row that is measured."""

@@ -42,7 +42,7 @@ def test_a_program_that_fails_has_its_exception(tmp_path: Path) -> None:
 
 def test_a_program_that_compiles_nothing_says_so(tmp_path: Path) -> None:
     found = run_command(tmp_path, "print('done')")
-    assert (found.kind, found.message) == ("unchanged", "no call of torch.compile could be changed")
+    assert (found.kind, found.message) == ("uncompiled", "the program never calls torch.compile")
 
 
 @pytest.mark.slow

@@ -22,7 +22,7 @@ from inductor_bench.records.run import Request
 from inductor_bench.store.folders.modes import ModesFolder
 from inductor_bench.store.redaction import Redaction
 from inductor_bench.workflows.modes import run as modes
-from inductor_bench.workflows.modes.process import Place, ProgramRunner
+from inductor_bench.workflows.modes.process import UNCOMPILED, Place, ProgramRunner
 from inductor_bench.workflows.modes.run import LATER, ModesOptions, places_in_turn, run_modes
 from inductor_bench.workflows.modes.sets import read_sets
 from inductor_bench.workflows.modules.survey import Survey
@@ -128,6 +128,12 @@ def test_a_row_that_fails_keeps_its_reason_and_the_other_rounds_go_on_without_it
     assert comparison.is_complete and comparison.winner is not None and comparison.winner.name == "default"
     failure = mode_rows.found(comparison, "max-autotune").failure
     assert failure is not None and failure.kind == "timeout"
+
+
+def test_a_program_that_never_compiles_is_run_once(monkeypatch: pytest.MonkeyPatch, ran: list[tuple[str, int]]) -> None:
+    answer_with(monkeypatch, ran, lambda place: Failure("mode", UNCOMPILED, "the program never calls torch.compile"))
+    failures = [row.failure for row in compare().comparison.rows]
+    assert len(ran) <= 2 and all(failure is not None and failure.kind == UNCOMPILED for failure in failures[1:])
 
 
 @pytest.mark.parametrize(
