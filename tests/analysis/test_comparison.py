@@ -20,7 +20,7 @@ from inductor_bench.records.category import Category
 from inductor_bench.records.code.details import MachineLoad
 from inductor_bench.records.comparisons import run as records
 from inductor_bench.records.comparisons.run import EnvironmentDifference, KernelChange, PartChange, RunComparison
-from inductor_bench.records.kernel import ShapeGroup
+from inductor_bench.records.kernel import Kernel, ShapeGroup
 from inductor_bench.records.program import COPY, EAGER, IDLE, SYNCHRONISING, Part
 from inductor_bench.records.run import Failure, Request, Run
 from inductor_bench.store.formats import codec
@@ -293,6 +293,17 @@ def test_two_models_and_other_sizes_are_not_comparable() -> None:
     foreign = [pairs.triton("triton_poi_fused_cos_9", 1e-3, ("cos",))]
     found = compare(pairs.run(), pairs.run(foreign, request=Request("other.py", "script")))
     assert "nothing in common" in found.reasons[0]
+    mostly = [*pairs.kernels()[3:], pairs.triton("triton_poi_fused_cos_9", 9e-3, ("cos",))]
+    found = compare(pairs.run(), pairs.run(mostly, request=Request("/home/me/other.py", "script")))
+    assert found.reasons == (), "a tenth of the time of A is in a kernel of both"
+    first, other = (pairs.run([*pairs.kernels()[3:], cosine(name)]) for name in ("a", "b"))
+    first, other = (replace(one, request=Request(f"{n}.py", "script")) for n, one in (("a", first), ("b", other)))
+    assert "A is a.py, B is b.py, and" in compare(first, other).reasons[0]
+    assert compare(first, replace(other, request=Request("x/a.py", "script"))).comparable, "one program, edited"
+
+
+def cosine(name: str) -> Kernel:
+    return pairs.triton(f"triton_poi_fused_{name}_9", 90e-3, (name,))
 
 
 def test_doubtful_records_are_named() -> None:

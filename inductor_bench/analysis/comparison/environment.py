@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from operator import attrgetter
+from pathlib import PurePath
 
 from ... import units
 from ...devices.table import common_device
@@ -13,7 +14,7 @@ from ...records.run import Environment, Request, Run
 from ..costs.step import runs_on_host
 from ..findings.phrases import join_words
 from .pairing import Match
-from .sides import Side
+from .sides import Side, SideKernel
 
 _VERSIONS = ("versions.torch", "versions.triton", "device.cuda", "device.driver", "versions.python")
 _HOST = ("host.cpu", "host.cpu_count", "host.threads", "host.vector_isa", "platform")
@@ -41,6 +42,8 @@ _COMPILATION = ("mode", "dynamic")
 
 BUSY = 0.25
 """Share of its running time for which a process waited for a core, from which the machine counts as busy."""
+COMMON = 0.1
+"""Share of the kernels' time below which programs of different names have too little in common to be compared."""
 MOST_PARTS = 0.01
 """Relative difference of a step and the sum of its parts, above which a record is not what the tool wrote."""
 
@@ -142,13 +145,34 @@ def _reasons(a: Run, b: Run) -> Iterator[str]:
 
 
 def _nothing_in_common(a: Side, b: Side, matches: Sequence[Match]) -> Iterator[str]:
-    if not a.kernels or not b.kernels or any(match.equal for match in matches):
+    if not a.kernels or not b.kernels:
+        return
+    equal = [match for match in matches if match.equal]
+    if equal:
+        programs = [PurePath(side.runs[0].request.target).name for side in (a, b)]
+        alike = [[kernel for match in equal for kernel in kernels(match)] for kernels in (_of_a, _of_b)]
+        share = max(_time_s(some) / (_time_s(side.kernels) or 1.0) for some, side in zip(alike, (a, b), strict=True))
+        if programs[0] != programs[1] and share < COMMON:
+            same = f"{units.whole_percent(share)} of their kernels' time at most is in kernels that both have"
+            yield f"A is {programs[0]}, B is {programs[1]}, and {same}: two programs"
         return
     families = [{kernel.kernel.family_id for kernel in side.kernels if kernel.kernel.family_id} for side in (a, b)]
     if families[0] & families[1]:
         yield "no kernel of A is in B, but kernels of the same structure with other sizes: their inputs differ in size"
     elif not any(match.a and match.b for match in matches) and a.runs[0].request.target != b.runs[0].request.target:
         yield "A and B have nothing in common: no graph and no kernel of A is in B"
+
+
+def _of_a(match: Match) -> Sequence[SideKernel]:
+    return match.a
+
+
+def _of_b(match: Match) -> Sequence[SideKernel]:
+    return match.b
+
+
+def _time_s(kernels: Iterable[SideKernel]) -> float:
+    return sum(kernel.time_s for kernel in kernels)
 
 
 def doubts(side: str, run: Run) -> Iterator[str]:
