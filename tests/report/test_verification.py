@@ -98,6 +98,9 @@ def test_outputs_agree_differ_or_were_not_compared() -> None:
     assert "(143 tensors of 2 graphs); 2 more differ between two calls without the configs, too" in " ".join(
         detail_words(seeds)
     )
+    nothing = list(detail_words(replace(FOUND, outputs=Outputs(1, 0, 0.0, 0.0, 0.0, 3))))
+    assert any(words.startswith("Outputs in the program cannot be compared") for words in nothing)
+    assert not any("agree" in words for words in nothing)
     equal = replace(FOUND, outputs=Outputs(2, 143, 0.0, 0.0, 3e-2))
     assert any("no bit differs" in words for words in detail_words(equal))
 

@@ -130,6 +130,9 @@ def outputs_words(outputs: Outputs) -> str:
     if not outputs.graphs:
         return f"Outputs in the program were not compared: {outputs.reason}"
     rest = f"; not all were compared: {outputs.reason}" if outputs.reason else ""
+    if outputs.unrepeatable and not outputs.tensors:
+        count = plural(outputs.unrepeatable, "tensor")
+        return f"Outputs in the program cannot be compared: two calls without the configs fill all {count} differently"
     if outputs.unrepeatable:
         verb = "differs" if outputs.unrepeatable == 1 else "differ"
         rest = f"; {outputs.unrepeatable} more {verb} between two calls without the configs, too{rest}"
