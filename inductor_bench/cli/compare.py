@@ -112,7 +112,7 @@ def command(context: click.Context, /, **values: Any) -> int:
         if compared.folder is not None:
             console.note(f"Written: {compared.folder}   {PAGE}, the runs")
         if bundle is not None:
-            _write_bundle(bundle, compared, console)
+            _write_bundle(bundle, compared, files, console)
     return exit_code([compared.comparison], limit)
 
 
@@ -168,12 +168,12 @@ def _texts(compared: Compared) -> dict[str, str]:
     return {place: data.decode("utf-8", "replace") for place, data in found if place.endswith(".py")}
 
 
-def _write_bundle(path: Path, compared: Compared, console: Console) -> None:
+def _write_bundle(path: Path, compared: Compared, files: dict[str, str], console: Console) -> None:
     from ..store.formats.archive import write_archive
 
     texts = {
         "comparison.md": comparison_markdown(compared.comparison, len(compared.comparison.kernels)),
-        "comparison.html": as_page(FORMATS, compared.comparison, _texts(compared)),
+        "comparison.html": as_page(FORMATS, compared.comparison, files),
         "comparison.json": as_json(compared.comparison) + "\n",
     }
     write_archive(path, {**{name: text.encode() for name, text in texts.items()}, **compared.kernels})

@@ -13,6 +13,7 @@ from ...records.model_sources import LIBRARIES
 from ...records.run import Environment, Request, Run
 from ..costs.step import runs_on_host
 from ..findings.phrases import join_words
+from ..findings.rules.busy_machine import largest_load
 from .pairing import Match
 from .sides import Side, SideKernel
 
@@ -150,8 +151,7 @@ def _nothing_in_common(a: Side, b: Side, matches: Sequence[Match]) -> Iterator[s
     equal = [match for match in matches if match.equal]
     if equal:
         programs = [PurePath(side.runs[0].request.target).name for side in (a, b)]
-        alike = [[kernel for match in equal for kernel in kernels(match)] for kernels in (_of_a, _of_b)]
-        share = max(_time_s(some) / (_time_s(side.kernels) or 1.0) for some, side in zip(alike, (a, b), strict=True))
+        share = max(_share(a, (match.a for match in equal)), _share(b, (match.b for match in equal)))
         if programs[0] != programs[1] and share < COMMON:
             same = f"{units.whole_percent(share)} of their kernels' time at most is in kernels that both have"
             yield f"A is {programs[0]}, B is {programs[1]}, and {same}: two programs"
@@ -163,16 +163,10 @@ def _nothing_in_common(a: Side, b: Side, matches: Sequence[Match]) -> Iterator[s
         yield "A and B have nothing in common: no graph and no kernel of A is in B"
 
 
-def _of_a(match: Match) -> Sequence[SideKernel]:
-    return match.a
-
-
-def _of_b(match: Match) -> Sequence[SideKernel]:
-    return match.b
-
-
-def _time_s(kernels: Iterable[SideKernel]) -> float:
-    return sum(kernel.time_s for kernel in kernels)
+def _share(side: Side, matched: Iterable[Sequence[SideKernel]]) -> float:
+    """The share of a side's kernel time in these kernels of it."""
+    whole_s = sum(kernel.time_s for kernel in side.kernels)
+    return sum(kernel.time_s for kernels in matched for kernel in kernels) / whole_s if whole_s else 0.0
 
 
 def doubts(side: str, run: Run) -> Iterator[str]:
@@ -203,8 +197,8 @@ def busy_words(side: str, runs: Sequence[Run]) -> Iterator[str]:
 
 def _waited_share(run: Run) -> float:
     """The largest share of its running time for which a measuring process waited for a core, 0 to 1."""
-    loads = (load for module in run.modules for load in (module.loads.wall_load, module.loads.profile_load))
-    return max((load.delayed_share for load in loads if load is not None), default=0.0)
+    load = largest_load(run.modules)
+    return load.delayed_share if load is not None else 0.0
 
 
 def same_compiler(runs: Iterable[Run]) -> bool:

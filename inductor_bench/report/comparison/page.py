@@ -37,10 +37,10 @@ from ..page.parts import (
     Section,
     SourceFile,
     Stretch,
+    columns_of,
 )
 from ..page.render import render_page
 from ..run.kernel_rows import source_file
-from ..text import names
 from .batch import COLUMNS as MODEL_COLUMNS
 from .batch import lead_words, model_cells, sorted_models
 from .rows import (
@@ -189,12 +189,11 @@ def _side_facts(side: str, kernels: Sequence[KernelSide]) -> Iterator[tuple[str,
 
 def _graphs(comparison: RunComparison) -> DataTable:
     table = graph_table(comparison)
-    columns = tuple(Column(title, side == "r") for title, side in zip(table.header, table.alignment, strict=True))
     rows = []
     for cells, graph in zip(table.rows, comparison.graphs, strict=True):
         values = (None, None, graph.a_s, graph.b_s, graph.delta_s, graph.b_calls, graph.alike)
         rows.append(Row(tuple(map(Cell, cells, values))))
-    return DataTable(columns, tuple(rows))
+    return DataTable(columns_of(table.header, table.alignment), tuple(rows))
 
 
 def batch_comparison_html(batch: BatchComparison) -> str:
@@ -204,7 +203,7 @@ def batch_comparison_html(batch: BatchComparison) -> str:
     table = DataTable(columns, rows, filter="model, verdict, part" if len(rows) > FEW_ROWS else "")
     page = Page(
         title=f"{batch.b} against {batch.a}",
-        about=(f"A: {names.clean(batch.a)}", f"B: {names.clean(batch.b)}"),
+        about=(f"A: {batch.a}", f"B: {batch.b}"),
         lead=lead_words(batch),
         sections=(Section("Models", (table,)),),
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from ... import units
 from ...analysis.findings.phrases import join_words, plural
 from ...records.modes.comparison import ModeComparison, ModeRow
 from ...records.modes.models import ModelModes, ModesByModel
@@ -132,7 +133,7 @@ def _step_bar(row: ModeRow, longest: float) -> Iterator[Stretch]:
 def _details(row: ModeRow) -> Iterator[Part]:
     facts = [("settings", row.name)]
     for one in row.processes:
-        steps = f"{one.step_time_s * 1e3:.4g} ms a step, {plural(len(one.step_times_s), 'step')} by {one.source}"
+        steps = f"{units.seconds(one.step_time_s)} a step, {plural(len(one.step_times_s), 'step')} by {one.source}"
         facts.append((f"round {one.round + 1}", steps))
         facts += [("graph break", reason) for reason in one.graph_breaks[:5]]
         facts += [("note", note) for note in one.notes]

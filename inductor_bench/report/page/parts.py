@@ -5,7 +5,7 @@ Texts may have any content; rendering escapes them. Colours are names or functio
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -115,6 +115,11 @@ class Column:
     title: str
     right: bool = True
     hint: str = ""
+
+
+def columns_of(titles: Iterable[str], alignment: Iterable[str]) -> tuple[Column, ...]:
+    """The columns of a table of texts; ``alignment`` has an ``l`` or ``r`` for each title."""
+    return tuple(Column(title, side == "r") for title, side in zip(titles, alignment, strict=True))
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,7 @@ import statistics
 from collections.abc import Iterator, Sequence
 
 from .... import units
-from ....devices.table import device_of
-from ...costs.step import host_sets_pace, step_of
+from ...costs.step import host_sets_pace, runs_on_host, step_of
 from ..command_again import command_again
 from ..evidence import RunEvidence
 from ..finding import CAUTION, NOTE, Finding
@@ -40,9 +39,8 @@ def first_step(evidence: RunEvidence) -> Iterator[Finding]:
 
 def busy_step(evidence: RunEvidence) -> Iterator[Finding]:
     """Reports a machine that was busy while modules ran by themselves, where the host's time matters to the step."""
-    run, load = evidence.run, busiest(evidence.run)
-    on_host = any(device_of(module.device).runs_on_host for module in run.modules)
-    if load is None or not (on_host or host_sets_pace(run)):
+    run, load = evidence.run, busiest(evidence.run.modules)
+    if load is None or not (runs_on_host(run) or host_sets_pace(run)):
         return
     again = command_again(run)
     where = f" ({again})" if again else ""

@@ -28,14 +28,14 @@ processes  delayed share  switches in one run  spread of the wall  wall (median)
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from .... import units
 from ....devices.table import device_of
 from ....records.code.details import MachineLoad
 from ....records.module import ModuleRecord
 from ....records.run import Run
-from ...costs.step import step_of
+from ...costs.step import runs_on_host, step_of
 from ...costs.times import weight_s
 from ..bottleneck import GAPS
 from ..command_again import command_again
@@ -59,8 +59,7 @@ def disturbed_graphs(run: Run) -> tuple[ModuleRecord, ...]:
     CPU was busy then, it was for the step, too.
     """
     if step_of(run) is not None:
-        on_host = all(device_of(module.device).runs_on_host for module in run.modules)
-        return run.modules if on_host and busiest(run) is not None else ()
+        return run.modules if runs_on_host(run) and busiest(run.modules) is not None else ()
     found = tuple(module for module in run.modules if is_wall_disturbed(module) or are_kernels_disturbed(module))
     return found if 2 * _weight_s(run, found) >= _weight_s(run, run.modules) else ()
 
@@ -135,8 +134,7 @@ def _spread(samples: Sequence[float]) -> float:
 def _reasons(module: ModuleRecord) -> Iterator[str]:
     """Yields the figures that show the disturbance; the figures of the machine come first."""
     times = module.times
-    loads = [load for load in (module.loads.wall_load, module.loads.profile_load) if load is not None]
-    if loads and (worst := max(loads, key=lambda load: load.delayed_share)).delayed_share >= DELAYED:
+    if (worst := busiest([module])) is not None:
         yield load_words(worst)
     if are_kernels_disturbed(module):
         yield f"{units.seconds(times.busy_time_s)} of kernels in {units.seconds(times.wall_time_s)} of wall time"
@@ -145,10 +143,15 @@ def _reasons(module: ModuleRecord) -> Iterator[str]:
         yield f"wall times from {units.seconds(low)} to {units.seconds(high)} (middle half)"
 
 
-def busiest(run: Run) -> MachineLoad | None:
-    """The largest load of the machine while modules ran by themselves; ``None`` where none of them was delayed."""
-    loads = [load for module in run.modules for load in (module.loads.wall_load, module.loads.profile_load) if load]
-    worst = max(loads, key=lambda load: load.delayed_share, default=None)
+def largest_load(modules: Iterable[ModuleRecord]) -> MachineLoad | None:
+    """The load of the machine that delayed a run of these modules most; ``None`` where it was not recorded."""
+    loads = [load for module in modules for load in (module.loads.wall_load, module.loads.profile_load) if load]
+    return max(loads, key=lambda load: load.delayed_share, default=None)
+
+
+def busiest(modules: Iterable[ModuleRecord]) -> MachineLoad | None:
+    """:func:`largest_load` where it delayed the run; else ``None``."""
+    worst = largest_load(modules)
     return worst if worst is not None and worst.delayed_share >= DELAYED else None
 
 

@@ -8,8 +8,8 @@ from .... import units
 from ....analysis.costs.step import step_of
 from ....records.program import GRAPH, IDLE, Interval, Timeline
 from ....records.run import Run
-from ...page.parts import FEW_ROWS, Bar, Cell, Column, DataTable, Lanes, Lines, Part, Row, Stretch
-from ...text import names, palette
+from ...page.parts import FEW_ROWS, Bar, Cell, Column, DataTable, Lanes, Lines, Part, Row, Stretch, columns_of
+from ...text import palette
 from .rows import LedgerRow, bar_rows, graph_colours, ledger_rows, rank_table
 from .timeline import interval_colour, lanes_of, legend_of
 
@@ -99,6 +99,5 @@ def rank_parts(run: Run) -> tuple[Part, ...]:
     table = rank_table(run)
     if table is None:
         return ()
-    columns = tuple(Column(title, side == "r") for title, side in zip(table.header, table.alignment, strict=True))
-    rows = tuple(Row(tuple(Cell(names.clean(cell)) for cell in cells)) for cells in table.rows)
-    return (Lines((f"{table.title}.",), "note"), DataTable(columns, rows))
+    rows = tuple(Row(tuple(map(Cell, cells))) for cells in table.rows)
+    return (Lines((f"{table.title}.",), "note"), DataTable(columns_of(table.header, table.alignment), rows))
