@@ -8,6 +8,7 @@ from ... import units
 from ...analysis.batch_aggregation import KernelGroup, ModelSummary
 from ..run.markdown import escaped, table
 from ..text import names
+from ..text.run_phrases import share_words
 from .phrases import (
     batch_size,
     best_retune,
@@ -74,11 +75,7 @@ def _models(summaries: Sequence[ModelSummary]) -> Iterator[str]:
                 units.percent(summary.busy_share),
                 gain_share(summary),
                 *([retune_saving(summary)] if saves else []),
-                ", ".join(
-                    f"{part_title(part, summary)} {units.whole_percent(share)}"
-                    for part, share in summary.parts
-                    if share >= 0.005
-                ),
+                share_words((part_title(part, summary), share) for part, share in summary.parts),
                 f"{names.short(summary.top.name, NAME_WIDTH)} {units.percent(summary.top.time_s / summary.time_s)}"
                 if summary.top is not None and summary.time_s
                 else "",

@@ -28,6 +28,7 @@ from ..page.parts import (
 from ..page.render import render_page
 from ..run.step.page import css_colour, stretch
 from ..text import names, palette
+from ..text.run_phrases import share_words
 from .console_tables import bar_parts
 from .phrases import (
     batch_size,
@@ -116,7 +117,7 @@ def _model_row(summary: ModelSummary, retuned: bool) -> Row:
 
 
 def _part_words(summary: ModelSummary, parts: Sequence[tuple[str, float, str]]) -> tuple[str, ...]:
-    words = ", ".join(f"{title} {units.whole_percent(share)}" for title, share, _ in parts if share >= 0.005)
+    words = share_words((title, share) for title, share, _ in parts)
     top = summary.top
     most = ""
     if top is not None and summary.time_s:

@@ -27,6 +27,7 @@ from ..text.run_phrases import (
     of_peak,
     rows_of,
     sentence,
+    share_words,
     time_words,
     where_words,
     whole_words,
@@ -98,11 +99,7 @@ def _graphs(run: Run) -> Iterator[str]:
                 units.percent(module.times.busy_share),
                 units.count(module.launches),
                 units.size(module.peak_memory_bytes),
-                ", ".join(
-                    f"{title} {units.whole_percent(share)}"
-                    for title, share, _ in bar_parts(run, module)
-                    if share >= 0.005
-                ),
+                share_words((title, share) for title, share, _ in bar_parts(run, module)),
                 ": ".join(filter(None, (module.measurement.method, module.measurement.method_reason))),
             )
             for module in run.modules

@@ -39,7 +39,16 @@ from ..page.parts import (
 from ..page.render import render_page
 from ..text import names, palette
 from ..text.ranking import Entry, idle_name, module_time_s, rank
-from ..text.run_phrases import bar_parts, failure_text, heading, machine, sentence, where_words, whole_words
+from ..text.run_phrases import (
+    bar_parts,
+    failure_text,
+    heading,
+    machine,
+    sentence,
+    share_words,
+    where_words,
+    whole_words,
+)
 from .kernel_rows import anchor, kernel_table, source_file
 from .retunes.page import proof_parts, retune_parts
 from .step.page import css_colour, rank_parts, step_parts, stretch
@@ -159,7 +168,7 @@ def _graph_row(run: Run, module: ModuleRecord, graphs_known: bool) -> Row:
     reason = f": {module.measurement.method_reason}" if module.measurement.method_reason else ""
     how = f"{method}{reason}; {len(times.wall_samples_s)} wall times"
     parts = bar_parts(run, module)
-    words = ", ".join(f"{title} {units.whole_percent(share)}" for title, share, _ in parts if share >= 0.005)
+    words = share_words((title, share) for title, share, _ in parts)
     return Row(
         (
             Cell(module.label, notes=(how,)),

@@ -20,6 +20,9 @@ from .ranking import Entry, idle_name, module_time_s, wall_known, whole_time_s
 
 ALONE = "alone: a call in the module's own run, over 25% off a call in the program"
 
+LEAST_SHARE = 0.005
+"""Share below which a part is not listed in words."""
+
 _BOUNDS = {"memory": 0, "cache": 1, "compute": 2}
 
 
@@ -87,6 +90,11 @@ def bar_parts(run: Run, module: ModuleRecord) -> list[tuple[str, float, str]]:
     if module.times.wall_time_s and idle is not None:
         parts.append((idle_name(module), idle.time_s / module_time_s(module), palette.IDLE))
     return sorted(parts, key=lambda part: -part[1])
+
+
+def share_words(parts: Iterable[tuple[str, float]]) -> str:
+    """Returns ``conv 50%, idle 3%`` for pairs of a title and a share, without shares that round to nothing."""
+    return ", ".join(f"{title} {units.whole_percent(share)}" for title, share in parts if share >= LEAST_SHARE)
 
 
 def method_notes(run: Run) -> list[str]:
