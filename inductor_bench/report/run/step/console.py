@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from .... import units
-from ....analysis.costs.step import graph_use, runs_on_host
+from ....analysis.costs.step import graph_use
 from ....records.run import Run
 from ...text import names
 from ...text.layout import WIDE, Column, Line, Word, bars, fit_columns, gap_of, header, row, titled_row, wrapped
 from ...text.ranking import main_modules
 from ...text.run_phrases import bar_parts, folded, method_notes
-from .rows import LedgerRow, graph_cells, ledger_rows, rank_table
+from .rows import LedgerRow, graph_cells, idle_words, ledger_rows, rank_table
 
 MOST_GRAPHS = 12
 NARROWEST_PART = 18
@@ -29,8 +29,7 @@ def ledger_lines(run: Run, width: int) -> Iterator[Line]:
     rows = ledger_rows(run)
     if not rows:
         return
-    idle = "in which no operator runs" if runs_on_host(run) else "in which the device is idle"
-    yield [Word("Where the step goes", "title"), Word(f"   idle: time {idle}", "dim")]
+    yield [Word("Where the step goes", "title"), Word(f"   {idle_words(run)}", "dim")]
     yield bar(rows, width)
     gap = gap_of(width)
     columns = fit_columns(

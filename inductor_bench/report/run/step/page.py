@@ -10,7 +10,7 @@ from ....records.program import GRAPH, IDLE, Interval, Timeline
 from ....records.run import Run
 from ...page.parts import FEW_ROWS, Bar, Cell, Column, DataTable, Lanes, Lines, Part, Row, Stretch, columns_of
 from ...text import palette
-from .rows import LedgerRow, bar_rows, graph_colours, ledger_rows, rank_table
+from .rows import LedgerRow, bar_rows, graph_colours, idle_words, ledger_rows, rank_table
 from .timeline import interval_colour, lanes_of, legend_of
 
 LEAST_LABELLED = 4.0
@@ -76,7 +76,7 @@ def _ledger(run: Run) -> DataTable:
     return DataTable(
         columns=tuple(Column(title, title in NUMBERS) for title in ("part", "kind", *NUMBERS, "where")),
         rows=rows,
-        caption=("Every moment of the step is in one part. Idle: the device waits, while the host does what is said.",),
+        caption=(f"Every moment of the step is in one part; {idle_words(run)}.",),
         filter="part, kind, place" if len(rows) > FEW_ROWS else "",
     )
 

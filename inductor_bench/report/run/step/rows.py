@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from .... import units
 from ....analysis.costs.ranks import exposed_s, pace_setter
-from ....analysis.costs.step import graph_use, parts_of, step_of
+from ....analysis.costs.step import graph_use, parts_of, runs_on_host, step_of
 from ....analysis.findings.program.ranks import rank_name
 from ....analysis.findings.program.words import place_words
 from ....records.module import ModuleRecord
@@ -70,6 +70,11 @@ class Table:
     header: tuple[str, ...]
     alignment: str
     rows: tuple[tuple[str, ...], ...]
+
+
+def idle_words(run: Run) -> str:
+    """What idle time is on the device of the program."""
+    return "idle: time in which no operator runs" if runs_on_host(run) else "idle: time in which the device is idle"
 
 
 def ledger_rows(run: Run, most: int = MOST_PARTS) -> list[LedgerRow]:
