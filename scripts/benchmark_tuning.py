@@ -318,6 +318,7 @@ def read_options() -> argparse.Namespace:
     parser.add_argument("--budget", type=float, help="seconds for each retune (no limit)")
     parser.add_argument("--unlimited", action="store_true", help="also retune all kernels without pruning")
     parser.add_argument("--library", action="store_true", help="also retune library calls")
+    parser.add_argument("--keep", type=Path, help="a folder for the RUN as the first time of the last --top leaves it")
     parser.add_argument("--profile", action="store_true", help="profile the worker that times, in a trial of its own")
     parser.add_argument("--output", type=Path, default=Path("runs/tuning"), help="what is written (runs/tuning)")
     return parser.parse_args()
@@ -360,6 +361,8 @@ def main() -> int:
                 trial(name, lambda copy=copy, name=name, count=count: retune(copy, name, options, count))  # type: ignore[misc]
             shutil.rmtree(folder / "cache", ignore_errors=True)
         last = trials[-2]
+        if options.keep:
+            shutil.copytree(folder / f"{top}-first-time", options.keep)
         if options.profile:
             profile = options.output / "worker.prof"
             copy = copy_run(options.run, folder, "profiled")
