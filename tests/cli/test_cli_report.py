@@ -38,7 +38,7 @@ def test_the_table_leads_with_the_graphs(folder: Path, capsys: pytest.CaptureFix
 
 
 @pytest.mark.parametrize("verb", ["report", "query", "apply"])
-@pytest.mark.parametrize(("name", "problem"), [("absent", "does not exist, or cannot be read"), ("file", "is a file, not a folder")])
+@pytest.mark.parametrize(("name", "problem"), [("absent", "does not exist, or"), ("file", "is a file, not a folder")])
 def test_no_folder_of_results(
     verb: str, name: str, problem: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
