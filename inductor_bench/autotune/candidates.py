@@ -18,6 +18,10 @@ class BudgetSpentError(InductorBenchError):
     """The budget was spent before any other configuration than that of the file was tried."""
 
 
+class NoCandidatesError(InductorBenchError):
+    """The kernel has no other configuration, or none that computes the same: another search would find as little."""
+
+
 @dataclass
 class Candidate:
     """One configuration of a kernel, and the results that it has so far.
@@ -108,9 +112,11 @@ def make_no_verdict_error(method: str, others: Sequence[Candidate]) -> InductorB
     """The error for a search that timed no candidate but the default; ``others`` are all candidates but the default."""
     if not others:
         what, hint = f"--autotune {method} has nothing else to try for this kernel", "try --autotune exhaustive"
-        return InductorBenchError(what, hint)
+        return NoCandidatesError(what, hint)
     first = others[0]
     why = f"none of {len(others)} candidates could be timed; the first: {first.status}, {first.reason}"
     if all(one.status == "untried" for one in others):
         return BudgetSpentError(why, MORE_BUDGET)
+    if all(one.status in ("wrong", "refused", "duplicate") for one in others):
+        return NoCandidatesError(why)
     return InductorBenchError(why)

@@ -23,6 +23,9 @@ from .tuner import Tuner, TuningSteps
 
 TuningOutcome = Tuning | InductorBenchError | WorkerLostError
 
+OPENED_AHEAD = 4
+"""Number of library calls that are open at once: while one is timed, the choices of the others are compiled."""
+
 
 @dataclass(frozen=True)
 class PipelineState:
@@ -133,10 +136,18 @@ class Pipeline:
     def _next_to_time(self) -> Hashable | None:
         """The first kernel whose jobs are done, and that may be timed now; ``None`` where there is none."""
         is_quiet = not any(pool.is_busy for pool in self._pools.values())
-        for place, (name, lane) in enumerate(self._unfinished.items()):
-            if lane.search is None or lane.outstanding or self._is_held(name):
-                continue
-            if not lane.begun and (place == 0 or not lane.tuner.opens_last):
+        lanes = {
+            name: lane
+            for name, lane in self._unfinished.items()
+            if lane.search is not None and not lane.outstanding and not self._is_held(name)
+        }
+        unopened = [name for name, lane in lanes.items() if not lane.begun]
+        if unopened and all(lane.tuner.opens_last for lane in self._unfinished.values()):
+            opened = sum(lane.begun for lane in self._unfinished.values())
+            if opened < OPENED_AHEAD:
+                return unopened[0]
+        for name, lane in lanes.items():
+            if not lane.begun and not lane.tuner.opens_last:
                 return name
             if lane.begun and (is_quiet or not device_of(lane.tuner.device).runs_on_host):
                 return name

@@ -11,12 +11,13 @@ from ..report.applied import FORMATS, state_texts
 from ..report.renderer import View
 from .breakdown import ARGUMENTS, ProgramCommand
 from .options.limits import timeout_option
+from .options.paths import ResultFolder
 from .output.console import Console
 from .output.presentation import format_option, show
 
 
 @click.command("apply", cls=ProgramCommand, no_args_is_help=True)
-@click.argument("run", metavar="[RUN]", required=False, type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.argument("run", metavar="[RUN]", required=False, type=ResultFolder())
 @click.option("--known", is_flag=True, help="In the place of RUN: all tunings that are known for this machine.")
 @click.option("--verify", is_flag=True, help="Run the program's steps with the configs and without in turn.")
 @click.option("--stop", is_flag=True, help="With --verify: end the program once its steps are compared.")

@@ -12,12 +12,13 @@ import click
 from ..errors import EXIT_OK
 from ..report.query.formats import FORMATS, QueryResult
 from ..report.renderer import View
+from .options.paths import ResultFolder
 from .output.console import Console
 from .output.presentation import format_option, place_view, show
 
 
 @click.command("query", no_args_is_help=True)
-@click.argument("folder", metavar="BATCH|RUN", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.argument("folder", metavar="BATCH|RUN", type=ResultFolder())
 @click.argument("sql", metavar="[SQL]", default="")
 @format_option(FORMATS)
 def command(folder: Path, sql: str, format: str) -> int:

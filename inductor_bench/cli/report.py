@@ -12,12 +12,13 @@ from ..report.batch.formats import FORMATS as BATCH_FORMATS
 from ..report.renderer import View
 from ..report.run.formats import FORMATS
 from ..store.batch import BATCH
+from .options.paths import ResultFolder
 from .output.console import Console
 from .output.presentation import place_view, presentation_options, show, take_view
 
 
 @click.command("report", no_args_is_help=True)
-@click.argument("folder", metavar="RUN|BATCH", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.argument("folder", metavar="RUN|BATCH", type=ResultFolder())
 @presentation_options(FORMATS.with_those_of(BATCH_FORMATS))
 @click.option("--plots/--no-plots", default=True, help="Draw the plots again (the default) or not.")
 def command(folder: Path, plots: bool, **values: Any) -> int:

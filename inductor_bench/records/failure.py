@@ -8,6 +8,10 @@ ELSEWHERE = "elsewhere"
 """The ``kind`` of a failure whose step is possible only on the machine that measured the run."""
 
 
+NO_CANDIDATES = "no-candidates"
+"""The ``kind`` of the failure of a retune that finds nothing to choose from, at any time."""
+
+
 @dataclass(frozen=True)
 class Failure:
     """One step that failed. Programs read ``stage`` and ``kind``; people read the other fields.

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 import tempfile
 from dataclasses import dataclass
-from importlib import metadata
 from pathlib import Path
 
 from ..devices.cpu import CPU
 from ..devices.table import best_device, device_of
+from ..launch.diagnosis import last_error
 from ..launch.worker import WorkerPool, default_python
 from ..records.run import Environment, Failure, Peaks
 from .modules.survey import take_survey
@@ -18,6 +19,9 @@ from .progress import Progress
 
 LEAST_FREE_BYTES = 2_000_000_000
 """Bytes of free disk space below which the check fails."""
+
+IMPORT_S = 120.0
+"""Limit in seconds for the import of an optional package, which imports torch."""
 
 
 @dataclass(frozen=True)
@@ -65,24 +69,24 @@ def _examine(pool: WorkerPool, device: str | None, peaks: str, progress: Progres
     log = pool.folder / "survey.log"
     seen = take_survey(pool, (), device=CPU.type, peaks="none", log=log)
     if seen.failure is not None:
-        return DoctorReport(_checks(seen.environment), seen.environment, failure=seen.failure)
+        return DoctorReport(_checks(seen.environment, pool), seen.environment, failure=seen.failure)
     wanted = device_of(device) if device else best_device(seen.environment)
     if wanted.name_in(seen.environment) is None:
         message = f"no {wanted.words.family} device is visible to torch"
         failure = Failure("peaks", "missing", message, f"try --device {CPU.type}")
-        return DoctorReport(_checks(seen.environment), seen.environment, failure=failure)
+        return DoctorReport(_checks(seen.environment, pool), seen.environment, failure=failure)
     progress.stage(f"finding what the {wanted.type} device can do")
     found = take_survey(pool, (), device=wanted.type, peaks=peaks, log=log)
-    return DoctorReport(_checks(seen.environment), seen.environment, found.peaks, found.failure)
+    return DoctorReport(_checks(seen.environment, pool), seen.environment, found.peaks, found.failure)
 
 
-def _checks(environment: Environment) -> tuple[Check, ...]:
+def _checks(environment: Environment, pool: WorkerPool) -> tuple[Check, ...]:
     return (
         _torch(environment),
         _triton(environment),
         _compiler(environment),
         _accelerator(environment),
-        _package("timm", "timm:NAME targets", "pip install 'inductor-bench[timm]'"),
+        check_package("timm", "timm:NAME targets", "pip install 'inductor-bench[timm]'", pool),
         _disk(),
     )
 
@@ -116,11 +120,21 @@ def _accelerator(environment: Environment) -> Check:
     return Check("GPU", "ok", f"{environment.device.accelerator_count} x {environment.device.accelerator}{driver}")
 
 
-def _package(name: str, purpose: str, hint: str) -> Check:
+def check_package(name: str, purpose: str, hint: str, pool: WorkerPool) -> Check:
+    """Imports an optional package with the checked interpreter: an installed package may not fit its torch."""
+    code = f"import {name}, importlib.metadata as m; print(m.version({name!r}))"
+    command, environment = [pool.python, "-c", code], dict(pool.environment)
     try:
-        return Check(name, "ok", metadata.version(name))
-    except metadata.PackageNotFoundError:
+        ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=IMPORT_S, check=False)
+    except subprocess.TimeoutExpired:
+        return Check(name, "optional", f"importing it takes more than {IMPORT_S:.0f} s ({purpose})")
+    if ended.returncode == 0:
+        return Check(name, "ok", ended.stdout.split()[-1])
+    error = last_error(ended.stderr) or f"exit code {ended.returncode}"
+    if f"No module named '{name}'" in error:
         return Check(name, "optional", f"not installed ({purpose})", hint)
+    fitting = "install what it needs in a build that fits this torch"
+    return Check(name, "optional", f"importing it fails ({purpose}): {error}", fitting)
 
 
 def _disk() -> Check:

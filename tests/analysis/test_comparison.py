@@ -329,6 +329,11 @@ def test_a_verdict_needs_an_interval_and_an_effect(b_s: float, error_s: float, v
     assert judge(1.0, b_s, error_s, 0.01)[2] == verdict
 
 
+def test_no_interval_holds_a_negative_time() -> None:
+    assert judge(1.0, 0.9, 1.2, 0.01) == (-1.0, pytest.approx(1.1), "undecided")
+    assert judge(-0.1, 0.0, 0.3, 0.01)[:2] == pytest.approx((-0.2, 0.4)), "the rest of a step may be negative"
+
+
 def host(one: Run, **fields: object) -> Run:
     """The run as one of a CPU; ``fields`` are those of the program."""
     assert one.program is not None

@@ -13,6 +13,7 @@ from inductor_bench.analysis.findings.finding import CAUTION, FINE, NOTE, Findin
 from inductor_bench.analysis.findings.headline import headline
 from inductor_bench.analysis.findings.table import STEP_RULES, findings
 from inductor_bench.records.code.compile_phases import CompilePhase
+from inductor_bench.records.code.details import MachineLoad
 from inductor_bench.records.program import (
     ALLOCATING,
     COLLECTIVE,
@@ -97,6 +98,15 @@ def test_the_first_line_of_other_programs() -> None:
     assert "(marked by the program; 20 timed)" in lead(marked)
     many = with_parts([Part(GRAPH, f"graph{i}", 1, 1.52e-3, 0) for i in range(6)])
     assert "graph3 15%, 2 more 30%, idle 9% (Python)" in lead(many)
+
+
+def test_times_of_a_busy_machine_promise_no_saving() -> None:
+    idle = step_runs.cpu()
+    kernels = {one.slug: tuple(change(kernel, gain_limit_s=5e-4) for kernel in one.kernels) for one in idle.modules}
+    idle = replace(idle, modules=tuple(change(one, kernels=kernels[one.slug]) for one in idle.modules))
+    load = MachineLoad(20, 2, 6.0, 0.2, 0.1, 0.9, 0.0, 40)
+    busy = replace(idle, modules=tuple(change(one, wall_load=load) for one in idle.modules))
+    assert "Could save: generated C++" in lead(idle) and "Could save" not in lead(busy)
 
 
 def test_cuda_graphs_in_use_are_never_advised() -> None:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -200,23 +203,73 @@ def test_choices_are_found_and_made_under_the_switches_of_the_program(
     assert seen == [(True, False, True, True)] * 3
 
 
-@pytest.mark.parametrize("hang", [False, True])
-def test_what_has_not_begun_to_compile_in_time_is_not_begun_while_others_are_timed(
-    hang: bool, monkeypatch: pytest.MonkeyPatch
+@pytest.fixture
+def background(monkeypatch: pytest.MonkeyPatch) -> Iterator[library_variants.LibraryCandidates]:
+    """A product whose choices compile on one thread."""
+    kernel = kernel_of(lambda: torch.mm(LEFT[0], RIGHT[0]))
+    threads = ThreadPoolExecutor(1)
+    monkeypatch.setattr(library_lowering, "_threads", lambda: threads)
+    monkeypatch.setattr(library_lowering, "PARSES_IN_THREADS", True)
+    yield library_variants.LibraryCandidates(kernel.operator)
+    threads.shutdown(cancel_futures=True)
+
+
+def slow_choice(number: int, compile: Callable[[], None]) -> Any:
+    return SimpleNamespace(config={"number": number}, caller=None, compile=compile)
+
+
+def test_choices_compile_ahead_while_others_are_timed(background: library_variants.LibraryCandidates) -> None:
+    begun: list[int] = []
+    go_on = threading.Event()
+
+    def compiling(number: int) -> Callable[[], None]:
+        def compile() -> None:
+            if threading.current_thread() is not threading.main_thread():
+                begun.append(number)
+                go_on.wait(60 if number == 1 else 0)
+
+        return compile
+
+    background._max = [slow_choice(0, compiling(0)), *(slow_choice(number, compiling(number)) for number in (1, 2))]
+    background._begin(background._max)
+    background.operator({"number": 0})
+    while len(begun) < 2:
+        time.sleep(0.001)
+    assert begun == [0, 1], "the first can be timed, and the next is being compiled"
+    go_on.set()
+    background.operator({"number": 2})
+    assert begun == [0, 1, 2]
+    with pytest.raises(InductorBenchError, match="lists no such choice"):
+        background.operator({"number": 3})
+
+
+def test_many_choices_compile_no_further_ahead_than_a_screen_of_them(
+    background: library_variants.LibraryCandidates, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(library_lowering, "COMPILE_S", 0.0)
-    monkeypatch.setattr(library_lowering, "LATE_S", 0.0 if hang else 60.0)
-    monkeypatch.setattr(library_lowering, "get_compile_threads", lambda: 1)
-    begun, ended, go_on = [], [], threading.Event()
+    monkeypatch.setattr(library_variants, "AHEAD", 3)
+    begun: list[int] = []
+    background._max = []
+    background._wide = [slow_choice(number, lambda number=number: begun.append(number)) for number in range(9)]  # type: ignore[misc]
+    background.operator({"number": 2})
+    for compilation in background._compilations.values():
+        compilation.result()
+    assert sorted(set(begun)) == [2, 3, 4]
 
-    def compile_slowly() -> None:
-        begun.append(1)
-        go_on.wait(0.2 if not hang else 60)
-        ended.append(1)
 
-    choices = [SimpleNamespace(caller=None, compile=compile_slowly) for _ in range(3)]
-    library_lowering.compile_side_by_side(choices)  # type: ignore[arg-type]
-    assert len(begun) <= 1 and len(ended) == (0 if hang else len(begun))
+def test_a_choice_that_does_not_compile_says_so_itself(
+    background: library_variants.LibraryCandidates, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail() -> None:
+        here = threading.current_thread() is threading.main_thread()
+        raise InductorBenchError("refused here" if here else "refused in a process")
+
+    go_on = threading.Event()
+    background._max = [slow_choice(0, fail), slow_choice(1, lambda: go_on.wait(60) and None)]
+    with pytest.raises(InductorBenchError, match="refused here"):
+        background.operator({"number": 0})
+    monkeypatch.setattr(library_variants, "COMPILE_S", 0.01)
+    with pytest.raises(InductorBenchError, match="does not compile within 0 s"):
+        background.operator({"number": 1})
     go_on.set()
 
 

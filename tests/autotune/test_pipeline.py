@@ -12,7 +12,7 @@ import pytest
 from fake_device import SIX, Device, Line, Session, times_of
 
 from inductor_bench.autotune.compile_pool import CompileJob, CompilePool
-from inductor_bench.autotune.pipeline import Pipeline
+from inductor_bench.autotune.pipeline import OPENED_AHEAD, Pipeline
 from inductor_bench.autotune.tuner import Tuner
 from inductor_bench.devices.nvidia.device import NVIDIA
 from inductor_bench.errors import InductorBenchError
@@ -144,8 +144,29 @@ def test_who_can_win_most_is_timed_first() -> None:
         for lane in made._lanes.values():
             lane.tuner.opens_last = True
         assert list(dict(made.run())) == ["c", "a", "b"]
-    opened = [request.file for event, _, request in device.log if event == "begin" and isinstance(request, Load)]
-    assert opened[0] == "c.py" and opened.index("a.py") > 1, "a library call waits until those before it are done"
+    loads = [request.file for _, name, request in device.log if isinstance(request, Load) and name == "race"]
+    opened = list(dict.fromkeys(loads))
+    assert opened[:3] == ["c.py", "a.py", "b.py"], "library calls open ahead, so that their choices compile"
+
+
+def test_library_calls_open_once_the_other_kernels_are_done() -> None:
+    device = LateDevice(times_of)
+    with pipeline(device, dict.fromkeys("kabcdef", GPU)) as made:
+        for name, lane in made._lanes.items():
+            lane.tuner.opens_last = name != "k"
+        assert list(dict(made.run())) == list("kabcdef")
+    files = [
+        (event, request.file) if isinstance(request, Load) else (event, request)
+        for event, name, request in device.log
+        if event == "begin" and name == "race"
+    ]
+    loads = [place for place, (_, what) in enumerate(files) if isinstance(what, str)]
+    names = [str(files[place][1])[0] for place in loads]
+    first_library_call = loads[names.index("a")]
+    assert any(isinstance(what, Sample) for _, what in files[:first_library_call]), "the kernel is timed first"
+    timed = next(place for place, (_, what) in enumerate(files[first_library_call:]) if isinstance(what, Sample))
+    opened = [name for place, name in zip(loads, names, strict=True) if place < first_library_call + timed]
+    assert [name for name in opened if name != "k"] == list("abcd"), f"{OPENED_AHEAD} at once"
 
 
 def test_where_the_pool_cannot_list_the_worker_that_times_does() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -11,11 +12,12 @@ from pathlib import Path
 import pytest
 from inline import make
 
+from inductor_bench.launch.worker import WorkerPool
 from inductor_bench.records.run import Environment, Failure, Peaks
 from inductor_bench.report.doctor import doctor_text
 from inductor_bench.report.renderer import as_json
 from inductor_bench.store.peaks import peaks_key, save_peaks
-from inductor_bench.workflows.doctor import Check, DoctorReport
+from inductor_bench.workflows.doctor import Check, DoctorReport, check_package
 
 PEAKS = Peaks(
     device="NVIDIA H200",
@@ -70,6 +72,24 @@ def test_what_is_missing_says_how_to_get_it() -> None:
     assert not report.healthy
     assert lines[2:4] == ["missing   C++ compiler  none on the PATH", "→ install g++"]
     assert lines[5:] == ["failed    the worker exited with code 1", "→ see below", "Boom", "Bang"]
+
+
+@pytest.mark.parametrize(
+    ("text", "status", "found"),
+    [
+        ("", "ok", "1.2"),
+        ("raise RuntimeError('operator nms does not exist')", "optional", "importing it fails (NAME targets): Runtime"),
+        (None, "optional", "not installed (NAME targets)"),
+    ],
+)
+def test_an_optional_package_is_imported(tmp_path: Path, text: str | None, status: str, found: str) -> None:
+    if text is not None:
+        (tmp_path / "optional_one.py").write_text(text)
+        (tmp_path / "optional_one-1.2.dist-info").mkdir()
+        (tmp_path / "optional_one-1.2.dist-info" / "METADATA").write_text("Name: optional_one\nVersion: 1.2\n")
+    pool = WorkerPool(sys.executable, tmp_path, {"PYTHONPATH": str(tmp_path)})
+    check = check_package("optional_one", "NAME targets", "pip install optional_one", pool)
+    assert check.status == status and check.found.startswith(found)
 
 
 def test_json_is_the_whole_report() -> None:

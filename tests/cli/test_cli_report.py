@@ -37,6 +37,17 @@ def test_the_table_leads_with_the_graphs(folder: Path, capsys: pytest.CaptureFix
     assert max(map(len, out.splitlines())) <= 100 + len(str(folder))
 
 
+@pytest.mark.parametrize("verb", ["report", "query", "apply"])
+@pytest.mark.parametrize(("name", "problem"), [("absent", "does not exist, or"), ("file", "is a file, not a folder")])
+def test_no_folder_of_results(
+    verb: str, name: str, problem: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").touch()
+    assert entry.main([verb, str(tmp_path / name)]) == 2
+    error = capsys.readouterr().err
+    assert f"Error: {tmp_path / name} {problem}\nHint: give a folder that" in error
+
+
 def test_json_is_the_record_on_disk(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert report(capsys, folder, "--format", "json") == (folder / "record.json").read_text()
 

@@ -201,10 +201,13 @@ def judge(a_s: float, b_s: float, error_s: float, effect_s: float) -> tuple[floa
         effect_s: the smallest difference that counts.
 
     Returns:
-        The lower and the upper end of the interval, and ``slower``, ``faster``, ``same`` or ``undecided``.
+        The lower and the upper end of the interval, and ``slower``, ``faster``, ``same`` or ``undecided``. Times of B
+        are positive, so that no time of A shrinks by more than itself.
     """
     delta = b_s - a_s
     low, high = delta - error_s, delta + error_s
+    if min(a_s, b_s) >= 0:
+        low = max(low, -a_s)
     if low > 0 and delta >= effect_s:
         return low, high, SLOWER
     if high < 0 and delta <= -effect_s:

@@ -60,7 +60,7 @@ def triton_text(header: StandaloneHeader, kernel: KernelDefinition, launch: Laun
     parts = [
         own,
         definition,
-        "require_gpu(__name__)\n_tuning_cache = close_tuning_cache()\n",
+        "require_gpu(__name__)\nuse_inductors_assembler()\n_tuning_cache = close_tuning_cache()\n",
         f"# The kernel, as it stands in the compiled module.\n\n{source}",
         f"\nopen_tuning_cache(_tuning_cache)\nKERNEL = {variable}\nchoose_config(KERNEL, RECORDED)\n",
         "# The harness; it is the same in every file.\n\n" + harness,

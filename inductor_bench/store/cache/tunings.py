@@ -11,6 +11,7 @@ from dataclasses import astuple, dataclass
 from pathlib import Path
 
 from ...errors import InductorBenchError
+from ...records.failure import Failure
 from ...records.retune import TuningOrigin
 from ...records.retunes.pins import CppPin, TritonPin
 from ...records.tuning import MeasuredKernel
@@ -18,7 +19,7 @@ from ..files import read_json, write_json
 from ..formats import codec
 from ..peaks import cache_folder, slug
 
-FORMAT = 1
+FORMAT = 2
 """The version of the files and of the way of tuning. A tuning of another version is not known."""
 
 
@@ -58,14 +59,16 @@ class TuningKey:
 class KnownTuning:
     """A tuning of the store: the kernel with its tuning, and the RUN in which it was tuned.
 
-    A winner has its pin, by which a program takes it over without a RUN; ``None`` where it cannot be pinned.
+    A winner has its pin, by which a program takes it over without a RUN; ``None`` where it cannot be pinned. Where
+    there is nothing to choose from, ``kernel`` is ``None``, and ``failure`` says why.
     """
 
     key: TuningKey
-    kernel: MeasuredKernel
+    kernel: MeasuredKernel | None
     origin: TuningOrigin
     triton_pin: TritonPin | None = None
     cpp_pin: CppPin | None = None
+    failure: Failure | None = None
 
 
 def load_tuning(key: TuningKey) -> KnownTuning | None:
@@ -104,8 +107,10 @@ def _read(path: Path, place: TuningPlace) -> KnownTuning | None:
         known: KnownTuning = codec.decode(KnownTuning, data)
     except (InductorBenchError, UnicodeDecodeError):
         return None
-    is_whole = known.key.place == place and path == _path(known.key) and known.kernel.tuning is not None
-    return known if is_whole else None
+    if known.key.place != place or path != _path(known.key):
+        return None
+    has_tuning = known.kernel is not None and known.kernel.tuning is not None
+    return known if has_tuning or known.failure is not None else None
 
 
 def _folder(place: TuningPlace) -> Path:

@@ -26,6 +26,7 @@ from inductor_bench.source.standalone.harness.arguments import (
     restore,
     snapshot,
 )
+from inductor_bench.source.standalone.harness.triton_definition import use_inductors_assembler
 from inductor_bench.source.standalone.same_arguments import takes_alike
 from inductor_bench.store.formats import codec
 
@@ -124,6 +125,7 @@ class Bench:
         return describe_environment()
 
     def load(self, request: kernels.Load) -> kernels.Facts:
+        use_inductors_assembler()
         kernel = open_kernel(import_file(Path(request.file)), request.file)
         self._kernels[request.number] = _Loaded(kernel)
         return kernel.facts()

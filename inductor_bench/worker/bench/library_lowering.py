@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import functools
 import re
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as LateError
 from dataclasses import replace
 from pathlib import Path
@@ -36,11 +37,11 @@ from inductor_bench.source.standalone.harness.operator_main import UNSUPPORTED
 
 from .library_choices import Choice, View
 
-COMPILE_S = 120.0
-"""Limit in seconds for compiling the choices of one call in parallel. Choices left over are compiled on their use."""
+CORES_KEPT = 2
+"""Cores that are left to the process that times, which runs on meanwhile."""
 
-LATE_S = 60.0
-"""Further limit in seconds for compilations that have begun by then, because nothing is timed while they run."""
+PARSES_IN_THREADS = not (3, 11) <= sys.version_info < (3, 11, 9)
+"""Whether this version of Python can parse in several threads. Otherwise choices are compiled on their use."""
 
 _FIELD = re.compile(r"(\w+)=('[^']*'|[^,]+)")
 _COUNTER = re.compile(r"_\d+$")
@@ -253,30 +254,32 @@ def _parse_fields(caller: Any) -> Config:
     return found
 
 
-def compile_side_by_side(choices: Sequence[Choice]) -> None:
-    """Compiles choices in parallel, and ignores failures: each choice raises its own when it is compiled on its use."""
-    if len(choices) < 2 or (3, 11) <= sys.version_info < (
-        3,
-        11,
-        9,
-    ):  # in these versions of Python, parsing may fail in a thread
-        return
-    in_processes = False
-    if any(isinstance(choice.caller, TritonTemplateCaller) for choice in choices):
+def compile_in_background(choice: Choice) -> Future[None]:
+    """Begins to compile a choice, once a core is free; the future fails where the compilation does.
+
+    Templates of Triton are compiled in Inductor's processes, into Triton's cache, and other choices on threads.
+    """
+    if not PARSES_IN_THREADS:
+        done: Future[None] = Future()
+        done.set_result(None)
+        return done
+    return _threads().submit(_compile, choice)
+
+
+@functools.cache
+def _threads() -> ThreadPoolExecutor:
+    """The threads that wait for compilations. The process pool cannot cancel jobs, so each gives it one at a time."""
+    return ThreadPoolExecutor(max(1, get_compile_threads() - CORES_KEPT), "choice")
+
+
+def _compile(choice: Choice) -> None:
+    if isinstance(choice.caller, TritonTemplateCaller):
         with contextlib.suppress(RuntimeError, TimeoutError, LateError):
             AsyncCompile.wait_pool_ready()
-        in_processes = AsyncCompile.use_process_pool()
-    threads = ThreadPoolExecutor(get_compile_threads())
-    # The process pool cannot cancel jobs, so each thread gives it one job at a time and waits for that.
-    futures = [
-        threads.submit(_compile_in_process, choice)
-        if in_processes and isinstance(choice.caller, TritonTemplateCaller)
-        else threads.submit(choice.compile)
-        for choice in choices
-    ]
-    late = wait(futures, timeout=COMPILE_S).not_done
-    wait([future for future in late if not future.cancel()], timeout=LATE_S)
-    threads.shutdown(wait=False)
+        if AsyncCompile.use_process_pool():
+            _compile_in_process(choice)
+            return
+    choice.compile()
 
 
 def _compile_in_process(choice: Choice) -> None:

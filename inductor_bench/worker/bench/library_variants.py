@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -23,8 +23,11 @@ from inductor_bench.source.standalone.harness.switches import switched
 if TYPE_CHECKING:
     from .library_choices import Choice
 
-WIDE_CHUNK = 32
-"""Number of choices of the wide set that are compiled in parallel."""
+AHEAD = 32
+"""Number of choices that are compiled ahead of the one that is asked for."""
+
+COMPILE_S = 120.0
+"""Limit in seconds for the wait for one choice."""
 
 _SEARCHER = ThreadPoolExecutor(1, "cudnn-search")
 
@@ -134,8 +137,8 @@ class LibraryCandidates:
         known = [choice.config for choice in self._max]
         self._wide = [choice for choice in every if choice.config not in known]
         random.Random(0).shuffle(self._wide)  # a short budget then times a random sample
-        self._begun: set[int] = set()
-        self._compile(self._max)
+        self._compilations: dict[int, Future[None]] = {}
+        self._begin(self._max)
 
     def listed(self) -> LibraryConfigs:
         """The configurations of the call."""
@@ -156,19 +159,31 @@ class LibraryCandidates:
             InductorBenchError: the configuration does not compile or is unknown.
         """
         every = [*self._max, *self._wide]
-        for place, choice in enumerate(every):
-            if choice.config == config:
-                if id(choice) not in self._begun:
-                    self._compile(every[place : place + WIDE_CHUNK])  # the requests follow this order
-                choice.compile()
-                return ChosenOperator(self._operator, choice, self._results)
-        raise InductorBenchError("Inductor lists no such choice here", "retune the file with this version of torch")
+        place = next((place for place, choice in enumerate(every) if choice.config == config), None)
+        if place is None:
+            raise InductorBenchError("Inductor lists no such choice here", "retune the file with this version of torch")
+        self._begin(every[place : place + AHEAD])  # the requests follow this order
+        choice = every[place]
+        self._wait(choice)
+        choice.compile()
+        return ChosenOperator(self._operator, choice, self._results)
 
-    def _compile(self, choices: Sequence[Choice]) -> None:
-        from .library_lowering import compile_side_by_side
+    def _begin(self, choices: Sequence[Choice]) -> None:
+        from .library_lowering import compile_in_background
 
-        self._begun |= {id(choice) for choice in choices}
-        compile_side_by_side(choices)
+        for choice in choices:
+            if id(choice) not in self._compilations:
+                self._compilations[id(choice)] = compile_in_background(choice)
+
+    def _wait(self, choice: Choice) -> None:
+        """Waits for the compilation of a choice, whose failure is ignored: the choice raises its own, in plainer words.
+
+        Raises:
+            InductorBenchError: it takes too long.
+        """
+        compilation = self._compilations[id(choice)]
+        if not wait([compilation], timeout=COMPILE_S).done:
+            raise InductorBenchError(f"does not compile within {COMPILE_S:.0f} s")
 
 
 def library_config(searched: bool) -> Config:

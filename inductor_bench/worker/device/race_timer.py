@@ -17,10 +17,10 @@ import torch
 
 from inductor_bench.source.standalone.harness.timing_cuda import GpuTimer
 
-HOLD_CYCLES = 200_000
+HOLD_CYCLES = 400_000
 """Clock cycles for which the device waits before a window, without work."""
 
-HOLD_S = 80e-6
+HOLD_S = 160e-6
 """Seconds that these cycles take at least: no GPU has a clock above 2.5 GHz."""
 
 MOST_RETAKEN = 3

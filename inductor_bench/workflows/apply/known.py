@@ -47,5 +47,5 @@ def choose_pins(known: Iterable[KnownTuning]) -> tuple[Sequence[TritonPin], Sequ
 
 
 def _rank(one: KnownTuning) -> tuple[float, str]:
-    tuning = one.kernel.tuning
+    tuning = one.kernel.tuning if one.kernel is not None else None
     return (tuning.speedup if tuning is not None and tuning.verdict == FASTER else 0.0), one.origin.tuned_at

@@ -11,7 +11,7 @@ from ...autotune.stake import Stake, find_least
 from ...devices.nvidia.visible import visible_gpus
 from ...devices.table import device_of
 from ...errors import InductorBenchError
-from ...records.failure import ELSEWHERE
+from ...records.failure import ELSEWHERE, NO_CANDIDATES
 from ...records.retune import EDITED, UNFINISHED, Retune, RetuneRow
 from ...records.run import Environment, Failure, Run
 from ...records.tuning import MeasuredKernel
@@ -184,6 +184,7 @@ class _Retunes:
         row = self._waiting[found.subject if isinstance(found, Failure) else found.file]
         if isinstance(found, Failure):
             row = replace(row, failure=replace(found, stage=STAGE, subject=row.name))
+            self._tuned += [row] if found.kind == NO_CANDIDATES else []
         else:
             _check_device(found.device, self.run.environment)
             row = replace(row, kernel=replace(found, file=row.file or ""))

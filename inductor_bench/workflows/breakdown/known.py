@@ -11,6 +11,7 @@ from typing import Any
 
 from ...devices.table import device_of
 from ...errors import InductorBenchError
+from ...records.failure import NO_CANDIDATES
 from ...records.retune import FASTER, Retune, TuningOrigin
 from ...records.retunes.pins import CppPin, TritonPin
 from ...records.run import Environment, Run
@@ -20,7 +21,6 @@ from ...store.cache.tunings import (
     KnownTuning,
     TuningKey,
     TuningPlace,
-    forget_tuning,
     load_tuning,
     save_tuning,
 )
@@ -29,7 +29,6 @@ from ...store.folder import RunFolder
 from ..apply.pins import make_pin
 
 BUDGET = "budget"
-UNDECIDED = "undecided"
 _PLACES = ("storage", "offset")
 """Keys of a launch that say where a tensor lies, which is not the same in every run."""
 
@@ -57,7 +56,11 @@ class KnownTunings:
         """
         key = self._key(row, self.run.environment)
         known = load_tuning(key) if key is not None else None
-        if known is None or known.kernel.tuning is None or (known.kernel.tuning.cut_short and not among_many):
+        if known is None:
+            return None
+        if known.failure is not None:
+            return replace(row, failure=replace(known.failure, subject=row.name), known_from=known.origin)
+        if known.kernel is None or known.kernel.tuning is None or (known.kernel.tuning.cut_short and not among_many):
             return None
         kernel = replace(known.kernel, name=row.name, file=row.file or "")
         return replace(row, kernel=kernel, known_from=known.origin)
@@ -65,18 +68,17 @@ class KnownTunings:
     def keep(self, rows: Iterable[Retune], environment: Environment) -> bool:
         """Keeps the tunings that were measured in an environment; returns whether all could be written.
 
-        What the budget cut short, what was measured beside another job, and what stayed undecided is left for another
-        time.
+        What the budget cut short and what was measured beside another job is left for another time. A verdict takes the
+        place of an earlier one, also where it is that nothing is decided.
         """
         now = datetime.now(timezone.utc).isoformat(timespec="seconds")
         origin = TuningOrigin(self.run.run_id, self.run.title, now)
         written = True
         for row in rows:
             kernel, key = row.kernel, self._key(row, environment)
+            if key is not None and row.failure is not None and row.failure.kind == NO_CANDIDATES:
+                written &= save_tuning(KnownTuning(key, None, origin, failure=row.failure))
             if kernel is None or key is None or kernel.tuning is None or kernel.shared_device:
-                continue
-            if kernel.tuning.verdict == UNDECIDED:
-                forget_tuning(key)  # nor does an earlier verdict hold
                 continue
             if kernel.tuning.cut_short != BUDGET and row.known_from is None and not kernel.edited:
                 kept = replace(kernel, file="", original=ModelCalls())

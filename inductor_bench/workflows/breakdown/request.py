@@ -53,10 +53,10 @@ def request_of(target: Target, options: BreakdownOptions) -> Request:
 def title_of(target: Target, options: BreakdownOptions) -> str:
     """The title of a breakdown, for people."""
     if target.kind == COMMAND:
-        return " · ".join([Path(target.name).name, *arguments_of(options.arguments)])
+        return " ".join([Path(target.name).name, *arguments_of(options.arguments)])
     model = target.kind in LIBRARIES
     name = target.name.removeprefix(f"{target.kind}:") if model else Path(target.name).name
-    parts = [name, *options.arguments]
+    parts = [" ".join([name, *options.arguments])]
     if target.kind in COMPILED_HERE:
         if options.training is not None or model:
             parts.append("training" if options.training else "inference")

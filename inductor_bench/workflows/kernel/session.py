@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
+from ...autotune.candidates import NoCandidatesError
 from ...autotune.compile_pool import COMPILE_S, LOAD_S, CompileJob, CompilePool
 from ...autotune.stake import Stake
 from ...devices.nvidia.architectures import Architecture
@@ -25,6 +26,7 @@ from ...messages.kernels import CompileTriton
 from ...messages.machine import GetReady, Pretend, TellArchitecture, TellEnvironment
 from ...messages.request import Answer, Request
 from ...records.code.extraction import ExtractedKernel
+from ...records.failure import NO_CANDIDATES
 from ...records.run import Environment, Failure, Peaks
 from ...source.standalone.recognition import holds_triton_kernel
 from ...store.kernel_index import is_edited, rows_in
@@ -246,7 +248,8 @@ def failure_of(file: Path, error: InductorBenchError | WorkerLostError) -> Failu
     if isinstance(error, WorkerLostError):
         message, hint = f"the worker {error.message}", _find_hint(error, file)
         return Failure("kernel", error.kind, message, hint, error.tail, str(file))
-    return Failure("kernel", "invalid", error.message, error.hint or remedy(error.message), "", str(file))
+    kind = NO_CANDIDATES if isinstance(error, NoCandidatesError) else "invalid"
+    return Failure("kernel", kind, error.message, error.hint or remedy(error.message), "", str(file))
 
 
 def _find_hint(lost: WorkerLostError, file: Path) -> str:

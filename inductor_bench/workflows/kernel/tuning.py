@@ -7,7 +7,7 @@ from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ...autotune.candidates import BudgetSpentError
+from ...autotune.candidates import BudgetSpentError, NoCandidatesError
 from ...autotune.compile_pool import BUDGET_SPENT
 from ...autotune.methods import METHODS
 from ...autotune.pipeline import Pipeline, PipelineState, TuningOutcome
@@ -125,7 +125,7 @@ def make_tuner(
     def find(facts: Facts, ask: Ask) -> Variants:
         variants = find_variants(facts, ask, METHODS[method].wide)
         if isinstance(variants, FixedKernel):
-            raise InductorBenchError(variants.no_variants_reason)
+            raise NoCandidatesError(variants.no_variants_reason)
         return variants
 
     options = session.options

@@ -36,7 +36,7 @@ def test_a_command_is_named_after_its_program() -> None:
     options = BreakdownOptions((), (sys.executable, "-m", "pkg.train", "--lr", "1"), steps=3, skip=0, stop=True)
     target = resolve_target(options)
     assert (target.kind, target.name) == ("command", "pkg.train")
-    assert title_of(target, options) == "pkg.train · --lr · 1" and folder_title_of(target, options) == "train"
+    assert title_of(target, options) == "pkg.train --lr 1" and folder_title_of(target, options) == "train"
     request = request_of(target, options)
     assert (request.arguments, request.steps, request.skip, request.stop) == (options.arguments, 3, 0, True)
 

@@ -11,6 +11,7 @@ from inline import change
 from retune_fakes import Engine, make_run, retuned
 
 from inductor_bench.errors import UsageError
+from inductor_bench.records.failure import NO_CANDIDATES, Failure
 from inductor_bench.records.retunes.verification import Verification
 from inductor_bench.records.run import Environment, Run
 from inductor_bench.records.tuning import MeasuredKernel
@@ -117,15 +118,29 @@ def test_half_a_tuning_and_a_doubtful_one_are_not_taken_over(
     assert tune(tmp_path / "second", monkeypatch)[1] == TUNED
 
 
-def test_an_undecided_tuning_is_made_again_and_takes_an_earlier_verdict_back(
+def test_an_undecided_tuning_takes_the_place_of_an_earlier_verdict(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cache: Path
 ) -> None:
     tune(tmp_path / "first", monkeypatch)
     assert len(list(cache.glob("*/*.json"))) == 3
     undecided = changed(verdict="undecided", cut_short="")
     assert tune(tmp_path / "second", monkeypatch, undecided, remeasure=True)[1] == TUNED
-    assert not list(cache.glob("*/*.json"))
-    assert tune(tmp_path / "third", monkeypatch)[1] == TUNED
+    assert len(list(cache.glob("*/*.json"))) == 3
+    third, begun, _ = tune(tmp_path / "third", monkeypatch)
+    assert begun == [] and {one.row.verdict for one in third.retunes if one.kernel} == {"undecided"}
+
+
+def test_what_has_nothing_to_choose_from_is_known_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(kind: str) -> Engine:
+        return Engine(lambda file, method: Failure("kernel", kind, "it has no other config", subject=file))
+
+    tune(tmp_path / "first", monkeypatch, refuse("invalid"))
+    first, begun, _ = tune(tmp_path / "second", monkeypatch, refuse(NO_CANDIDATES))
+    assert begun == TUNED, "what failed for another reason is tried again"
+    second, begun, notes = tune(tmp_path / "third", monkeypatch)
+    assert begun == [] and notes == ["3 of 3 kernels are known from retuned"]
+    assert [one.row for one in second.retunes] == [one.row for one in first.retunes]
+    assert {one.row.problem for one in second.retunes if one.file} == {"it has no other config"}
 
 
 def test_retunes_that_come_later_undo_the_proof_of_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,6 +8,7 @@ from ....records.run import Run
 from ...costs.step import host_sets_pace, idle_share, runs_on_host, step_of
 from ..evidence import UNTUNABLE, RunEvidence, gain_of
 from ..finding import Finding
+from ..rules.busy_machine import disturbed_graphs
 from .words import LEAST, idle_words, step_words, work_words
 
 LEAST_GAIN = 0.01
@@ -35,6 +36,9 @@ def _joined(*parts: str) -> str:
 
 
 def _savings(run: Run) -> str:
+    """``Could save: …``; empty where little could be saved, or where a busy machine disturbed the kernels' times."""
+    if disturbed_graphs(run):
+        return ""
     evidence = RunEvidence(run)
     gain = evidence.whole.part(gain_of(row for row in evidence.rows if row.kernel.category not in UNTUNABLE))
     kind = common_device(module.device for module in run.modules).words.generated_at_peaks

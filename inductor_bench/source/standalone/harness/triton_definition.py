@@ -7,6 +7,7 @@ while the kernel is defined: its key is the name of the file, so that it could r
 from __future__ import annotations
 
 import importlib.util
+import os
 import sys
 from typing import Any
 
@@ -30,6 +31,18 @@ def require_gpu(name: str) -> None:
 
     if not torch.cuda.is_available():
         refuse(name, "this Triton kernel needs a GPU, and torch sees none")
+
+
+def use_inductors_assembler() -> None:
+    """Lets Triton assemble with the ``ptxas`` in torch's package, if there is one, as Inductor's compilers do.
+
+    torch 2.11 holds that of CUDA 13.0, and Triton 3.6 that of CUDA 12.8. Triton's cache tells their binaries apart.
+    """
+    import torch
+
+    path = os.path.join(os.path.dirname(torch.__file__), "bin", "ptxas")
+    if os.path.isfile(path) and os.access(path, os.X_OK):
+        os.environ.setdefault("TRITON_PTXAS_PATH", path)
 
 
 def this_device(recorded: Any) -> Any:
