@@ -19,7 +19,7 @@ from ..records.run import Failure
 from ..store.files import read_json, write_json
 from ..store.formats import codec
 from .cores import cores_of_this_process
-from .diagnosis import remedy
+from .diagnosis import last_error, remedy
 from .interpreter import SAFE_PATH, module_words
 from .process import ProcessResult, run_process
 from .ready_worker import ReadyWorker
@@ -30,6 +30,9 @@ CORES_OF_THE_PROGRAM = 2
 MOST_READY = 4
 """Maximum of ready workers of one run; each holds half a gigabyte or more."""
 
+IMPORT_S = 120.0
+"""Limit in seconds for the import of a package."""
+
 PACKAGE = Path(__file__).resolve().parent.parent
 
 
@@ -39,6 +42,14 @@ class WorkerAnswer(Generic[Answer]):
 
     result: Answer | None
     failure: Failure | None
+
+
+@dataclass(frozen=True)
+class ImportedPackage:
+    """Whether the workers' interpreter can import a package: its version, or else the error."""
+
+    version: str = ""
+    error: str = ""
 
 
 @dataclass(frozen=True)
@@ -98,6 +109,17 @@ class WorkerPool:
         write_json(job_file, codec.encode_sparse(job))
         ended = self._run([job.verb, str(job_file), str(result_file)], log)
         return _read_result(job, ended, result_file, subject=name)
+
+    def import_package(self, name: str) -> ImportedPackage:
+        """Imports a package in a process of its own: one that is installed may not fit its torch."""
+        log = self.folder / f"import-{name}.log"
+        code = f"import {name}, importlib.metadata as found; print(found.version({name!r}))"
+        environment = worker_environment(self.folder, self.environment)
+        ended = run_process([self.python, "-c", code], environment=environment, log=log, timeout_s=IMPORT_S)
+        said = ended.tail()
+        if ended.ok:
+            return ImportedPackage(version=said.split()[-1])
+        return ImportedPackage(error=last_error(said) or ended.outcome)
 
     def _run(self, words: list[str], log: Path) -> ProcessResult:
         if not all(worker.wait(self.timeout_s) for worker in self._ready):

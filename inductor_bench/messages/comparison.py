@@ -34,6 +34,8 @@ class ComparedOutputs:
         tensors: the number of compared tensors, with inputs that the graph writes.
         unrepeatable: the number of further tensors, which two calls without the pins fill differently: seeds of random
             numbers, or memory that nobody reads.
+        rounding: the number of further tensors that hold rounding errors: inputs that are rounded otherwise change them
+            as much as themselves.
         reason: why the outputs were not compared; empty where they were.
     """
 
@@ -43,6 +45,7 @@ class ComparedOutputs:
     tolerance: float = 0.0
     tensors: int = 0
     unrepeatable: int = 0
+    rounding: int = 0
     reason: str = ""
 
     @property

@@ -26,6 +26,11 @@ class GetReady(Request[None]):
 
 
 @dataclass(frozen=True)
+class StartCompilers(Request[None]):
+    """Starts the processes in which Inductor compiles the choices of library calls, and imports its compiler."""
+
+
+@dataclass(frozen=True)
 class TellArchitecture(Request[Architecture]):
     """Requests the architecture of the GPU."""
 

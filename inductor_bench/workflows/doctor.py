@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
 from ..devices.cpu import CPU
 from ..devices.table import best_device, device_of
-from ..launch.diagnosis import last_error
 from ..launch.worker import WorkerPool, default_python
 from ..records.run import Environment, Failure, Peaks
 from .modules.survey import take_survey
@@ -19,9 +17,6 @@ from .progress import Progress
 
 LEAST_FREE_BYTES = 2_000_000_000
 """Bytes of free disk space below which the check fails."""
-
-IMPORT_S = 120.0
-"""Limit in seconds for the import of an optional package, which imports torch."""
 
 
 @dataclass(frozen=True)
@@ -121,20 +116,14 @@ def _accelerator(environment: Environment) -> Check:
 
 
 def check_package(name: str, purpose: str, hint: str, pool: WorkerPool) -> Check:
-    """Imports an optional package with the checked interpreter: an installed package may not fit its torch."""
-    code = f"import {name}, importlib.metadata as m; print(m.version({name!r}))"
-    command, environment = [pool.python, "-c", code], dict(pool.environment)
-    try:
-        ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=IMPORT_S, check=False)
-    except subprocess.TimeoutExpired:
-        return Check(name, "optional", f"importing it takes more than {IMPORT_S:.0f} s ({purpose})")
-    if ended.returncode == 0:
-        return Check(name, "ok", ended.stdout.split()[-1])
-    error = last_error(ended.stderr) or f"exit code {ended.returncode}"
-    if f"No module named '{name}'" in error:
+    """The check of an optional package, which the interpreter has to be able to import."""
+    found = pool.import_package(name)
+    if found.version:
+        return Check(name, "ok", found.version)
+    if f"No module named '{name}'" in found.error:
         return Check(name, "optional", f"not installed ({purpose})", hint)
     fitting = "install what it needs in a build that fits this torch"
-    return Check(name, "optional", f"importing it fails ({purpose}): {error}", fitting)
+    return Check(name, "optional", f"importing it fails ({purpose}): {found.error}", fitting)
 
 
 def _disk() -> Check:

@@ -122,7 +122,7 @@ def test_a_program_that_fails_with_its_secrets(tmp_path: Path) -> None:
     done = runs.breakdown(tmp_path / "run", script, "--redact", "user-id", "--redact=pin", "--", *WORDS, HF_TOKEN=VALUE)
     assert done.code == 1 and spilt(tmp_path / "run") == [] and "S3CRET" not in done.printed
     shown = ["--api-key=***", "--user-id", "***", "--tokenizer", "gpt2", "--pin", "***"]
-    assert done.record["request"]["arguments"] == shown and done.record["title"] == " · ".join(["script.py", *shown])
+    assert done.record["request"]["arguments"] == shown and done.record["title"] == " ".join(["script.py", *shown])
     (failure,) = done.record["failures"]
     assert failure["message"].endswith("ValueError: --api-key=***, ***: refused") and failure["log_tail"]
     assert (tmp_path / "run" / "logs" / "program.log").read_text().startswith("['--api-key=***', '--user-id', '***'")

@@ -261,6 +261,46 @@ def test_outputs_are_compared_and_the_kernel_that_changes_them_is_found() -> Non
 
 
 @pytest.mark.slow
+def test_rounding_errors_are_no_difference() -> None:
+    import torch
+
+    from inductor_bench.worker.capture.pins.outputs import OutputCheck, round_otherwise
+
+    good, bad = Multiplying("good", 1 + 1e-6), Multiplying("bad", 1 + 1e-2)
+    torch.manual_seed(0)
+    values = torch.randn(4096)
+    given = values - values.mean()
+
+    def call(_: Any, inputs: list[torch.Tensor]) -> tuple[torch.Tensor, ...]:
+        value = bad.apply(inputs[0]) if bad in kernels.kernels else inputs[0]
+        centred = (good.apply(value) - value).double().mean() + value.double().mean()
+        return value, centred.reshape(1).float(), torch.arange(4)
+
+    kernels: Any = MultiplyingKernels([good])
+    check = OutputCheck(kernels, "cpu")
+    check.call("graph.py", call, None, [given])
+    (found,) = check.found
+    assert check.dropped == [] and found.is_equal
+    assert found.rounding == 1, "the mean of a centred tensor: other configs change all of it"
+    assert found.tensors == 3 and found.unrepeatable == 0
+    kernels = MultiplyingKernels([good, bad])
+    check = OutputCheck(kernels, "cpu")
+    check.call("graph.py", call, None, [given])
+    assert check.dropped == ["bad"], "an error above that of rounding is still one"
+    for dtype in (torch.float32, torch.float16, torch.bfloat16, torch.float64):
+        copied = given.to(dtype)[::2].clone()
+        round_otherwise(copied)
+        change = (copied - given.to(dtype)[::2]).abs() / given.to(dtype)[::2].abs()
+        assert (copied.abs() <= given.to(dtype)[::2].abs()).all() and 0.3 < (change > 0).double().mean() < 0.7
+        assert float(change.max()) < 2 * max(2.0**-11, torch.finfo(dtype).eps)
+    for untouched in (torch.tensor([0.0, torch.inf]), torch.arange(3), torch.ones(2).to(torch.float8_e4m3fn)):
+        copied = untouched.clone()
+        round_otherwise(copied)
+        assert torch.equal(copied.to(torch.float64), untouched.to(torch.float64))
+    round_otherwise(3)
+
+
+@pytest.mark.slow
 def test_a_file_of_pins_that_is_gone_costs_the_pins_and_not_the_program(tmp_path: Path) -> None:
     variables = {
         "INDUCTOR_BENCH_CAPTURE": str(tmp_path),

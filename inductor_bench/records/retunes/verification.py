@@ -77,6 +77,8 @@ class Outputs:
         tolerance: the difference up to which that tensor counts as equal.
         unrepeatable: the number of further tensors, which two calls without the pins fill differently, so that they
             cannot be compared: seeds of random numbers, or memory that nobody reads.
+        rounding: the number of further tensors that hold rounding errors, such as the means of a batch norm's centred
+            input: inputs that are rounded otherwise change them by more than a tenth of their norm.
         reason: why some graph was not compared; empty where all were.
     """
 
@@ -86,6 +88,7 @@ class Outputs:
     own_difference: float = 0.0
     tolerance: float = 0.0
     unrepeatable: int = 0
+    rounding: int = 0
     reason: str = ""
 
 

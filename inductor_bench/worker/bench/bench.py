@@ -77,6 +77,7 @@ class Bench:
             machine.FindDeviceUse: self.device_use,
             machine.TellArchitecture: self.architecture,
             machine.GetReady: self.get_ready,
+            machine.StartCompilers: self.start_compilers,
             machine.Pretend: self.pretend,
             kernels.Load: self.load,
             kernels.TellFacts: self.facts,
@@ -262,6 +263,12 @@ class Bench:
 
     def get_ready(self, _: machine.GetReady) -> None:
         NVIDIA_RUNTIME.get_ready()
+
+    def start_compilers(self, _: machine.StartCompilers) -> None:
+        from ..upstream.inductor import import_compiler
+
+        use_inductors_assembler()
+        import_compiler()
 
     def _triton(self, number: int) -> TritonBenchKernel:
         kernel = self._kernels[number].kernel

@@ -19,7 +19,14 @@ from ...source.standalone.edit import recorded_facts, source_text
 from ...store.files import read_text
 from ...store.folder import RunFolder
 
-LIBRARY = "a library call: its choice is made by the library or by Inductor's templates, not by a config"
+SEARCHED = (
+    "cuDNN's search for an algorithm: torch.backends.cudnn.benchmark = True turns it on, for all convolutions, and "
+    "`inductor-bench modes PROGRAM --with cudnn-benchmark` measures it on the step"
+)
+TEMPLATE = (
+    "one of Inductor's templates in the place of a library call: mode='max-autotune-no-cudagraphs' chooses among them, "
+    "by times of its own"
+)
 
 
 @dataclass(frozen=True)
@@ -145,7 +152,7 @@ def make_pin(retune: Retune, folder: RunFolder) -> tuple[TritonPin | CppPin, Ker
     tuning = retune.tuning
     assert tuning is not None
     if retune.category.value.startswith("extern_"):
-        raise InductorBenchError(LIBRARY)
+        raise InductorBenchError(SEARCHED if tuning.best_config.get("cudnn_benchmark") else TEMPLATE)
     path = folder.optional_file(retune.file) if retune.file else None
     if path is None or not path.is_file():
         raise InductorBenchError("its standalone file is missing")

@@ -173,6 +173,7 @@ def _summarise(outputs: Sequence[ComparedOutputs]) -> Outputs:
         worst.own_difference,
         worst.tolerance,
         sum(one.unrepeatable for one in compared),
+        sum(one.rounding for one in compared),
         "; ".join(reasons),
     )
 

@@ -23,7 +23,7 @@ from ...launch.diagnosis import last_error, remedy
 from ...launch.session import WorkerLostError, WorkerSession
 from ...launch.worker import WorkerPool
 from ...messages.kernels import CompileTriton
-from ...messages.machine import GetReady, Pretend, TellArchitecture, TellEnvironment
+from ...messages.machine import GetReady, Pretend, StartCompilers, TellArchitecture, TellEnvironment
 from ...messages.request import Answer, Request
 from ...records.code.extraction import ExtractedKernel
 from ...records.failure import NO_CANDIDATES
@@ -200,12 +200,18 @@ class KernelSession:
             pool = self.pools[NVIDIA.type] = self._make_pool(on_host=False)
             pool.start_workers(triton * CANDIDATES_OF_KERNEL)
 
-    def get_ready(self, devices: Collection[str]) -> None:
+    def get_ready(self, devices: Collection[str], *, library: bool = False) -> None:
         """Lets the worker that measures do what it does once for all kernels of these devices.
 
         A failure is ignored here, because the measurement reports it.
+
+        Args:
+            devices: the types of the devices, as far as they are known.
+            library: whether library calls are among the kernels.
         """
         with contextlib.suppress(InductorBenchError, WorkerLostError):
+            if library and visible_gpus():
+                self.ask(StartCompilers(), READY_S)
             if any(device and not device_of(device).runs_on_host for device in devices):
                 self.find_other_jobs(NVIDIA.type)  # first: the driver's figures of the last second would include ours
                 self.ask(GetReady(), READY_S)

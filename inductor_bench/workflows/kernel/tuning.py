@@ -88,7 +88,8 @@ def run_tuners(
     )
     session.attend = pipeline.attend
     try:
-        yield from pipeline.run(lambda: session.get_ready({tuner.device for tuner in tuners.values()}))
+        devices, library = {one.device for one in tuners.values()}, any(one.opens_last for one in tuners.values())
+        yield from pipeline.run(lambda: session.get_ready(devices, library=library))
     finally:
         session.attend = lambda worker: None
 

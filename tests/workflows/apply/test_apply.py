@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -16,6 +17,7 @@ from inline import change
 
 from inductor_bench.analysis.statistics import summarize
 from inductor_bench.autotune.variants.cpp_text import default_config
+from inductor_bench.errors import InductorBenchError
 from inductor_bench.messages.pins import APPLY, PINNED
 from inductor_bench.records.category import Category
 from inductor_bench.records.retune import Retune
@@ -24,7 +26,7 @@ from inductor_bench.records.tuning import Config, MeasuredKernel, Tuning
 from inductor_bench.source.standalone.edit import recorded_facts, source_text
 from inductor_bench.store.folder import RunFolder
 from inductor_bench.store.kernel_index import read_index
-from inductor_bench.workflows.apply.pins import lookup_table, make_pins, with_mode
+from inductor_bench.workflows.apply.pins import lookup_table, make_pin, make_pins, with_mode
 from inductor_bench.workflows.apply.program import join_states, pinned_environment, read_states
 
 pytestmark = pytest.mark.xdist_group("captures")
@@ -172,6 +174,19 @@ def test_the_folder_says_what_cannot_be_in_the_table() -> None:
     assert not (folder.path / "tuned" / "tuned.py").exists(), "an empty table needs no module"
     table, left = lookup_table(make_pins(record, folder))
     assert not table and len(left) == len(record.retunes)
+
+
+@pytest.mark.parametrize(
+    ("config", "words"),
+    [
+        ({"backend": "aten", "cudnn_benchmark": True}, "modes PROGRAM --with cudnn-benchmark"),
+        ({"backend": "triton", "template": "mm", "BLOCK_M": 64}, "mode='max-autotune-no-cudagraphs'"),
+    ],
+)
+def test_the_winner_of_a_library_call_says_what_puts_it_in(config: Config, words: str, tmp_path: Path) -> None:
+    winner = replace(_retune("aten_call_0", "c" * 16, "aten_call_0.py", config), category=Category.EXTERN_CONV)
+    with pytest.raises(InductorBenchError, match=re.escape(words)):
+        make_pin(winner, RunFolder(tmp_path))
 
 
 def test_other_versions_are_refused() -> None:

@@ -23,12 +23,20 @@ from inductor_bench.devices.nvidia.device import NVIDIA
 from inductor_bench.errors import InductorBenchError
 from inductor_bench.launch.session import WorkerLostError
 from inductor_bench.messages.kernels import Build, Change, Drop, Facts, Forget, Load, RecordedFacts
-from inductor_bench.messages.machine import FindDeviceUse, Pretend, TellArchitecture, TellEnvironment, Versions
+from inductor_bench.messages.machine import (
+    FindDeviceUse,
+    GetReady,
+    Pretend,
+    StartCompilers,
+    TellArchitecture,
+    TellEnvironment,
+    Versions,
+)
 from inductor_bench.messages.request import Request
 from inductor_bench.records.device_use import DeviceUse, OtherProcess
 from inductor_bench.records.run import Failure
 from inductor_bench.records.tuning import MeasuredKernel, Tuning
-from inductor_bench.workflows.kernel import tuning
+from inductor_bench.workflows.kernel import session, tuning
 from inductor_bench.workflows.kernel.configs import list_configs
 from inductor_bench.workflows.kernel.tuning import tune as tune_files
 
@@ -205,6 +213,18 @@ def test_library_calls_wait_until_generated_kernels_are_retuned(
     monkeypatch.setattr(tuning, "run_tuners", tuned)
     assert list(tune_files(kernels, {}, Bench(tmp_path, {}, autotune="max"))) == []
     assert order == [("poi", False), ("red", False), ("gemm", True), ("conv", True)]
+
+
+@pytest.mark.parametrize(("gpus", "library"), [(("0",), True), (("0",), False), ((), True)])
+def test_inductors_compilers_start_before_all_else_where_library_calls_are_retuned(
+    gpus: tuple[str, ...], library: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session, "visible_gpus", lambda: gpus)
+    bench = Bench(tmp_path, {})
+    bench.get_ready({NVIDIA.type}, library=library)
+    assert bench.requests[-2:] == [FindDeviceUse, GetReady]
+    assert (StartCompilers in bench.requests) == (library and bool(gpus))
+    assert not library or not gpus or bench.requests.index(StartCompilers) < bench.requests.index(FindDeviceUse)
 
 
 # The winner

@@ -130,12 +130,14 @@ def outputs_words(outputs: Outputs) -> str:
     if not outputs.graphs:
         return f"Outputs in the program were not compared: {outputs.reason}"
     rest = f"; not all were compared: {outputs.reason}" if outputs.reason else ""
-    if outputs.unrepeatable and not outputs.tensors:
-        count = plural(outputs.unrepeatable, "tensor")
-        return f"Outputs in the program cannot be compared: two calls without the configs fill all {count} differently"
-    if outputs.unrepeatable:
-        verb = "differs" if outputs.unrepeatable == 1 else "differ"
-        rest = f"; {outputs.unrepeatable} more {verb} between two calls without the configs, too{rest}"
+    uncompared = [
+        (outputs.unrepeatable, "differs", "differ", "between two calls without the configs, too"),
+        (outputs.rounding, "holds", "hold", "nothing but rounding errors"),
+    ]
+    words = [f"{n} {singular if n == 1 else several} {what}" for n, singular, several, what in uncompared if n]
+    if words and not outputs.tensors:
+        return f"Outputs in the program cannot be compared: of the tensors {' and '.join(words)}"
+    rest = "".join(f"; {one.replace(' ', ' more ', 1)}" for one in words) + rest
     tensors = f"{plural(outputs.tensors, 'tensor')} of {plural(outputs.graphs, 'graph')}"
     if math.isinf(outputs.difference):
         return f"Outputs differ: infinities or NaN stand at other places with the configs, among {tensors}{rest}"
