@@ -9,6 +9,10 @@ from ..records.device_use import DeviceUse
 from ..records.run import Environment
 from .request import Request
 
+COMPILES_TRITON = "INDUCTOR_BENCH_COMPILES_TRITON"
+"""Environment variable of a worker that only compiles Triton kernels: it imports the compiler before its first request.
+"""
+
 
 @dataclass(frozen=True)
 class TellEnvironment(Request[Environment]):

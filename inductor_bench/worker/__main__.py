@@ -28,6 +28,7 @@ from typing import Any, TextIO
 from inductor_bench.errors import InductorBenchError
 from inductor_bench.messages import jobs
 from inductor_bench.messages.jobs import WorkerJob
+from inductor_bench.messages.machine import COMPILES_TRITON
 from inductor_bench.store.files import read_json, write_json
 from inductor_bench.store.formats import codec
 from inductor_bench.worker.imports import without_collection
@@ -90,6 +91,11 @@ def serve(requests: TextIO, answers: TextIO) -> int:
     """Answers requests until their end, or until this process can no longer use its device; returns the exit code."""
     with without_collection():
         from inductor_bench.worker.bench.bench import Bench
+
+        if os.environ.get(COMPILES_TRITON):
+            from inductor_bench.worker.upstream.triton import import_triton_compiler
+
+            import_triton_compiler()  # before the first request, which comes once the GPU is known
 
     def send(line: dict[str, Any]) -> None:
         answers.write(json.dumps(line) + "\n")

@@ -30,6 +30,7 @@ from inductor_bench.source.standalone.harness.triton_definition import use_induc
 from inductor_bench.source.standalone.same_arguments import takes_alike
 from inductor_bench.store.formats import codec
 
+from ..device.nvidia import is_memory_short
 from ..device.nvml import driver_of_current_gpu
 from ..device.protocol import Timer
 from ..device.runtimes import NVIDIA_RUNTIME
@@ -300,13 +301,3 @@ class Bench:
 def _launch_key(kernel: Kernel) -> str:
     """A key that is equal for kernels with equal launches and timers."""
     return json.dumps([kernel.launch, kernel.timer_key()], sort_keys=True)
-
-
-def is_memory_short() -> bool:
-    """Whether less than half of the GPU's memory is free."""
-    torch = sys.modules.get("torch")
-    if torch is None or not torch.cuda.is_initialized():
-        return False
-    free, total = torch.cuda.mem_get_info()
-    kept: int = torch.cuda.memory_reserved() - torch.cuda.memory_allocated()
-    return bool(2 * (free + kept) < total)

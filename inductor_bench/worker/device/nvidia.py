@@ -127,3 +127,12 @@ class NvidiaRuntime:
             shared_memory_bytes=seen.shared_memory_per_block_optin,
             registers=seen.regs_per_multiprocessor,
         )
+
+
+def is_memory_short() -> bool:
+    """Whether less than half of the GPU's memory is free."""
+    if not torch.cuda.is_initialized():
+        return False
+    free, total = torch.cuda.mem_get_info()
+    kept: int = torch.cuda.memory_reserved() - torch.cuda.memory_allocated()
+    return bool(2 * (free + kept) < total)

@@ -5,6 +5,7 @@ The versions with which a function was checked stand in parentheses. No function
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import re
 import subprocess
@@ -23,6 +24,15 @@ _INSTRUCTION = re.compile(r"^\s+/\*[0-9a-f]{4,}\*/\s+(?!NOP\b)\S", re.MULTILINE)
 _RADIUS = 32  # number of powers of two; no block is as large
 
 
+def import_triton_compiler() -> bool:
+    """Imports what a process needs that only compiles Triton kernels; returns whether Triton is installed. (2.13)"""
+    if importlib.util.find_spec("triton") is None:
+        return False
+    for name in ("triton", "torch._inductor.config", "torch._inductor.runtime.triton_helpers"):
+        importlib.import_module(name)
+    return True
+
+
 def pretend_gpu(architecture: Architecture) -> dict[str, str]:
     """Makes this process compile kernels for a GPU that the machine lacks; it cannot launch them. (2.13, Triton 3.6)
 
@@ -32,7 +42,7 @@ def pretend_gpu(architecture: Architecture) -> dict[str, str]:
     Raises:
         InductorBenchError: Triton is not installed.
     """
-    if importlib.util.find_spec("triton") is None:
+    if not import_triton_compiler():
         raise InductorBenchError(
             "--target compiles with triton, which this Python does not have",
             "pip install triton, or name a Python that has it with --python",

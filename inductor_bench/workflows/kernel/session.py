@@ -23,7 +23,7 @@ from ...launch.diagnosis import last_error, remedy
 from ...launch.session import WorkerLostError, WorkerSession
 from ...launch.worker import WorkerPool
 from ...messages.kernels import CompileTriton
-from ...messages.machine import GetReady, Pretend, StartCompilers, TellArchitecture, TellEnvironment
+from ...messages.machine import COMPILES_TRITON, GetReady, Pretend, StartCompilers, TellArchitecture, TellEnvironment
 from ...messages.request import Answer, Request
 from ...records.code.extraction import ExtractedKernel
 from ...records.failure import NO_CANDIDATES
@@ -232,7 +232,7 @@ class KernelSession:
                 pass
 
     def _start_without_gpu(self, name: str) -> WorkerSession:
-        return self.start(f"gpu-{name}", **{VISIBLE_GPUS: ""})
+        return self.start(f"gpu-{name}", **{VISIBLE_GPUS: "", COMPILES_TRITON: "1"})
 
     def start_budget(self) -> None:
         """Starts the clock of the budget."""
