@@ -19,7 +19,10 @@ class BudgetSpentError(InductorBenchError):
 
 
 class NoCandidatesError(InductorBenchError):
-    """The kernel has no other configuration, or none that computes the same: another search would find as little."""
+    """The kernel has no other configuration, or none that computes the same: another search would find as little.
+
+    A candidate that could not be compiled or run does not count: it may have lacked memory.
+    """
 
 
 @dataclass
@@ -117,6 +120,6 @@ def make_no_verdict_error(method: str, others: Sequence[Candidate]) -> InductorB
     why = f"none of {len(others)} candidates could be timed; the first: {first.status}, {first.reason}"
     if all(one.status == "untried" for one in others):
         return BudgetSpentError(why, MORE_BUDGET)
-    if all(one.status in ("wrong", "refused", "duplicate") for one in others):
+    if all(one.status in ("wrong", "duplicate") for one in others):
         return NoCandidatesError(why)
     return InductorBenchError(why)

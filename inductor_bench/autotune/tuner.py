@@ -152,7 +152,7 @@ class Tuner:
         jobs = [job for one in new if (job := self._compile_job(one)) is not None]
         self._record_compile_outcomes(new, (yield jobs))
         if not jobs and self.is_over():
-            self._mark_untried([one for one in new if not self.variants.is_compiled_when_listed(one.config)])
+            self._mark_untried(new)
 
     def _try(self, new: Sequence[Candidate]) -> None:
         """Checks and times new candidates."""

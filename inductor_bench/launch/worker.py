@@ -113,12 +113,12 @@ class WorkerPool:
     def import_package(self, name: str) -> ImportedPackage:
         """Imports a package in a process of its own: one that is installed may not fit its torch."""
         log = self.folder / f"import-{name}.log"
-        code = f"import {name}, importlib.metadata as found; print(found.version({name!r}))"
+        code = f"import {name}; print(getattr({name}, '__version__', 'of an unknown version'))"
         environment = worker_environment(self.folder, self.environment)
         ended = run_process([self.python, "-c", code], environment=environment, log=log, timeout_s=IMPORT_S)
         said = ended.tail()
         if ended.ok:
-            return ImportedPackage(version=said.split()[-1])
+            return ImportedPackage(version=said.strip().splitlines()[-1])
         return ImportedPackage(error=last_error(said) or ended.outcome)
 
     def _run(self, words: list[str], log: Path) -> ProcessResult:

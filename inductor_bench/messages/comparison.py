@@ -34,8 +34,8 @@ class ComparedOutputs:
         tensors: the number of compared tensors, with inputs that the graph writes.
         unrepeatable: the number of further tensors, which two calls without the pins fill differently: seeds of random
             numbers, or memory that nobody reads.
-        rounding: the number of further tensors that hold rounding errors: inputs that are rounded otherwise change them
-            as much as themselves.
+        rounding: the number of further tensors that differ, and no more than where the graph's inputs are rounded
+            otherwise.
         reason: why the outputs were not compared; empty where they were.
     """
 

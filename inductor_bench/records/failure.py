@@ -9,7 +9,7 @@ ELSEWHERE = "elsewhere"
 
 
 NO_CANDIDATES = "no-candidates"
-"""The ``kind`` of the failure of a retune that finds nothing to choose from, at any time."""
+"""The ``kind`` of the failure of a retune that finds nothing to choose from, as another retune would too."""
 
 
 @dataclass(frozen=True)

@@ -243,6 +243,36 @@ def test_choices_compile_ahead_while_others_are_timed(background: library_varian
         background.operator({"number": 3})
 
 
+@pytest.mark.parametrize(("allowed", "count"), [(3, 3), (16, 6), (1, 1)])
+def test_one_pool_of_processes_is_made_for_all_threads(
+    allowed: int, count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[threading.Thread] = []
+    pool = SimpleNamespace(use_process_pool=lambda: made.append(threading.current_thread()))
+    monkeypatch.setattr(library_lowering, "AsyncCompile", pool)
+    monkeypatch.setattr(library_lowering, "get_compile_threads", lambda: allowed)
+    monkeypatch.setattr(library_lowering.os, "sched_getaffinity", lambda _: range(8))
+    threads = library_lowering._threads.__wrapped__()
+    assert made == [threading.main_thread()] and threads._max_workers == count
+
+
+def test_a_choice_that_waits_for_its_turn_is_not_late(
+    background: library_variants.LibraryCandidates, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(library_variants, "COMPILE_S", 0.2)
+    monkeypatch.setattr(library_variants, "QUEUE_S", 0.01)
+    background._max = [slow_choice(0, lambda: time.sleep(0.15)), *(slow_choice(n, lambda: None) for n in (1, 2))]
+    background._begin(background._max)
+    others = library_variants.LibraryCandidates(background._operator)
+    others._max = [slow_choice(3, lambda: time.sleep(0.15)), slow_choice(4, lambda: None)]
+    others._begin(others._max)
+    others.operator({"number": 4})
+    pending = others._compilations
+    others._begin([slow_choice(5, lambda: time.sleep(0.1)), slow_choice(6, lambda: None)])
+    del others
+    assert pending and [one.cancelled() for one in pending.values()][-1], "nothing compiles for a call that is dropped"
+
+
 def test_many_choices_compile_no_further_ahead_than_a_screen_of_them(
     background: library_variants.LibraryCandidates, monkeypatch: pytest.MonkeyPatch
 ) -> None:

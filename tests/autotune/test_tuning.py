@@ -131,23 +131,6 @@ def test_the_best_so_far_is_raced_in_a_final_after_the_budget() -> None:
     assert (tuning.verdict, tuning.best_config["value"], tuning.tried) == ("faster", 2, 7)
 
 
-class Listed(Line):
-    """A kernel whose candidates are built when they are listed, some of them."""
-
-    def compile_request(self, config: Config) -> None:
-        return None
-
-    def is_compiled_when_listed(self, config: Config) -> bool:
-        return int(config["value"]) in (2, 3)
-
-
-def test_what_was_built_with_its_list_is_timed_after_the_budget() -> None:
-    device = Device(times_of)
-    tuning = tune(device, Listed(SIX.now, SIX.axes), is_over=after(device, Load))
-    assert tuning.tried == 2 and tuning.best_config == {"value": 2}
-    assert [value for value, row in rows(tuning).items() if row[0] == "untried"] == [1, 4, 5]
-
-
 GRID = Line({"value": 0, "y": 0, "z": 0}, {"value": (0, 1, 2, 3), "y": (0, 1, 2, 3), "z": (0, 1)})
 
 

@@ -77,7 +77,8 @@ def test_what_is_missing_says_how_to_get_it() -> None:
 @pytest.mark.parametrize(
     ("text", "status", "found"),
     [
-        ("", "ok", "1.2"),
+        ("__version__ = '1.2'", "ok", "1.2"),
+        ("", "ok", "of an unknown version"),
         ("raise RuntimeError('operator nms does not exist')", "optional", "importing it fails (NAME targets): Runtime"),
         (None, "optional", "not installed (NAME targets)"),
     ],

@@ -260,44 +260,88 @@ def test_outputs_are_compared_and_the_kernel_that_changes_them_is_found() -> Non
     assert len(check.found) == 1, "each graph once"
 
 
+def checked(kernels: list[Multiplying], call: Any, given: Any) -> Any:
+    """The check of a graph whose kernels multiply."""
+    from inductor_bench.worker.capture.pins.outputs import OutputCheck
+
+    pinned: Any = MultiplyingKernels(kernels)
+    check = OutputCheck(pinned, "cpu")
+    check.call("graph.py", call, None, [given])
+    return check
+
+
 @pytest.mark.slow
-def test_rounding_errors_are_no_difference() -> None:
+def test_differences_that_are_no_larger_than_those_of_rounding_are_told_apart() -> None:
     import torch
 
-    from inductor_bench.worker.capture.pins.outputs import OutputCheck, round_otherwise
+    torch.manual_seed(1)
+    values = torch.randn(63, 65)
+    centred = values - values.mean(0)
 
-    good, bad = Multiplying("good", 1 + 1e-6), Multiplying("bad", 1 + 1e-2)
-    torch.manual_seed(0)
+    def total(kernel: Multiplying) -> Any:
+        return lambda _, inputs: (inputs[0], kernel.apply(inputs[0]).sum(0), torch.arange(4))
+
+    noise = Multiplying("good", 1.5)
+    (found,) = checked([noise], total(noise), centred).found
+    assert found.is_equal and found.rounding == 1, "the sums of centred columns are nothing but rounding errors"
+    assert found.tensors == 3, "the input, the result that is an input, and the whole numbers"
+    wrong = Multiplying("bad", 1.3)
+    check = checked([wrong], total(wrong), values + 1)
+    assert check.dropped == ["bad"], "the same sums of columns that are not centred"
+    angles = Multiplying("bad", 1.3)
+    frequencies = torch.arange(64.0)
+    check = checked([angles], lambda _, inputs: (torch.cos(angles.apply(inputs[0])).bfloat16(),), frequencies)
+    assert check.dropped == ["bad"], "a vector is not rounded to the graph's coarsest type"
+    argmax = Multiplying("bad", -1.0)
+    check = checked([argmax], lambda _, inputs: (argmax.apply(inputs[0]).argmax(1),), values.bfloat16())
+    assert check.dropped == ["bad"], "whole numbers are not excused"
+
+
+@pytest.mark.slow
+def test_outputs_whose_shapes_depend_on_values() -> None:
+    import torch
+
+    given = torch.full((8, 8), 0.5).bfloat16()  # half of it is below 0.5 where it is rounded otherwise
+    for factor, dropped in ((1.0, []), (0.5, ["kernel"])):
+        kernel = Multiplying("kernel", factor)
+        check = checked([kernel], lambda _, inputs, kernel=kernel: ((kernel.apply(inputs[0]) >= 0.5).nonzero(),), given)
+        assert check.dropped == dropped, "another number of elements is a difference"
+
+    def demanding(_: Any, inputs: list[torch.Tensor]) -> tuple[torch.Tensor]:
+        if (inputs[0] != 0.5).any():
+            raise RuntimeError("it takes halves only")
+        return (kernel.apply(inputs[0]),)
+
+    check = checked([kernel], demanding, given)
+    assert check.dropped == ["kernel"] and not check.found[0].reason, "a graph that refuses rounded inputs excuses none"
+
+
+@pytest.mark.slow
+def test_half_of_the_numbers_are_rounded_otherwise() -> None:
+    import torch
+
+    from inductor_bench.worker.capture.pins.outputs import round_otherwise
+
     values = torch.randn(4096)
-    given = values - values.mean()
-
-    def call(_: Any, inputs: list[torch.Tensor]) -> tuple[torch.Tensor, ...]:
-        value = bad.apply(inputs[0]) if bad in kernels.kernels else inputs[0]
-        centred = (good.apply(value) - value).double().mean() + value.double().mean()
-        return value, centred.reshape(1).float(), torch.arange(4)
-
-    kernels: Any = MultiplyingKernels([good])
-    check = OutputCheck(kernels, "cpu")
-    check.call("graph.py", call, None, [given])
-    (found,) = check.found
-    assert check.dropped == [] and found.is_equal
-    assert found.rounding == 1, "the mean of a centred tensor: other configs change all of it"
-    assert found.tensors == 3 and found.unrepeatable == 0
-    kernels = MultiplyingKernels([good, bad])
-    check = OutputCheck(kernels, "cpu")
-    check.call("graph.py", call, None, [given])
-    assert check.dropped == ["bad"], "an error above that of rounding is still one"
-    for dtype in (torch.float32, torch.float16, torch.bfloat16, torch.float64):
-        copied = given.to(dtype)[::2].clone()
-        round_otherwise(copied)
-        change = (copied - given.to(dtype)[::2]).abs() / given.to(dtype)[::2].abs()
-        assert (copied.abs() <= given.to(dtype)[::2].abs()).all() and 0.3 < (change > 0).double().mean() < 0.7
-        assert float(change.max()) < 2 * max(2.0**-11, torch.finfo(dtype).eps)
+    for dtype, coarsest, shape in (
+        (torch.float32, 2.0**-10, (64, 64)),
+        (torch.float32, 2.0**-10, (4096,)),
+        (torch.float16, 0.0, (64, 64)),
+        (torch.bfloat16, 0.0, (4096,)),
+        (torch.float64, 2.0**-7, (64, 64)),
+    ):
+        own = values.to(dtype).reshape(shape)
+        copied = own.clone()
+        round_otherwise(copied, coarsest)
+        change = ((copied - own).abs() / own.abs()).double()
+        unit = max(torch.finfo(dtype).eps, coarsest if len(shape) > 1 else 0.0)
+        assert (copied.abs() <= own.abs()).all() and 0.3 < (change > 0).double().mean() < 0.7
+        assert unit / 4 < float(change.max()) < 2 * unit
     for untouched in (torch.tensor([0.0, torch.inf]), torch.arange(3), torch.ones(2).to(torch.float8_e4m3fn)):
         copied = untouched.clone()
-        round_otherwise(copied)
+        round_otherwise(copied, 2.0**-7)
         assert torch.equal(copied.to(torch.float64), untouched.to(torch.float64))
-    round_otherwise(3)
+    round_otherwise(3, 2.0**-7)
 
 
 @pytest.mark.slow

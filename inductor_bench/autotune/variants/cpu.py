@@ -52,9 +52,6 @@ class CpuSpace:
     def compile_request(self, config: Config) -> Numbered[Any] | None:
         return None
 
-    def is_compiled_when_listed(self, config: Config) -> bool:
-        return False
-
     def opening_requests(self, number: int) -> Sequence[Request[Any]]:
         return ()
 

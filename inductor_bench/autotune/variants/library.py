@@ -90,10 +90,6 @@ class LibraryVariants:
     def compile_request(self, config: Config) -> Numbered[Any] | None:
         return None
 
-    def is_compiled_when_listed(self, config: Config) -> bool:
-        """True for the configurations of max-autotune, which the worker compiles as it lists them."""
-        return config in self.max
-
     def opening_requests(self, number: int) -> Sequence[Request[Any]]:
         return [ListLibraryConfigs(number, bool(self.wide))]
 

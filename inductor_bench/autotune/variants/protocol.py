@@ -33,9 +33,6 @@ class Variants(Space, Protocol):
     def compile_request(self, config: Config) -> Numbered[Any] | None:
         """The compile pool's request for a configuration; ``None`` where the timing worker compiles it."""
 
-    def is_compiled_when_listed(self, config: Config) -> bool:
-        """Whether listing compiled the configuration already, so that it is timed even after the budget is spent."""
-
     def opening_requests(self, number: int) -> Sequence[Request[Any]]:
         """The requests to a worker between the load of the file under this number and the first variant."""
 

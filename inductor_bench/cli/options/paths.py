@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ class ResultFolder(click.Path):
         try:
             return super().convert(value, parameter, context)
         except click.BadParameter as error:
-            what = "is a file, not a folder" if Path(value).is_file() else "does not exist, or cannot be read"
+            what = "is a file, not a folder" if os.path.isfile(value) else "does not exist, or cannot be read"
             hint = "give a folder that `breakdown` or `batch` wrote: runs/NAME"
             raise UsageError(f"{value} {what}", hint) from error
 

@@ -77,8 +77,8 @@ class Outputs:
         tolerance: the difference up to which that tensor counts as equal.
         unrepeatable: the number of further tensors, which two calls without the pins fill differently, so that they
             cannot be compared: seeds of random numbers, or memory that nobody reads.
-        rounding: the number of further tensors that hold rounding errors, such as the means of a batch norm's centred
-            input: inputs that are rounded otherwise change them by more than a tenth of their norm.
+        rounding: the number of further tensors that differ by more than the tolerance, and no more than where the
+            graph's inputs are rounded otherwise, such as the means of a batch norm's centred input.
         reason: why some graph was not compared; empty where all were.
     """
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import contextlib
 import functools
+import os
 import re
 import sys
 from collections import Counter
@@ -75,6 +76,8 @@ def find_choices(
                 lowering.run(*fakes)
             choices, why = _usable(lowering, callers, inputs, result, name)
             choices = list(_compile_modules(choices))
+    except torch.OutOfMemoryError:
+        raise
     except UNSUPPORTED as error:
         return [], f"Inductor does not lower {name}: {str(error).splitlines()[0][:200]}"
     return choices, why or ("" if choices else f"Inductor has no template for {name} with these arguments")
@@ -269,17 +272,20 @@ def compile_in_background(choice: Choice) -> Future[None]:
 @functools.cache
 def _threads() -> ThreadPoolExecutor:
     """The threads that wait for compilations. The process pool cannot cancel jobs, so each gives it one at a time."""
-    return ThreadPoolExecutor(max(1, get_compile_threads() - CORES_KEPT), "choice")
+    AsyncCompile.use_process_pool()  # makes the one pool; threads would make one each
+    count = min(get_compile_threads(), len(os.sched_getaffinity(0)) - CORES_KEPT)
+    return ThreadPoolExecutor(max(1, count), "choice")
 
 
 def _compile(choice: Choice) -> None:
-    if isinstance(choice.caller, TritonTemplateCaller):
-        with contextlib.suppress(RuntimeError, TimeoutError, LateError):
-            AsyncCompile.wait_pool_ready()
-        if AsyncCompile.use_process_pool():
-            _compile_in_process(choice)
-            return
-    choice.compile()
+    """Compiles a choice. Without a process pool a template is left to its use: here it would disturb the timing."""
+    if not isinstance(choice.caller, TritonTemplateCaller):
+        choice.compile()
+        return
+    with contextlib.suppress(RuntimeError, TimeoutError, LateError):
+        AsyncCompile.wait_pool_ready()
+    if AsyncCompile.use_process_pool():
+        _compile_in_process(choice)
 
 
 def _compile_in_process(choice: Choice) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+import weakref
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -27,7 +28,10 @@ AHEAD = 32
 """Number of choices that are compiled ahead of the one that is asked for."""
 
 COMPILE_S = 120.0
-"""Limit in seconds for the wait for one choice."""
+"""Limit in seconds for the compilation of one choice."""
+
+QUEUE_S = 1.0
+"""Seconds between two looks at a compilation that has not begun."""
 
 _SEARCHER = ThreadPoolExecutor(1, "cudnn-search")
 
@@ -138,6 +142,7 @@ class LibraryCandidates:
         self._wide = [choice for choice in every if choice.config not in known]
         random.Random(0).shuffle(self._wide)  # a short budget then times a random sample
         self._compilations: dict[int, Future[None]] = {}
+        weakref.finalize(self, _cancel, self._compilations)
         self._begin(self._max)
 
     def listed(self) -> LibraryConfigs:
@@ -182,8 +187,16 @@ class LibraryCandidates:
             InductorBenchError: it takes too long.
         """
         compilation = self._compilations[id(choice)]
+        while not (compilation.running() or compilation.done()):
+            wait([compilation], timeout=QUEUE_S)
         if not wait([compilation], timeout=COMPILE_S).done:
             raise InductorBenchError(f"does not compile within {COMPILE_S:.0f} s")
+
+
+def _cancel(compilations: Mapping[int, Future[None]]) -> None:
+    """Drops the compilations that have not begun."""
+    for compilation in compilations.values():
+        compilation.cancel()
 
 
 def library_config(searched: bool) -> Config:

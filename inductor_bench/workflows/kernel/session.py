@@ -211,7 +211,7 @@ class KernelSession:
         """
         with contextlib.suppress(InductorBenchError, WorkerLostError):
             if library and visible_gpus():
-                self.ask(StartCompilers(), READY_S)
+                self.worker().ask(StartCompilers(), max(self.options.timeout_s or READY_S, READY_S))
             if any(device and not device_of(device).runs_on_host for device in devices):
                 self.find_other_jobs(NVIDIA.type)  # first: the driver's figures of the last second would include ours
                 self.ask(GetReady(), READY_S)

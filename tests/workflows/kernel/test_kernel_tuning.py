@@ -14,7 +14,7 @@ from fake_device import SIX, TOO_LATE, Device, Line, Session, times_of, tune
 from measured_kernels import measured
 from retuning_bench import Bench
 
-from inductor_bench.autotune.candidates import BudgetSpentError
+from inductor_bench.autotune.candidates import BudgetSpentError, Candidate, NoCandidatesError, make_no_verdict_error
 from inductor_bench.autotune.compile_pool import GREETING_S, LOAD_S, CompileJob, CompilePool
 from inductor_bench.autotune.pipeline import Pipeline
 from inductor_bench.autotune.tuner import Tuner
@@ -34,10 +34,12 @@ from inductor_bench.messages.machine import (
 )
 from inductor_bench.messages.request import Request
 from inductor_bench.records.device_use import DeviceUse, OtherProcess
+from inductor_bench.records.failure import NO_CANDIDATES
 from inductor_bench.records.run import Failure
 from inductor_bench.records.tuning import MeasuredKernel, Tuning
 from inductor_bench.workflows.kernel import session, tuning
 from inductor_bench.workflows.kernel.configs import list_configs
+from inductor_bench.workflows.kernel.session import failure_of
 from inductor_bench.workflows.kernel.tuning import tune as tune_files
 
 GREETING = Pretend(ARCHITECTURES["sm_90"])
@@ -187,6 +189,17 @@ def test_a_spent_budget_is_told_from_candidates_that_fail() -> None:
     with pytest.raises(InductorBenchError) as failed:
         tune(Device(times_of, dict.fromkeys(range(1, 6), ("vary", "refuse"))))
     assert not isinstance(failed.value, BudgetSpentError)
+
+
+@pytest.mark.parametrize(
+    ("statuses", "lasts"),
+    [((), True), (("wrong", "duplicate"), True), (("wrong", "refused"), False), (("crashed",), False)],
+)
+def test_only_what_another_search_would_find_too_is_no_choice(statuses: tuple[str, ...], lasts: bool) -> None:
+    others = [Candidate({}, number, status=status, reason="out of memory") for number, status in enumerate(statuses)]
+    error = make_no_verdict_error("max", others)
+    assert isinstance(error, NoCandidatesError) == lasts
+    assert (failure_of(Path("k.py"), error).kind == NO_CANDIDATES) == lasts
 
 
 def test_another_failure_is_one(tmp_path: Path) -> None:

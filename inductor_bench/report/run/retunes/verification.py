@@ -130,14 +130,15 @@ def outputs_words(outputs: Outputs) -> str:
     if not outputs.graphs:
         return f"Outputs in the program were not compared: {outputs.reason}"
     rest = f"; not all were compared: {outputs.reason}" if outputs.reason else ""
-    uncompared = [
-        (outputs.unrepeatable, "differs", "differ", "between two calls without the configs, too"),
-        (outputs.rounding, "holds", "hold", "nothing but rounding errors"),
+    apart = [
+        (outputs.unrepeatable, "between two calls without the configs, too"),
+        (outputs.rounding, "by no more than where the inputs are rounded otherwise"),
     ]
-    words = [f"{n} {singular if n == 1 else several} {what}" for n, singular, several, what in uncompared if n]
+    words = [f"{n} more differ{'s' * (n == 1)} {how}" for n, how in apart if n]
     if words and not outputs.tensors:
-        return f"Outputs in the program cannot be compared: of the tensors {' and '.join(words)}"
-    rest = "".join(f"; {one.replace(' ', ' more ', 1)}" for one in words) + rest
+        count = plural(outputs.unrepeatable + outputs.rounding, "tensor")
+        return f"Outputs in the program cannot be compared: of {count}, {' and '.join(words).replace(' more', '')}"
+    rest = "".join(f"; {one}" for one in words) + rest
     tensors = f"{plural(outputs.tensors, 'tensor')} of {plural(outputs.graphs, 'graph')}"
     if math.isinf(outputs.difference):
         return f"Outputs differ: infinities or NaN stand at other places with the configs, among {tensors}{rest}"
