@@ -32,10 +32,11 @@ from ..records.category import Category
 from ..records.failure import Failure
 from ..records.program import Program
 from ..records.retune import RetuneRow, by_kernel, why_untuned
+from ..records.retunes.verification import Saving
 from ..records.run import AcceleratorFacts, Environment, Host, Versions
 from .batch import BatchFolder
 from .files import read_json
-from .formats import schema
+from .formats import codec, schema
 from .formats.codec import LARGEST, SMALLEST
 from .step_digest import graph_in_step, kernels_in_step, outside_of_graphs, step_in
 
@@ -111,7 +112,15 @@ def read_digest(model: BatchModel, record: Path) -> ModelResult:
             slugs = [str(module["slug"]) for module in data["modules"]]
             graphs += tuple(outside_of_graphs(graphs, slugs, program))
         machine = _machine(data["environment"], graphs)
-        return ModelResult(model, graphs, machine, retunes=retunes, in_step=program is not None)
+        proven = (data.get("verification") or {}).get("step")
+        return ModelResult(
+            model,
+            graphs,
+            machine,
+            retunes=retunes,
+            in_step=program is not None,
+            proven=codec.decode(Saving, proven) if proven else None,
+        )
     except _DAMAGED as error:
         raise InductorBenchError(f"{record} is damaged: {type(error).__name__}: {error}") from error
 

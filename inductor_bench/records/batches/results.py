@@ -8,6 +8,7 @@ from typing import NamedTuple
 from ..category import Category
 from ..failure import Failure
 from ..retune import RetuneRow
+from ..retunes.verification import Saving
 from .batch import Batch, BatchModel
 
 DAMAGED, NEWER = "damaged", "newer"
@@ -117,6 +118,7 @@ class ModelResult:
         problem: the reason why its record cannot be read; its kind is ``DAMAGED`` or ``NEWER``.
         retunes: the retunes of its most expensive kernels, where they were requested; one for all graphs of a kernel.
         in_step: whether its figures are those of a step of the program.
+        proven: what its winners save in its step, measured; ``None`` where that was not measured.
     """
 
     model: BatchModel
@@ -125,6 +127,7 @@ class ModelResult:
     problem: Failure | None = None
     retunes: tuple[RetuneRow, ...] = ()
     in_step: bool = False
+    proven: Saving | None = None
 
     @property
     def compiled_graphs(self) -> tuple[GraphResult, ...]:

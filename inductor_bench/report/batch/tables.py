@@ -80,6 +80,14 @@ MODELS: Mapping[str, Field] = {
     "saving_s": Field(
         NUMBER, "what they would save, a projection", lambda row: row.retunes.saving_s if row.retunes else None
     ),
+    "proven_saving_s": Field(
+        NUMBER,
+        "what they save in its step, measured",
+        lambda row: row.model.proven.saving_s if row.model.proven else None,
+    ),
+    "proof": Field(
+        TEXT, "its verdict: saves, slower, …", lambda row: row.model.proven.verdict if row.model.proven else None
+    ),
     "stage": Field(TEXT, "where it failed", lambda row: getattr(problem_of(row), "stage", None)),
     "kind": Field(TEXT, "how it failed", lambda row: getattr(problem_of(row), "kind", None)),
     "message": Field(TEXT, "what failed", lambda row: getattr(problem_of(row), "message", None)),

@@ -18,6 +18,7 @@ from inductor_bench.launch import jobs
 from inductor_bench.launch.ray.messages import Order
 from inductor_bench.launch.ray.node import NodeJob, read_pieces, write_piece
 from inductor_bench.records.batches.batch import Batch, BatchModel, ModelRequest
+from inductor_bench.records.retunes.verification import Saving, Verification
 from inductor_bench.report.batch.console import batch_lines
 from inductor_bench.report.batch.markdown import batch_markdown
 from inductor_bench.report.batch.view import BatchView
@@ -145,6 +146,26 @@ def test_the_corpus_has_the_retunes_as_the_records_have_them(batch: BatchFolder)
     reduction = next(group for group in group_kernels(results, by_id) if group.key == "r" * 16)
     assert (reduction.speedup, reduction.saving_s) == (2.0, pytest.approx(3e-3)), "nothing is won where the host waits"
     assert {group.speedup for group in group_kernels(results, by_family)} == {2.0, 1.25, 1.0}
+
+
+def test_what_was_proven_in_the_steps_is_summed(batch: BatchFolder, capsys: pytest.CaptureFixture[str]) -> None:
+    savings = {
+        "one": Saving(20e-3, 18e-3, 2e-3, 1.9e-3, 2.1e-3, 20, "saves"),
+        "waits": Saving(10e-3, 10.1e-3, -1e-4, -2e-4, 0.0, 20, "no difference"),
+        "plain": Saving(10e-3, 10.5e-3, -5e-4, -6e-4, -4e-4, 20, "slower"),
+    }
+    shown = []
+    for name in ("waits", "one", "plain"):
+        folder = batch.run(name)
+        folder.save(replace(folder.load(), verification=Verification("steps", 2e-3, savings[name])))
+        assert entry.main(["report", str(batch.path), "--no-plots"]) == 0
+        shown.append(" ".join(capsys.readouterr().out.split()))
+    assert "Proven in the steps of 1 model: none saves, 1 no difference; none is slower." in shown[0]
+    assert "of 2 models: 1 saves 2.00 ms together (6.7% of all 2), 1 no difference; none is slower." in shown[1]
+    assert "of 3 models: 1 saves 2.00 ms together (5.0% of all 3), 1 no difference; slower: plain." in shown[2]
+    with (batch.path / "summary.csv").open() as stream:
+        models = {row["model"]: row for row in csv.DictReader(stream)}
+    assert (models["one"]["proof"], float(models["one"]["proven_saving_s"])) == ("saves", pytest.approx(2e-3))
 
 
 @pytest.mark.parametrize("status", ["running", "waiting"])
