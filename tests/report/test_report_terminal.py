@@ -20,7 +20,7 @@ from inductor_bench.report.terminal import print_lines
 from inductor_bench.report.text import names
 from inductor_bench.report.text.layout import used_width
 from inductor_bench.report.text.ranking import rank, whole_time_s
-from inductor_bench.report.text.run_phrases import rows_of
+from inductor_bench.report.text.run_phrases import kernel_caption, rows_of
 
 RUNS = ["mixnet", "densenet", "cpu", "empty", "hostile", "without_peaks"]
 
@@ -87,6 +87,14 @@ def test_one_kernel_is_spoken_of_as_one() -> None:
 def test_it_fits(name: str, width: int) -> None:
     text = shown(getattr(build, name)(), width)
     assert max(names.cells(line) for line in text.splitlines()) <= width
+
+
+def test_a_column_for_which_there_is_no_room_has_no_legend() -> None:
+    run = build.mixnet()
+    entries = rank(run, "time")[:10]
+    every, few = ("\n".join(kernel_caption(run, entries, *columns)) for columns in ((), (["gain limit"],)))
+    assert "of peak: of DRAM" in every and "library kernels: of their part" in every and "gain limit: upper" in every
+    assert "of peak" not in few and "library kernels" not in few and "gain limit: upper" in few
 
 
 @pytest.mark.parametrize(("sort", "key"), [("time", "time_s"), ("calls", "calls"), ("gain", "roof.gain_limit_s")])

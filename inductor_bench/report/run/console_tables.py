@@ -134,8 +134,6 @@ def kernel_lines(run: Run, entries: tuple[Entry, ...], width: int, sort: str) ->
     if not entries:
         return
     yield [Word(_kernel_title(run, len(entries), sort), "title")]
-    for line in kernel_caption(run, entries):
-        yield from wrapped(line, width, "", "dim")
     gap = gap_of(width)
     roofs = any(entry.kernel.roof.bound != "unknown" for entry in entries)
     last = [peak_column(map(of_peak, entries)), Column("gain limit", 10)] if roofs else [Column("rate", 12)]
@@ -146,6 +144,8 @@ def kernel_lines(run: Run, entries: tuple[Entry, ...], width: int, sort: str) ->
     fixed = [Column("calls", 6), Column("time", 8), Column("share", 6), *last]
     every = [Column("#", 3), Column("kernel", NARROWEST_NAME, False), *fixed]
     columns = fit_columns(every, width, gap, SPARE, "kernel")
+    for line in kernel_caption(run, entries, [column.title for column in columns]):
+        yield from wrapped(line, width, "", "dim")
     yield header(columns, gap)
     shorts = names.unique((entry.kernel.name for entry in entries), columns[1].width)
     files = names.file_names(run)

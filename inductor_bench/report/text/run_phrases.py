@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from ... import units
 from ...analysis.costs.step import alone_ratio, category_totals, graph_use, is_far_off, step_of
@@ -139,22 +139,29 @@ def whole_words(run: Run) -> str:
     return f"{units.seconds(whole_time_s(run))}{what}" + (", each graph once" if len(run.modules) > 1 else "")
 
 
-def kernel_caption(run: Run, entries: Iterable[Entry]) -> list[str]:
-    """Explains the columns of the kernel table in one or two lines."""
+EXPLAINED = ("of peak", "gain limit", "alone")
+"""The columns of the kernel table that need an explanation."""
+
+
+def kernel_caption(run: Run, entries: Iterable[Entry], columns: Collection[str] = EXPLAINED) -> list[str]:
+    """Explains the columns of the kernel table, those that it shows, in one or two lines."""
     shown = list(entries)
     what = "calls and time in a step" if step_of(run) else "time per iteration"
     lines = [f"{what} · share of {whole_words(run)}"]
     if run.peaks is None:
         return lines
-    lines[0] += " · gain limit: upper bound, at that peak"
+    if "gain limit" in columns:
+        lines[0] += " · gain limit: upper bound, at that peak"
     bounds = {entry.kernel.roof.bound for entry in shown}
-    roofs = _roofs(run, shown)
-    notes = [f"of peak: of {', '.join(roofs)}"] if roofs else []
-    if "latency" in bounds and run.peaks.launch_floor_s is not None:
-        notes.append(f"latency: nearest limit is an empty kernel's {units.seconds(run.peaks.launch_floor_s)}")
-    if any(entry.kernel.category in LIBRARY and entry.kernel.roof.peak_share is not None for entry in shown):
-        notes.append("library kernels: of their part of the ATen call")
-    if any(is_far_off(alone_ratio(run, entry.kernel)) for entry in shown):
+    notes = []
+    if "of peak" in columns:
+        roofs = _roofs(run, shown)
+        notes += [f"of peak: of {', '.join(roofs)}"] if roofs else []
+        if "latency" in bounds and run.peaks.launch_floor_s is not None:
+            notes.append(f"latency: nearest limit is an empty kernel's {units.seconds(run.peaks.launch_floor_s)}")
+        if any(entry.kernel.category in LIBRARY and entry.kernel.roof.peak_share is not None for entry in shown):
+            notes.append("library kernels: of their part of the ATen call")
+    if "alone" in columns and any(is_far_off(alone_ratio(run, entry.kernel)) for entry in shown):
         notes.append(ALONE)
     return [*lines, " · ".join(notes)] if notes else lines
 
