@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..analysis.comparison.words import is_above
 from ..errors import EXIT_FAILURE, EXIT_OK, UsageError
 from ..records.comparisons.batch import BatchComparison
-from ..records.comparisons.run import NOT_COMPARABLE, SLOWER, RunComparison
+from ..records.comparisons.run import RunComparison
 from ..report.comparison.formats import BATCH_FORMATS, FORMATS
 from ..report.comparison.markdown import comparison_markdown
 from ..report.renderer import View, as_json, as_page
@@ -108,11 +109,11 @@ def command(context: click.Context, /, **values: Any) -> int:
         files = _texts(compared)
         if compared.folder is not None:
             write_text(compared.folder / PAGE, as_page(FORMATS, compared.comparison, files))
-        show(form, compared.comparison, place_view(replace(view, files=files), Path(), console), console)
+        show(form, compared.comparison, place_view(replace(view, files=files, limit=limit), Path(), console), console)
         if compared.folder is not None:
             console.note(f"Written: {compared.folder}   {PAGE}, the runs")
         if bundle is not None:
-            _write_bundle(bundle, compared, files, console)
+            _write_bundle(bundle, compared, files, limit, console)
     return exit_code([compared.comparison], limit)
 
 
@@ -168,11 +169,11 @@ def _texts(compared: Compared) -> dict[str, str]:
     return {place: data.decode("utf-8", "replace") for place, data in found if place.endswith(".py")}
 
 
-def _write_bundle(path: Path, compared: Compared, files: dict[str, str], console: Console) -> None:
+def _write_bundle(path: Path, compared: Compared, files: dict[str, str], limit: float | None, console: Console) -> None:
     from ..store.formats.archive import write_archive
 
     texts = {
-        "comparison.md": comparison_markdown(compared.comparison, len(compared.comparison.kernels)),
+        "comparison.md": comparison_markdown(compared.comparison, len(compared.comparison.kernels), limit),
         "comparison.html": as_page(FORMATS, compared.comparison, files),
         "comparison.json": as_json(compared.comparison) + "\n",
     }
@@ -184,8 +185,4 @@ def exit_code(comparisons: list[RunComparison], fail_above: float | None) -> int
     """Returns 1 where a limit is given, and a B is surely slower by more than that, or cannot be compared."""
     if fail_above is None:
         return EXIT_OK
-    for found in comparisons:
-        too_slow = found.verdict == SLOWER and found.step.delta_s > fail_above * found.step.a_s
-        if too_slow or found.verdict == NOT_COMPARABLE:
-            return EXIT_FAILURE
-    return EXIT_OK
+    return EXIT_FAILURE if any(is_above(found, fail_above) for found in comparisons) else EXIT_OK

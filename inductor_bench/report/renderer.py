@@ -30,6 +30,7 @@ class View:
         top: the number of kernels to show.
         columns: the width of the console.
         files: the texts of files that the result is about, by the path that the report gives them.
+        limit: the slowdown, as a share, from which a comparison fails; ``None`` for no limit.
     """
 
     folder: Path | None = None
@@ -37,6 +38,7 @@ class View:
     top: int = 10
     columns: int = 100
     files: Mapping[str, str] = field(default_factory=dict)
+    limit: float | None = None
 
     @property
     def width(self) -> int:

@@ -63,8 +63,10 @@ def part_name(part: PartChange) -> str:
     return part.label.replace("::", ".", 1) or part.cause
 
 
-def headline(comparison: RunComparison) -> str:
-    """The answer in one or two sentences."""
+def headline(comparison: RunComparison, limit: float | None = None) -> str:
+    """The answer in one or two sentences; with ``limit`` also whether B is within it: ``Limit of 5.0%: passed.``"""
+    if limit is not None:
+        return f"{headline(comparison)} Limit of {units.percent(limit)}: {_judged(comparison, limit)}."
     step = comparison.step
     of = f"a {step.currency}" if step.currency != "iteration" else "an iteration of all graphs"
     times = f"{of} takes {units.seconds(step.a_s)} in A and {units.seconds(step.b_s)} in B"
@@ -83,6 +85,16 @@ def headline(comparison: RunComparison) -> str:
         f"No difference beyond noise: {times} ({change}, {interval(comparison)}). The noise between runs is "
         f"±{units.percent(step.noise)}, {step.noise_source}."
     )
+
+
+def is_above(comparison: RunComparison, limit: float) -> bool:
+    """Whether B is surely slower by more than ``limit``, a share of A's step, or cannot be compared."""
+    too_slow = comparison.verdict == SLOWER and comparison.step.delta_s > limit * comparison.step.a_s
+    return too_slow or comparison.verdict == NOT_COMPARABLE
+
+
+def _judged(comparison: RunComparison, limit: float) -> str:
+    return "failed" if is_above(comparison, limit) else "passed"
 
 
 def interval(comparison: RunComparison) -> str:

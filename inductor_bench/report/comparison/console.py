@@ -27,19 +27,20 @@ SMALLEST_SHARE = 0.001
 """Share of A's step below which a part that is no more than noise gets no row of its own."""
 
 
-def comparison_lines(comparison: RunComparison, width: int, top: int) -> Iterator[Line]:
+def comparison_lines(comparison: RunComparison, width: int, top: int, limit: float | None = None) -> Iterator[Line]:
     """Renders a comparison.
 
     Args:
         comparison: the record.
         width: columns of the console.
         top: the number of kernels to show.
+        limit: the slowdown, as a share, from which the comparison fails.
     """
     for side, summary in (("A", comparison.a), ("B", comparison.b)):
         yield from _title(side, summary, width)
     yield []
     yield from _environment(comparison, width)
-    yield from wrapped(headline(comparison), width, "", "title")
+    yield from wrapped(headline(comparison, limit), width, "", "title")
     for reason in reasons(comparison):
         yield from wrapped(reason, width)
     yield []

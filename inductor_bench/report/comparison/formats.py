@@ -15,7 +15,7 @@ from .markdown import comparison_markdown
 
 
 def _lines(comparison: RunComparison, view: View) -> Iterator[Line]:
-    return comparison_lines(comparison, view.width, view.top)
+    return comparison_lines(comparison, view.width, view.top, view.limit)
 
 
 def _csv(comparison: RunComparison, view: View) -> str:
@@ -23,7 +23,7 @@ def _csv(comparison: RunComparison, view: View) -> str:
 
 
 def _markdown(comparison: RunComparison, view: View) -> str:
-    return comparison_markdown(comparison, view.top)
+    return comparison_markdown(comparison, view.top, view.limit)
 
 
 def _html(comparison: RunComparison, view: View) -> str:

@@ -11,7 +11,7 @@ from ..run.step.rows import Table
 from .rows import changed_kernels, detail_lines, environment_table, graph_table, kernel_table, parts_table
 
 
-def comparison_markdown(comparison: RunComparison, top: int) -> str:
+def comparison_markdown(comparison: RunComparison, top: int, limit: float | None = None) -> str:
     """Renders the answer, what differs around the program, the parts, the ``top`` kernels that differ, the graphs."""
     sides = (("A", comparison.a), ("B", comparison.b))
     heads = [
@@ -20,7 +20,7 @@ def comparison_markdown(comparison: RunComparison, top: int) -> str:
     ]
     changes = changed_kernels(comparison)
     environment = environment_table(comparison)
-    blocks = [["# B against A", "", *heads], [f"**{escaped(headline(comparison))}**"]]
+    blocks = [["# B against A", "", *heads], [f"**{escaped(headline(comparison, limit))}**"]]
     blocks.append([escaped(" ".join(reasons(comparison)))])
     blocks += [_block(environment)] if environment else []
     blocks.append([*_block(parts_table(comparison)), *_part_details(comparison)])
