@@ -108,7 +108,7 @@ def command(context: click.Context, /, **values: Any) -> int:
         compared = _compare(targets, arguments, values, console, files=bundle is not None or form.shows_files)
         files = _texts(compared)
         if compared.folder is not None:
-            write_text(compared.folder / PAGE, as_page(FORMATS, compared.comparison, files))
+            write_text(compared.folder / PAGE, as_page(FORMATS, compared.comparison, files, limit))
         show(form, compared.comparison, place_view(replace(view, files=files, limit=limit), Path(), console), console)
         if compared.folder is not None:
             console.note(f"Written: {compared.folder}   {PAGE}, the runs")
@@ -174,7 +174,7 @@ def _write_bundle(path: Path, compared: Compared, files: dict[str, str], limit: 
 
     texts = {
         "comparison.md": comparison_markdown(compared.comparison, len(compared.comparison.kernels), limit),
-        "comparison.html": as_page(FORMATS, compared.comparison, files),
+        "comparison.html": as_page(FORMATS, compared.comparison, files, limit),
         "comparison.json": as_json(compared.comparison) + "\n",
     }
     write_archive(path, {**{name: text.encode() for name, text in texts.items()}, **compared.kernels})

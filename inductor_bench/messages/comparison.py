@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from .steps import ObservedGraph
@@ -51,6 +52,13 @@ class ComparedOutputs:
     @property
     def is_equal(self) -> bool:
         return self.difference <= self.tolerance
+
+    @property
+    def excess(self) -> float:
+        """The difference as a multiple of the tolerance; infinite for any difference where none is tolerated."""
+        if not self.difference:
+            return 0.0
+        return self.difference / self.tolerance if self.tolerance else math.inf
 
 
 @dataclass(frozen=True)

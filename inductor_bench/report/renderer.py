@@ -112,9 +112,9 @@ def as_json(result: Any, view: View = View()) -> str:
     return units.printable_json(json.dumps(encode(result), indent=2, ensure_ascii=False, allow_nan=False))
 
 
-def as_page(formats: Formats[Result], result: Result, files: Mapping[str, str] = {}) -> str:
-    """Renders a result as its HTML page, with ``files`` as in :class:`View`."""
-    text = formats.get("html").render(result, View(files=files))
+def as_page(formats: Formats[Result], result: Result, files: Mapping[str, str] = {}, limit: float | None = None) -> str:
+    """Renders a result as its HTML page, with ``files`` and ``limit`` as in :class:`View`."""
+    text = formats.get("html").render(result, View(files=files, limit=limit))
     assert isinstance(text, str)
     return text
 

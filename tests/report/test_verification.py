@@ -106,6 +106,8 @@ def test_outputs_agree_differ_or_were_not_compared() -> None:
     nothing = list(detail_words(replace(FOUND, outputs=Outputs(1, 0, 0.0, 0.0, 0.0, 3))))
     assert "Outputs in the program cannot be compared: of 3 tensors, 3 differ between two calls" in " ".join(nothing)
     assert not any("agree" in words for words in nothing)
+    either = " ".join(detail_words(replace(FOUND, outputs=Outputs(1, 0, 0.0, 0.0, 0.0, 1, 2))))
+    assert "of 3 tensors, 1 differs between two calls without the configs, too, and 2 differ by no more than" in either
     equal = replace(FOUND, outputs=Outputs(2, 143, 0.0, 0.0, 3e-2))
     assert any("no bit differs" in words for words in detail_words(equal))
 

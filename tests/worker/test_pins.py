@@ -294,7 +294,43 @@ def test_differences_that_are_no_larger_than_those_of_rounding_are_told_apart() 
     assert check.dropped == ["bad"], "a vector is not rounded to the graph's coarsest type"
     argmax = Multiplying("bad", -1.0)
     check = checked([argmax], lambda _, inputs: (argmax.apply(inputs[0]).argmax(1),), values.bfloat16())
-    assert check.dropped == ["bad"], "whole numbers are not excused"
+    assert check.dropped == ["bad"], "few whole numbers are excused"
+    close = torch.cat([torch.randn(4000), torch.full((8,), 0.5)]).bfloat16()
+    mask = Multiplying("good", 1 - 2**-7)
+    (found,) = checked([mask], lambda _, inputs: (mask.apply(inputs[0]) >= 0.5,), close).found
+    assert found.is_equal and found.rounding == 1, "those of a mask that flip where values are close"
+
+
+@pytest.mark.slow
+def test_no_tensor_hides_the_difference_of_another() -> None:
+    import torch
+
+    from inductor_bench.worker.capture.pins.outputs import OutputCheck
+
+    pinned: Any = MultiplyingKernels([Multiplying("bad", 3.0)])
+    (bad,) = pinned.kernels
+    check = OutputCheck(pinned, "cpu")
+    call = lambda _, inputs: (bad.apply(inputs[1]),)  # noqa: E731
+    check.call("graph.py", call, None, [torch.arange(4), torch.randn(32, 32)])
+    assert check.dropped == ["bad"], "whole numbers that come first agree, and tolerate nothing"
+
+
+@pytest.mark.slow
+def test_a_lack_of_memory_for_other_roundings_is_no_difference() -> None:
+    import torch
+
+    torch.manual_seed(1)
+    values = torch.randn(63, 65)
+    centred = values - values.mean(0)
+    noise = Multiplying("good", 1.5)
+
+    def call(_: Any, inputs: list[torch.Tensor]) -> tuple[torch.Tensor]:
+        if not torch.equal(inputs[0], centred):
+            raise torch.OutOfMemoryError("out of memory")
+        return (noise.apply(inputs[0]).sum(0),)
+
+    check = checked([noise], call, centred)
+    assert check.dropped == [] and check.found[0].reason == "no memory for a copy of the graph's inputs"
 
 
 @pytest.mark.slow

@@ -64,9 +64,9 @@ def part_name(part: PartChange) -> str:
 
 
 def headline(comparison: RunComparison, limit: float | None = None) -> str:
-    """The answer in one or two sentences; with ``limit`` also whether B is within it: ``Limit of 5.0%: passed.``"""
+    """The answer in one or two sentences; with ``limit`` also whether B is within it: ``Limit of 5%: passed.``"""
     if limit is not None:
-        return f"{headline(comparison)} Limit of {units.percent(limit)}: {_judged(comparison, limit)}."
+        return f"{headline(comparison)} Limit of {100 * limit:g}%: {_judged(comparison, limit)}."
     step = comparison.step
     of = f"a {step.currency}" if step.currency != "iteration" else "an iteration of all graphs"
     times = f"{of} takes {units.seconds(step.a_s)} in A and {units.seconds(step.b_s)} in B"

@@ -197,15 +197,15 @@ def proof_words(summaries: Sequence[ModelSummary]) -> str:
         return ""
     saved = [saving for _, saving in proven if saving.verdict == SAVES]
     whole = sum(saving.own_s for _, saving in proven)
-    together = sum(saving.saving_s for saving in saved)
+    saved_s = sum(saving.saving_s for saving in saved)
     words = ["none saves"]
     if saved:
-        share = units.percent(together / whole)
-        one = "s" * (len(saved) == 1)
-        words = [f"{len(saved)} save{one} {units.seconds(together)} together ({share} of all {len(proven)})"]
-    for verdict in (NO_DIFFERENCE, UNDECIDED):
+        share, together = units.percent(saved_s / whole), " together" * (len(saved) > 1)
+        of = f" of all {len(proven)}" * (len(proven) > 1)
+        words = [f"{len(saved)} save{'s' * (len(saved) == 1)} {units.seconds(saved_s)}{together} ({share}{of})"]
+    for verdict, what in ((NO_DIFFERENCE, "without a difference"), (UNDECIDED, UNDECIDED)):
         count = sum(saving.verdict == verdict for _, saving in proven)
-        words += [f"{count} {verdict}"] if count else []
+        words += [f"{count} {what}"] if count else []
     slower = [name for name, saving in proven if saving.verdict == SLOWER]
     rest = f"; slower: {', '.join(slower)}" if slower else "; none is slower"
     return f"Proven in the steps of {plural(len(proven), 'model')}: {', '.join(words)}{rest}."

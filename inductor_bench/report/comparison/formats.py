@@ -29,7 +29,7 @@ def _markdown(comparison: RunComparison, view: View) -> str:
 def _html(comparison: RunComparison, view: View) -> str:
     from .page import comparison_html  # loads jinja2
 
-    return comparison_html(comparison, view.files)
+    return comparison_html(comparison, view.files, view.limit)
 
 
 FORMATS: Formats[RunComparison] = Formats(

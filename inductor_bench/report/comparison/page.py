@@ -59,17 +59,18 @@ TONES = {SLOWER: BAD, FASTER: GOOD}
 NAME_WIDTH = 60
 
 
-def comparison_html(comparison: RunComparison, files: Mapping[str, str] = {}) -> str:
+def comparison_html(comparison: RunComparison, files: Mapping[str, str] = {}, limit: float | None = None) -> str:
     """Renders the page with all parts, graphs and kernels that differ. It loads no other file.
 
     Args:
         comparison: the record.
         files: the texts of the kernels' standalone files as ``a/NAME.py`` and ``b/NAME.py``.
+        limit: the slowdown, as a share, from which the comparison fails.
     """
-    return render_page(comparison_page(comparison, files))
+    return render_page(comparison_page(comparison, files, limit))
 
 
-def comparison_page(comparison: RunComparison, files: Mapping[str, str] = {}) -> Page:
+def comparison_page(comparison: RunComparison, files: Mapping[str, str] = {}, limit: float | None = None) -> Page:
     """The parts of the page; see :func:`comparison_html`."""
     sources = {place: source_file(text) for place, text in files.items()}
     changes = changed_kernels(comparison)
@@ -77,7 +78,7 @@ def comparison_page(comparison: RunComparison, files: Mapping[str, str] = {}) ->
     return Page(
         title=f"{comparison.b.name} against {comparison.a.name}",
         about=(f"A: {_side(comparison.a)}", f"B: {_side(comparison.b)}"),
-        lead=headline(comparison),
+        lead=headline(comparison, limit),
         reasons=tuple(reasons(comparison)),
         sections=(
             Section("What differs around the program", _environment(comparison), short="Environment"),

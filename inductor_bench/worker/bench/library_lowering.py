@@ -257,8 +257,8 @@ def _parse_fields(caller: Any) -> Config:
     return found
 
 
-def compile_in_background(choice: Choice) -> Future[None]:
-    """Begins to compile a choice, once a core is free; the future fails where the compilation does.
+def compile_in_background(choice: Choice, limit_s: float) -> Future[None]:
+    """Begins to compile a choice, once a core is free; the future fails where the compilation does, or takes too long.
 
     Templates of Triton are compiled in Inductor's processes, into Triton's cache, and other choices on threads.
     """
@@ -266,7 +266,7 @@ def compile_in_background(choice: Choice) -> Future[None]:
         done: Future[None] = Future()
         done.set_result(None)
         return done
-    return _threads().submit(_compile, choice)
+    return _threads().submit(_compile, choice, limit_s)
 
 
 @functools.cache
@@ -277,7 +277,7 @@ def _threads() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(max(1, count), "choice")
 
 
-def _compile(choice: Choice) -> None:
+def _compile(choice: Choice, limit_s: float) -> None:
     """Compiles a choice. Without a process pool a template is left to its use: here it would disturb the timing."""
     if not isinstance(choice.caller, TritonTemplateCaller):
         choice.compile()
@@ -285,10 +285,10 @@ def _compile(choice: Choice) -> None:
     with contextlib.suppress(RuntimeError, TimeoutError, LateError):
         AsyncCompile.wait_pool_ready()
     if AsyncCompile.use_process_pool():
-        _compile_in_process(choice)
+        _compile_in_process(choice, limit_s)
 
 
-def _compile_in_process(choice: Choice) -> None:
+def _compile_in_process(choice: Choice, limit_s: float) -> None:
     request = choice.caller.bmreq
     source = Path(request.module_path).read_text(encoding="utf-8")
-    AsyncCompile().triton(kernel_name=request.kernel_name, source_code=source).future.result()
+    AsyncCompile().triton(kernel_name=request.kernel_name, source_code=source).future.result(timeout=limit_s)

@@ -6,6 +6,7 @@ import random
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import TimeoutError as LateError
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -178,7 +179,7 @@ class LibraryCandidates:
 
         for choice in choices:
             if id(choice) not in self._compilations:
-                self._compilations[id(choice)] = compile_in_background(choice)
+                self._compilations[id(choice)] = compile_in_background(choice, COMPILE_S)
 
     def _wait(self, choice: Choice) -> None:
         """Waits for the compilation of a choice, whose failure is ignored: the choice raises its own, in plainer words.
@@ -189,8 +190,12 @@ class LibraryCandidates:
         compilation = self._compilations[id(choice)]
         while not (compilation.running() or compilation.done()):
             wait([compilation], timeout=QUEUE_S)
-        if not wait([compilation], timeout=COMPILE_S).done:
+        if not wait([compilation], timeout=COMPILE_S).done or _is_late(compilation):
             raise InductorBenchError(f"does not compile within {COMPILE_S:.0f} s")
+
+
+def _is_late(compilation: Future[None]) -> bool:
+    return not compilation.cancelled() and isinstance(compilation.exception(), TimeoutError | LateError)
 
 
 def _cancel(compilations: Mapping[int, Future[None]]) -> None:

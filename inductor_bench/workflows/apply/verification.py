@@ -165,7 +165,7 @@ def _summarise(outputs: Sequence[ComparedOutputs]) -> Outputs:
     reasons = dict.fromkeys(one.reason for one in outputs if one.reason)
     if not compared:
         return Outputs(reason="; ".join(reasons) or NOT_COMPARED)
-    worst = max(compared, key=lambda one: one.difference / one.tolerance if one.tolerance else one.difference)
+    worst = max(compared, key=lambda one: one.excess)
     return Outputs(
         len(compared),
         sum(one.tensors for one in compared),

@@ -160,9 +160,9 @@ def test_what_was_proven_in_the_steps_is_summed(batch: BatchFolder, capsys: pyte
         folder.save(replace(folder.load(), verification=Verification("steps", 2e-3, savings[name])))
         assert entry.main(["report", str(batch.path), "--no-plots"]) == 0
         shown.append(" ".join(capsys.readouterr().out.split()))
-    assert "Proven in the steps of 1 model: none saves, 1 no difference; none is slower." in shown[0]
-    assert "of 2 models: 1 saves 2.00 ms together (6.7% of all 2), 1 no difference; none is slower." in shown[1]
-    assert "of 3 models: 1 saves 2.00 ms together (5.0% of all 3), 1 no difference; slower: plain." in shown[2]
+    assert "Proven in the steps of 1 model: none saves, 1 without a difference; none is slower." in shown[0]
+    assert "of 2 models: 1 saves 2.00 ms (6.7% of all 2), 1 without a difference; none is slower." in shown[1]
+    assert "of 3 models: 1 saves 2.00 ms (5.0% of all 3), 1 without a difference; slower: plain." in shown[2]
     with (batch.path / "summary.csv").open() as stream:
         models = {row["model"]: row for row in csv.DictReader(stream)}
     assert (models["one"]["proof"], float(models["one"]["proven_saving_s"])) == ("saves", pytest.approx(2e-3))

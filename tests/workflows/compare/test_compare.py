@@ -160,7 +160,7 @@ def test_fail_above_decides_the_exit_code(a: Path, b: Path, tmp_path: Path) -> N
     other = save(tmp_path / "cpu", pairs.each_module(pairs.run(), lambda module: replace(module, device="cpu")))
     assert invoke(a, other, "-q", "--fail-above", "5%")[0] == 1
     for form in ("table", "md"):
-        for limit, word in (("5%", "Limit of 5.0%: failed."), ("50%", "Limit of 50.0%: passed.")):
+        for limit, word in (("5%", "Limit of 5%: failed."), ("50.25%", "Limit of 50.25%: passed.")):
             assert word in " ".join(invoke(a, b, "-q", "--format", form, "--fail-above", limit)[1].split())
         assert "Limit of" not in invoke(a, b, "-q", "--format", form)[1]
 

@@ -134,10 +134,11 @@ def outputs_words(outputs: Outputs) -> str:
         (outputs.unrepeatable, "between two calls without the configs, too"),
         (outputs.rounding, "by no more than where the inputs are rounded otherwise"),
     ]
-    words = [f"{n} more differ{'s' * (n == 1)} {how}" for n, how in apart if n]
+    more = " more" if outputs.tensors else ""
+    words = [f"{n}{more} differ{'s' * (n == 1)} {how}" for n, how in apart if n]
     if words and not outputs.tensors:
         count = plural(outputs.unrepeatable + outputs.rounding, "tensor")
-        return f"Outputs in the program cannot be compared: of {count}, {' and '.join(words).replace(' more', '')}"
+        return f"Outputs in the program cannot be compared: of {count}, {', and '.join(words)}"
     rest = "".join(f"; {one}" for one in words) + rest
     tensors = f"{plural(outputs.tensors, 'tensor')} of {plural(outputs.graphs, 'graph')}"
     if math.isinf(outputs.difference):

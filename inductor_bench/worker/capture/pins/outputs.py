@@ -29,9 +29,15 @@ UNREPEATABLE = 0.1
 """Relative difference between two calls without the pins from which a tensor is not compared. cuDNN's attention returns
 a seed and an offset that it does not write where it drops nothing."""
 
+NOISE_ONLY = 0.5
+"""Relative difference by which other roundings move a tensor that is nothing but rounding errors."""
+
 ROUNDING_FACTOR = 10.0
-"""A tensor that is nothing but rounding errors may differ by this factor of what other roundings make of it: a wrong
-kernel changes it by orders of magnitude."""
+"""Such a tensor may differ by this factor of what other roundings make of it: a wrong kernel changes it by orders of
+magnitude."""
+
+FLIPPED = 0.01
+"""Largest share of whole numbers that rounding may change."""
 
 TF32_EPS = 2.0**-10
 """The distance of 1 to the next number in TF32, in which a GPU may compute products of float32."""
@@ -138,22 +144,30 @@ class Rounding:
         self._run, self._own = run, own
         self._moved: Sequence[float] | None = None
 
-    def explains(self, place: int, difference: float) -> bool:
+    def explains(self, place: int, difference: float, *, whole: bool) -> bool:
         """Whether the difference of a tensor is no larger than what rounding makes.
 
-        A tensor that rounding moves by less than :data:`UNREPEATABLE` is more than rounding errors, and its difference
-        has to be below that, too.
+        Args:
+            place: the place of the tensor.
+            difference: its relative difference; of whole numbers the share that differs.
+            whole: whether it holds whole numbers, such as masks and indices, which may flip where values are close.
         """
         if self._moved is None:
             self._moved = self._move()
         moved = self._moved[place]
-        if moved > UNREPEATABLE:
+        if math.isinf(difference) or math.isinf(moved):
+            return False
+        if whole:
+            return difference <= min(NOISE_FACTOR * moved, FLIPPED)
+        if moved >= NOISE_ONLY:
             return difference <= ROUNDING_FACTOR * moved
-        return difference <= min(NOISE_FACTOR * moved, UNREPEATABLE)
+        return difference <= min(NOISE_FACTOR * moved, NOISE_ONLY if moved > UNREPEATABLE else UNREPEATABLE)
 
     def _move(self) -> Sequence[float]:
         try:
             rounded = self._run(coarsest=_coarsest_eps(self._own))
+        except torch.OutOfMemoryError:
+            raise
         except launcher_errors():
             traceback.print_exc()
             return [0.0] * len(self._own)
@@ -161,7 +175,7 @@ class Rounding:
 
 
 def _moved(one: Any, other: Any) -> float:
-    if not isinstance(other, torch.Tensor) or not other.is_floating_point() or one.shape != other.shape:
+    if not isinstance(other, torch.Tensor) or one.shape != other.shape:
         return 0.0
     return relative_difference(one, other)
 
@@ -226,12 +240,12 @@ def _worst(
             continue
         difference = _difference(one, reference)
         tolerance = max(tolerance_of(reference.dtype), NOISE_FACTOR * noise)
-        if difference > tolerance and rounding.explains(place, difference):
+        if difference > tolerance and rounding.explains(place, difference, whole=not reference.is_floating_point()):
             rounded += 1
             continue
         tensors += 1
         found = ComparedOutputs(path, difference, noise, tolerance)
-        if tensors == 1 or found.difference * worst.tolerance > worst.difference * found.tolerance:
+        if tensors == 1 or found.excess > worst.excess:
             worst = found
     return replace(worst, tensors=tensors, unrepeatable=unrepeatable, rounding=rounded)
 
