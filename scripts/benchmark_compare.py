@@ -1,10 +1,9 @@
 """What ``compare`` finds where nothing changed, and where one thing did: ``python scripts/benchmark_compare.py``.
 
-The program is ``scripts/programs/changed.py``. It is broken down ``--pairs`` + 1 times with fresh caches, and each
-run is compared with the one before: no code may differ, and nothing but changed configs may be slower or faster. Then
-it is broken down with each change of ``CHANGES``, and compared with the first run: the cause has to be named, and its
-size be within 20% of that by the program's own stopwatch: the difference of the profiler's device time, and for
-``.item()`` of the step.
+The program is ``scripts/programs/changed.py``. It is broken down ``--runs`` times with fresh caches, and every two
+runs are compared: no code may differ, and nothing but changed configs may be slower or faster. Then it is broken down
+with each change of ``CHANGES``, and compared with the first run: the cause has to be named, and its size be within 20%
+of that by the program's own stopwatch: the difference of the profiler's device time, and for ``.item()`` of the step.
 """
 
 from __future__ import annotations
@@ -15,8 +14,9 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -61,14 +61,15 @@ CHANGES = (
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--pairs", type=int, default=20, help="pairs of runs without a change (20)")
+    parser.add_argument("--runs", type=int, default=7, help="runs without a change (7, which are 21 pairs)")
     parser.add_argument("--keep", type=Path, help="the folder for the RUNs")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
         folder = options.keep or Path(temporary)
         first = break_down(folder / "run-0", {})
-        results = [check_change(folder, first, change) for change in (*CHANGES, make_worse(first))]
-        results += check_equals(folder, first, options.pairs)
+        unchanged = stopwatch({})
+        results = [check_change(folder, first, unchanged, change) for change in (*CHANGES, make_worse(first))]
+        results += check_equals([first, *(break_down(folder / f"run-{n}", {}) for n in range(1, options.runs))])
     return 0 if all(results) else 1
 
 
@@ -82,19 +83,18 @@ def break_down(run: Path, variables: Mapping[str, str]) -> Path:
     return run
 
 
-def check_equals(folder: Path, first: Path, pairs: int) -> list[bool]:
-    """Compares runs of the unchanged program."""
-    results, before = [], first
-    for number in range(1, pairs + 1):
-        run = break_down(folder / f"run-{number}", {})
-        found = inductor_bench.compare(before, run)
+def check_equals(runs: Sequence[Path]) -> list[bool]:
+    """Compares every two runs of the unchanged program."""
+    results = []
+    for first, second in combinations(runs, 2):
+        found = inductor_bench.compare(first, second)
         causes = [change.cause for change in found.kernels]
         judged = [f"{part.label or part.cause} {part.verdict}" for part in decided_parts(found)]
         step = f"step {found.step.delta_s * 1e6:+.1f} µs, {found.verdict}"
         good = causes.count(CODE) == 0 and not judged and (found.verdict != "slower" or CONFIG in causes)
-        say(f"A/A {number}", good, f"{causes.count(CONFIG)} configs differ; {step}; {', '.join(judged) or 'no part'}")
+        words = f"{causes.count(CONFIG)} configs differ; {step}; {', '.join(judged) or 'no part'}"
+        say(f"A/A {first.name} {second.name}", good, words)
         results.append(good)
-        before = run
     return results
 
 
@@ -103,14 +103,14 @@ def decided_parts(found: RunComparison) -> list[Any]:
     return [part for part in found.parts if part.cause != CONFIG and part.verdict in ("slower", "faster")]
 
 
-def check_change(folder: Path, first: Path, change: InjectedChange) -> bool:
-    """Compares a run of the changed program with the first one."""
+def check_change(folder: Path, first: Path, unchanged: Mapping[str, float], change: InjectedChange) -> bool:
+    """Compares a run of the changed program with the first one, whose stopwatch said ``unchanged``."""
     run = break_down(folder / change.name.replace(" ", "-").strip("."), change.variables)
     found = inductor_bench.compare(first, run)
     parts = [part for part in found.parts if part.cause in change.causes and change.label in part.label]
     delta_s = sum(part.delta_s for part in parts)
     quantity = "step_s" if change.in_step else "device_s"
-    own, other = stopwatch({})[quantity], stopwatch(change.variables)[quantity]
+    own, other = unchanged[quantity], stopwatch(change.variables)[quantity]
     delta_s = found.step.delta_s if change.in_step else delta_s
     verdicts = {part.verdict for part in parts} - {"same", "undecided"}
     good = bool(verdicts) and other != own and abs(delta_s / (other - own) - 1) <= WITHIN

@@ -6,6 +6,8 @@ work. Variables of the environment change what it does:
 ``PROFILE=1``         it also records ten steps with ``torch.profiler``, and prints the profiler's totals.
 ``STEP_ENDS=FOLDER``  it also writes ``<pid>.json`` with the end of each step, on the host's clock and on the device's.
 ``INTERLEAVE=STEPS``  in an observed process, it times blocks of so many steps with and without the observation's hooks.
+``BLOCK_STEPS=STEPS`` it times blocks of so many steps without end and prints each one's seconds per step; the end of
+                      each step is marked for the tool.
 ``NCU_STEP=1``        it runs one step after the warm-up between the start and the stop of CUDA's profiler, and no more.
 """
 
@@ -17,7 +19,7 @@ import statistics
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 
@@ -46,6 +48,8 @@ def timed(step: Step, warm_up: int = 20) -> None:
     if os.environ.get("INTERLEAVE"):
         print("stopwatch", json.dumps(_interleaved(step, warm_up, int(os.environ["INTERLEAVE"]))), flush=True)
         return
+    if os.environ.get("BLOCK_STEPS"):
+        _without_end(step, warm_up, int(os.environ["BLOCK_STEPS"]))
     times = []
     length = max(1, count // BLOCKS)
     for block in range(BLOCKS):
@@ -116,6 +120,19 @@ def _interleaved(step: Step, number: int, length: int) -> dict[str, Any]:
         if observed:
             observer.remove_hooks()
     return {"rank": RANK, "step_s": statistics.median(times["observed_s"]), **times}
+
+
+def _without_end(step: Step, number: int, length: int) -> NoReturn:
+    """Times blocks of marked steps until the process is ended."""
+    import inductor_bench
+
+    def marked(number: int) -> None:
+        step(number)
+        inductor_bench.step()
+
+    while True:
+        print("block", _block(marked, number, length), flush=True)
+        number += length
 
 
 def _for_counters(step: Step, number: int) -> None:

@@ -24,7 +24,7 @@ torch.set_num_threads(1)
 torch.manual_seed(0)
 blocks = torch.nn.Sequential(*[Block() for _ in range(4)])
 for block in blocks:
-    block.compile()
+    block.compile(fullgraph=True)
 optimizer = torch.optim.SGD(blocks.parameters(), lr=0.01)
 values = torch.rand(32, 64)
 

@@ -29,7 +29,7 @@ from inductor_bench.records.code.launch import Launch
 from inductor_bench.store.formats import codec
 
 from ..switches import read_switches
-from ..upstream import inductor
+from ..upstream import compiling, inductor
 from . import modes
 from .steps.boundaries import StepMeasurement
 from .steps.graphs import Graphs
@@ -103,6 +103,7 @@ def _save_pins() -> None:
 
 def observe_eager() -> None:
     """Starts to time the steps of this process, in which ``torch.compile`` compiles nothing."""
+    compiling.compile_nothing()
     measure = _choose_measurement(Path(os.environ[CAPTURE_FOLDER]))
     steps = StepObserver(measure, lambda: modes.note_measured(steps.device))
     steps.begin_eager(os.environ[EAGER])

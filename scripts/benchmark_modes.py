@@ -1,0 +1,84 @@
+"""Whether ``modes`` says what the program's own stopwatch says: ``python scripts/benchmark_modes.py PROGRAM``.
+
+PROGRAM is a file of ``scripts/programs``. Its stopwatch times blocks of steps in the same processes, from the warm-up
+until the process is ended, and prints each. Held against them is the tool's step time in the last round, in which
+nothing is profiled, and the order of the rows. OPTIONS after ``--`` are those of ``inductor-bench modes``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from inductor_bench.records.modes.comparison import ModeRow
+from inductor_bench.store.folders.modes import ModesFolder
+
+ROOT = Path(__file__).resolve().parent.parent
+WITHIN = 0.02
+"""Largest error of a step, as a share of it."""
+BLOCK = "block "
+"""The beginning of the stopwatch's line of a block."""
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("program")
+    parser.add_argument("--block", type=int, default=20, help="steps in a block of the stopwatch (20)")
+    parser.add_argument("--keep", type=Path, help="the folder for the comparison")
+    words = sys.argv[1:]
+    end = words.index("--") if "--" in words else len(words)
+    options = parser.parse_args(words[:end])
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = ModesFolder(options.keep or Path(temporary) / "modes")
+        target = str(ROOT / "scripts" / "programs" / options.program)
+        command = [sys.executable, "-m", "inductor_bench", "modes", "-o", str(folder.path), *words[end + 1 :], target]
+        paths = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
+        environment = {**os.environ, "BLOCK_STEPS": str(options.block), "PYTHONPATH": paths}
+        subprocess.run(command, env=environment, check=False)
+        if not folder.exists():
+            return 1
+        results = [*check_rows(folder)]
+    return 0 if results and all(results) else 1
+
+
+def check_rows(folder: ModesFolder) -> Iterator[bool]:
+    """Prints each row's step beside the stopwatch's, and whether both put the rows in the same order."""
+    found: list[tuple[float, float, str]] = []
+    for number, row in enumerate(folder.load().rows, start=1):
+        if row.failure is not None:
+            print(f"{row.name:28} {row.failure.message}", flush=True)
+            continue
+        blocks = blocks_of(folder, number, row)
+        if not blocks:
+            print(f"{row.name:28} the stopwatch printed no block", flush=True)
+            yield False
+            continue
+        tool_s, own_s = row.processes[-1].step_time_s, statistics.median(blocks)
+        good = abs(tool_s / own_s - 1) <= WITHIN
+        words = f"{1e3 * tool_s:.4g} ms, by its stopwatch {1e3 * own_s:.4g} ms ({len(blocks)} blocks)"
+        print(f"{row.name:28} {'good' if good else 'BAD':5} {words}, {tool_s / own_s:.4f}", flush=True)
+        found.append((tool_s, own_s, row.name))
+        yield good
+    by_tool = sorted(found)
+    swapped = [(one[2], other[2]) for one, other in pairwise(by_tool) if one[1] > other[1] * (1 + WITHIN)]
+    print(f"order: {' < '.join(name for *_, name in by_tool)}; by its stopwatch {swapped or 'the same'}", flush=True)
+    yield not swapped
+
+
+def blocks_of(folder: ModesFolder, number: int, row: ModeRow) -> list[float]:
+    """The seconds per step of each block in the last process of a row."""
+    log = next(folder.logs.glob(f"{number}-*-{row.processes[-1].round + 1}.log"))
+    lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
+    return [float(line.removeprefix(BLOCK)) for line in lines if line.startswith(BLOCK)]
+
+
+if __name__ == "__main__":
+    sys.exit(main())
