@@ -6,6 +6,7 @@ step, and the wall time, of the first time and of the second time, when all tuni
 as ``tuning.txt``, ``tuning.json`` with all figures, and with ``--profile`` the profile of the worker that times.
 
 ``--unlimited`` retunes all kernels without pruning first, slowly, so that the share of its saving can be told.
+``--library`` retunes calls of libraries in place of generated kernels.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ from inductor_bench.autotune.pipeline import Pipeline
 from inductor_bench.launch import session as sessions
 from inductor_bench.launch.session import WorkerSession
 from inductor_bench.messages.request import Request
+from inductor_bench.records.category import Category
 from inductor_bench.store.folder import RunFolder
 from inductor_bench.workflows.breakdown import autotune
 from inductor_bench.workflows.breakdown.autotune import autotune_run
@@ -43,6 +45,7 @@ from inductor_bench.workflows.kernel import session as kernel_sessions
 from inductor_bench.workflows.options import BreakdownOptions, RetuneOptions
 
 ALL = 100_000
+LIBRARY = (Category.EXTERN_GEMM, Category.EXTERN_CONV)
 PHASES = {
     "TellEnvironment": "starting",
     "TellArchitecture": "starting",
@@ -317,7 +320,7 @@ def read_options() -> argparse.Namespace:
     parser.add_argument("--method", default="coordesc", help="the method (coordesc)")
     parser.add_argument("--budget", type=float, help="seconds for each retune (no limit)")
     parser.add_argument("--unlimited", action="store_true", help="also retune all kernels without pruning")
-    parser.add_argument("--library", action="store_true", help="also retune library calls")
+    parser.add_argument("--library", action="store_true", help="retune products and convolutions of libraries")
     parser.add_argument("--keep", type=Path, help="a folder for the RUN as the first time of the last --top leaves it")
     parser.add_argument("--profile", action="store_true", help="profile the worker that times, in a trial of its own")
     parser.add_argument("--output", type=Path, default=Path("runs/tuning"), help="what is written (runs/tuning)")
@@ -342,15 +345,14 @@ def main() -> int:
         say(describe(trials[-1]))
         return trials[-1]
 
-    if not options.library:
-        listed = autotune.most_expensive
-        autotune.most_expensive = (
-            lambda run, folder, wanted: [  # type: ignore[assignment]
-                row
-                for row in listed(run, folder, replace(wanted, top=ALL))
-                if not row.category.value.startswith("extern_")
-            ][: wanted.top]
-        )
+    listed = autotune.most_expensive
+    autotune.most_expensive = (
+        lambda run, folder, wanted: [  # type: ignore[assignment]
+            row
+            for row in listed(run, folder, replace(wanted, top=ALL))
+            if (row.category in LIBRARY if options.library else not row.category.value.startswith("extern_"))
+        ][: wanted.top]
+    )
     with tempfile.TemporaryDirectory(prefix="inductor-bench-tuning-") as scratch:
         folder = Path(scratch)
         os.environ["INDUCTOR_BENCH_CACHE"] = str(folder / "cache")
