@@ -373,6 +373,16 @@ def test_single_runs_on_a_cpu_differ_by_much_whatever_could_explain_it(longer: f
     assert compare_runs(first, several).verdict == on_gpu.verdict, "and their noise is measured"
 
 
+def test_a_difference_of_single_runs_that_no_part_explains_is_noise() -> None:
+    others = [replace(one, label=f"{one.label} {number}") for number in range(5) for one in pairs.parts()]
+    slow = [replace(one, time_s=one.time_s * 1.22) for one in others]
+    found = compare(host(pairs.run(others=others)), host(pairs.run(others=slow)))
+    assert not [one for one in found.parts if one.verdict == records.SLOWER], "each may be 25% of noise"
+    assert found.step.delta_s > 0.1 * found.step.a_s and found.verdict == records.UNDECIDED
+    assert found.step.low_s is not None and found.step.low_s < 0
+    assert "because no part of the step explains it" in words(found)
+
+
 def test_cuda_is_no_reason_on_a_cpu() -> None:
     newer = change(build.GPU, cuda="13.2")
     found = compare(host(pairs.run()), host(pairs.run(longer=1.2, environment=newer)))

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean, median, stdev
 
 from ... import units
@@ -33,6 +33,7 @@ IDLE_NOISE = 0.25
 IDLE_SOURCE = "the change of idle time included, which on a CPU is what the profiled work leaves of the unprofiled step"
 LEAST_MEASURED = 0.5
 """The measured noise is at least this share of the assumed one: a few runs may be alike by chance."""
+UNEXPLAINED = "as large as the difference, because no part of the step explains it"
 INTERRUPTION = 0.1
 """Share of the step's noise that may fall on a single part: an interrupted process stretches what it did just then."""
 DRIFT_FACTOR = 2.0
@@ -100,6 +101,13 @@ def step_noise(
         change = units.percent(unexplained)
         assumed = Noise(unexplained, f"from the {change} by which kernels with the same code differ in these two runs")
     return max(assumed, drifted, key=lambda noise: noise.relative)
+
+
+def unexplained_noise(noise: Noise, a: Side, b: Side) -> Noise:
+    """The noise between single runs that differ by more than it, although nothing is found that differs: their
+    difference is such noise."""
+    difference = abs(b.step_s - a.step_s) / max(a.step_s, b.step_s)
+    return replace(noise, relative=math.hypot(noise.relative, difference), source=UNEXPLAINED)
 
 
 def _drift(a: Side, alike: Sequence[Match]) -> tuple[float, float]:

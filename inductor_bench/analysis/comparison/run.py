@@ -9,8 +9,10 @@ from typing import TypeVar
 
 from ...errors import InductorBenchError
 from ...records.comparisons.run import (
+    FASTER,
     ITERATION,
     NOT_COMPARABLE,
+    SLOWER,
     STEP,
     UNDECIDED,
     EnvironmentDifference,
@@ -38,7 +40,7 @@ from .environment import (
     why_incomparable,
 )
 from .likeness import Sources
-from .noise import Noise, judge, step_effect_s, step_error_s, step_noise
+from .noise import Noise, judge, step_effect_s, step_error_s, step_noise, unexplained_noise
 from .pairing import GraphPair, Match, pair_graphs, pair_kernels, with_kernels_of_both
 from .parts import difference_parts
 from .regrouping import regrouped
@@ -95,6 +97,10 @@ def compare_runs(
     )
     kernels = [kernel_change(match, setting) for match in matches]
     step = _step_change(first, second, noise)
+    parts = difference_parts(first, second, graphs, kernels, step, setting)
+    is_explained = around or any(part.verdict == step.verdict for part in parts)
+    if len(a) == 1 == len(b) and step.verdict in (SLOWER, FASTER) and not is_explained:
+        step = _step_change(first, second, unexplained_noise(noise, first, second))
     reasons = why_incomparable(first, second, matches)
     notes = [note for side, runs in (("A", a), ("B", b)) for run in runs for note in doubts(side, run)]
     notes += [ONE_PROFILE.format(join_words(unknown))] if unknown else []
@@ -109,7 +115,7 @@ def compare_runs(
         a=_summary(names[0], a),
         b=_summary(names[1], b),
         step=step,
-        parts=_without_verdicts(difference_parts(first, second, graphs, kernels, step, setting), reasons),
+        parts=_without_verdicts(parts, reasons),
         graphs=tuple(map(_graph_change, graphs)),
         kernels=_without_verdicts(sorted(kernels, key=lambda change: -abs(change.delta_s)), reasons),
         notes=tuple(dict.fromkeys(notes)),
