@@ -68,6 +68,7 @@ class Bench:
     """
 
     def __init__(self, tell: Callable[[times.Begun], None]) -> None:
+        use_inductors_assembler()
         self._tell = tell
         self._kernels: dict[int, _Loaded] = {}
         self._outputs: dict[int, list[Any]] = {}
@@ -127,7 +128,6 @@ class Bench:
         return describe_environment()
 
     def load(self, request: kernels.Load) -> kernels.Facts:
-        use_inductors_assembler()
         kernel = open_kernel(import_file(Path(request.file)), request.file)
         self._kernels[request.number] = _Loaded(kernel)
         return kernel.facts()
@@ -268,7 +268,6 @@ class Bench:
     def start_compilers(self, _: machine.StartCompilers) -> None:
         from ..upstream.inductor import import_compiler
 
-        use_inductors_assembler()
         import_compiler()
 
     def _triton(self, number: int) -> TritonBenchKernel:

@@ -199,8 +199,9 @@ def _run_copy(
     """
     copies = [clone_input(value) for value in inputs]
     with torch.no_grad(), runtime.preserve_random_state():
-        for value in copies if coarsest is not None else ():
-            round_otherwise(value, coarsest or 0.0)
+        if coarsest is not None:
+            for value in copies:
+                round_otherwise(value, coarsest)
         result = original(compiled, list(copies))
     return [*copies, *_leaves(result)]
 
