@@ -153,6 +153,7 @@ class ModuleRecord:
         profiled: the number of profiled iterations, and those that count.
         threads: the number of torch's threads; CPU only.
         tf32: whether float32 matrix products may use TF32.
+        cuda_graphs: whether the program compiles it for CUDA graphs, without which it runs by itself.
         categories: the sums over the kernels of each category.
         kernels: the kernels.
         outputs: the trace and the log.
@@ -175,6 +176,7 @@ class ModuleRecord:
     profiled: Inline[ProfiledIterations] = ProfiledIterations()
     threads: int | None = None
     tf32: bool = False
+    cuda_graphs: bool = False
     categories: tuple[CategoryTotal, ...] = ()
     kernels: tuple[Kernel, ...] = ()
     outputs: Inline[Outputs] = Outputs()

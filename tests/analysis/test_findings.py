@@ -68,6 +68,14 @@ def test_a_program_that_uses_cuda_graphs_is_not_told_to() -> None:
     assert "; mode='reduce-overhead' replays CUDA graphs in the program" in the(run, "launch-bound").text
 
 
+def test_a_graph_that_is_compiled_for_cuda_graphs_is_not_launch_bound() -> None:
+    run = run_of(change(build.densenet().modules[0], cuda_graphs=True, graph_time_s=1e-3))
+    assert not {"launch-bound", "cuda-graph", "gaps"} & set(kinds(run))
+    first = headline(run)
+    assert first is not None and "timed without the CUDA graphs that the program asks for" in first.text
+    assert "reduce-overhead" not in " ".join(finding.text for finding in findings(run))
+
+
 def test_many_launch_bound_graphs_share_a_sentence() -> None:
     one = build.densenet().modules[0]
     many = [change(one, label=f"forward-{i}", slug=f"f{i}", wall_time_s=(i + 1) * 1e-3) for i in range(5)]

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import step_runs
+from inline import change
 
 from inductor_bench.records.kernel import Kernel
 from inductor_bench.store.folder import RunFolder
@@ -43,3 +44,13 @@ def test_a_row_that_would_lose_its_costs_in_the_step_is_worse() -> None:
     kernels = reanalysis._with_step(map(renamed, module.kernels), module.kernels)
     worse = [name for name, known in KNOWN.items() if known(replace(module, kernels=kernels)) < known(module)]
     assert worse == ["costs in the step"]
+
+
+def test_a_module_keeps_what_was_seen_in_the_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    old = change(step_runs.transformer().modules[0], tf32=True, cuda_graphs=True, program_calls=7, trace="trace.json")
+    found = replace(old, tf32=False, cuda_graphs=False, program_calls=None)
+    monkeypatch.setattr(reanalysis, "load_profiled", lambda *_: None)
+    monkeypatch.setattr(reanalysis, "attribute_again", lambda *_: found)
+    monkeypatch.setattr(reanalysis, "describe_module", lambda *_: found)
+    again = reanalysis._reanalyse_module(RunFolder(tmp_path), old, {})
+    assert (again.tf32, again.cuda_graphs, again.program_calls) == (True, True, 7)

@@ -16,14 +16,15 @@ WAITS_FOR_HOST = ("launch-bound", "host-bound")
 
 
 def bottleneck(module: ModuleRecord) -> str:
-    """Returns the bottleneck of a graph outside its kernels.
+    """Returns the bottleneck of a graph outside its kernels, as far as its own run tells that of the program's calls.
 
     Returns:
         ``launch-bound``, ``host-bound``, ``cuda-graph`` (a replay as one CUDA graph is faster), ``gaps`` or, on a CPU,
-        ``host-share``; an empty string where there is no such bottleneck or the times are unknown.
+        ``host-share``; an empty string where there is no such bottleneck, the times are unknown, or the program
+        compiles it for CUDA graphs.
     """
     times = module.times
-    if not times.wall_time_s or times.busy_share is None:
+    if not times.wall_time_s or times.busy_share is None or module.cuda_graphs:
         return ""
     if device_of(module.device).runs_on_host:
         return "host-share" if 1 - times.busy_share >= HOST_SHARE else ""

@@ -23,6 +23,8 @@ from .rules.waiting import cuda_graph, host_bound, launch_bound
 LEAST = 0.01
 """Smallest saving that is reported, as a share of the program's time."""
 
+WITHOUT_GRAPHS = "timed without the CUDA graphs that the program asks for"
+
 _DATA = (Category.COPY, Category.MEMSET, Category.COLLECTIVE)
 
 
@@ -55,7 +57,8 @@ def _of_graphs(run: Run) -> Finding | None:
         concerned = [module for module in measured if module.slug in finding.modules]
         if 2 * sum(weight_s(run, module) for module in concerned) >= whole:
             return finding
-    return Finding("parts", f"{_parts(measured, run)}. {_savings(run, whole)}".rstrip(". "))
+    graphs = f"; {WITHOUT_GRAPHS}" if any(module.cuda_graphs for module in measured) else ""
+    return Finding("parts", f"{_parts(measured, run)}{graphs}. {_savings(run, whole)}".rstrip(". "))
 
 
 def _savings(run: Run, whole: float) -> str:

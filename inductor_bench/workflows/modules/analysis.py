@@ -133,6 +133,7 @@ def describe_module(attributed: AttributedModule, folder: RunFolder, costs: Cost
         profiled=ProfiledIterations(len(attributed.iterations), attributed.steady),
         threads=details.threads if device_of(source.device).runs_on_host else None,
         tf32=profiled.module.tf32 and device_of(source.device).has_tf32,
+        cuda_graphs=profiled.module.cuda_graphs and not device_of(source.device).runs_on_host,
         categories=total_categories(kernels, whole),
         kernels=kernels,
         outputs=Outputs(

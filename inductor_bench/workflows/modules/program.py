@@ -85,6 +85,11 @@ class FoundModule:
         return any(seen.tf32 for seen in self.observations[:1])
 
     @property
+    def cuda_graphs(self) -> bool:
+        """Whether the program compiles the module for CUDA graphs."""
+        return any(seen.cuda_graphs for seen in self.observations)
+
+    @property
     def live_reason(self) -> str:
         """The reason why the module must be profiled in the program; empty where its file can be profiled."""
         return next((seen.live_reason for seen in self.observations if seen.live_reason), "")

@@ -28,6 +28,10 @@ STEP_KEPT = "the figures of the step are those of the first analysis, by inducto
 """The note of a program whose RUN another version of the tool analyses again."""
 
 
+OBSERVED = ("program_calls", "tf32", "cuda_graphs")
+"""What was seen in the program's process, and stands in no file of the module."""
+
+
 def reanalyse_run(folder: RunFolder) -> Run:
     """The run's record, made again by this version of the analysis. The program's step stays as it was.
 
@@ -68,7 +72,7 @@ def _reanalyse_module(folder: RunFolder, old: ModuleRecord, costs: Costs) -> Mod
     files = {kernel.kernel_id: kernel.file for kernel in old.kernels}  # the standalone files, where they were written
     named = (replace(kernel, file=files.get(kernel.kernel_id, kernel.file)) for kernel in found.kernels)
     kernels = _with_step(named, old.kernels)
-    new = checked(replace(found, program_calls=old.program_calls, kernels=kernels))
+    new = checked(replace(found, **{name: getattr(old, name) for name in OBSERVED}, kernels=kernels))
     lost = [name for name, known in KNOWN.items() if known(new) < known(old)]
     if lost:
         raise InductorBenchError(
