@@ -21,7 +21,7 @@ MOVES = frozenset({"aten::copy_", "aten::fill_", "aten::zero_"})
 HELPERS = re.compile(
     r"splitk_?reduce|[a-z0-9]_reduce(_kernel)?$|reduce_wgrad|helper_kernel|tensortransform|nchwtonhwc|nhwctonchw"
     r"|nhwcslice|addpadding|generictranspose|converttensor|scalepackedtensor|computeoffsets|winogradtiles|dot_do_o"
-    r"|convert_dq|splitkv_combine",
+    r"|convert_dq|splitkv_combine|lean_reduction",
     re.IGNORECASE,
 )
 """Matches the names of helper kernels, which libraries launch before or after the kernel that does the work."""
