@@ -1,15 +1,15 @@
 """Compares the predicted DRAM bytes of a program's kernels with those that Nsight Compute counts.
 
 ``python scripts/benchmark_dram.py PROGRAM [--work FOLDER] [--ncu NCU] [--cache-bytes N] [--json FILE]``, where PROGRAM
-is one of ``scripts/programs`` (its stopwatch runs one step for ``ncu`` with ``NCU_STEP=1``). The program runs twice
+is one of ``scripts/programs`` (its stopwatch runs two steps for ``ncu`` with ``NCU_STEP=1``; the second counts). The program runs twice
 with one cache of compiled code: observed, for the order and the addresses of its graph calls, and under ``ncu``. A
 FOLDER with the results of an earlier call is compared again without a run.
 
 Kernels of one name, and library calls of one graph with equal operators and sizes, are one row. The verdict: of the 30
 rows with the longest time, the share of time whose prediction is within 20% of the count, or differs from it by at most
 2% of what the fastest row moves in that time, which changes no limit. It is also printed for smaller caches, because
-not all of a cache may serve data. ``ncu`` itself writes between two kernels, and what it writes is counted in the next
-one that moves much: so reads are also judged alone. Bytes of eager kernels are not predicted: those that ``ncu``
+not all of a cache may serve data. Reads are also judged alone: what one kernel writes is counted where another one
+pushes it out of the cache. Bytes of eager kernels are not predicted: those that ``ncu``
 counts between the graph calls pass through the model's cache.
 """
 
@@ -128,7 +128,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not (work / CSV).is_file():
         _run(options.program.resolve(), work, options.ncu or _find_ncu())
     observed = read_observed(work)
-    kernels = read_dram_traffic((work / CSV).read_text(encoding="utf-8", errors="replace"))
+    kernels = last_step(read_dram_traffic((work / CSV).read_text(encoding="utf-8", errors="replace")))
     if not kernels:
         print(f"ncu counted no kernel: see {work / CSV}", file=sys.stderr)
         return 1
@@ -157,7 +157,7 @@ def _run(program: Path, work: Path, ncu: str) -> None:
     options += ["--clock-control", "none", "--cache-control", "none"]
     options += ["--replay-mode", "kernel", "--graph-profiling", "node", "--csv", "--page", "raw"]
     options += ["--print-units", "base", "--metrics", ",".join((*DRAM, TIME))]
-    print("counting one step of the program", flush=True)
+    print("counting two steps of the program", flush=True)
     with (work / CSV).open("w") as out:
         command = [ncu, *options, sys.executable, program.name]
         subprocess.run(command, cwd=program.parent, env=environment | counting, stdout=out, check=True)
@@ -178,6 +178,13 @@ def _cache_bytes() -> int:
 
 
 # The comparison
+
+
+def last_step(kernels: Sequence[DramTraffic]) -> Sequence[DramTraffic]:
+    """The kernels of the second of two counted steps; all, where they are not twice the same."""
+    half = len(kernels) // 2
+    names = [kernel.name for kernel in kernels]
+    return kernels[half:] if names[:half] == names[half:] else kernels
 
 
 def read_observed(work: Path) -> Observed:

@@ -8,7 +8,7 @@ work. Variables of the environment change what it does:
 ``INTERLEAVE=STEPS``  in an observed process, it times blocks of so many steps with and without the observation's hooks.
 ``BLOCK_STEPS=STEPS`` it times blocks of so many steps without end and prints each one's seconds per step; the end of
                       each step is marked for the tool.
-``NCU_STEP=1``        it runs one step after the warm-up between the start and the stop of CUDA's profiler, and no more.
+``NCU_STEP=1``        it runs two steps after the warm-up between the start and the stop of CUDA's profiler, and no more.
 """
 
 from __future__ import annotations
@@ -136,9 +136,13 @@ def _without_end(step: Step, number: int, length: int) -> NoReturn:
 
 
 def _for_counters(step: Step, number: int) -> None:
-    """Runs one step, whose kernels ``ncu --profile-from-start off`` counts."""
+    """Runs two steps, whose kernels ``ncu --profile-from-start off`` counts.
+
+    In the first one, what ``ncu`` left in the cache is written back.
+    """
     torch.cuda.profiler.start()
     step(number)
+    step(number + 1)
     _wait()
     torch.cuda.profiler.stop()
 
