@@ -55,8 +55,10 @@ def work(tmp_path: Path) -> Path:
     )
     (folder / "7.steps.json").write_text(json.dumps(codec.encode(steps)))
     (folder / "7.touches.json").write_text(json.dumps(codec.encode(ObservedTouches(calls))))
+    first = [(name, 10**9, 0) for name, *_ in STEP * 2]  # the counts of the first step, which do not count
     rows = [
-        f'"{place}","1","{name}","{read}","{written}","1000"' for place, (name, read, written) in enumerate(STEP * 2)
+        f'"{place}","1","{name}","{read}","{written}","1000"'
+        for place, (name, read, written) in enumerate([*first, *STEP * 2])
     ]
     (tmp_path / CSV).write_text("==PROF== Connected\n" + HEAD + "\n".join(rows) + "\nstopwatch {}\n")
     return tmp_path
