@@ -1,9 +1,9 @@
 """Compares the predicted DRAM bytes of a program's kernels with those that Nsight Compute counts.
 
 ``python scripts/benchmark_dram.py PROGRAM [--work FOLDER] [--ncu NCU] [--cache-bytes N] [--json FILE]``, where PROGRAM
-is one of ``scripts/programs`` (its stopwatch runs two steps for ``ncu`` with ``NCU_STEP=1``; the second counts). The program runs twice
-with one cache of compiled code: observed, for the order and the addresses of its graph calls, and under ``ncu``. A
-FOLDER with the results of an earlier call is compared again without a run.
+is one of ``scripts/programs``. The program runs twice with one cache of compiled code: observed, for the order and the
+addresses of its graph calls, and under ``ncu``, where its stopwatch runs two steps (``NCU_STEP=1``), of which the
+second counts. A FOLDER with the results of an earlier call is compared again without a run.
 
 Kernels of one name, and library calls of one graph with equal operators and sizes, are one row. The verdict: of the 30
 rows with the longest time, the share of time whose prediction is within 20% of the count, or differs from it by at most

@@ -8,7 +8,7 @@ work. Variables of the environment change what it does:
 ``INTERLEAVE=STEPS``  in an observed process, it times blocks of so many steps with and without the observation's hooks.
 ``BLOCK_STEPS=STEPS`` it times blocks of so many steps without end and prints each one's seconds per step; the end of
                       each step is marked for the tool.
-``NCU_STEP=1``        it runs two steps after the warm-up between the start and the stop of CUDA's profiler, and no more.
+``NCU_STEP=1``        it runs two steps after the warm-up between the start and the stop of CUDA's profiler, and ends.
 """
 
 from __future__ import annotations
