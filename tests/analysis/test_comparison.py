@@ -21,7 +21,7 @@ from inductor_bench.records.code.details import MachineLoad
 from inductor_bench.records.comparisons import run as records
 from inductor_bench.records.comparisons.run import EnvironmentDifference, KernelChange, PartChange, RunComparison
 from inductor_bench.records.kernel import Kernel, ShapeGroup
-from inductor_bench.records.program import COPY, EAGER, IDLE, SYNCHRONISING, Part
+from inductor_bench.records.program import COPY, EAGER, IDLE, LAUNCHING, SYNCHRONISING, Part
 from inductor_bench.records.run import Failure, Request, Run
 from inductor_bench.store.formats import codec
 
@@ -160,6 +160,23 @@ def test_one_operator_split_off_is_a_broken_fusion_and_no_changed_code() -> None
     assert not [one for one in found.kernels if one.cause in (records.ADDED, records.REMOVED)]
 
 
+def test_a_kernel_that_only_loses_its_epilogue_is_a_broken_fusion() -> None:
+    """The rest of it is of the same family, which alone would make it the counterpart of the whole."""
+    name, nodes = "triton_per_fused_layer_norm_0", ("layer_norm",)
+    whole = pairs.replaced("triton_poi_fused_relu_2", pairs.triton(name, 0.5e-3, nodes, family_id="norm"))
+    parts = (
+        pairs.triton(name, 0.3e-3, nodes, family_id="norm", kernel_id="other"),
+        pairs.triton("triton_poi_fused_layer_norm_1", 0.4e-3, nodes),
+        pairs.triton("triton_poi_fused_layer_norm_2", 0.1e-3, nodes),
+    )
+    found = compare(pairs.run(whole), pairs.run(pairs.replaced("triton_poi_fused_relu_2", *parts)))
+    split = part(found, records.SPLIT)
+    assert (split.kernels, split.verdict) == (1, records.SLOWER) and split.delta_s == pytest.approx(0.3e-3)
+    assert {one.cause for one in found.kernels} == {records.UNCHANGED, records.SPLIT}
+    merged = compare(pairs.run(pairs.replaced("triton_poi_fused_relu_2", *parts)), pairs.run(whole))
+    assert part(merged, records.MERGED).verdict == records.FASTER
+
+
 def test_changed_code_is_paired_by_its_origin() -> None:
     other = pairs.triton("triton_red_fused_layer_norm_0", 1.6e-3, ("layer_norm", "mean", "var"), kernel_id="f" * 16)
     found = compare(pairs.run(), pairs.run(pairs.replaced(NORM, other)))
@@ -252,6 +269,36 @@ def test_an_eager_operator_and_an_item_are_found_with_their_lines() -> None:
     idle = part(found, IDLE, SYNCHRONISING)
     assert idle.delta_s == pytest.approx(0.8e-3) and idle.verdict == records.SLOWER
     assert "idle: synchronising +0.800 ms" in words(found)
+
+
+def test_a_wait_for_the_device_is_the_reason_of_the_idle_time_after_it() -> None:
+    """Unchanged kernels are faster, as on a GPU that pauses; that hides a part of the difference and is no noise."""
+    busy = [one for one in pairs.parts() if one.kind != IDLE]
+    waiting = [
+        *busy,
+        Part(IDLE, LAUNCHING, 10, 0.6e-3, 0),
+        Part(IDLE, SYNCHRONISING, 1, 5e-6, 0, source=steps.line(44)),
+    ]
+    rows = [change(row, time_s=row.time_s * 0.95) for row in pairs.kernels()]
+    found = compare(pairs.run(others=busy), pairs.run(rows, waiting))
+    assert (found.verdict, part(found, IDLE, LAUNCHING).verdict) == (records.SLOWER, records.SLOWER)
+    assert part(found, IDLE, SYNCHRONISING).verdict == records.UNDECIDED
+    assert (
+        "B waits for the device at project/train.py:44, which then waits for what the host launches next: idle "
+        "+0.605 ms in all."
+    ) in words(found)
+    again = compare(pairs.run(others=waiting), pairs.run(rows, waiting))
+    assert "B waits" not in words(again)
+
+
+@pytest.mark.parametrize(("b_s", "verdict"), [(3e-3, "undecided"), (15e-3, "slower")])
+def test_the_pace_of_a_host_is_no_verdict_between_single_runs(b_s: float, verdict: str) -> None:
+    others = [replace(one, time_s=3e-3) if one.label == LAUNCHING else one for one in pairs.parts()]
+    slow = [replace(one, time_s=one.time_s + b_s) if one.label == LAUNCHING else one for one in others]
+    first, second = pairs.run(others=others), pairs.run(others=slow)
+    assert compare(first, second).verdict == verdict
+    several = [[pairs.run(others=rows, longer=factor) for factor in (1, 1.01, 0.99)] for rows in (others, slow)]
+    assert compare_runs(*several).verdict == records.SLOWER, "runs in turn measure it"
 
 
 def test_an_operator_about_the_limit_of_the_ledger_is_not_new() -> None:

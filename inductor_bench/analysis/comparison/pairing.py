@@ -151,7 +151,27 @@ def _take_alike(a: list[SideKernel], b: list[SideKernel], texts: Texts) -> list[
     gone = {id(kernel) for match in found for kernel in (*match.a, *match.b)}
     for kernels in (a, b):
         kernels[:] = [kernel for kernel in kernels if id(kernel) not in gone]
-    return found
+    return [_with_parts(match, a, b) for match in found]
+
+
+def _with_parts(match: Match, a: list[SideKernel], b: list[SideKernel]) -> Match:
+    """The match with the kernels that compute only nodes of its kernel on the other side, taken out of the lists.
+
+    A reduction that loses its epilogue still is the counterpart of the whole, and the epilogue is the rest of it.
+    """
+    parts_a, parts_b = _parts_of(match.b, match.a, a), _parts_of(match.a, match.b, b)
+    _remove(a, parts_a)
+    _remove(b, parts_b)
+    return Match((*match.a, *parts_a), (*match.b, *parts_b))
+
+
+def _parts_of(
+    whole: Sequence[SideKernel], counterparts: Sequence[SideKernel], free: Iterable[SideKernel]
+) -> list[SideKernel]:
+    nodes = {node for kernel in whole for node in kernel.kernel.origin.source_nodes}
+    graphs = {kernel.graph for kernel in counterparts}
+    within = [kernel for kernel in free if kernel.graph in graphs and kernel.kernel.origin.source_nodes]
+    return [kernel for kernel in within if nodes.issuperset(kernel.kernel.origin.source_nodes)]
 
 
 def _take_counterparts(a: list[SideKernel], b: list[SideKernel], scores: Scores, least: float) -> list[Match]:

@@ -27,7 +27,7 @@ from ...records.comparisons.run import (
     PartChange,
     RunComparison,
 )
-from ...records.program import COPY, IDLE
+from ...records.program import COPY, IDLE, SYNCHRONISING
 from ..findings.next_commands import NextCommand
 from ..findings.phrases import join_words, plural
 from ..statistics import EFFECT
@@ -125,10 +125,21 @@ def reasons(comparison: RunComparison) -> Iterator[str]:
         if against:
             yield f"Against it: {join_words([_named(part) for part in against[:MOST_NAMED]])}."
             sure = [*named, *against]
+    yield from _waits(comparison)
     calls = [part for part in comparison.parts if has_other_calls(part) and part not in sure]
     if calls:
         yield f"Other numbers of calls: {join_words([f'{part_name(part)} {_calls(part)}' for part in calls])}."
     yield code_words(comparison)
+
+
+def _waits(comparison: RunComparison) -> Iterator[str]:
+    """Where B waits for its device, and A does not: afterwards the device waits for the host, whatever that does."""
+    idle = [part for part in comparison.parts if part.cause == IDLE]
+    new = next((part for part in idle if part.label == SYNCHRONISING and part.detail and not part.a_s), None)
+    if new is not None and any(part.verdict == SLOWER for part in idle):
+        place = new.detail.partition("in B ")[2]
+        more = signed(sum(part.delta_s for part in idle))
+        yield f"B waits for the device {place}, which then waits for what the host launches next: idle {more} in all."
 
 
 def has_other_calls(part: PartChange) -> bool:
