@@ -25,6 +25,7 @@ import torch
 
 BLOCKS = 3
 INTERLEAVED_BLOCKS = 48
+IN_TURN = 8
 PROFILED = 10
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 RANK = int(os.environ.get("RANK", "0"))
@@ -60,6 +61,28 @@ def timed(step: Step, warm_up: int = 20) -> None:
     if folder:
         ends.write(Path(folder))
     print("stopwatch", json.dumps(report), flush=True)
+
+
+def time_in_turn(step: Step, other: Step, warm_up: int = 20) -> None:
+    """Times two steps in turn (A B B A, …) and prints how much longer a step of the second one takes.
+
+    ``more_step_s`` is the median difference of neighbouring blocks, and ``more_device_s`` that of the profiler's device
+    times.
+    """
+    for number in range(warm_up):
+        step(number)
+        other(number)
+    _wait()
+    length = max(1, int(os.environ.get("STEPS", "60")) // BLOCKS)
+    times: list[tuple[float, float]] = []
+    for turn in range(IN_TURN):
+        found = {}
+        for one in (step, other) if turn % 2 == 0 else (other, step):
+            one(0)
+            found[one] = _block(one, 0, length), _profiled(one)["device_s"]
+        times.append((found[other][0] - found[step][0], found[other][1] - found[step][1]))
+    more_step_s, more_device_s = map(statistics.median, zip(*times, strict=True))
+    print("stopwatch", json.dumps({"more_step_s": more_step_s, "more_device_s": more_device_s, "pairs_s": times}))
 
 
 class Ends:
