@@ -56,6 +56,7 @@ class Observation:
         cuda_graphs: whether the program runs the module as a CUDA graph.
         tf32: whether products of float32 may be computed in TF32.
         switches: torch's switches that select the library kernels.
+        configs: the config of each Triton kernel that ran, by its variable in the module.
         live_reason: the reason to profile the module inside the program; empty where it was not requested.
         live_error: the reason why profiling inside the program failed.
         live: the encoded ``Details`` of the live profile. They are decoded together with the module, so that damaged
@@ -71,6 +72,7 @@ class Observation:
     cuda_graphs: bool = False
     tf32: bool = False
     switches: dict[str, bool] = field(default_factory=dict)
+    configs: dict[str, dict[str, int]] = field(default_factory=dict)
     live_reason: str = ""
     live_error: str = ""
     live: dict[str, Any] | None = None

@@ -5,7 +5,7 @@ The ``verb`` of a job is its name on the worker's command line and the stage of 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 from ..records.code.details import Details
@@ -55,6 +55,7 @@ class ProfileModule(WorkerJob[Details]):
         switches: torch's switches that select the library kernels.
         vector_lanes: number of float32 lanes in the vector steps of the C++ kernels; ``None`` where they have none.
         compiled: whether the module's kernels are in the compiler's caches.
+        configs: the configs of the program's Triton kernels, which they run in here, too.
         values: the request to record the values that launches read; ``None`` records none.
     """
 
@@ -70,6 +71,7 @@ class ProfileModule(WorkerJob[Details]):
     switches: dict[str, bool] | None = None
     vector_lanes: int | None = None
     compiled: bool = False
+    configs: dict[str, dict[str, int]] = field(default_factory=dict)
     values: WantedValues | None = None
 
 

@@ -210,8 +210,8 @@ def test_gradients_of_causal_attention_take_five_half_products(name: str) -> Non
 def test_no_two_library_kernels_of_a_graph_share_an_id(name: str) -> None:
     from inductor_bench.source.capture.labels import ModuleLabel
     from inductor_bench.workflows.modules.analysis import _finish
+    from inductor_bench.workflows.modules.observed import FoundModule
     from inductor_bench.workflows.modules.profiling import ProfiledModule
-    from inductor_bench.workflows.modules.program import FoundModule
 
     found = FoundModule(Path("m.py"), "")
     profiled = ProfiledModule(found, ModuleLabel("m", "m"), source_of(name), "trace", "", None, None)
@@ -227,8 +227,8 @@ def described(tmp_path: Path, wall_s: float) -> Any:
     from inductor_bench.source.capture.labels import ModuleLabel
     from inductor_bench.store.folder import RunFolder
     from inductor_bench.workflows.modules.analysis import AttributedModule, describe_module
+    from inductor_bench.workflows.modules.observed import FoundModule
     from inductor_bench.workflows.modules.profiling import ProfiledModule
-    from inductor_bench.workflows.modules.program import FoundModule
 
     name = "gpu_kinds/0_forward"
     details = Details((wall_s,) * 3)

@@ -107,6 +107,26 @@ def test_inductors_own_table_pins_what_it_can(retuned: Done, program: Path) -> N
             assert found == expected, pin.name
 
 
+def test_a_breakdown_of_the_tuned_program_shows_the_configs_that_it_runs(retuned: Done, program: Path) -> None:
+    """The table stands in the program alone; a module's own run would choose Inductor's configs."""
+    assert apply(retuned.folder).code == 0
+    script = retuned.folder.parent / "tabled.py"
+    lines = (
+        f"import sys; sys.path.insert(0, {str(retuned.folder / 'tuned')!r}); import tuned, torch",
+        "compile = torch.compile",
+        "torch.compile = lambda model, mode=None: compile(model, options=tuned.options())",
+        f"exec(open({str(program)!r}).read())",
+    )
+    script.write_text("\n".join(lines))
+    done = breakdown(retuned.folder.parent / "tabled", "--stop", "--", sys.executable, script)
+    table = json.loads((retuned.folder / "tuned" / "lookup_table.json").read_text())
+    run = RunFolder(done.folder).load()
+    shown = {one.name: one.compiled.config for module in run.modules for one in module.kernels}
+    pins = make_pins(RunFolder(retuned.folder).load(), RunFolder(retuned.folder)).pins.triton_pins
+    expected = {pin.name: pin.config for pin in pins if pin.key in table and "R0_BLOCK" not in pin.config}
+    assert expected and {name: shown[name] for name in expected} == expected
+
+
 def test_cuda_graphs_are_compared_by_whole_processes(retuned: Done, program: Path) -> None:
     words = ("--verify", "--stop", "--format", "json", "--", sys.executable, program)
     done = apply(retuned.folder, *words, MODE="reduce-overhead")

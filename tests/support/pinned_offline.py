@@ -14,7 +14,7 @@ from inductor_bench.devices.nvidia.architectures import ARCHITECTURES
 from inductor_bench.store.formats import codec
 from inductor_bench.worker.capture import startup
 from inductor_bench.worker.capture.pins.process import pinned_kernels
-from inductor_bench.worker.upstream.pinning import values_of
+from inductor_bench.worker.upstream.pinning import set_launchers, use_configs, values_of
 from inductor_bench.worker.upstream.triton import pretend_gpu
 
 
@@ -59,6 +59,12 @@ def main(path: str) -> dict[str, Any]:
     kernel.precompile(reload_kernel=load)
     stages["launched"] = [values_of(launcher.config) for launcher in kernel.launchers]
     kernel.launchers = kernel.launchers[:1]  # what Inductor's own choice leaves
+    first = kernel.launchers
+    use_configs(
+        {"kernel": kernel, "other": None}, {"kernel": {**values_of(first[0].config), "num_warps": 2}, "gone": {}}
+    )
+    stages["as elsewhere"] = [values_of(launcher.config) for launcher in kernel.launchers]
+    set_launchers(kernel, first)
     pinned = pinned_kernels()
     for tuned in (True, False):
         pinned.use(tuned)

@@ -20,9 +20,9 @@ from inductor_bench.store.evidence import load_details
 from inductor_bench.store.folder import RunFolder
 from inductor_bench.store.formats import codec
 from inductor_bench.workflows.modules.analysis import AttributedModule, describe_module
-from inductor_bench.workflows.modules.observed import read_touches
+from inductor_bench.workflows.modules.observed import FoundModule, read_touches
 from inductor_bench.workflows.modules.profiling import ProfiledModule
-from inductor_bench.workflows.modules.program import CapturedProgram, FoundModule
+from inductor_bench.workflows.modules.program import CapturedProgram
 from inductor_bench.workflows.modules.residence import describe_buffers, lay_out_step, with_dram_shares
 from inductor_bench.workflows.modules.roofs import with_roofs
 

@@ -23,8 +23,8 @@ from inductor_bench.store.folder import RunFolder
 from inductor_bench.store.formats import codec
 from inductor_bench.store.timeline import read_timeline
 from inductor_bench.workflows.ledger.program import DescribedProgram, describe_program
+from inductor_bench.workflows.modules.observed import FoundModule
 from inductor_bench.workflows.modules.profiling import ProfiledModule
-from inductor_bench.workflows.modules.program import FoundModule
 from tests.support.h200 import module_record
 
 DATA = Path(__file__).parent.parent / "data" / "cpu_torch2.13" / "program"

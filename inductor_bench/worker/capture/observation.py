@@ -250,7 +250,9 @@ class ObservedModule:
 
     def save(self) -> None:
         """Writes the observations of this module, over those of an earlier call."""
-        _write(self._stem.with_suffix(".json"), json.dumps(codec.encode(replace(self._seen, calls=self._calls))))
+        configs = {name: kernel.config for name, kernel in inductor.compiled_kernels(vars(self._module)).items()}
+        seen = replace(self._seen, calls=self._calls, configs=configs)
+        _write(self._stem.with_suffix(".json"), json.dumps(codec.encode(seen)))
 
 
 def _write(path: Path, text: str) -> None:

@@ -18,7 +18,7 @@ from ..device.sharing import load_in_turn
 from ..launches.recorder import watch_launches
 from ..launches.values import record_values
 from ..switches import set_switches
-from ..upstream import inductor
+from ..upstream import inductor, pinning
 from .measurement import measure_graph_replay, measure_run
 from .references import fingerprint_launches
 
@@ -105,6 +105,8 @@ def _load(job: ProfileModule | ListLaunches | RecordValues) -> tuple[ModuleType,
     if isinstance(job, ProfileModule) and job.compiled:
         inductor.start_no_compilers()
     module = load_in_turn(Path(job.module))
+    if isinstance(job, ProfileModule):
+        pinning.use_configs(vars(module), job.configs)
     return module, inductor.harness_run(module)
 
 

@@ -224,13 +224,12 @@ def compiled_kernels(namespace: Mapping[str, Any]) -> dict[str, CompiledKernel]:
 
     A kernel that did not run has several configurations left and is not listed.
     """
-    try:
-        from torch._inductor.runtime.triton_heuristics import CachingAutotuner
-    except ImportError:
+    heuristics = sys.modules.get("torch._inductor.runtime.triton_heuristics")
+    if heuristics is None:  # no module with Triton kernels was loaded
         return {}
     found = {}
     for name, value in namespace.items():
-        launchers: list[Any] = value.launchers if isinstance(value, CachingAutotuner) else []
+        launchers: list[Any] = value.launchers if isinstance(value, heuristics.CachingAutotuner) else []
         if len(launchers) == 1:
             found[name] = _describe_launcher(launchers[0])
     return found

@@ -8,12 +8,22 @@ from __future__ import annotations
 import contextlib
 import copy
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from inductor_bench.records.tuning import Config
 from inductor_bench.source.module.lookup import lookup_key, types_text
 
+COMPILE_ERRORS = (
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    LookupError,
+    OSError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+)
 Adjust = Callable[[Any], None]
 Precompile = Callable[[Any, Callable[[], None]], None]
 CppCompile = Callable[[Any, list[str], str], Any]
@@ -106,6 +116,30 @@ def launcher_of(autotuner: Any, result: Any) -> Any:
         return result.make_launcher()
 
 
+def find_launcher(autotuner: Any, values: Config) -> Any:
+    """The launcher of a configuration, which is compiled where the kernel has none. (2.11, 2.13)"""
+    found = next((one for one in autotuner.launchers if values_of(one.config) == values), None)
+    return found or compile_launcher(autotuner, with_values(autotuner.launchers[0].config, values))
+
+
+def use_configs(namespace: Mapping[str, Any], wanted: Mapping[str, Config]) -> None:
+    """Makes the Triton kernels of a loaded module run in these configurations, whatever Inductor would choose.
+
+    A kernel in whose configuration it does not compile here keeps its own. (2.11, 2.13)
+
+    Args:
+        namespace: the variables of the module.
+        wanted: configurations by the variables of the kernels.
+    """
+    for name, values in wanted.items():
+        autotuner = namespace.get(name)
+        if getattr(autotuner, "launchers", None):
+            with contextlib.suppress(*launcher_errors()):
+                launcher = find_launcher(autotuner, values)
+                launcher.config.found_by_coordesc = launcher.config.found_by_combo_autotune = True
+                set_launchers(autotuner, [launcher])
+
+
 def set_launchers(autotuner: Any, launchers: list[Any]) -> None:
     """Makes a kernel launch these from now on. (2.11, 2.13)"""
     autotuner.launchers = launchers
@@ -161,14 +195,13 @@ def compiled_with(options: Config) -> Iterator[None]:
         yield
 
 
-def triton_errors() -> tuple[type[Exception], ...]:
-    """The class of Triton's own errors, as of too many resources; none without Triton. (Triton 3.6)"""
+def launcher_errors() -> tuple[type[Exception], ...]:
+    """Exceptions of a configuration that cannot be compiled or launched. (Triton 3.6)"""
     try:
         from triton.errors import TritonError
     except ImportError:
-        return ()
-    base: type[Exception] = TritonError
-    return (base,)
+        return COMPILE_ERRORS
+    return (*COMPILE_ERRORS, TritonError)
 
 
 def versions() -> tuple[str, str | None]:

@@ -37,8 +37,9 @@ from ..modules.analysis import (
 )
 from ..modules.command import COMMAND, interpreter_of
 from ..modules.environment import capture_environment, keep_for_later_runs
+from ..modules.observed import FoundModule
 from ..modules.profiling import DEFAULT_REPEAT, ProfiledModule, Profiling
-from ..modules.program import CapturedProgram, FoundModule, capture_program
+from ..modules.program import CapturedProgram, capture_program
 from ..modules.residence import with_dram_shares
 from ..modules.roofs import with_roofs
 from ..modules.survey import take_survey

@@ -17,7 +17,7 @@ from ...source.capture.labels import ModuleLabel, label_modules
 from ...source.module.reader import read_module
 from ...store.files import write_text
 from ..modules.environment import capture_environment
-from ..modules.program import FoundModule
+from ..modules.observed import FoundModule
 from ..modules.survey import Survey, take_survey
 from ..modules.values import read_values, values_failure
 from ..progress import Progress

@@ -15,7 +15,7 @@ from ...source.capture.labels import label_modules
 from ...source.module.reader import read_module
 from ...source.static.launches import read_static_launches
 from ...store.folder import RunFolder
-from ..modules.program import FoundModule
+from ..modules.observed import FoundModule
 from ..modules.targets import Target, find_listed_modules, resolve_target
 from ..options import DRAWN, RECORDED, VALUES_LIMIT_BYTES, BreakdownOptions
 from ..progress import Progress

@@ -6,11 +6,14 @@ import os
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 from ...errors import InductorBenchError
 from ...messages.capture import Observation
 from ...messages.steps import DONE, PROFILING, TIMING, ObservedSteps, ObservedTouches
+from ...records.code.source import CapturedCode
+from ...records.tuning import Config
 from ...store.files import read_json
 from ...store.formats import codec
 
@@ -23,6 +26,70 @@ PATIENCE_S = 10.0
 
 SETTLE_S = 1.0
 """Seconds for the other ranks to say that they are done, after the last one that is known did."""
+
+
+@dataclass(frozen=True)
+class FoundModule:
+    """A compiled module that a program loaded.
+
+    ``observations`` has one entry for each process that loaded it. ``twins`` are the real paths of the same module
+    on other ranks, where the number of the device is another.
+    """
+
+    path: Path
+    text: str
+    code: CapturedCode | None = None
+    observations: tuple[Observation, ...] = ()
+    twins: tuple[str, ...] = ()
+
+    @property
+    def real_paths(self) -> tuple[str, ...]:
+        return (os.path.realpath(self.path), *self.twins)
+
+    @property
+    def calls(self) -> int | None:
+        """The number of the program's calls over all processes; ``None`` where no process was observed."""
+        return sum(seen.calls for seen in self.observations) if self.observations else None
+
+    @property
+    def live(self) -> Observation | None:
+        """The observation that holds a live profile, if there is one."""
+        return next((seen for seen in self.observations if seen.live is not None), None)
+
+    @property
+    def threads(self) -> int | None:
+        """The number of torch's threads in the program; ``None`` where no process was observed."""
+        return next((seen.threads for seen in self.observations if seen.threads is not None), None)
+
+    @property
+    def switches(self) -> dict[str, bool] | None:
+        """Torch's switches in the program that select library kernels; ``None`` where no process was observed."""
+        return next((seen.switches for seen in self.observations), None)
+
+    @property
+    def tf32(self) -> bool:
+        """Whether float32 products may be computed in TF32."""
+        return any(seen.tf32 for seen in self.observations[:1])
+
+    @property
+    def configs(self) -> dict[str, Config]:
+        """The configs of its Triton kernels in the program, by their variables."""
+        return next((seen.configs for seen in self.observations if seen.configs), {})
+
+    @property
+    def cuda_graphs(self) -> bool:
+        """Whether the program compiles the module for CUDA graphs."""
+        return any(seen.cuda_graphs for seen in self.observations)
+
+    @property
+    def live_reason(self) -> str:
+        """The reason why the module must be profiled in the program; empty where its file can be profiled."""
+        return next((seen.live_reason for seen in self.observations if seen.live_reason), "")
+
+    @property
+    def live_error(self) -> str:
+        """The reason why a profile in the program failed; empty where it did not fail."""
+        return next((seen.live_error for seen in self.observations if seen.live_error), "")
 
 
 def read_observations(folder: Path) -> dict[str, list[Observation]]:

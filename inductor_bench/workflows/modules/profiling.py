@@ -20,7 +20,7 @@ from ...store.folder import RunFolder
 from ...store.formats.codec import decode
 from ...trace.compaction import store_trace
 from ..progress import Progress
-from .program import FoundModule
+from .observed import FoundModule
 from .values import values_failure, values_work
 
 DEFAULT_REPEAT = 20
@@ -158,6 +158,7 @@ class Profiling:
             switches=module.switches,
             vector_lanes=source.vector_lanes,
             compiled=bool(module.observations),
+            configs=module.configs,
             values=self._wanted_values(label),
         )
         self._progress.stage(f"profiling {label.label} with -p")

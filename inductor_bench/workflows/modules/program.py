@@ -14,7 +14,6 @@ from ...launch.interpreter import module_words
 from ...launch.process import ProcessResult, run_process
 from ...messages.capture import Observation, Refusal, RunProgram
 from ...messages.steps import ObservedSteps, ObservedTouches
-from ...records.code.source import CapturedCode
 from ...records.run import Capture, Failure, Request
 from ...source.capture.log import printed_module_paths
 from ...source.capture.ranks import group_ranks
@@ -27,7 +26,7 @@ from ...store.redaction import Redaction
 from ..progress import Progress
 from .command import COMMAND, typed
 from .environment import observed_environment
-from .observed import StepWatch, read_observations, read_steps, read_touches, started_python
+from .observed import FoundModule, StepWatch, read_observations, read_steps, read_touches, started_python
 
 MEASURED = "the program's steps are measured, and it goes on: --stop would end it here"
 
@@ -39,65 +38,6 @@ UNCAUGHT = 1
 
 ERROR_LINES = 200
 """Lines at the end of a log that are searched for the exception that ended a program."""
-
-
-@dataclass(frozen=True)
-class FoundModule:
-    """A compiled module that a program loaded.
-
-    ``observations`` has one entry for each process that loaded it. ``twins`` are the real paths of the same module
-    on other ranks, where the number of the device is another.
-    """
-
-    path: Path
-    text: str
-    code: CapturedCode | None = None
-    observations: tuple[Observation, ...] = ()
-    twins: tuple[str, ...] = ()
-
-    @property
-    def real_paths(self) -> tuple[str, ...]:
-        return (os.path.realpath(self.path), *self.twins)
-
-    @property
-    def calls(self) -> int | None:
-        """The number of the program's calls over all processes; ``None`` where no process was observed."""
-        return sum(seen.calls for seen in self.observations) if self.observations else None
-
-    @property
-    def live(self) -> Observation | None:
-        """The observation that holds a live profile, if there is one."""
-        return next((seen for seen in self.observations if seen.live is not None), None)
-
-    @property
-    def threads(self) -> int | None:
-        """The number of torch's threads in the program; ``None`` where no process was observed."""
-        return next((seen.threads for seen in self.observations if seen.threads is not None), None)
-
-    @property
-    def switches(self) -> dict[str, bool] | None:
-        """Torch's switches in the program that select library kernels; ``None`` where no process was observed."""
-        return next((seen.switches for seen in self.observations), None)
-
-    @property
-    def tf32(self) -> bool:
-        """Whether float32 products may be computed in TF32."""
-        return any(seen.tf32 for seen in self.observations[:1])
-
-    @property
-    def cuda_graphs(self) -> bool:
-        """Whether the program compiles the module for CUDA graphs."""
-        return any(seen.cuda_graphs for seen in self.observations)
-
-    @property
-    def live_reason(self) -> str:
-        """The reason why the module must be profiled in the program; empty where its file can be profiled."""
-        return next((seen.live_reason for seen in self.observations if seen.live_reason), "")
-
-    @property
-    def live_error(self) -> str:
-        """The reason why a profile in the program failed; empty where it did not fail."""
-        return next((seen.live_error for seen in self.observations if seen.live_error), "")
 
 
 @dataclass(frozen=True)

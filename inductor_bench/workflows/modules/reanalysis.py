@@ -20,8 +20,8 @@ from ...store.evidence import checked, load_code, load_costs, load_details, load
 from ...store.folder import RunFolder
 from ...version import __version__
 from .analysis import AttributedModule, Costs, attribute_module, describe_module
+from .observed import FoundModule
 from .profiling import ProfiledModule
-from .program import FoundModule
 from .roofs import with_roofs
 
 STEP_KEPT = "the figures of the step are those of the first analysis, by inductor-bench {version}"

@@ -18,7 +18,8 @@ from ...store.files import read_text
 from ...store.folder import RECORD
 from ..options import RECORDED, BreakdownOptions
 from .command import COMMAND, program_of, typed
-from .program import FoundModule, read_module_text
+from .observed import FoundModule
+from .program import read_module_text
 
 _SHOWN = 100
 ACCEPTED = accepted_hint()

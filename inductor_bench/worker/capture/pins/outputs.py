@@ -17,10 +17,11 @@ from inductor_bench.messages.comparison import ComparedOutputs
 from ...device.protocol import DeviceRuntime
 from ...device.runtimes import runtime_of
 from ...upstream.inductor import clone_input
+from ...upstream.pinning import launcher_errors
 from ..differences import relative_difference, tolerance_of
 from ..steps.results import words_of
 from .kernels import PinnedKernel
-from .process import PinnedKernels, launcher_errors
+from .process import PinnedKernels
 
 NOISE_FACTOR = 4.0
 """Outputs may differ by this factor of what two calls of the graph itself differ by."""

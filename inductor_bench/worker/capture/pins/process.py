@@ -28,22 +28,6 @@ PIN = "inductor_bench_pin"
 ADDED = "inductor_bench_added"
 """Attribute of an autotuner: whether the pin was added to Inductor's own configurations."""
 
-COMPILE_ERRORS = (
-    ArithmeticError,
-    AssertionError,
-    AttributeError,
-    LookupError,
-    OSError,
-    RuntimeError,
-    TypeError,
-    ValueError,
-)
-
-
-def launcher_errors() -> tuple[type[Exception], ...]:
-    """Exceptions of a configuration that cannot be compiled or launched."""
-    return (*COMPILE_ERRORS, *pinning.triton_errors())
-
 
 class PinnedKernels:
     """All pinned kernels of the process."""
@@ -130,12 +114,8 @@ class PinnedKernels:
         try:
             if taken is not None:
                 return pinning.launcher_of(autotuner, taken), ""
-            for launcher in autotuner.launchers:
-                if pinning.values_of(launcher.config) == pin.config:
-                    return launcher, ""
-            like = autotuner.launchers[0].config
-            return pinning.compile_launcher(autotuner, pinning.with_values(like, pin.config)), ""
-        except launcher_errors() as error:
+            return pinning.find_launcher(autotuner, pin.config), ""
+        except pinning.launcher_errors() as error:
             return None, f"it did not compile here: {type(error).__name__}: {error}"
 
     # C++ kernels
@@ -154,7 +134,7 @@ class PinnedKernels:
         function, reason = None, ""
         try:
             function = pinning.result_of(tuned)
-        except COMPILE_ERRORS as error:
+        except pinning.COMPILE_ERRORS as error:
             reason, own = f"it did not compile here: {type(error).__name__}", own or spare()
         kernel = PinnedCppKernel(pin, function, pinning.result_of(own) if own is not None else None, reason)
         self.kernels.append(kernel)
@@ -188,7 +168,7 @@ def try_pinning(adjust: Callable[[PinnedKernels], None]) -> None:
     """Adjusts the kernels of this process. A failure costs the pins, and no program."""
     try:
         adjust(pinned_kernels())
-    except (InductorBenchError, *COMPILE_ERRORS):
+    except (InductorBenchError, *pinning.COMPILE_ERRORS):
         traceback.print_exc()
 
 

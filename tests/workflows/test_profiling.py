@@ -1,0 +1,47 @@
+"""The request to the process that profiles a module: what the program's own process had is had there, too."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, cast
+
+import h200
+
+from inductor_bench.launch.worker import WorkerAnswer, WorkerPool
+from inductor_bench.messages.capture import Observation
+from inductor_bench.messages.jobs import ProfileModule
+from inductor_bench.records.code.details import Details
+from inductor_bench.source.capture.labels import ModuleLabel
+from inductor_bench.store.folder import RunFolder
+from inductor_bench.workflows.modules.observed import FoundModule
+from inductor_bench.workflows.modules.profiling import Profiling
+from inductor_bench.workflows.progress import Silent
+
+
+class Pool:
+    """A pool whose worker measures nothing; it keeps the requests."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.jobs: list[ProfileModule] = []
+
+    def call(self, job: ProfileModule, **_: Any) -> WorkerAnswer[Details]:
+        self.jobs.append(job)
+        return WorkerAnswer(Details(), None)
+
+
+def test_kernels_run_by_themselves_in_the_configs_of_the_program(tmp_path: Path) -> None:
+    """The program may have set a config, by a table of its own, that Inductor would not choose again."""
+    pool, folder = Pool(tmp_path), RunFolder(tmp_path / "run")
+    for place in (folder.modules, folder.traces, folder.logs):
+        place.mkdir(parents=True)
+    path = tmp_path / "module.py"
+    configs = {"triton_poi_fused_0": {"XBLOCK": 64, "num_warps": 1, "num_stages": 1}}
+    seen = (
+        Observation(str(path), "stem", 1),  # a process in which no kernel ran
+        Observation(str(path), "stem", 2, threads=3, switches={"matmul_tf32": True}, configs=configs),
+    )
+    module = FoundModule(path, h200.text_of("programs/breaks/6.py"), observations=seen)
+    Profiling(cast(WorkerPool, pool), folder, Silent(), None, None).profile(module, ModuleLabel("forward", "forward"))
+    (job,) = pool.jobs
+    assert (job.configs, job.threads, job.compiled) == (configs, 3, True)
