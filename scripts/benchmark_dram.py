@@ -7,8 +7,8 @@ second counts. A FOLDER with the results of an earlier call is compared again wi
 
 Kernels of one name, and library calls of one graph with equal operators and sizes, are one row. The verdict: of the 30
 rows with the longest time, the share of time whose prediction is within 20% of the count, or differs from it by at most
-2% of what the fastest row moves in that time, which changes no limit. It is also printed for smaller caches, because
-not all of a cache may serve data. Reads are also judged alone: what one kernel writes is counted where another one
+2% of what the fastest row moves in that time, which changes no limit. It is also printed for other shares of the cache
+than the tool takes for usable. Reads are also judged alone: what one kernel writes is counted where another one
 pushes it out of the cache. Bytes of eager kernels are not predicted: those that ``ncu``
 counts between the graph calls pass through the model's cache.
 """
@@ -31,7 +31,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from inductor_bench.analysis.parts import HELPERS
-from inductor_bench.analysis.traffic.residence import GraphCall, Traffic, step_traffic
+from inductor_bench.analysis.traffic.residence import USABLE, GraphCall, Traffic, step_traffic
 from inductor_bench.devices.nvidia.counters import DRAM, TIME, DramTraffic, read_dram_traffic
 from inductor_bench.messages.steps import GraphCallTouches, ObservedSteps, ObservedTouches
 from inductor_bench.records.code.buffers import ModuleBuffers
@@ -50,7 +50,7 @@ TOLERANCE, NEGLIGIBLE = 0.2, 0.02
 ENOUGH_STEPS = "200"
 """Number of steps in which an observation ends."""
 
-USABLE = (1.0, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3)
+SHARES = (1.0, 0.9, 0.8, 0.7, USABLE, 0.5, 0.4, 0.3)
 EAGER = re.compile(r"at::native|at::cuda|CUDAFunctor|^Mem(cpy|set)|multi_tensor")
 """Names of kernels that eager operators launch; library kernels of the same kinds are found by their neighbours."""
 
@@ -201,7 +201,7 @@ def read_observed(work: Path) -> Observed:
 
 
 def report(observed: Observed, kernels: Sequence[DramTraffic], cache_bytes: int) -> list[Row]:
-    """Prints the comparison and returns the rows of the whole cache, the longest first."""
+    """Prints the comparison and returns the rows that the tool predicts, the longest first."""
     sites = list(observed.sites())
     tied = tie(sites, kernels)
     in_graphs = sum(kernels[place].time_s for places in tied.values() for place in places)
@@ -209,9 +209,9 @@ def report(observed: Observed, kernels: Sequence[DramTraffic], cache_bytes: int)
     eager = bytes_between(sites, tied, kernels)
     rows: list[Row] = []
     verdicts = []
-    for usable in USABLE:
-        found = rows_of(observed, sites, tied, kernels, round(cache_bytes * usable), eager)
-        rows = rows or found
+    for usable in SHARES:
+        found = rows_of(observed, sites, tied, kernels, cache_bytes, usable, eager)
+        rows = found if usable == USABLE else rows
         most = found[:ROWS]
         rate = max(row.counted / row.time_s for row in most)
         time_s = sum(row.time_s for row in most)
@@ -243,11 +243,12 @@ def rows_of(
     tied: Mapping[int, Sequence[int]],
     kernels: Sequence[DramTraffic],
     cache_bytes: int,
+    usable: float,
     eager: Mapping[int, int],
 ) -> list[Row]:
-    """The rows of the tied call sites with this size of the cache, the longest first."""
+    """The rows of the tied call sites with this share of the cache, the longest first."""
     step = lay_out_step(observed.paths, observed.touches, observed.buffers, eager)
-    found = step_traffic(step, cache_bytes)
+    found = step_traffic(step, cache_bytes, usable)
     calls = [traffic for item, traffic in zip(step, found, strict=True) if isinstance(item, GraphCall)]
     known = (number for number, call in enumerate(observed.touches.calls) if observed.path(call) in observed.buffers)
     places = {number: place for place, number in enumerate(known)}
@@ -262,7 +263,7 @@ def rows_of(
         row.counted_read += sum(kernels[member].read for member in members)
         row.counted_written += sum(kernels[member].written for member in members)
         row.predicted_read += traffic.dram_read
-        row.predicted_written += traffic.dram_written
+        row.predicted_written += traffic.written
         row.touched += traffic.touched_bytes
     return sorted(rows.values(), key=lambda row: -row.time_s)
 

@@ -6,6 +6,7 @@ import json
 import os
 from dataclasses import replace
 from pathlib import Path
+from statistics import fmean
 
 import pytest
 from h200 import activities_of, iterations_of, source_of, text_of, trace_of
@@ -64,12 +65,12 @@ def test_the_shares_of_a_program_reach_the_details_and_the_record(module: Attrib
     (found,) = with_dram_shares([module], captured_with(module, CALL), PEAKS, folder, {})
     shares = found.profiled.details.dram_shares
     assert shares.keys() == {str(site.index) for site in module.profiled.source.calls}
-    assert set(shares.values()) == {0.0}, "all of it fits into a cache of 1 GiB, in every step"
+    assert 0.1 < fmean(shares.values()) < 0.6, "a cache of 1 GiB holds it in every step; what is written goes on"
     assert load_details(folder, "forward") == replace(module.profiled.details, dram_shares=shares)
 
     kernels = describe_module(found, folder, {}).kernels
     known = [kernel for kernel in kernels if kernel.work.moved_bytes is not None]
-    assert known and all(kernel.dram_bytes == 0 for kernel in known)
+    assert known and all(0 < kernel.dram_bytes <= kernel.work.moved_bytes for kernel in known)
     assert all(kernel.dram_bytes is None for kernel in describe_module(module, folder, {}).kernels)
 
 
@@ -108,10 +109,10 @@ def test_eager_bytes_stand_before_the_graph_call_of_their_number(module: Attribu
 def test_eager_operators_evict_what_the_graphs_left_in_the_cache(module: AttributedModule, folder: RunFolder) -> None:
     operators = EagerOperators((0,), (EagerOperator(1, 1.0, (1 << 31,)),))
     (found,) = with_dram_shares([module], captured_with(module, CALL), PEAKS, folder, {7: operators})
-    assert max(found.profiled.details.dram_shares.values()) > 0.6
+    assert fmean(found.profiled.details.dram_shares.values()) > 0.6
     for eager in ({8: operators}, {7: replace(operators, graphs=(0, 0))}, {7: replace(operators, graphs=(1,))}):
         (kept,) = with_dram_shares([module], captured_with(module, CALL), PEAKS, folder, eager)
-        assert set(kept.profiled.details.dram_shares.values()) == {0.0}, "of another process or another order"
+        assert fmean(kept.profiled.details.dram_shares.values()) < 0.6, "of another process or another order"
 
 
 def test_a_damaged_file_of_touches_counts_as_missing(tmp_path: Path) -> None:
