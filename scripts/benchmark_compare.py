@@ -3,9 +3,9 @@
 The program is ``scripts/programs/changed.py``. It is broken down ``--runs`` times with fresh caches, and every two
 runs are compared: no code may differ, and nothing but changed configs may be slower or faster. Then it is broken down
 with each change of ``CHANGES``, and compared with the first run: the cause has to be named, and its size be within 20%
-of that by the program's own stopwatch, which times the steps with the change and without it in turn: the difference of
-the profiler's device time. The size of ``.item()`` is that of the step, which differs between processes: the
-stopwatch's has to lie within the interval.
+of that by the program's own stopwatch, which runs steps with the change and without it in turn: the difference of the
+profiler's times of the kernels concerned. The size of ``.item()`` is that of the step, which differs between processes:
+the stopwatch's has to lie within the interval.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -42,20 +43,20 @@ class InjectedChange:
     Attributes:
         variables: the variables of the environment that make it.
         causes: the kinds of the part that it belongs to.
-        in_step: whether its size is that of the step, and not that of the device's time.
+        kernels: a pattern for the names of the kernels that it concerns; empty where its size is that of the step.
     """
 
     name: str
     variables: Mapping[str, str]
     causes: tuple[str, ...]
-    in_step: bool = False
+    kernels: str = ""
 
 
 CHANGES = (
-    InjectedChange("an eager operator", {"EAGER": "1"}, (EAGER,)),
-    InjectedChange(".item()", {"ITEM": "1"}, (IDLE,), in_step=True),
-    InjectedChange("fusions broken", {"SPLIT": "1"}, (SPLIT, CODE)),
-    InjectedChange("TF32 off in one call", {"TF32": "0"}, (PRECISION,)),
+    InjectedChange("an eager operator", {"EAGER": "1"}, (EAGER,), "erfinv|MulFunctor"),
+    InjectedChange(".item()", {"ITEM": "1"}, (IDLE,)),
+    InjectedChange("fusions broken", {"SPLIT": "1"}, (SPLIT, CODE), r"_fused_native_layer_norm_\d+$"),
+    InjectedChange("TF32 off in one call", {"TF32": "0"}, (PRECISION,), "gemm|xmma|cutlass|nvjet"),
 )
 
 
@@ -109,12 +110,11 @@ def check_change(folder: Path, first: Path, change: InjectedChange) -> bool:
     parts = [part for part in found.parts if part.cause in change.causes and part.verdict != UNDECIDED]
     delta_s, step = sum(part.delta_s for part in parts), found.step
     more = stopwatch(change.variables)
-    own_s = more["more_step_s" if change.in_step else "more_device_s"]
-    if change.in_step:
-        delta_s = step.delta_s
+    own_s = sum(time_s for name, time_s in more["more_by_kernel_s"].items() if re.search(change.kernels, name))
+    is_sized = abs(delta_s - own_s) <= WITHIN * abs(own_s)
+    if not change.kernels:
+        delta_s, own_s = step.delta_s, more["more_step_s"]
         is_sized = step.low_s is not None and step.high_s is not None and step.low_s <= own_s <= step.high_s
-    else:
-        is_sized = abs(delta_s / own_s - 1) <= WITHIN
     causes = ", ".join(f"{part.label or part.cause} {part.verdict}" for part in parts)
     say(
         change.name,
@@ -126,36 +126,35 @@ def check_change(folder: Path, first: Path, change: InjectedChange) -> bool:
 
 def make_worse(first: Path) -> InjectedChange:
     """The change that gives the most expensive Triton kernel that Inductor's table knows another config."""
-    record, configs = RunFolder(first).load(), {}
-    kernels = sorted((k for module in record.modules for k in module.kernels), key=lambda k: -(k.step_time_s or 0.0))
-    for kernel in kernels:
+    kernels = [kernel for module in RunFolder(first).load().modules for kernel in module.kernels]
+    for kernel in sorted(kernels, key=lambda kernel: -(kernel.step_time_s or 0.0)):
         if kernel.name.startswith("triton_poi_fused_") and kernel.file and kernel.compiled.config:
             key = find_kernel_key((first / kernel.file).read_text(encoding="utf-8"))
             blocks = {name: 64 for name in kernel.compiled.config if name.endswith("BLOCK")}
             if key is not None:
-                configs = {key.key: {**blocks, "num_warps": 1, "num_stages": 1}}
-                break
-    return InjectedChange("a worse config", {"CONFIGS": json.dumps(configs)}, (CONFIG,))
+                configs = json.dumps({key.key: {**blocks, "num_warps": 1, "num_stages": 1}})
+                return InjectedChange("a worse config", {"CONFIGS": configs}, (CONFIG,), f"^{kernel.name}$")
+    sys.exit(f"{first} holds no pointwise kernel that Inductor's table knows")
 
 
-def stopwatch(variables: Mapping[str, str]) -> dict[str, float]:
+def stopwatch(variables: Mapping[str, str]) -> dict[str, Any]:
     """How much longer a step with the change takes, by the program itself.
 
     A table of configs holds for a whole process, so that its two sides are two processes.
     """
     if "CONFIGS" in variables:
-        own_s, other_s = (_stopwatch({"PROFILE": "1", **one})["device_s"] for one in ({}, variables))
-        return {"more_device_s": other_s - own_s}
+        own, other = (_stopwatch({"PROFILE": "kernels", **one})["by_kernel_s"] for one in ({}, variables))
+        return {"more_by_kernel_s": {name: other.get(name, 0.0) - time_s for name, time_s in own.items()}}
     return _stopwatch({"AGAINST": "1", **variables})
 
 
-def _stopwatch(variables: Mapping[str, str]) -> dict[str, float]:
-    environment = {**os.environ, **variables}
+def _stopwatch(variables: Mapping[str, str]) -> dict[str, Any]:
+    environment = {**os.environ, "TORCHINDUCTOR_UNIQUE_KERNEL_NAMES": "1", **variables}
     ended = subprocess.run([sys.executable, str(PROGRAM)], env=environment, capture_output=True, text=True, check=False)
     lines = [line for line in ended.stdout.splitlines() if line.startswith("stopwatch")]
     if not lines:
         sys.exit(f"{PROGRAM.name} failed:\n{ended.stderr[-2000:]}")
-    found: dict[str, float] = json.loads(lines[-1].split(maxsplit=1)[1])
+    found: dict[str, Any] = json.loads(lines[-1].split(maxsplit=1)[1])
     return found
 
 

@@ -3,7 +3,8 @@
 ``timed`` runs the steps in three blocks and synchronises after each block, so that a block's time includes its device
 work. Variables of the environment change what it does:
 
-``PROFILE=1``         it also records ten steps with ``torch.profiler``, and prints the profiler's totals.
+``PROFILE=1``         it also records ten steps with ``torch.profiler``, and prints the profiler's totals; with
+                      ``PROFILE=kernels`` those of each kernel, too.
 ``STEP_ENDS=FOLDER``  it also writes ``<pid>.json`` with the end of each step, on the host's clock and on the device's.
 ``INTERLEAVE=STEPS``  in an observed process, it times blocks of so many steps with and without the observation's hooks.
 ``BLOCK_STEPS=STEPS`` it times blocks of so many steps without end and prints each one's seconds per step; the end of
@@ -66,23 +67,37 @@ def timed(step: Step, warm_up: int = 20) -> None:
 def time_in_turn(step: Step, other: Step, warm_up: int = 20) -> None:
     """Times two steps in turn (A B B A, …) and prints how much longer a step of the second one takes.
 
-    ``more_step_s`` is the median difference of neighbouring blocks, and ``more_device_s`` that of the profiler's device
-    times.
+    ``more_step_s`` is the median difference of neighbouring blocks, and ``more_by_kernel_s`` that of the profiler's
+    times of each kernel, by its name.
     """
     for number in range(warm_up):
         step(number)
         other(number)
     _wait()
     length = max(1, int(os.environ.get("STEPS", "60")) // BLOCKS)
-    times: list[tuple[float, float]] = []
+    times: list[float] = []
+    kernels: list[dict[str, float]] = []
     for turn in range(IN_TURN):
         found = {}
         for one in (step, other) if turn % 2 == 0 else (other, step):
             one(0)
-            found[one] = _block(one, 0, length), _profiled(one)["device_s"]
-        times.append((found[other][0] - found[step][0], found[other][1] - found[step][1]))
-    more_step_s, more_device_s = map(statistics.median, zip(*times, strict=True))
-    print("stopwatch", json.dumps({"more_step_s": more_step_s, "more_device_s": more_device_s, "pairs_s": times}))
+            found[one] = _block(one, 0, length), by_kernel(_recorded(one))
+        times.append(found[other][0] - found[step][0])
+        (_, before), (_, after) = found[step], found[other]
+        kernels.append({name: after.get(name, 0.0) - before.get(name, 0.0) for name in before.keys() | after.keys()})
+    names = {name for one in kernels for name in one}
+    more = {name: statistics.median(one.get(name, 0.0) for one in kernels) for name in sorted(names)}
+    print("stopwatch", json.dumps({"more_step_s": statistics.median(times), "more_by_kernel_s": more}), flush=True)
+
+
+def by_kernel(events: list[Any]) -> dict[str, float]:
+    """The seconds of a step in each kernel, by its name."""
+    times: dict[str, float] = {}
+    for event in events:
+        times[event.name] = (
+            times.get(event.name, 0.0) + (event.time_range.end - event.time_range.start) / PROFILED / 1e6
+        )
+    return times
 
 
 class Ends:
@@ -170,8 +185,21 @@ def _for_counters(step: Step, number: int) -> None:
     torch.cuda.profiler.stop()
 
 
-def _profiled(step: Step) -> dict[str, float]:
+def _profiled(step: Step) -> dict[str, Any]:
     """The profiler's own totals of ten steps: device time and the number of device activities, per step."""
+    events = _recorded(step)
+    spans = sorted((event.time_range.start, event.time_range.end) for event in events)
+    busy, end = 0.0, 0.0
+    for start, stop in spans:
+        busy += max(0.0, stop - max(start, end))
+        end = max(end, stop)
+    total = sum(stop - start for start, stop in spans)
+    found = {"device_s": total / PROFILED / 1e6, "busy_s": busy / PROFILED / 1e6, "activities": len(spans) / PROFILED}
+    return found | ({"by_kernel_s": by_kernel(events)} if os.environ["PROFILE"] == "kernels" else {})
+
+
+def _recorded(step: Step) -> list[Any]:
+    """The device activities of ten steps, as ``torch.profiler`` records them."""
     from torch.profiler import ProfilerActivity, profile
 
     kinds = [ProfilerActivity.CPU] + ([ProfilerActivity.CUDA] if DEVICE == "cuda" else [])
@@ -181,14 +209,7 @@ def _profiled(step: Step) -> dict[str, float]:
         for number in range(PROFILED):
             step(number)
         _wait()
-    events = [event for event in profiler.events() if event.device_type.name == "CUDA" and not event.is_user_annotation]
-    spans = sorted((event.time_range.start, event.time_range.end) for event in events)
-    busy, end = 0.0, 0.0
-    for start, stop in spans:
-        busy += max(0.0, stop - max(start, end))
-        end = max(end, stop)
-    total = sum(stop - start for start, stop in spans)
-    return {"device_s": total / PROFILED / 1e6, "busy_s": busy / PROFILED / 1e6, "activities": len(spans) / PROFILED}
+    return [event for event in profiler.events() if event.device_type.name == "CUDA" and not event.is_user_annotation]
 
 
 def _wait() -> None:
