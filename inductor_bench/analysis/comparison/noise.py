@@ -27,7 +27,7 @@ DEVICE_NOISE, HOST_NOISE = 0.04, 0.10
 host: docs/measuring.md has runs of the same models at 0.98 to 1.04x, and processes on a CPU that differ by 8%."""
 PACED_NOISE, PACED_FROM, PACED = 0.5, 0.1, 0.3
 """The same for steps whose pace the host sets on both sides. It grows from the first share of idle time to the second.
-A program whose device waits took 18.8, 23.3 and 37.6 ms a step in three runs on three machines of one kind."""
+A program whose device waits took 18.8, 23.3 and 37.6 ms a step in three runs on machines of one kind."""
 DEVICE_PART_NOISE, HOST_PART_NOISE = 0.02, 0.25
 """The least of it for one part of the step that is no kernel: on a CPU the same operator took 24 and 76 µs, 166 and
 132 µs in two runs of one program."""
