@@ -105,7 +105,8 @@ class RecordValues(WorkerJob[Details]):
 class MakeReferences(WorkerJob[Details]):
     """Makes each launch once and returns references of the outputs.
 
-    The launches in ``recorded`` read their recorded values from ``values_folder``.
+    The launches in ``recorded`` read their recorded values from ``values_folder``. ``configs`` are those of the
+    program's Triton kernels. The module's kernels are in the compiler's caches.
     """
 
     verb = "references"
@@ -117,6 +118,7 @@ class MakeReferences(WorkerJob[Details]):
     switches: dict[str, bool] | None = None
     recorded: tuple[Launch, ...] = ()
     values_folder: str = "."
+    configs: dict[str, dict[str, int]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

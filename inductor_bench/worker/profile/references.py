@@ -22,7 +22,7 @@ from ..device.protocol import DeviceRuntime
 from ..device.runtimes import runtime_of
 from ..device.sharing import load_in_turn
 from ..switches import set_switches
-from ..upstream import inductor
+from ..upstream import inductor, pinning
 
 Save = Callable[[Details], None]
 
@@ -35,7 +35,9 @@ def make_references(job: MakeReferences, save: Save) -> Details:
         torch.set_num_threads(job.threads)
     if job.switches:
         set_switches(job.switches)
+    inductor.start_no_compilers()
     module = load_in_turn(Path(job.module))
+    pinning.use_configs(vars(module), job.configs)
     return Details(
         references=fingerprint_launches(module, job.launches, job.device),
         recorded_references=fingerprint_launches(module, job.recorded, job.device, job.values_folder),

@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from ...devices.table import common_device
 from ...errors import InductorBenchError
+from ...launch.cores import cores_of_this_process
 from ...launch.marks import end_marked, tool_mark
 from ...launch.worker import WorkerPool, default_python
 from ...records.model_sources import COMPILED_HERE, PROGRAMS
@@ -157,11 +158,16 @@ class _Breakdown:
         environment = capture_environment(self._folder.work, dict(self._options.variables)) | self._redaction.variables
         on_line, limit = self._progress.output, self._options.timeout_s
         with WorkerPool(self._python, self._folder.work, environment, limit, on_line) as pool:
-            pool.get_ready(self._workers(graphs=2 if self._options.training else 1))
+            pool.get_ready(self._early_workers())
             self._measure(pool)
         keep_for_later_runs(self._folder.work)
         self._time_eager(environment)
         self._autotune()
+
+    def _early_workers(self) -> int:
+        """The number of workers that get ready while a program compiles, whose graphs are not known yet."""
+        least = self._workers(graphs=2 if self._options.training else 1)
+        return max(least, cores_of_this_process() // 4) if self._listed is None else least
 
     def _workers(self, graphs: int) -> int:
         """The number of workers for the unprofiled graphs and the survey after them."""

@@ -132,6 +132,7 @@ class Profiling:
             switches=seen.switches,
             recorded=found.recorded or (),
             values_folder=str(folder.resolve()),
+            configs=seen.configs,
         )
         log = self._folder.logs / f"{label.slug}.references.log"
         answer = self._pool.call(job, name=f"{label.slug}.references", log=log)
