@@ -134,6 +134,7 @@ class Profiling:
             values_folder=str(folder.resolve()),
             configs=seen.configs,
         )
+        self._progress.stage(f"making references of {label.label}, which was profiled live")
         log = self._folder.logs / f"{label.slug}.references.log"
         answer = self._pool.call(job, name=f"{label.slug}.references", log=log)
         return answer.result or Details()
