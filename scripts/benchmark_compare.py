@@ -25,7 +25,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import inductor_bench
-from inductor_bench.records.comparisons.run import CODE, CONFIG, PRECISION, SPLIT, UNDECIDED, RunComparison
+from inductor_bench.records.comparisons.run import CODE, CONFIG, PRECISION, SLOWER, SPLIT, RunComparison
 from inductor_bench.records.program import EAGER, IDLE
 from inductor_bench.source.module.lookup import find_kernel_key
 from inductor_bench.store.folder import RunFolder
@@ -107,14 +107,14 @@ def check_change(folder: Path, first: Path, change: InjectedChange) -> bool:
     """Compares a run of the changed program with the first one."""
     run = break_down(folder / change.name.replace(" ", "-").strip("."), change.variables)
     found = inductor_bench.compare(first, run)
-    parts = [part for part in found.parts if part.cause in change.causes and part.verdict != UNDECIDED]
+    parts = [part for part in found.parts if part.cause in change.causes and part.verdict == SLOWER]
     delta_s, step = sum(part.delta_s for part in parts), found.step
     more = stopwatch(change.variables)
     own_s = sum(time_s for name, time_s in more["more_by_kernel_s"].items() if re.search(change.kernels, name))
     is_sized = abs(delta_s - own_s) <= WITHIN * abs(own_s)
     if not change.kernels:
         delta_s, own_s = step.delta_s, more["more_step_s"]
-        is_sized = step.low_s is not None and step.high_s is not None and step.low_s <= own_s <= step.high_s
+        is_sized = found.verdict == SLOWER and (step.low_s or 0.0) <= own_s <= (step.high_s or 0.0)
     causes = ", ".join(f"{part.label or part.cause} {part.verdict}" for part in parts)
     say(
         change.name,

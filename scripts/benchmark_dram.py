@@ -31,7 +31,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from inductor_bench.analysis.parts import HELPERS
-from inductor_bench.analysis.traffic.residence import USABLE, GraphCall, Traffic, step_traffic
+from inductor_bench.analysis.traffic.residence import DEVICE_CACHE, CacheRules, GraphCall, Traffic, step_traffic
 from inductor_bench.devices.nvidia.counters import DRAM, TIME, DramTraffic, read_dram_traffic
 from inductor_bench.messages.steps import GraphCallTouches, ObservedSteps, ObservedTouches
 from inductor_bench.records.code.buffers import ModuleBuffers
@@ -50,7 +50,7 @@ TOLERANCE, NEGLIGIBLE = 0.2, 0.02
 ENOUGH_STEPS = "200"
 """Number of steps in which an observation ends."""
 
-SHARES = (1.0, 0.9, 0.8, 0.7, USABLE, 0.5, 0.4, 0.3)
+SHARES = (1.0, 0.9, 0.8, 0.7, DEVICE_CACHE.usable, 0.5, 0.4, 0.3)
 EAGER = re.compile(r"at::native|at::cuda|CUDAFunctor|^Mem(cpy|set)|multi_tensor")
 """Names of kernels that eager operators launch; library kernels of the same kinds are found by their neighbours."""
 
@@ -211,10 +211,10 @@ def report(observed: Observed, kernels: Sequence[DramTraffic], cache_bytes: int)
     verdicts = []
     for usable in SHARES:
         found = rows_of(observed, sites, tied, kernels, cache_bytes, usable, eager)
-        rows = found if usable == USABLE else rows
+        rows = found if usable == DEVICE_CACHE.usable else rows
         most = found[:ROWS]
-        rate = max(row.counted / row.time_s for row in most)
-        time_s = sum(row.time_s for row in most)
+        rate = max((row.counted / row.time_s for row in most), default=0.0)
+        time_s = sum(row.time_s for row in most) or 1.0
         close, read = (
             sum(row.time_s for row in most if row.is_close(rate, reads=reads)) / time_s for reads in (False, True)
         )
@@ -222,7 +222,7 @@ def report(observed: Observed, kernels: Sequence[DramTraffic], cache_bytes: int)
             f"{usable * cache_bytes / 1e6:8.1f} MB of cache: {close:6.1%} of the time within {TOLERANCE:.0%}, "
             f"{read:6.1%} by the bytes read"
         )
-    rate = max(row.counted / row.time_s for row in rows[:ROWS])
+    rate = max((row.counted / row.time_s for row in rows[:ROWS]), default=0.0)
     print(f"{len(kernels)} kernels, {total * 1e3:.3f} ms; tied to call sites: {in_graphs / total:.1%} of the time")
     print(f"{'time µs':>9} {'calls':>5} {'counted MB':>22} {'predicted MB':>22} {'ratio':>6}  kernel")
     for row in rows[:ROWS]:
@@ -248,7 +248,7 @@ def rows_of(
 ) -> list[Row]:
     """The rows of the tied call sites with this share of the cache, the longest first."""
     step = lay_out_step(observed.paths, observed.touches, observed.buffers, eager)
-    found = step_traffic(step, cache_bytes, usable)
+    found = step_traffic(step, cache_bytes, CacheRules(usable))
     calls = [traffic for item, traffic in zip(step, found, strict=True) if isinstance(item, GraphCall)]
     known = (number for number, call in enumerate(observed.touches.calls) if observed.path(call) in observed.buffers)
     places = {number: place for place, number in enumerate(known)}
@@ -263,7 +263,7 @@ def rows_of(
         row.counted_read += sum(kernels[member].read for member in members)
         row.counted_written += sum(kernels[member].written for member in members)
         row.predicted_read += traffic.dram_read
-        row.predicted_written += traffic.written
+        row.predicted_written += traffic.dram_written
         row.touched += traffic.touched_bytes
     return sorted(rows.values(), key=lambda row: -row.time_s)
 

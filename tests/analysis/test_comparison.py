@@ -175,6 +175,10 @@ def test_a_kernel_that_only_loses_its_epilogue_is_a_broken_fusion() -> None:
     assert {one.cause for one in found.kernels} == {records.UNCHANGED, records.SPLIT}
     merged = compare(pairs.run(pairs.replaced("triton_poi_fused_relu_2", *parts)), pairs.run(whole))
     assert part(merged, records.MERGED).verdict == records.FASTER
+    # A kernel beside one that takes as long as before is new, whatever nodes it computes again.
+    again = (change(parts[0], time_s=0.5e-3), parts[1])
+    new = compare(pairs.run(whole), pairs.run(pairs.replaced("triton_poi_fused_relu_2", *again)))
+    assert part(new, records.ADDED).delta_s == pytest.approx(0.4e-3)
 
 
 def test_changed_code_is_paired_by_its_origin() -> None:
@@ -299,6 +303,33 @@ def test_the_pace_of_a_host_is_no_verdict_between_single_runs(b_s: float, verdic
     assert compare(first, second).verdict == verdict
     several = [[pairs.run(others=rows, longer=factor) for factor in (1, 1.01, 0.99)] for rows in (others, slow)]
     assert compare_runs(*several).verdict == records.SLOWER, "runs in turn measure it"
+
+
+def test_a_slow_host_hides_no_change_of_the_devices_work() -> None:
+    others = [replace(one, time_s=4e-3) if one.label == LAUNCHING else one for one in pairs.parts()]
+    rows = changed_kernel(1.46)
+    found = compare(pairs.run(others=others), pairs.run(rows, others))
+    assert part(found, records.CODE).verdict == records.SLOWER
+    doubled = [replace(one, time_s=2 * one.time_s) if one.label == "aten::embedding" else one for one in others]
+    found = compare(pairs.run(others=others), pairs.run(others=doubled))
+    assert part(found, EAGER, "aten::embedding").verdict == records.SLOWER
+
+
+def test_a_faster_clock_makes_no_part_faster_for_sure() -> None:
+    """Everything on the device takes 8% less time in B, whose step is longer for its idle time."""
+    idle = [replace(one, time_s=1.5e-3) if one.label == LAUNCHING else one for one in pairs.parts()]
+    fast = [one if one.kind == IDLE else replace(one, time_s=one.time_s * 0.92) for one in idle]
+    rows = [change(row, time_s=row.time_s * 0.92) for row in pairs.kernels()]
+    first = [pairs.run(longer=factor) for factor in (1, 1.002, 0.998)]
+    second = [pairs.run(rows, fast, longer=factor) for factor in (1, 1.002, 0.998)]
+    found = compare_runs(first, second)
+    assert found.verdict == records.SLOWER
+    assert not [one for one in found.parts if one.verdict == records.FASTER]
+
+
+def changed_kernel(longer: float) -> list[Kernel]:
+    name = "triton_poi_fused_gelu_mul_sigmoid_tanh_1"
+    return pairs.changed(name, time_s=1.2e-3 * longer, kernel_id="other", family_id="other")
 
 
 def test_an_operator_about_the_limit_of_the_ledger_is_not_new() -> None:
@@ -427,7 +458,7 @@ def test_a_difference_of_single_runs_that_no_part_explains_is_noise() -> None:
     assert not [one for one in found.parts if one.verdict == records.SLOWER], "each may be 25% of noise"
     assert found.step.delta_s > 0.1 * found.step.a_s and found.verdict == records.UNDECIDED
     assert found.step.low_s is not None and found.step.low_s < 0
-    assert "because no part of the step explains it" in words(found)
+    assert "because the parts do not explain it" in words(found)
 
 
 def test_cuda_is_no_reason_on_a_cpu() -> None:

@@ -10,7 +10,8 @@ from h200 import activities_of, source_of, text_of
 
 from inductor_bench.analysis.traffic.kernel_bytes import fit_uses
 from inductor_bench.analysis.traffic.residence import (
-    USABLE,
+    DEVICE_CACHE,
+    HOST_CACHE,
     EagerBytes,
     GraphCall,
     Traffic,
@@ -21,7 +22,7 @@ from inductor_bench.analysis.traffic.residence import (
 from inductor_bench.records.code.buffers import BufferUse, ModuleBuffers
 from inductor_bench.source.static.buffers import read_buffers
 
-CACHE = round(100 / USABLE)
+CACHE = round(100 / DEVICE_CACHE.usable)
 
 
 def read(buffer: str, size: int) -> BufferUse:
@@ -37,7 +38,8 @@ def graph(*calls: tuple[BufferUse, ...], inputs: tuple[str, ...] = (), outputs: 
 
 
 def near(**fields: float) -> Traffic:
-    names = ("dram_read", "cache_read", "written")
+    fields.setdefault("dram_written", fields.get("written", 0.0))
+    names = ("dram_read", "cache_read", "written", "dram_written")
     return Traffic(**{name: pytest.approx(fields.get(name, 0.0), abs=1e-9) for name in names})
 
 
@@ -85,6 +87,16 @@ def test_written_bytes_go_to_dram_in_the_call_that_writes_them() -> None:
     )
     assert [call.dram_bytes for call in found] == pytest.approx([60, 60, 250, 500])
     assert found[2].cache_read == 60 and found[2].touched_bytes == 310
+
+
+def test_a_cpu_keeps_what_is_written_while_it_fits() -> None:
+    def calls_of(size: int) -> list[Traffic]:
+        buffers = graph((write("x", size),), (read("x", size), write("y", size)), (read("y", size), write("x", size)))
+        (found,) = step_traffic([GraphCall(0, buffers)], 100, HOST_CACHE)
+        return [call or Traffic() for call in found]
+
+    assert [call.dram_bytes for call in calls_of(40)] == [0, 0, 0]
+    assert all(call.dram_bytes > call.written for call in calls_of(500)[1:])
 
 
 def test_addresses_link_the_results_of_one_graph_to_the_arguments_of_another() -> None:

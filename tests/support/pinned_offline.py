@@ -14,6 +14,7 @@ from inductor_bench.devices.nvidia.architectures import ARCHITECTURES
 from inductor_bench.store.formats import codec
 from inductor_bench.worker.capture import startup
 from inductor_bench.worker.capture.pins.process import pinned_kernels
+from inductor_bench.worker.upstream.inductor import compiled_kernels
 from inductor_bench.worker.upstream.pinning import set_launchers, use_configs, values_of
 from inductor_bench.worker.upstream.triton import pretend_gpu
 
@@ -60,9 +61,11 @@ def main(path: str) -> dict[str, Any]:
     stages["launched"] = [values_of(launcher.config) for launcher in kernel.launchers]
     kernel.launchers = kernel.launchers[:1]  # what Inductor's own choice leaves
     first = kernel.launchers
-    use_configs(
-        {"kernel": kernel, "other": None}, {"kernel": {**values_of(first[0].config), "num_warps": 2}, "gone": {}}
-    )
+    first[0].config.kwargs["EVEN"] = True  # a user's kernel may have such a constant
+    stages["with a flag"] = compiled_kernels({"kernel": kernel})["kernel"].config
+    del first[0].config.kwargs["EVEN"]
+    elsewhere = {**values_of(first[0].config), "num_warps": 2}
+    use_configs({"kernel": kernel, "other": None}, {"kernel": elsewhere, "gone": {}})
     stages["as elsewhere"] = [values_of(launcher.config) for launcher in kernel.launchers]
     set_launchers(kernel, first)
     pinned = pinned_kernels()

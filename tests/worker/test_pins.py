@@ -139,6 +139,7 @@ def test_a_pin_goes_with_its_kernel_from_the_compile_worker_to_the_program(mode:
     assert ended.returncode == 0, ended.stderr[-3000:]
     stages = json.loads(ended.stdout.splitlines()[-1])
     assert stages["keys"] == [f"inductor-bench {mode} digest"], "another entry of Inductor's caches"
+    assert stages["with a flag"]["EVEN"] == 1 and stages["with a flag"]["EVEN"] is not True
     assert stages["as elsewhere"] == [{**stages["launched"][0], "num_warps": 2}], "it is compiled where it is missing"
     if mode == APPLY:
         assert stages["configs"] == stages["compiled"] == stages["launched"] == stages["own"] == [TUNED]

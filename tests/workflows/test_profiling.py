@@ -10,11 +10,13 @@ import h200
 from inductor_bench.launch.worker import WorkerAnswer, WorkerPool
 from inductor_bench.messages.capture import Observation
 from inductor_bench.messages.jobs import ProfileModule
+from inductor_bench.messages.steps import ObservedGraph, ObservedSteps
 from inductor_bench.records.code.details import Details
 from inductor_bench.source.capture.labels import ModuleLabel
 from inductor_bench.store.folder import RunFolder
 from inductor_bench.workflows.modules.observed import FoundModule
 from inductor_bench.workflows.modules.profiling import Profiling
+from inductor_bench.workflows.modules.program import _without_refused_graphs
 from inductor_bench.workflows.progress import Silent
 
 
@@ -30,6 +32,14 @@ class Pool:
         return WorkerAnswer(Details(), None)
 
 
+def test_inductors_refusal_of_cuda_graphs_counts_for_the_module(tmp_path: Path) -> None:
+    asked = Observation(str(tmp_path / "a.py"), "stem", 1, cuda_graphs=True)
+    modules = tuple(FoundModule(tmp_path / name, "", observations=(asked,)) for name in ("a.py", "b.py"))
+    graphs = (ObservedGraph(str(tmp_path / "a.py"), cuda_graph_refusal="mutated inputs"), ObservedGraph("b.py"))
+    refused, replayed = _without_refused_graphs(modules, [ObservedSteps(1, "cuda", "done", graphs=graphs)])
+    assert not refused.cuda_graphs and replayed.cuda_graphs
+
+
 def test_kernels_run_by_themselves_in_the_configs_of_the_program(tmp_path: Path) -> None:
     """The program may have set a config, by a table of its own, that Inductor would not choose again."""
     pool, folder = Pool(tmp_path), RunFolder(tmp_path / "run")
@@ -39,7 +49,7 @@ def test_kernels_run_by_themselves_in_the_configs_of_the_program(tmp_path: Path)
     configs = {"triton_poi_fused_0": {"XBLOCK": 64, "num_warps": 1, "num_stages": 1}}
     seen = (
         Observation(str(path), "stem", 1),  # a process in which no kernel ran
-        Observation(str(path), "stem", 2, threads=3, switches={"matmul_tf32": True}, configs=configs),
+        Observation(str(path), "stem", 2, calls=5, threads=3, switches={"matmul_tf32": True}, configs=configs),
     )
     module = FoundModule(path, h200.text_of("programs/breaks/6.py"), observations=seen)
     Profiling(cast(WorkerPool, pool), folder, Silent(), None, None).profile(module, ModuleLabel("forward", "forward"))

@@ -36,7 +36,7 @@ IDLE_NOISE = 0.25
 IDLE_SOURCE = "the change of idle time included, which on a CPU is what the profiled work leaves of the unprofiled step"
 LEAST_MEASURED = 0.5
 """The measured noise is at least this share of the assumed one: a few runs may be alike by chance."""
-UNEXPLAINED = "as large as the difference, because no part of the step explains it"
+UNEXPLAINED = "as large as the difference, because the parts do not explain it"
 INTERRUPTION = 0.1
 """Share of the step's noise that may fall on a single part: an interrupted process stretches what it did just then."""
 DRIFT_FACTOR = 2.0
@@ -73,14 +73,23 @@ def is_unchanged(match: Match) -> bool:
     return has_same_configs(a, b) and not has_other_precision(a, b) and same_calls(a.calls, b.calls)
 
 
-def step_noise(
-    a: Side, b: Side, matches: Sequence[Match], *, same_machine: bool, same_libraries: bool, waited: float
+def noise_between(
+    a: Side,
+    b: Side,
+    matches: Sequence[Match],
+    *,
+    of_step: bool,
+    same_machine: bool,
+    same_libraries: bool,
+    waited: float,
 ) -> Noise:
-    """The noise between the runs of both sides, as a share of the step.
+    """The noise between the runs of both sides, as a share of the time.
 
     Args:
         a, b: the sides.
         matches: their kernels.
+        of_step: whether it is that of the step and its idle time, and not that of the device's work: the step is
+            longer where the host is slower, and work that is done sooner does not make it longer.
         same_machine: whether nothing around the program differs that changes the time of equal kernels. Otherwise
             their change may be real, and is no measure of noise.
         same_libraries: the same of the kernels of libraries.
@@ -92,11 +101,11 @@ def step_noise(
     drifted = Noise(
         DRIFT_FACTOR * abs(drift) * weight, f"from the {units.percent(abs(drift))} by which unchanged kernels differ"
     )
-    if drift * (b.step_s - a.step_s) < 0:  # it hides a part of the difference, and explains none of it
+    if of_step and drift * (b.step_s - a.step_s) < 0:  # it hides a part of the difference, and explains none of it
         drifted = Noise(0.0, "")
     if len(a.steps_s) > 1 and len(b.steps_s) > 1:
         return max(_measured_noise(a, b), drifted, key=lambda noise: noise.relative)
-    assumed = Noise(_assumed(a, b) + _host_paced(a, b), "assumed for two runs of one program")
+    assumed = Noise(_assumed(a, b) + (_host_paced(a, b) if of_step else 0.0), "assumed for two runs of one program")
     if waited > assumed.relative:
         assumed = Noise(waited, "the share of its time for which a process waited for a core")
     left = abs(_idle_s(b) - _idle_s(a)) / (max(a.step_s, b.step_s) or 1.0) if a.on_host else 0.0
@@ -111,7 +120,7 @@ def step_noise(
 
 
 def unexplained_noise(noise: Noise, a: Side, b: Side) -> Noise:
-    """The noise between single runs that differ by more than it, although nothing is found that differs: their
+    """The noise between single runs that differ by more than it, and by more than what is found to differ: their
     difference is such noise."""
     difference = abs(b.step_s - a.step_s) / max(a.step_s, b.step_s)
     return replace(noise, relative=math.hypot(noise.relative, difference), source=UNEXPLAINED)

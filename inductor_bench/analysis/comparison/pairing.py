@@ -15,6 +15,8 @@ ALIKE = 0.95
 """Likeness of two kernels from which each is surely the other's counterpart."""
 SHARED = 0.5
 """Share of the smaller kernel's origin that two kernels share, from which they do parts of the same work."""
+LOST = 0.95
+"""Ratio of the time of a kernel and its counterpart from which none of them lost a part of its work."""
 MOST_PAIRS = 40_000
 """Most pairs of unequal kernels whose likeness is computed; beyond that only equal code is paired."""
 
@@ -157,9 +159,15 @@ def _take_alike(a: list[SideKernel], b: list[SideKernel], texts: Texts) -> list[
 def _with_parts(match: Match, a: list[SideKernel], b: list[SideKernel]) -> Match:
     """The match with the kernels that compute only nodes of its kernel on the other side, taken out of the lists.
 
-    A reduction that loses its epilogue still is the counterpart of the whole, and the epilogue is the rest of it.
+    A reduction that loses its epilogue still is the counterpart of the whole, takes less time, and the epilogue is the
+    rest of it.
     """
-    parts_a, parts_b = _parts_of(match.b, match.a, a), _parts_of(match.a, match.b, b)
+    times = [sum(kernel.time_s for kernel in kernels) for kernels in (match.a, match.b)]
+    if max(times) * LOST < min(times):
+        return match
+    shorter_a = times[0] < times[1]
+    parts_a = _parts_of(match.b, match.a, a) if shorter_a else []
+    parts_b = [] if shorter_a else _parts_of(match.a, match.b, b)
     _remove(a, parts_a)
     _remove(b, parts_b)
     return Match((*match.a, *parts_a), (*match.b, *parts_b))

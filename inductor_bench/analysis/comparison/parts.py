@@ -23,7 +23,7 @@ from ...records.program import IDLE
 from ..findings.phrases import join_words, short_paths
 from .causes import Setting
 from .environment import INTERPRETER, TORCH
-from .noise import INTERRUPTION, SMALLEST_SHARE, judge, part_error_s
+from .noise import INTERRUPTION, SMALLEST_SHARE, Noise, judge, part_error_s
 from .pairing import GraphPair
 from .regrouping import LEFT, OTHERS
 from .sides import Side, SideGraph, SidePart, same_calls
@@ -37,9 +37,10 @@ LEFT_WORDS = "the unprofiled step without the profiled work, which leaves nothin
 
 @dataclass(frozen=True)
 class Limits:
-    """What the verdicts on parts rest on: the least difference that counts, the longer step, the device."""
+    """What the verdicts on parts rest on: the noise of idle time, the least difference that counts, the longer step."""
 
     setting: Setting
+    idle_noise: Noise
     least_s: float
     step_s: float
     on_host: bool = False
@@ -50,7 +51,8 @@ def difference_parts(
 ) -> list[PartChange]:
     """The parts, the largest difference first; what the records' parts leave comes last."""
     least = SMALLEST_SHARE * step.a_s
-    limits = Limits(setting, least, max(a.step_s, b.step_s), a.on_host)
+    idle_noise = replace(setting.noise, relative=step.noise)
+    limits = Limits(setting, idle_noise, least, max(a.step_s, b.step_s), a.on_host)
     rows = [*_kernel_parts(kernels, limits), *_graph_rest(graphs, limits), *_others(a, b, limits)]
     rows = sorted((row for row in rows if row.a_s or row.b_s), key=lambda row: -abs(row.delta_s))
     a_s, b_s = step.a_s - sum(row.a_s for row in rows), step.b_s - sum(row.b_s for row in rows)
@@ -133,7 +135,8 @@ def _others(a: Side, b: Side, limits: Limits) -> Iterator[PartChange]:
 def _part(
     kind: str, a_s: Sequence[float], b_s: Sequence[float], limits: Limits, cause: str, label: str, detail: str
 ) -> PartChange:
-    error_s = part_error_s(kind, a_s, b_s, limits.setting.noise, limits.step_s, on_host=limits.on_host)
+    noise = limits.idle_noise if kind == IDLE else limits.setting.noise
+    error_s = part_error_s(kind, a_s, b_s, noise, limits.step_s, on_host=limits.on_host)
     a, b = fmean(a_s), fmean(b_s)
     if label == OTHERS:  # what one side sums up, the other may list
         error_s = math.hypot(error_s, INTERRUPTION * limits.setting.noise.relative * limits.step_s)

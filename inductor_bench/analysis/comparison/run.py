@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TypeVar
 
 from ...errors import InductorBenchError
@@ -40,7 +41,7 @@ from .environment import (
     why_incomparable,
 )
 from .likeness import Sources
-from .noise import Noise, judge, step_effect_s, step_error_s, step_noise, unexplained_noise
+from .noise import Noise, judge, noise_between, step_effect_s, step_error_s, unexplained_noise
 from .pairing import GraphPair, Match, pair_graphs, pair_kernels, with_kernels_of_both
 from .parts import difference_parts
 from .regrouping import regrouped
@@ -91,16 +92,16 @@ def compare_runs(
     around = around_kernels(differences, on_host=first.on_host)
     if not busy and len(a) > 1 < len(b):  # interleaved runs on a quiet machine: what was changed on purpose may be it
         around = tuple(dict.fromkeys((*changed, *around)))
-    noise = _noise(first, second, matches, () if busy else around, differences)
+    noise_of = partial(_noise, first, second, matches, () if busy else around, differences)
+    noise, step_noise = noise_of(of_step=False), noise_of(of_step=True)
     setting = Setting(
         noise, texts, same_compiler((*a, *b)), around, bool(busy), around_choices(differences), _tuned((*a, *b))
     )
     kernels = [kernel_change(match, setting) for match in matches]
-    step = _step_change(first, second, noise)
+    step = _step_change(first, second, step_noise)
     parts = difference_parts(first, second, graphs, kernels, step, setting)
-    is_explained = around or any(part.verdict == step.verdict for part in parts)
-    if len(a) == 1 == len(b) and step.verdict in (SLOWER, FASTER) and not is_explained:
-        step = _step_change(first, second, unexplained_noise(noise, first, second))
+    if first.on_host and len(a) == 1 == len(b) and not around and not _is_explained(step, parts):
+        step = _step_change(first, second, unexplained_noise(step_noise, first, second))
     reasons = why_incomparable(first, second, matches)
     notes = [note for side, runs in (("A", a), ("B", b)) for run in runs for note in doubts(side, run)]
     notes += [ONE_PROFILE.format(join_words(unknown))] if unknown else []
@@ -122,6 +123,13 @@ def compare_runs(
     )
 
 
+def _is_explained(step: StepChange, parts: Sequence[PartChange]) -> bool:
+    """Whether the parts that are surely slower, or faster, leave no more of such a step's difference than noise."""
+    sure_s = sum(part.delta_s for part in parts if part.verdict == step.verdict)
+    unexplained_s = abs(step.delta_s - sure_s)
+    return step.verdict not in (SLOWER, FASTER) or unexplained_s <= step.noise * max(step.a_s, step.b_s)
+
+
 def _without_verdicts(rows: Sequence[Row], reasons: Sequence[str]) -> tuple[Row, ...]:
     """The rows; where sides are not comparable, no row is slower or faster, either."""
     return tuple(replace(row, verdict=UNDECIDED) for row in rows) if reasons else tuple(rows)
@@ -133,12 +141,17 @@ def _noise(
     matches: Sequence[Match],
     around: Sequence[EnvironmentDifference],
     differences: Sequence[EnvironmentDifference],
+    *,
+    of_step: bool,
 ) -> Noise:
-    """The noise. Kernels around which something differs that may change their time are no measure of it."""
+    """The noise of the step, or of the device's work. Kernels around which something differs that may change their
+    time are no measure of it."""
     same_machine = all(row.name == TORCH for row in around)
     same_libraries = all(row.name != TORCH for row in differences)
     waited = busy_share((*a.runs, *b.runs))
-    return step_noise(a, b, matches, same_machine=same_machine, same_libraries=same_libraries, waited=waited)
+    return noise_between(
+        a, b, matches, of_step=of_step, same_machine=same_machine, same_libraries=same_libraries, waited=waited
+    )
 
 
 def _check_measured(name: str, run: Run) -> None:

@@ -7,9 +7,11 @@ the buffers that the calls touch; nothing is measured. Its rules:
   oldest call's buffers first, each of them in proportion.
 - A read of a buffer that is whole in the cache comes from the cache; a read of one that is not there, from DRAM; of a
   partly evicted buffer, the share that is left comes from the cache.
-- 60% of the cache holds distinct bytes (:data:`USABLE`): the L2 of recent NVIDIA GPUs has two halves, and some of what
-  both halves of the multiprocessors read is in both.
+- 60% of a GPU's cache holds distinct bytes (:data:`DEVICE_CACHE`): the L2 of recent NVIDIA GPUs has two halves, and
+  some of what both halves of the multiprocessors read is in both.
 - A written byte goes to DRAM in the call that writes it, and stays in the cache.
+- The cache of a CPU holds as much as it says, and what is written stays in it (:data:`HOST_CACHE`): a byte reaches DRAM
+  with the call that touches its buffer while the buffer does not fit.
 - The step repeats: the prediction is that of a second step, which finds what the first one left.
 
 Rules and share are fitted to what Nsight Compute counts on an H200 in a step of ``scripts/programs/blocks.py`` (see
@@ -26,8 +28,17 @@ from dataclasses import dataclass
 from ...records.code.buffers import BufferUse, ModuleBuffers
 from ...records.traced.activity import Activity
 
-USABLE = 0.6
-"""Share of the cache that holds distinct bytes."""
+
+@dataclass(frozen=True, slots=True)
+class CacheRules:
+    """How a cache works: the share of it that holds distinct bytes, and whether it keeps what is written."""
+
+    usable: float
+    keeps_written: bool = False
+
+
+DEVICE_CACHE, HOST_CACHE = CacheRules(0.6), CacheRules(1.0, keeps_written=True)
+"""The rules of a GPU's L2, and those of a CPU's last level."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,17 +48,19 @@ class Traffic:
     Attributes:
         dram_read: bytes read from DRAM.
         cache_read: bytes read from the cache.
-        written: bytes that the call writes, to DRAM too.
+        written: bytes that the call writes.
+        dram_written: those of them that go to DRAM.
     """
 
     dram_read: float = 0.0
     cache_read: float = 0.0
     written: float = 0.0
+    dram_written: float = 0.0
 
     @property
     def dram_bytes(self) -> float:
         """All bytes between the cache and DRAM."""
-        return self.dram_read + self.written
+        return self.dram_read + self.dram_written
 
     @property
     def touched_bytes(self) -> float:
@@ -80,7 +93,7 @@ class EagerBytes:
 
 
 def step_traffic(
-    step: Sequence[GraphCall | EagerBytes], cache_bytes: int, usable: float = USABLE
+    step: Sequence[GraphCall | EagerBytes], cache_bytes: int, rules: CacheRules = DEVICE_CACHE
 ) -> tuple[tuple[Traffic | None, ...], ...]:
     """The traffic of each call site of each item of a step; ``None`` for a call with unknown buffers.
 
@@ -91,11 +104,11 @@ def step_traffic(
     Args:
         step: the items in order.
         cache_bytes: the size of the cache.
-        usable: the share of it that holds distinct bytes.
+        rules: how it works.
     """
     numbers: dict[Hashable, int] = {}
     placed = [_place(number, item, numbers) for number, item in enumerate(step)]
-    cache = _Cache(round(cache_bytes * usable), len(numbers))
+    cache = _Cache(round(cache_bytes * rules.usable), len(numbers), rules.keeps_written)
     for _ in range(2):
         traffic = tuple(tuple(cache.touch(uses) if uses else None for uses in calls) for calls in placed)
     return traffic
@@ -195,10 +208,11 @@ class _Cache:
     Args:
         size: the bytes that it holds.
         buffers: the number of buffers in the program.
+        keeps_written: whether what is written goes to DRAM only where its buffer does not fit.
     """
 
-    def __init__(self, size: int, buffers: int) -> None:
-        self._size = size
+    def __init__(self, size: int, buffers: int, keeps_written: bool) -> None:
+        self._size, self._keeps_written = size, keeps_written
         self._held = 0.0
         self._generations: deque[_Generation] = deque()
         # The last call that touched each buffer, and the buffer's resident bytes at its end.
@@ -207,7 +221,7 @@ class _Cache:
 
     def touch(self, uses: _Placed) -> Traffic:
         """Touches the buffers of one call."""
-        dram_read = cache_read = written = 0.0
+        dram_read = cache_read = written = dram_written = 0.0
         touching = _Generation()
         for buffer, use in uses:
             last, resident = self._last[buffer], self._resident[buffer]
@@ -218,6 +232,8 @@ class _Cache:
                 cache_read += found
                 dram_read += use.read - found
             written += use.written
+            kept = min(1.0, resident / use.size) if self._keeps_written and use.size else 0.0
+            dram_written += use.written * (1 - kept)
             # A larger buffer may have had this address before.
             now = max(resident, min(float(use.size), resident + use.touched))
             if last is not touching:
@@ -228,7 +244,7 @@ class _Cache:
         self._held += touching.resident
         self._generations.append(touching)
         self._evict()
-        return Traffic(dram_read, cache_read, written)
+        return Traffic(dram_read, cache_read, written, dram_written)
 
     def _evict(self) -> None:
         """Evicts the oldest bytes until the rest fits."""

@@ -250,7 +250,8 @@ class ObservedModule:
 
     def save(self) -> None:
         """Writes the observations of this module, over those of an earlier call."""
-        configs = {name: kernel.config for name, kernel in inductor.compiled_kernels(vars(self._module)).items()}
+        kernels = inductor.compiled_kernels(vars(self._module)) if self._calls else {}
+        configs = {name: kernel.config for name, kernel in kernels.items()}
         seen = replace(self._seen, calls=self._calls, configs=configs)
         _write(self._stem.with_suffix(".json"), json.dumps(codec.encode(seen)))
 

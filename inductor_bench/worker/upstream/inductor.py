@@ -225,11 +225,12 @@ def compiled_kernels(namespace: Mapping[str, Any]) -> dict[str, CompiledKernel]:
     A kernel that did not run has several configurations left and is not listed.
     """
     heuristics = sys.modules.get("torch._inductor.runtime.triton_heuristics")
-    if heuristics is None:  # no module with Triton kernels was loaded
+    autotuner = getattr(heuristics, "CachingAutotuner", None)  # missing while another thread imports it
+    if autotuner is None:  # no module with Triton kernels was loaded
         return {}
     found = {}
     for name, value in namespace.items():
-        launchers: list[Any] = value.launchers if isinstance(value, heuristics.CachingAutotuner) else []
+        launchers: list[Any] = value.launchers if isinstance(value, autotuner) else []
         if len(launchers) == 1:
             found[name] = _describe_launcher(launchers[0])
     return found
@@ -237,7 +238,7 @@ def compiled_kernels(namespace: Mapping[str, Any]) -> dict[str, CompiledKernel]:
 
 def _describe_launcher(launcher: Any) -> CompiledKernel:
     config = launcher.config
-    values = {key: value for key, value in config.kwargs.items() if isinstance(value, int)}
+    values = {key: int(value) for key, value in config.kwargs.items() if isinstance(value, int)}  # bools are numbers
     return CompiledKernel(
         config={**values, "num_warps": config.num_warps, "num_stages": config.num_stages},
         registers=getattr(launcher, "n_regs", None),

@@ -86,7 +86,7 @@ def kernel_key(autotuner: Any) -> tuple[str, str]:
 
 def values_of(config: Any) -> Config:
     """The constants of a Triton configuration that are numbers, and its numbers of warps and stages."""
-    numbers = {name: value for name, value in config.kwargs.items() if isinstance(value, int)}
+    numbers = {name: int(value) for name, value in config.kwargs.items() if isinstance(value, int)}
     return {**numbers, "num_warps": config.num_warps, "num_stages": config.num_stages}
 
 
@@ -125,7 +125,8 @@ def find_launcher(autotuner: Any, values: Config) -> Any:
 def use_configs(namespace: Mapping[str, Any], wanted: Mapping[str, Config]) -> None:
     """Makes the Triton kernels of a loaded module run in these configurations, whatever Inductor would choose.
 
-    A kernel in whose configuration it does not compile here keeps its own. (2.11, 2.13)
+    A kernel in whose configuration it does not compile here keeps its own. Where several of its launchers have these
+    values, they differ in other constants, and Inductor chooses among them. (2.11, 2.13)
 
     Args:
         namespace: the variables of the module.
@@ -133,11 +134,17 @@ def use_configs(namespace: Mapping[str, Any], wanted: Mapping[str, Config]) -> N
     """
     for name, values in wanted.items():
         autotuner = namespace.get(name)
-        if getattr(autotuner, "launchers", None):
+        launchers = getattr(autotuner, "launchers", None)
+        if not launchers:
+            continue
+        found = [launcher for launcher in launchers if values_of(launcher.config) == values]
+        if not found and all(isinstance(one, int) for each in launchers for one in each.config.kwargs.values()):
             with contextlib.suppress(*launcher_errors()):
-                launcher = find_launcher(autotuner, values)
-                launcher.config.found_by_coordesc = launcher.config.found_by_combo_autotune = True
-                set_launchers(autotuner, [launcher])
+                found = [compile_launcher(autotuner, with_values(launchers[0].config, values))]
+        if len(found) == 1:
+            found[0].config.found_by_coordesc = found[0].config.found_by_combo_autotune = True
+        if found:
+            set_launchers(autotuner, found)
 
 
 def set_launchers(autotuner: Any, launchers: list[Any]) -> None:

@@ -74,7 +74,7 @@ class FoundModule:
     @property
     def configs(self) -> dict[str, Config]:
         """The configs of its Triton kernels in the program, by their variables."""
-        return next((seen.configs for seen in self.observations if seen.configs), {})
+        return max(self.observations, key=lambda seen: seen.calls).configs if self.observations else {}
 
     @property
     def cuda_graphs(self) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Mapping, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -102,6 +102,7 @@ def capture_program(
     else:
         failures += program_failures(request, ended, refusal, compiled=bool(modules))
     steps, touches = read_steps(work / "observed"), read_touches(work / "observed")
+    modules = _without_refused_graphs(modules, steps)
     return CapturedProgram(modules, capture, failures, steps, ended.stopped, touches)
 
 
@@ -205,6 +206,20 @@ def read_module_text(path: Path) -> str | None:
         return read_text(path)
     except InductorBenchError:
         return None
+
+
+def _without_refused_graphs(
+    modules: tuple[FoundModule, ...], steps: Sequence[ObservedSteps]
+) -> tuple[FoundModule, ...]:
+    """The modules, of which those run without CUDA graphs for which Inductor refused them."""
+    refused = {os.path.realpath(graph.path) for one in steps for graph in one.graphs if graph.cuda_graph_refusal}
+
+    def adjusted(module: FoundModule) -> FoundModule:
+        if refused.isdisjoint(module.real_paths):
+            return module
+        return replace(module, observations=tuple(replace(seen, cuda_graphs=False) for seen in module.observations))
+
+    return tuple(map(adjusted, modules))
 
 
 def _disagreement(printed: tuple[str, ...], structured: StructuredTrace) -> str:
