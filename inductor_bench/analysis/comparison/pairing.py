@@ -16,7 +16,7 @@ ALIKE = 0.95
 SHARED = 0.5
 """Share of the smaller kernel's origin that two kernels share, from which they do parts of the same work."""
 LOST = 0.95
-"""Ratio of the time of a kernel and its counterpart from which none of them lost a part of its work."""
+"""Ratio of the time of a kernel and its counterpart from which neither lost a part of its work."""
 MOST_PAIRS = 40_000
 """Most pairs of unequal kernels whose likeness is computed; beyond that only equal code is paired."""
 

@@ -16,6 +16,8 @@ from typing import Any
 
 from inductor_bench.records.code.details import CompiledKernel
 
+from .pinning import values_of
+
 Run = Callable[[], Any]
 OnLoad = Callable[[ModuleType, str, Mapping[str, Any]], None]
 
@@ -237,10 +239,8 @@ def compiled_kernels(namespace: Mapping[str, Any]) -> dict[str, CompiledKernel]:
 
 
 def _describe_launcher(launcher: Any) -> CompiledKernel:
-    config = launcher.config
-    values = {key: int(value) for key, value in config.kwargs.items() if isinstance(value, int)}  # bools are numbers
     return CompiledKernel(
-        config={**values, "num_warps": config.num_warps, "num_stages": config.num_stages},
+        config=values_of(launcher.config),
         registers=getattr(launcher, "n_regs", None),
         spills=getattr(launcher, "n_spills", None),
         shared_memory_bytes=getattr(launcher, "shared", None),

@@ -85,7 +85,7 @@ def kernel_key(autotuner: Any) -> tuple[str, str]:
 
 
 def values_of(config: Any) -> Config:
-    """The constants of a Triton configuration that are numbers, and its numbers of warps and stages."""
+    """The constants of a Triton configuration that are numbers or flags, and its numbers of warps and stages."""
     numbers = {name: int(value) for name, value in config.kwargs.items() if isinstance(value, int)}
     return {**numbers, "num_warps": config.num_warps, "num_stages": config.num_stages}
 
@@ -116,10 +116,15 @@ def launcher_of(autotuner: Any, result: Any) -> Any:
         return result.make_launcher()
 
 
+def launchers_with(autotuner: Any, values: Config) -> list[Any]:
+    """The launchers of a kernel with these values; several differ in other constants. (2.11, 2.13)"""
+    return [launcher for launcher in autotuner.launchers if values_of(launcher.config) == values]
+
+
 def find_launcher(autotuner: Any, values: Config) -> Any:
     """The launcher of a configuration, which is compiled where the kernel has none. (2.11, 2.13)"""
-    found = next((one for one in autotuner.launchers if values_of(one.config) == values), None)
-    return found or compile_launcher(autotuner, with_values(autotuner.launchers[0].config, values))
+    found = launchers_with(autotuner, values)
+    return found[0] if found else compile_launcher(autotuner, with_values(autotuner.launchers[0].config, values))
 
 
 def use_configs(namespace: Mapping[str, Any], wanted: Mapping[str, Config]) -> None:
@@ -137,7 +142,7 @@ def use_configs(namespace: Mapping[str, Any], wanted: Mapping[str, Config]) -> N
         launchers = getattr(autotuner, "launchers", None)
         if not launchers:
             continue
-        found = [launcher for launcher in launchers if values_of(launcher.config) == values]
+        found = launchers_with(autotuner, values)
         if not found and all(isinstance(one, int) for each in launchers for one in each.config.kwargs.values()):
             with contextlib.suppress(*launcher_errors()):
                 found = [compile_launcher(autotuner, with_values(launchers[0].config, values))]

@@ -12,7 +12,6 @@ from ...analysis.traffic.kernel_bytes import fit_uses
 from ...analysis.traffic.residence import (
     DEVICE_CACHE,
     HOST_CACHE,
-    CacheRules,
     EagerBytes,
     GraphCall,
     dram_shares,
@@ -95,7 +94,6 @@ def predict_dram_shares(
     modules: Mapping[str, ModuleBuffers],
     cache_bytes: int,
     eager: Mapping[int, int],
-    rules: CacheRules = DEVICE_CACHE,
 ) -> dict[Hashable, dict[int, float]]:
     """DRAM's bytes per byte that a call site touches, by the real path of its module and its index.
 
@@ -105,10 +103,10 @@ def predict_dram_shares(
         modules: the buffers of each module, by its real path.
         cache_bytes: the size of the device's cache.
         eager: the bytes of eager operators; see :func:`lay_out_step`.
-        rules: how the cache works.
     """
     paths = [os.path.realpath(graph.path) if graph.path else "" for graph in steps.graphs]
     step = lay_out_step(paths, touches, modules, eager)
+    rules = HOST_CACHE if device_of(steps.device or "cuda").runs_on_host else DEVICE_CACHE
     return dram_shares(step, step_traffic(step, cache_bytes, rules))
 
 
@@ -135,8 +133,7 @@ def with_dram_shares(
             buffers |= dict.fromkeys(module.real_paths, found)
     steps, touches = seen[0]
     between = bytes_between(touches, eager.get(steps.pid), peaks)
-    rules = HOST_CACHE if device_of(steps.device or "cuda").runs_on_host else DEVICE_CACHE
-    shares = predict_dram_shares(steps, touches, buffers, peaks.cache_bytes, between, rules)
+    shares = predict_dram_shares(steps, touches, buffers, peaks.cache_bytes, between)
     by_module = [[shares[path] for path in one.profiled.module.real_paths if path in shares] for one in attributed]
     return [_with_shares(one, next(iter(found), {}), folder) for one, found in zip(attributed, by_module, strict=True)]
 
