@@ -288,7 +288,7 @@ def test_a_wait_for_the_device_is_the_reason_of_the_idle_time_after_it() -> None
     assert (found.verdict, part(found, IDLE, LAUNCHING).verdict) == (records.SLOWER, records.SLOWER)
     assert part(found, IDLE, SYNCHRONISING).verdict == records.UNDECIDED
     assert (
-        "B waits for the device at project/train.py:44, which then waits for what the host launches next: idle "
+        "B waits for the device at project/train.py:44. After that the device waits for the host's next launches: idle "
         "+0.605 ms in all."
     ) in words(found)
     again = compare(pairs.run(others=waiting), pairs.run(rows, waiting))

@@ -139,7 +139,8 @@ def _waits(comparison: RunComparison) -> Iterator[str]:
     if new is not None and any(part.verdict == SLOWER for part in idle):
         place = new.detail.partition("in B ")[2]
         more = signed(sum(part.delta_s for part in idle))
-        yield f"B waits for the device {place}, which then waits for what the host launches next: idle {more} in all."
+        after = f"After that the device waits for the host's next launches: idle {more} in all."
+        yield f"B waits for the device {place}. {after}"
 
 
 def has_other_calls(part: PartChange) -> bool:
