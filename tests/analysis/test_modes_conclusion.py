@@ -10,7 +10,14 @@ import pytest
 from mode_rows import comparison, found, row
 
 from inductor_bench.analysis.modes.conclusion import lines_of
-from inductor_bench.analysis.modes.intervals import DECIDING, SHOWN, LogInterval, decide, geometric_interval
+from inductor_bench.analysis.modes.intervals import (
+    DECIDING,
+    NOISE,
+    SHOWN,
+    LogInterval,
+    decide,
+    geometric_interval,
+)
 from inductor_bench.records.failure import Failure
 from inductor_bench.records.modes.comparison import AGREES, DIFFERS, Agreement
 from inductor_bench.records.modes.settings import ModeSet
@@ -21,9 +28,9 @@ TUNED = row("max-autotune", [0.040, 0.0401, 0.0399, 0.040], 30.0, codes=("b",))
 
 
 def test_the_interval_is_that_of_student_on_logarithms() -> None:
-    found = geometric_interval([1.0, math.e], SHOWN)
+    found = geometric_interval([1.0, 1.0, math.e, math.e], SHOWN)
     assert found is not None and found.mean == pytest.approx(math.exp(0.5))
-    assert math.log(found.high) == pytest.approx(0.5 + 12.706 * 0.5)  # t of one degree, deviation sqrt(1/2) / sqrt(2)
+    assert math.log(found.high) == pytest.approx(0.5 + 3.182 * math.sqrt(1 / 3) / 2)  # t of three degrees
     assert geometric_interval([1.0], SHOWN) is None
 
 
@@ -34,6 +41,37 @@ def test_the_interval_holds_the_mean_as_often_as_it_says() -> None:
         assert interval is not None
         held += interval.low <= 1 <= interval.high
     assert held / 2000 == pytest.approx(0.99, abs=0.007)
+
+
+@pytest.mark.parametrize("count", [2, 3])
+@pytest.mark.parametrize("noise", [0.01, 0.2, 0.3])
+def test_the_interval_of_few_ratios_holds_what_is_true_as_often_as_it_says(noise: float, count: int) -> None:
+    source, held = random.Random(17), 0
+    for _ in range(6000):
+        ratios = [math.exp(source.gauss(0, noise) - source.gauss(0, noise)) for _ in range(count)]
+        interval = geometric_interval(ratios, DECIDING, NOISE * math.sqrt(2))
+        assert interval is not None
+        held += interval.low <= 1 <= interval.high
+    assert held / 6000 == pytest.approx(0.99, abs=0.005)
+
+
+def test_few_processes_are_taken_to_differ_by_a_limited_noise() -> None:
+    alone = geometric_interval([1.0, 1.1], DECIDING)
+    assert alone is not None and math.log(alone.high / alone.mean) == pytest.approx(2.576 * NOISE / math.sqrt(2))
+    wild = geometric_interval([1.0, 3.0], DECIDING)
+    assert wild is not None and math.log(wild.high / wild.mean) == pytest.approx(2.576 * math.log(3) / 2)
+    calm = geometric_interval([1.0, 1.001], DECIDING)
+    assert calm is not None and math.log(calm.high / calm.mean) == pytest.approx(63.657 * math.log(1.001) / 2)
+
+
+def test_two_rounds_of_a_noisy_machine_tell_a_mode_that_is_seven_times_as_fast() -> None:
+    """The LLM decode of ``scripts/programs`` on an H200, whose host sets the pace of three of four rows."""
+    eager = row("eager", [6.62e-3, 5.26e-3])
+    default = row("default", [4.21e-3, 3.79e-3], 17.2, codes=("a",))
+    graphs = row("reduce-overhead", [0.763e-3, 0.824e-3], 17.5, codes=("a",), replays=1)
+    tuned = row("max-autotune-no-cudagraphs", [4.12e-3, 2.45e-3], 52.2, codes=("b",))
+    winner = comparison(eager, default, graphs, tuned).winner
+    assert winner is not None and (winner.name, winner.decided, winner.equals) == ("reduce-overhead", True, ())
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from ...records.modes.comparison import (
     StepRatio,
 )
 from ...records.modes.settings import EAGER, SWITCHES, ModeSet
-from .intervals import DECIDING, SHOWN, decide, geometric_interval
+from .intervals import DECIDING, NOISE, SHOWN, decide, geometric_interval
 
 DECISIVE_ROUNDS = 2
 """Rounds of a row without which nothing is said about its order."""
@@ -88,14 +88,15 @@ def _compared(
         return row
     shorter = [other for other in usable if _compile_time(other) < _compile_time(row)]
     cheaper = max(shorter, key=_compile_time, default=None) if math.isfinite(_compile_time(row)) else None
+    to_eager, to_cheaper = _ratio(row, eager), _ratio(row, cheaper)
     figures = replace(
         row.figures,
-        to_eager=_ratio(row, eager),
+        to_eager=to_eager,
         to_fastest=_ratio(row, fastest),
-        pays_after=_pays_after(row, eager),
+        pays_after=_pays_after(row, eager, to_eager),
         cheaper=cheaper.name if cheaper else "",
-        to_cheaper=_ratio(row, cheaper),
-        pays_after_cheaper=_pays_after(row, cheaper),
+        to_cheaper=to_cheaper,
+        pays_after_cheaper=_pays_after(row, cheaper, to_cheaper),
         same_code_as=next((other.name for other in earlier if has_same_code(row, other)), ""),
     )
     return replace(row, figures=figures)
@@ -106,15 +107,14 @@ def _ratio(row: ModeRow, other: ModeRow | None) -> StepRatio | None:
         return None
     theirs = {one.round: one.step_time_s for one in other.processes}
     ratios = [one.step_time_s / theirs[one.round] for one in row.processes if one.round in theirs]
-    interval = geometric_interval(ratios, DECIDING)
+    interval = geometric_interval(ratios, DECIDING, NOISE * math.sqrt(2))
     if interval is None:
         return None
     verdict = "same" if has_same_code(row, other) else decide(interval)
     return StepRatio(interval.mean, interval.low, interval.high, len(ratios), verdict)
 
 
-def _pays_after(row: ModeRow, other: ModeRow | None) -> float | None:
-    ratio = _ratio(row, other)
+def _pays_after(row: ModeRow, other: ModeRow | None, ratio: StepRatio | None) -> float | None:
     extra_s = _compile_time(row) - (_compile_time(other) if other else 0.0)
     if other is None or ratio is None or ratio.verdict != "faster" or not math.isfinite(extra_s):
         return None
