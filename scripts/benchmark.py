@@ -182,7 +182,7 @@ def measure_agreement(folder: Path) -> list[Row]:
                 worst <= 0.01,
             )
         )
-        library = [kernel for kernel in module.kernels if kernel.category.value.startswith("extern_")]
+        library = [kernel for kernel in module.kernels if kernel.category.is_library]
         unnamed = sum(kernel.category is Category.OTHER for kernel in module.kernels)
         orphans = sum(not kernel.operator for kernel in library)
         rows.append(

@@ -322,7 +322,9 @@ def read_options() -> argparse.Namespace:
     parser.add_argument("--unlimited", action="store_true", help="also retune all kernels without pruning")
     parser.add_argument("--library", action="store_true", help="retune products and convolutions of libraries")
     parser.add_argument("--keep", type=Path, help="a folder for the RUN as the first time of the last --top leaves it")
-    parser.add_argument("--profile", action="store_true", help="profile the worker that times, in a trial of its own")
+    parser.add_argument(
+        "--profile", action="store_true", help="profile the worker that times, in another trial of the last --top"
+    )
     parser.add_argument("--output", type=Path, default=Path("runs/tuning"), help="what is written (runs/tuning)")
     return parser.parse_args()
 
@@ -350,7 +352,7 @@ def main() -> int:
         lambda run, folder, wanted: [  # type: ignore[assignment]
             row
             for row in listed(run, folder, replace(wanted, top=ALL))
-            if (row.category in LIBRARY if options.library else not row.category.value.startswith("extern_"))
+            if (row.category in LIBRARY if options.library else not row.category.is_library)
         ][: wanted.top]
     )
     with tempfile.TemporaryDirectory(prefix="inductor-bench-tuning-") as scratch:
@@ -368,7 +370,8 @@ def main() -> int:
         if options.profile:
             profile = options.output / "worker.prof"
             copy = copy_run(options.run, folder, "profiled")
-            trial("all, profiled", lambda: retune(copy, "all, profiled", options, ALL, profile.resolve()))
+            name = f"{top}, profiled"
+            trial(name, lambda: retune(copy, name, options, count, profile.resolve()))
             say(describe_profile(profile))
             shutil.rmtree(folder / "cache", ignore_errors=True)
         if options.unlimited:

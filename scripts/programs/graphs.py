@@ -14,7 +14,7 @@ SMALL = bool(os.environ.get("SMALL"))
 
 def main() -> None:
     torch.manual_seed(0)
-    sizes = {"n_layer": 2, "n_embd": 64, "n_head": 4, "vocab_size": 512} if SMALL else {"n_layer": 6}
+    sizes = {"n_layer": 2, "n_embd": 64, "n_head": 4, "vocab_size": 512} if SMALL else {"n_layer": 2}
     config = GPT2Config(**sizes, attn_pdrop=0.0, embd_pdrop=0.0, resid_pdrop=0.0, use_cache=False)
     model = GPT2LMHeadModel(config).to(DEVICE).train()
 
