@@ -26,7 +26,7 @@ from ..progress import Progress
 from .known import KnownTunings
 from .most_expensive import STAGE, are_written, find_stake, most_expensive
 
-SAVES_SHARE = 0.05
+SAVES_SHARE = 0.02
 """Maximum share of the time that is spent on saving the record after each outcome. The last outcomes are saved at the
 end, also after an interruption."""
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import contextlib
 import statistics
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -55,7 +56,7 @@ class GpuTimer:
         reset: the storages to reset before every call.
         kept: the storages to put back between samples; all that a call writes where ``None``.
         window_s: about how long the GPU works for each of the two windows of a sample.
-        warm_up_s: how long it works before, for the clocks to rise.
+        warm_up_s: seconds of calls before the first sample, for the clocks to rise.
         gap: seconds between two launches in a graph, ``cold`` and ``warm``; empty where that is not known.
 
     Attributes:
@@ -175,7 +176,7 @@ class GpuTimer:
         return sample
 
     def _estimate(self, call: Callable[[], Any], warm_up_s: float) -> tuple[float, int]:
-        """Seconds of a call, roughly, and the bytes that it allocates; the clocks have risen afterwards."""
+        """Seconds of a call, roughly, and the bytes that it allocates, after ``warm_up_s`` seconds of such calls."""
         arguments = self.copies[0]
         self._reset(arguments)
         result_bytes = allocated_bytes(call())
@@ -185,10 +186,9 @@ class GpuTimer:
             self._reset(arguments)
             call()
 
-        spent, best = 0.0, float("inf")
-        while spent < warm_up_s:
-            window = self._window(launch, 5)
-            spent, best = spent + max(window, 1e-4), min(best, window / 5)
+        began, best = time.perf_counter(), self._window(launch, 5) / 5
+        while time.perf_counter() - began < warm_up_s:
+            best = min(best, self._window(launch, 5) / 5)
         self.restore()
         return max(best, 1e-6), result_bytes
 
