@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..records.retunes.verification import NO_DIFFERENCE, SAVES, SLOWER, UNDECIDED, Saving
 from .statistics import CONFIDENCE, VERDICT_CONFIDENCE, median_interval, samples_needed
@@ -74,7 +75,8 @@ def judge_processes(own: Sequence[float], tuned: Sequence[float]) -> Saving | No
     """The saving of whole processes that ran in turn, each with the median of its steps in seconds.
 
     The interval is the range of the differences. A difference counts where each process with the pins is faster than
-    each without, or slower, and the median is at least :data:`PROCESS_EFFECT` of the step.
+    each without, or slower, and the median is at least :data:`PROCESS_EFFECT` of the step and :data:`SPREADS` times the
+    range of equal processes: of four equal processes, two are faster than the others in one case of three.
     """
     differences = [before - after for before, after in zip(own, tuned, strict=False)]
     if not differences:
@@ -83,7 +85,8 @@ def judge_processes(own: Sequence[float], tuned: Sequence[float]) -> Saving | No
     verdict = UNDECIDED
     if len(differences) > 1:
         apart = max(tuned) < min(own) or max(own) < min(tuned)
-        counts = apart and abs(middle) >= PROCESS_EFFECT * own_s
+        spread = max(max(one) - min(one) for one in (own, tuned))
+        counts = apart and abs(middle) >= max(PROCESS_EFFECT * own_s, SPREADS * spread)
         verdict = NO_DIFFERENCE if not counts else SAVES if middle > 0 else SLOWER
     return Saving(
         own_s, statistics.median(tuned), middle, min(differences), max(differences), len(differences), verdict
@@ -92,3 +95,21 @@ def judge_processes(own: Sequence[float], tuned: Sequence[float]) -> Saving | No
 
 PROCESS_EFFECT = 0.01
 """Smallest share of a step that counts between processes, which differ in more than their kernels."""
+
+SPREADS = 2.0
+"""Smallest difference between processes that counts, in ranges of processes that ran the same."""
+
+DEVICE_SHARE = 0.5
+"""Smallest share of such a difference of the step that the device has to show, too."""
+
+
+def borne_out(step: Saving | None, device: Saving | None) -> Saving | None:
+    """The saving of the step between processes; no difference where the device's own time does not bear it out.
+
+    Configs change what the device does. What else differs between two processes is the pace of their hosts.
+    """
+    if step is None or device is None or step.verdict not in (SAVES, SLOWER):
+        return step
+    if device.saving_s * math.copysign(1.0, step.saving_s) >= DEVICE_SHARE * abs(step.saving_s):
+        return step
+    return replace(step, verdict=NO_DIFFERENCE)

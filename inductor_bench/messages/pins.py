@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from ..records.retunes.pins import CppPin, TritonPin
+from ..records.retunes.pins import CppPin, LibraryPin, TritonPin
 from ..records.tuning import Config
 
 APPLY, COMPARE = "apply", "compare"
@@ -35,11 +35,17 @@ class Pins:
     triton: str | None
     triton_pins: tuple[TritonPin, ...] = ()
     cpp_pins: tuple[CppPin, ...] = ()
+    library_pins: tuple[LibraryPin, ...] = ()
 
     @property
-    def all(self) -> tuple[TritonPin | CppPin, ...]:
-        """The pins of both kinds."""
-        return (*self.triton_pins, *self.cpp_pins)
+    def all(self) -> tuple[TritonPin | CppPin | LibraryPin, ...]:
+        """The pins of all kinds."""
+        return (*self.triton_pins, *self.cpp_pins, *self.library_pins)
+
+    @property
+    def need_gpu(self) -> bool:
+        """Whether some of the pins are for a GPU, and so for one version of Triton."""
+        return bool(self.triton_pins or self.library_pins)
 
 
 @dataclass(frozen=True)
@@ -51,7 +57,7 @@ class PinState:
         state: one of the states above.
         config: the configuration that the kernel runs; empty where it has not run.
         reason: why it does not run the pin.
-        event_name: the name of its launches in a profile; empty for a C++ kernel.
+        event_name: the name of its launches in a profile; empty for a C++ kernel and a library call.
     """
 
     kernel_id: str

@@ -32,6 +32,11 @@ class Category(Enum):
         """The name in a printed table, for example ``persistent reduction`` or ``conv (library)``."""
         return _TITLES.get(self, self.value.replace("_", " "))
 
+    @property
+    def is_library(self) -> bool:
+        """Whether it is of kernels of library calls: ``extern_`` before the kind of the call."""
+        return self.value.startswith("extern_")
+
 
 _TITLES = {
     Category.TEMPLATE: "template (Triton)",

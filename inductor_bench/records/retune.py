@@ -20,6 +20,10 @@ UNREACHED = "the budget was spent before its turn: retune this RUN again, or wit
 UNFINISHED = (INTERRUPTED, UNREACHED)
 """Problems of retunes that have not come to an end."""
 
+CUDNN_SEARCH, THREADS = "cudnn_benchmark", "threads"
+SWITCHES = (CUDNN_SEARCH, THREADS)
+"""Names in the configuration of a library call that are settings of the library for all of its calls."""
+
 EDITED = (
     "its file was edited, so it is not what the model runs; move it away and retune this RUN again, which writes and "
     "retunes the model's kernel"
@@ -75,6 +79,12 @@ class Retune:
     @property
     def tuning(self) -> Tuning | None:
         return self.kernel.tuning if self.kernel is not None else None
+
+    @property
+    def switch(self) -> str:
+        """The setting of a library, for all of its calls, that won; empty where a configuration of the kernel did."""
+        config = self.tuning.best_config if self.tuning is not None else {}
+        return next((name for name in SWITCHES if config.get(name)), "") if self.category.is_library else ""
 
     @property
     def row(self) -> RetuneRow:

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from inductor_bench.analysis.savings import Sample, judge_processes, measure_saving
+from inductor_bench.analysis.savings import Sample, borne_out, judge_processes, measure_saving
 from inductor_bench.analysis.statistics import CONFIDENCE, VERDICT_CONFIDENCE, median_interval
 from inductor_bench.records.retunes.verification import NO_DIFFERENCE, SAVES, SLOWER, UNDECIDED
 from inductor_bench.worker.capture.pins.order import PROFILED_STEPS, TIMED_STEPS, count_steps, is_tuned
@@ -94,6 +94,27 @@ def test_processes_need_one_sign_and_a_percent() -> None:
     assert overlapping is not None and overlapping.verdict == NO_DIFFERENCE, "processes differ by more than the pins"
     small = judge_processes([10.0, 10.0], [9.99, 9.98])
     assert small is not None and small.verdict == NO_DIFFERENCE
+    by_chance = judge_processes([0.747, 0.806], [0.8068, 0.8078])
+    assert by_chance is not None and by_chance.verdict == NO_DIFFERENCE, "one pair differs by 60, the other by 1"
     alone = judge_processes([10.0], [9.0])
     assert alone is not None and alone.verdict == UNDECIDED
     assert judge_processes([], []) is None
+
+
+@pytest.mark.parametrize(
+    ("step", "device", "verdict"),
+    [
+        (([0.776, 0.777], [0.807, 0.808]), ([0.742, 0.743], [0.741, 0.742]), NO_DIFFERENCE),
+        (([10.0, 10.1], [9.5, 9.4]), ([9.0, 9.0], [8.9, 8.9]), NO_DIFFERENCE),
+        (([10.0, 10.1], [9.5, 9.4]), ([9.0, 9.0], [8.5, 8.5]), SAVES),
+        (([9.5, 9.4], [10.0, 10.1]), ([8.5, 8.5], [9.0, 9.0]), SLOWER),
+    ],
+)
+def test_the_device_bears_a_difference_between_processes_out(
+    step: tuple[list[float], list[float]], device: tuple[list[float], list[float]], verdict: str
+) -> None:
+    """The first is the LLM decode of ``scripts/programs`` on an H200, whose step differed by the host's pace."""
+    found = borne_out(judge_processes(*step), judge_processes(*device))
+    assert found is not None and found.verdict == verdict
+    assert borne_out(judge_processes(*step), None) == judge_processes(*step)
+    assert borne_out(None, judge_processes(*device)) is None

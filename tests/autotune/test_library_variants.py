@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 from torch._inductor import select_algorithm
+from torch._inductor.select_algorithm import TritonTemplateCaller
 
 from inductor_bench.autotune.methods import METHODS
 from inductor_bench.autotune.variants.cpu import FixedKernel
@@ -30,6 +31,7 @@ from inductor_bench.worker.bench.bench import Bench, _Loaded
 from inductor_bench.worker.bench.library_choices import Choice, View
 from inductor_bench.worker.bench.library_kernel import OperatorBenchKernel
 from inductor_bench.worker.launches.recorder import watch_launches
+from inductor_bench.worker.upstream.choices import name_choices
 
 aten = torch.ops.aten
 LEFT, RIGHT = torch.randn(3, 96, 64), torch.randn(3, 64, 80)
@@ -344,22 +346,20 @@ def test_what_takes_several_kernels_is_not_replaced_by_one_of_them() -> None:
         )
 
 
-def test_what_tells_templates_apart_is_their_tile_if_that_will_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Template(SimpleNamespace):
-        pass
-
-    def template(number: int, **fields: Any) -> Template:
+def test_what_tells_templates_apart_is_their_tile_if_that_will_do() -> None:
+    def template(number: int, **fields: Any) -> TritonTemplateCaller:
+        made = object.__new__(TritonTemplateCaller)
         description = ", ".join(f"{name}={value!r}" for name, value in fields.items())
-        return Template(name=f"triton_mm_{number}", description=description)
+        vars(made).update(name=f"triton_mm_{number}", description=description)
+        return made
 
-    monkeypatch.setattr(library_lowering, "TritonTemplateCaller", Template)
     callers = [
         template(7, ACC_TYPE="tl.float32", BLOCK_M=32, num_warps=4),
         template(8, ACC_TYPE="tl.float32", BLOCK_M=64, num_warps=4),
         template(9, ACC_TYPE="tl.float16", BLOCK_M=64, num_warps=4),
         template(10, ACC_TYPE="tl.float32", BLOCK_M=32, num_warps=4),
     ]
-    found = library_lowering._name_configs(callers)
+    found = name_choices(callers)
     kind = {"backend": "triton", "template": "mm"}
     assert [config for config, _ in found] == [
         {**kind, "BLOCK_M": 32, "num_warps": 4},

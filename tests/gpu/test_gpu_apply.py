@@ -136,6 +136,46 @@ def test_cuda_graphs_are_compared_by_whole_processes(retuned: Done, program: Pat
     assert all(kernel["state"] in ("pinned", "unpinnable") for kernel in found["kernels"])
 
 
+PRODUCT = """
+import torch
+import torch.nn.functional as F
+import inductor_bench
+torch.manual_seed(0)
+x = torch.randn(256, 1024, device="cuda", dtype=torch.float16)
+weight, bias = torch.randn(2048, 1024, device="cuda", dtype=torch.float16), torch.randn(2048, device="cuda").half()
+run = torch.compile(lambda x: F.gelu(F.linear(x, weight, bias)) + 1)
+for _ in range(400):
+    result = run(x)
+    inductor_bench.step()
+torch.testing.assert_close(result, F.gelu(F.linear(x, weight, bias)) + 1, rtol=2e-2, atol=2e-1)
+torch.cuda.synchronize()
+"""
+
+
+def test_inductors_choice_for_a_library_call_is_put_in_and_compared(tmp_path: Path) -> None:
+    """The choice is said to have won; here it need not be faster."""
+    script = tmp_path / "product.py"
+    script.write_text(PRODUCT)
+    words = ("--autotune", "max", "--top", "1", "--remeasure", "--no-verify", "--stop", "--", sys.executable, script)
+    done = breakdown(tmp_path / "run", *words)
+    folder = RunFolder(done.folder)
+    record = folder.load()
+    (retune,) = (one for one in record.retunes if one.category is Category.EXTERN_GEMM)
+    assert retune.kernel is not None and retune.tuning is not None, done.printed
+    tried = [one.config for one in retune.tuning.candidates if one.config.get("backend") == "triton"]
+    won = replace(retune.tuning, verdict="faster", speedup=1.25, best_s=retune.tuning.default_s / 1.25)
+    for config in (tried[0], tried[-1]):
+        winner = replace(retune, kernel=replace(retune.kernel, tuning=replace(won, best_config=config)))
+        folder.save(replace(record, retunes=(winner,)))
+        applied = apply(folder.path, "--verify", "--stop", "--format", "json", "--", sys.executable, script)
+        assert applied.code == 0, applied.printed
+        found = json.loads(applied.stdout)["verification"]
+        assert found["way"] == "processes"
+        assert [(one["state"], one["config"]) for one in found["kernels"]] == [("pinned", config)], applied.printed
+        again = apply(folder.path, "--", sys.executable, script)
+        assert again.code == 0 and "1 of 1" in again.stderr, again.printed
+
+
 def test_nothing_to_pin_makes_no_difference(retuned: Done, program: Path, tmp_path: Path) -> None:
     record = RunFolder(retuned.folder).load()
     same = tuple(_as_it_was(retune) for retune in record.retunes)

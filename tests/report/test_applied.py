@@ -9,10 +9,12 @@ import pytest
 import step_runs
 
 from inductor_bench.analysis.retunes import RetuneSummary
+from inductor_bench.analysis.statistics import summarize
 from inductor_bench.messages.pins import APPLY, Pins
 from inductor_bench.records.category import Category
-from inductor_bench.records.retune import FASTER, RetuneRow
+from inductor_bench.records.retune import FASTER, Retune, RetuneRow
 from inductor_bench.records.retunes.pins import TritonPin
+from inductor_bench.records.tuning import MeasuredKernel, Tuning
 from inductor_bench.report.applied import FORMATS
 from inductor_bench.report.renderer import View
 from inductor_bench.report.run.retunes.table import saving_words
@@ -64,11 +66,15 @@ def test_winners_that_cannot_be_put_back_are_named(
     assert all(f"{left.row.name}: {left.reason}" in shown for left in unpinned)
 
 
-def test_a_saving_by_library_calls_is_told_from_one_by_configs() -> None:
-    run = step_runs.transformer()
-    both = RetuneSummary((LIBRARY, CONFIG), 2, 0, 0, 820e-6, 0, ())
-    words = (
-        "a step would save 0.820 ms (2.7%), 20.0 µs of it by configs, and the rest by library calls, which apply does"
-    )
+def test_a_saving_by_a_setting_of_a_library_is_told_from_one_by_configs() -> None:
+    timing = summarize([1e-3] * 9)
+    tuning = Tuning("max", "cold", (), 3, 1e-3, 2e-4, 5.0, FASTER, {"backend": "aten", "cudnn_benchmark": True})
+    kernel = MeasuredKernel("aten_conv_0", "c" * 16, "", "aten", "a GPU", {}, timing, timing, "", tuning=tuning)
+    place = ("aten_conv_0", "c" * 16, Category.EXTERN_CONV, ("forward",), 1.0, 1e-3, "kernels/aten_conv_0.py", "max")
+    searched = Retune(*place, kernel=kernel)
+    both = RetuneSummary((searched.row, CONFIG), 2, 0, 0, 820e-6, 0, ())
+    run = replace(step_runs.transformer(), retunes=(searched,))
+    words = "a step would save 0.820 ms (2.7%), a part of it by settings of libraries, which apply leaves to you"
     assert words in saving_words(both, run)
-    assert "library" not in saving_words(replace(both, rows=(CONFIG,), saving_s=20e-6), run)
+    template = replace(kernel, tuning=replace(tuning, best_config={"backend": "triton", "template": "mm"}))
+    assert "settings" not in saving_words(both, replace(run, retunes=(replace(searched, kernel=template),)))

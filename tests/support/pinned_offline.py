@@ -35,9 +35,9 @@ class NoDevice:
 def main(path: str) -> dict[str, Any]:
     startup.install()
     pretend_gpu(ARCHITECTURES["sm_90"])
-    from torch._inductor import config
     from torch._inductor.runtime import triton_heuristics as heuristics
     from torch._inductor.runtime.compile_tasks import _reload_python_module
+    from torch.compiler import config
 
     def load() -> Any:
         module = _reload_python_module("kernel", path)
@@ -50,7 +50,7 @@ def main(path: str) -> dict[str, Any]:
     autotuner._dynamic_scale_rblock = lambda self: None
 
     in_worker = load()
-    stages = {"keys": sorted(config.autotune_lookup_table)}
+    stages = {"tag": config.cache_key_tag}
     stages["configs"] = [values_of(one) for one in in_worker.configs]
     in_worker.precompile(warm_cache_only=True)
     stages["compiled"] = [values_of(result.config) for result in in_worker.compile_results]

@@ -6,6 +6,7 @@ Sizes are bytes; offsets and strides are elements. Dtypes and devices are torch'
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from ..forms import AnyFloat, FileName
 
@@ -72,6 +73,14 @@ class Argument:
     number: AnyFloat | None = None
     text: str | None = None
     items: tuple[Argument, ...] = ()
+
+    def plain(self) -> Any:
+        """The value of an argument that is no tensor, as JSON has it."""
+        if self.kind == "list":
+            return [one.plain() for one in self.items]
+        if self.kind == "bool":
+            return bool(self.integer)
+        return next((value for value in (self.integer, self.number, self.text) if value is not None), None)
 
 
 @dataclass(frozen=True)

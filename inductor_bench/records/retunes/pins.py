@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from ..tuning import Config
 
@@ -41,3 +43,50 @@ class CppPin:
     config: Config
     source: str
     options: Config = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class InputLayout:
+    """One tensor that a library call reads; strides of dimensions of size 1 are 0, because they mean nothing."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+
+    @classmethod
+    def of(cls, dtype: str, shape: Sequence[int], stride: Sequence[int]) -> InputLayout:
+        """The layout of a tensor of this element type, for example ``bfloat16``, with these sizes and strides."""
+        steps = (0 if size == 1 else step for size, step in zip(shape, stride, strict=True))
+        return cls(dtype, tuple(shape), tuple(steps))
+
+
+@dataclass(frozen=True)
+class LibraryPin:
+    """One of Inductor's choices for a library call.
+
+    Attributes:
+        name, kernel_id: of the call.
+        operator: the name of the operator, for example ``aten.mm``.
+        inputs: the layouts of its :func:`factors`.
+        settings: its arguments that are no tensors, by their position or their name.
+        config: the choice, as ``worker.upstream.choices`` names it.
+        exhaustive: whether it is one of Inductor's exhaustive search.
+    """
+
+    name: str
+    kernel_id: str
+    operator: str
+    inputs: tuple[InputLayout, ...]
+    settings: Config
+    config: Config
+    exhaustive: bool = False
+
+
+Input = TypeVar("Input")
+
+
+def factors(operator: str, inputs: Sequence[Input]) -> Sequence[Input]:
+    """The inputs of a product or a convolution that decide which choice is fast: without what is only added."""
+    if operator in ("aten.addmm", "aten.baddbmm"):
+        return inputs[-2:]
+    return inputs[:2]

@@ -13,7 +13,7 @@ from pathlib import Path
 from ...errors import InductorBenchError
 from ...records.failure import Failure
 from ...records.retune import TuningOrigin
-from ...records.retunes.pins import CppPin, TritonPin
+from ...records.retunes.pins import CppPin, LibraryPin, TritonPin
 from ...records.tuning import MeasuredKernel
 from ..files import read_json, write_json
 from ..formats import codec
@@ -68,6 +68,7 @@ class KnownTuning:
     origin: TuningOrigin
     triton_pin: TritonPin | None = None
     cpp_pin: CppPin | None = None
+    library_pin: LibraryPin | None = None
     failure: Failure | None = None
 
 

@@ -1,7 +1,6 @@
 """One of Inductor's choices for a library call: a template with its tile, another call, or several kernels.
 
-Only this file and ``library_lowering``, which finds the choices, use private names of Inductor's autotuning.
-(2.11, 2.13)
+It uses private names of Inductor's autotuning. (2.11, 2.13)
 """
 
 from __future__ import annotations

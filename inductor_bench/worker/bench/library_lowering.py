@@ -1,18 +1,15 @@
 """Finds and compiles the choices that Inductor has for a library call under max-autotune.
 
-Inductor lowers a graph of the call alone, and is stopped before it times its choices. Only this file and
-``library_choices`` use private names of Inductor's autotuning. (2.11, 2.13)
+Inductor lowers a graph of the call alone, and is stopped before it times its choices. This uses private names of
+Inductor's autotuning. (2.11, 2.13)
 """
 
 from __future__ import annotations
 
-import ast
 import contextlib
 import functools
 import os
-import re
 import sys
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as LateError
@@ -21,10 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch._inductor import config as inductor_config
-from torch._inductor import select_algorithm
 from torch._inductor.async_compile import AsyncCompile, get_compile_threads
-from torch._inductor.autotune_process import CUTLASSBenchmarkRequest
 from torch._inductor.codegen.subgraph import SubgraphChoiceCaller
 from torch._inductor.debug import DebugContext
 from torch._inductor.graph import GraphLowering
@@ -32,10 +26,10 @@ from torch._inductor.select_algorithm import ExternKernelCaller, TritonTemplateC
 from torch._inductor.virtualized import V
 from torch._subclasses import FakeTensorMode
 
-from inductor_bench.records.tuning import Config
 from inductor_bench.source.standalone.harness.arguments import Arguments, tensors_in
 from inductor_bench.source.standalone.harness.operator_main import UNSUPPORTED
 
+from ..upstream.choices import autotuned, name_choices
 from .library_choices import Choice, View
 
 CORES_KEPT = 2
@@ -43,10 +37,6 @@ CORES_KEPT = 2
 
 PARSES_IN_THREADS = not (3, 11) <= sys.version_info < (3, 11, 9)
 """Whether this version of Python can parse in several threads. Otherwise choices are compiled on their use."""
-
-_FIELD = re.compile(r"(\w+)=('[^']*'|[^,]+)")
-_COUNTER = re.compile(r"_\d+$")
-_TILE = re.compile(r"BLOCK_\w+|GROUP_M|SPLIT_K|num_warps|num_stages")
 
 
 def find_choices(
@@ -71,9 +61,8 @@ def find_choices(
     graph, fakes = _graph_of(_functional_overload(overload), arguments.args, keywords)
     callers: list[Any] = []
     try:
-        with _lowering(graph, fakes, exhaustive) as lowering:
-            with _collected_choices(callers):
-                lowering.run(*fakes)
+        with _lowering(graph, fakes, callers, exhaustive) as lowering:
+            lowering.run(*fakes)
             choices, why = _usable(lowering, callers, inputs, result, name)
             choices = list(_compile_modules(choices))
     except torch.OutOfMemoryError:
@@ -122,36 +111,18 @@ def _graph_of(overload: Any, args: list[Any], keywords: dict[str, Any]) -> tuple
 
 
 @contextlib.contextmanager
-def _lowering(graph: Any, fakes: list[Any], exhaustive: bool) -> Iterator[Any]:
-    backends = "ATEN,TRITON,CPP,CUTLASS" if exhaustive else "ATEN,TRITON,CPP"
-    patches = {
-        "max_autotune": True,
-        "max_autotune_gemm_backends": backends,
-        "max_autotune_conv_backends": backends,
-        "max_autotune_gemm_search_space": "EXHAUSTIVE" if exhaustive else "DEFAULT",
-        "triton.enable_persistent_tma_matmul": exhaustive,
-    }
+def _lowering(graph: Any, fakes: list[Any], callers: list[Any], exhaustive: bool) -> Iterator[Any]:
+    """A graph to lower; its choices are collected in ``callers``, and Inductor continues with the first."""
     mode = fakes[0].fake_mode if fakes else FakeTensorMode()
-    with inductor_config.patch(patches), DebugContext(), V.set_fake_mode(mode), torch.no_grad():
-        lowering = GraphLowering(graph, example_inputs=fakes, layout_opt=False)
-        with V.set_graph_handler(lowering):
-            yield lowering
-
-
-@contextlib.contextmanager
-def _collected_choices(callers: list[Any]) -> Iterator[None]:
-    """Collects the choices in ``callers`` when Inductor would time them; Inductor continues with the first."""
-    cache = select_algorithm.get_algorithm_selector_cache()
 
     def take(choices: list[Any]) -> list[Any]:
         callers.extend(choices)
         return choices[:1]
 
-    cache.add_preprocessing_fn(take)
-    try:
-        yield
-    finally:
-        cache.preprocessing_fns.remove(take)
+    with autotuned(take, exhaustive=exhaustive), DebugContext(), V.set_fake_mode(mode), torch.no_grad():
+        lowering = GraphLowering(graph, example_inputs=fakes, layout_opt=False)
+        with V.set_graph_handler(lowering):
+            yield lowering
 
 
 def _usable(
@@ -168,7 +139,7 @@ def _usable(
     if shape != tuple(result.shape) or not _same_strides(shape, stride, result.stride()):
         return [], f"Inductor's choices for {name} would write a result that lies otherwise in memory"
     places = {f"arg{index}": index for index in range(len(inputs))}
-    configs = _name_configs([caller for caller in callers if not _is_original_call(caller, name, inputs)])
+    configs = name_choices([caller for caller in callers if not _is_original_call(caller, name, inputs)])
     choices = []
     for config, caller in configs:
         nodes = caller.input_nodes
@@ -212,49 +183,6 @@ def _is_original_call(caller: Any, name: str, inputs: list[Any]) -> bool:
     if not isinstance(caller, ExternKernelCaller) or caller.choice.name != name.partition(".")[2]:
         return False
     return [_as_integers(node.get_size()) for node in caller.input_nodes] == [tuple(each.shape) for each in inputs]
-
-
-def _name_configs(callers: list[Any]) -> list[tuple[Config, Any]]:
-    """Unique configurations of the distinct choices: their tile where that is unique, otherwise all their fields."""
-    every: dict[str, Any] = {}
-    for caller in callers:
-        every.setdefault(repr((_describe_kind(caller), _parse_fields(caller))), caller)
-    distinct = list(every.values())
-    short = [
-        _describe_kind(caller) | {key: value for key, value in _parse_fields(caller).items() if _TILE.fullmatch(key)}
-        for caller in distinct
-    ]
-    counts = Counter(map(repr, short))
-    return [
-        (config if counts[repr(config)] == 1 else _describe_kind(caller) | _parse_fields(caller), caller)
-        for config, caller in zip(short, distinct, strict=True)
-    ]
-
-
-def _describe_kind(caller: Any) -> Config:
-    if isinstance(caller, ExternKernelCaller):
-        return {"backend": "aten", "call": caller.choice.name}
-    name = _COUNTER.sub("", caller.name)
-    if isinstance(caller, TritonTemplateCaller):
-        return {"backend": "triton", "template": name.removeprefix("triton_")}
-    if isinstance(caller, SubgraphChoiceCaller):
-        return {"backend": "inductor", "call": name}
-    if isinstance(getattr(caller, "bmreq", None), CUTLASSBenchmarkRequest):
-        return {"backend": "cutlass", "kernel": caller.description or name}
-    return {"backend": "cpp", "template": name.removeprefix("cpp_")}
-
-
-def _parse_fields(caller: Any) -> Config:
-    """The fields with which a template was instantiated."""
-    found: Config = {}
-    if not isinstance(caller, TritonTemplateCaller):
-        return found
-    for key, text in _FIELD.findall(caller.description):
-        try:
-            found[key] = ast.literal_eval(text)
-        except (ValueError, SyntaxError):
-            found[key] = text
-    return found
 
 
 def compile_in_background(choice: Choice, limit_s: float) -> Future[None]:

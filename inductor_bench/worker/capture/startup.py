@@ -18,6 +18,7 @@ from .variables import CAPTURE_FOLDER, EAGER, MODE, NOTHING, OBSERVE, PINS, PYTH
 CODE_CACHE = "torch._inductor.codecache"
 COMPILER = "torch._inductor.async_compile"
 AUTOTUNERS = "torch._inductor.runtime.triton_heuristics"
+LOWERINGS = "torch._inductor.lowering"
 EAGER_COMPILER = "torch._dynamo"
 """Imported by ``torch.compile`` also where it compiles nothing."""
 
@@ -37,10 +38,10 @@ def install() -> None:
     if os.environ.get(MODE):
         waiting[TORCH] = _set_mode
     if os.environ.get(PINS):
-        waiting.update({COMPILER: _pin_cpp_kernels, AUTOTUNERS: _pin_triton_kernels})
+        waiting.update({COMPILER: _pin_cpp_kernels, AUTOTUNERS: _pin_triton_kernels, LOWERINGS: _pin_calls})
     if os.environ.get(EAGER):
         waiting[EAGER_COMPILER] = _observe_eager
-    elif os.environ.get(OBSERVE) != NOTHING:
+    elif os.environ.get(PINS) or os.environ.get(OBSERVE) != NOTHING:
         waiting[CODE_CACHE] = _observe
     for name in [name for name in waiting if name in sys.modules]:
         waiting.pop(name)(sys.modules[name])
@@ -55,9 +56,14 @@ def _set_mode(torch: ModuleType) -> None:
 
 
 def _observe(codecache: ModuleType) -> None:
-    from .observation import observe
+    if os.environ.get(OBSERVE) != NOTHING:
+        from .observation import observe
 
-    observe(codecache)
+        observe(codecache)
+    if os.environ.get(PINS):
+        from .pins.process import try_pinning
+
+        try_pinning(lambda pinned: pinned.watch_calls(codecache))
 
 
 def _observe_eager(_: ModuleType) -> None:
@@ -76,6 +82,12 @@ def _pin_triton_kernels(_: ModuleType) -> None:
     from .pins.process import try_pinning
 
     try_pinning(lambda pinned: pinned.adjust_triton())
+
+
+def _pin_calls(_: ModuleType) -> None:
+    from .pins.process import try_pinning
+
+    try_pinning(lambda pinned: pinned.adjust_calls())
 
 
 class _AfterImport:

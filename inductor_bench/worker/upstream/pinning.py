@@ -162,12 +162,12 @@ def set_launchers(autotuner: Any, launchers: list[Any]) -> None:
 def distinguish_caches(digest: str) -> None:
     """Makes compiled code with other pins another entry of Inductor's caches. (2.11, 2.13)
 
-    The settings are a part of the key. Inductor looks up entries of this table by the hash of a kernel, which no entry
-    with another key disturbs.
+    This tag is a part of their keys, and no option of ``torch.compile``.
     """
-    from torch._inductor import config
+    from torch.compiler import config
 
-    config.autotune_lookup_table = {**config.autotune_lookup_table, f"inductor-bench {digest}": {}}
+    tag = f" inductor-bench {digest}"
+    config.cache_key_tag = config.cache_key_tag.replace(tag, "") + tag
 
 
 def adjust_cpp_kernels(compile_with: Callable[[CppCompile, Any, list[str], str], Any]) -> None:

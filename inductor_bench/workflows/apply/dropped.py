@@ -9,7 +9,7 @@ from ...records.retunes.verification import DROPPED, Verification
 from ...records.run import Environment, Run
 from ...store.cache.tunings import forget_tuning, known_tunings
 from .known import places_of
-from .verification import CHANGES_OUTPUTS
+from .proof.kernels import CHANGES_OUTPUTS
 
 STAGE = "verify"
 WRONG = f"{CHANGES_OUTPUTS}: it was dropped when the program was compared"
@@ -33,6 +33,6 @@ def forget_dropped(found: Verification, environment: Environment) -> None:
     if not dropped:
         return
     for known in (known for place in places_of(environment) for known in known_tunings(place)):
-        pin = known.triton_pin or known.cpp_pin
+        pin = known.triton_pin or known.cpp_pin or known.library_pin
         if pin is not None and dropped.get(pin.kernel_id) == pin.config:
             forget_tuning(known.key)

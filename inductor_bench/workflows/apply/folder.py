@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from ...errors import InductorBenchError
-from ...records.retunes.pins import CppPin, TritonPin
+from ...records.retunes.pins import CppPin, LibraryPin, TritonPin
 from ...records.run import Run
 from ...store.files import own_folder, write_text
 from ...store.folder import RunFolder
@@ -80,7 +80,7 @@ def write_tuned(run: Run, folder: RunFolder, pinned: PinnedRun) -> list[Path]:
 def page(run: Run, folder: RunFolder, pinned: PinnedRun, left: Mapping[str, str]) -> str:
     """The page of the folder, in Markdown; ``left`` has the reasons why kernels are not in the table."""
     environment, pins = run.environment, pinned.pins.all
-    device = environment.device.accelerator if pinned.pins.triton_pins else environment.host.cpu
+    device = environment.device.accelerator if pinned.pins.need_gpu else environment.host.cpu
     versions = f"torch {environment.versions.torch}" + (
         f", Triton {environment.versions.triton}" if environment.versions.triton else ""
     )
@@ -120,7 +120,7 @@ def page(run: Run, folder: RunFolder, pinned: PinnedRun, left: Mapping[str, str]
     return "\n".join(lines) + "\n"
 
 
-def _row(pin: TritonPin | CppPin, pinned: PinnedRun, tabled: str) -> str:
+def _row(pin: TritonPin | CppPin | LibraryPin, pinned: PinnedRun, tabled: str) -> str:
     row = pinned.rows[pin.kernel_id]
     config = ", ".join(f"{name}={value}" for name, value in pin.config.items())
     saves = seconds(row.saving_s) if row.saving_s else MISSING

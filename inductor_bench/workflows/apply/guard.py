@@ -44,7 +44,7 @@ def require_same(pins: Pins, measured: Environment, here: Environment) -> None:
         InductorBenchError: they were not; the message names each difference.
     """
     compared = [("torch", pins.torch, here.versions.torch)]
-    if pins.triton_pins:
+    if pins.need_gpu:
         compared += [
             ("Triton", pins.triton or "", here.versions.triton or ""),
             ("GPU", measured.device.accelerator or "", here.device.accelerator or ""),
@@ -58,12 +58,12 @@ def require_same(pins: Pins, measured: Environment, here: Environment) -> None:
 
 
 def require_same_gpu(pins: Pins, measured: Environment, name: str) -> None:
-    """Checks that the pins of Triton kernels were found on a GPU of this name.
+    """Checks that the pins for a GPU were found on one of this name.
 
     Raises:
         InductorBenchError: they were not.
     """
-    if pins.triton_pins:
+    if pins.need_gpu:
         _refuse_different([("GPU", measured.device.accelerator or "", name)])
 
 

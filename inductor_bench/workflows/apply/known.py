@@ -8,7 +8,7 @@ from ...devices.cpu import CPU
 from ...devices.nvidia.device import NVIDIA
 from ...messages.pins import APPLY, Pins
 from ...records.retune import FASTER
-from ...records.retunes.pins import CppPin, TritonPin
+from ...records.retunes.pins import CppPin, LibraryPin, TritonPin
 from ...records.run import Environment
 from ...store.cache.tunings import KnownTuning, TuningPlace, known_tunings
 from .pins import PinnedRun, digest_pins
@@ -28,22 +28,27 @@ def places_of(environment: Environment) -> list[TuningPlace]:
 def pin_known(environment: Environment) -> PinnedRun:
     """The pins of all known winners for an environment."""
     known = [one for place in places_of(environment) for one in known_tunings(place)]
-    triton, cpp = choose_pins(known)
-    versions = environment.versions
-    pins = Pins(APPLY, digest_pins([*triton, *cpp]), versions.torch, versions.triton, tuple(triton), tuple(cpp))
+    triton, cpp, library = choose_pins(known)
+    digest, versions = digest_pins([*triton, *cpp, *library]), environment.versions
+    pins = Pins(APPLY, digest, versions.torch, versions.triton, tuple(triton), tuple(cpp), tuple(library))
     return PinnedRun(pins, {}, {})
 
 
-def choose_pins(known: Iterable[KnownTuning]) -> tuple[Sequence[TritonPin], Sequence[CppPin]]:
+def choose_pins(
+    known: Iterable[KnownTuning],
+) -> tuple[Sequence[TritonPin], Sequence[CppPin], Sequence[LibraryPin]]:
     """One pin for each kernel: of several methods and sizes the fastest, and of equals the one tuned last."""
     triton: dict[tuple[str, str], TritonPin] = {}
     cpp: dict[str, CppPin] = {}
+    library: dict[str, LibraryPin] = {}
     for one in sorted(known, key=_rank):
         if one.triton_pin is not None:
             triton[one.triton_pin.key, one.triton_pin.types] = one.triton_pin
         if one.cpp_pin is not None:
             cpp[one.cpp_pin.kernel_id] = one.cpp_pin
-    return tuple(triton.values()), tuple(cpp.values())
+        if one.library_pin is not None:
+            library[one.library_pin.kernel_id] = one.library_pin
+    return tuple(triton.values()), tuple(cpp.values()), tuple(library.values())
 
 
 def _rank(one: KnownTuning) -> tuple[float, str]:

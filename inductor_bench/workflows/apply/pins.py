@@ -4,29 +4,32 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 from ...autotune.variants.cpp_text import vary, with_fixed_threads
 from ...errors import InductorBenchError
 from ...messages.pins import APPLY, Pins
-from ...records.retune import FASTER, Retune, RetuneRow
-from ...records.retunes.pins import CppPin, TritonPin
+from ...records.code.launch import Launch
+from ...records.retune import CUDNN_SEARCH, FASTER, Retune, RetuneRow
+from ...records.retunes.pins import CppPin, InputLayout, LibraryPin, TritonPin, factors
 from ...records.run import Run
 from ...source.module.identity import without_profiler_marks
 from ...source.module.lookup import KernelKey, find_kernel_key
 from ...source.standalone.edit import recorded_facts, source_text
 from ...store.files import read_text
 from ...store.folder import RunFolder
+from ...store.formats import codec
 
 SEARCHED = (
     "cuDNN's search for an algorithm: torch.backends.cudnn.benchmark = True turns it on, for all convolutions, and "
     "`inductor-bench modes PROGRAM --with cudnn-benchmark` measures it on the step"
 )
-TEMPLATE = (
-    "one of Inductor's templates in the place of a library call: mode='max-autotune-no-cudagraphs' chooses among them, "
-    "by times of its own"
+NUMBER_OF_THREADS = (
+    "another number of threads for one library call: torch.set_num_threads sets it for the whole program"
 )
+EXHAUSTIVE, CUTLASS = "exhaustive", "cutlass"
 
 
 @dataclass(frozen=True)
@@ -83,6 +86,7 @@ def make_pins(run: Run, folder: RunFolder) -> PinnedRun:
     """The pins of a RUN's winners, in the order of their savings."""
     triton: list[TritonPin] = []
     cpp: list[CppPin] = []
+    library: list[LibraryPin] = []
     keys: dict[str, KernelKey] = {}
     unpinned = []
     found = sorted(winners(run).values(), key=lambda retune: -(retune.row.saving_s or 0.0))
@@ -97,6 +101,12 @@ def make_pins(run: Run, folder: RunFolder) -> PinnedRun:
             continue
         if isinstance(pin, CppPin):
             cpp.append(pin)
+        elif isinstance(pin, LibraryPin):
+            if (same := next((one for one in library if _call_of(one) == _call_of(pin)), None)) is None:
+                library.append(pin)
+            else:
+                why = f"Inductor cannot tell its call from {same.name}, which has another choice"
+                unpinned.append(Unpinned(retune.row, why))
         elif (twin := find_twin(pin, triton)) is not None:
             unpinned.append(Unpinned(retune.row, f"its text and its types are those of {twin.name}, which has another"))
         else:
@@ -105,11 +115,12 @@ def make_pins(run: Run, folder: RunFolder) -> PinnedRun:
     environment = run.environment
     pins = Pins(
         APPLY,
-        digest_pins([*triton, *cpp]),
+        digest_pins([*triton, *cpp, *library]),
         environment.versions.torch,
         environment.versions.triton,
         tuple(triton),
         tuple(cpp),
+        tuple(library),
     )
     return PinnedRun(pins, keys, {retune.kernel_id: retune.row for retune in found}, tuple(unpinned))
 
@@ -122,6 +133,7 @@ def lookup_table(pinned: PinnedRun) -> tuple[dict[str, dict[str, int]], dict[str
     """
     table: dict[str, dict[str, int]] = {}
     left: dict[str, str] = {pin.kernel_id: "a C++ kernel has no entry in the table" for pin in pinned.pins.cpp_pins}
+    left |= {pin.kernel_id: "the table is for generated kernels" for pin in pinned.pins.library_pins}
     count: dict[str, int] = {}
     for pin in pinned.pins.triton_pins:
         count[pin.key] = count.get(pin.key, 0) + 1
@@ -143,7 +155,7 @@ def with_mode(pinned: PinnedRun, mode: str) -> Pins:
     return replace(pinned.pins, mode=mode)
 
 
-def make_pin(retune: Retune, folder: RunFolder) -> tuple[TritonPin | CppPin, KernelKey | None]:
+def make_pin(retune: Retune, folder: RunFolder) -> tuple[TritonPin | CppPin | LibraryPin, KernelKey | None]:
     """The pin of a winner, and its key where it is a Triton kernel.
 
     Raises:
@@ -151,13 +163,15 @@ def make_pin(retune: Retune, folder: RunFolder) -> tuple[TritonPin | CppPin, Ker
     """
     tuning = retune.tuning
     assert tuning is not None
-    if retune.category.value.startswith("extern_"):
-        raise InductorBenchError(SEARCHED if tuning.best_config.get("cudnn_benchmark") else TEMPLATE)
+    if retune.switch:
+        raise InductorBenchError(SEARCHED if retune.switch == CUDNN_SEARCH else NUMBER_OF_THREADS)
     path = folder.optional_file(retune.file) if retune.file else None
     if path is None or not path.is_file():
         raise InductorBenchError("its standalone file is missing")
     text = read_text(path)
     recorded = recorded_facts(text)
+    if retune.category.is_library:
+        return _make_library_pin(retune, recorded), None
     if recorded.get("cpp"):
         source, changed = vary(source_text(text), recorded["cpp"], tuning.best_config)
         source = with_fixed_threads(without_profiler_marks(source), tuning.best_config["threads"])
@@ -168,12 +182,46 @@ def make_pin(retune: Retune, folder: RunFolder) -> tuple[TritonPin | CppPin, Ker
     return TritonPin(key.key, key.types, retune.name, retune.kernel_id, tuning.best_config), key
 
 
+def _make_library_pin(retune: Retune, recorded: Mapping[str, Any]) -> LibraryPin:
+    """The pin of a library call.
+
+    Raises:
+        InductorBenchError: its file records no call, or its winner is a kernel that Inductor takes only after timing.
+    """
+    tuning = retune.tuning
+    assert tuning is not None
+    if tuning.best_config.get("backend") == CUTLASS:
+        raise InductorBenchError("a CUTLASS kernel, which Inductor takes only after it has timed it")
+    try:
+        launch = codec.decode(Launch, recorded["launch"])
+        operator = ".".join((launch.operator or "").split(".")[:2])
+    except (KeyError, InductorBenchError):
+        raise InductorBenchError("its standalone file records no call in a form that this version reads") from None
+    tensors = [one.tensor for one in launch.arguments if one.tensor is not None]
+    inputs = [InputLayout.of(one.dtype, one.shape, one.stride) for one in tensors]
+    places = [*map(str, range(len(launch.arguments))), *launch.keywords]
+    values = [*launch.arguments, *launch.keywords.values()]
+    return LibraryPin(
+        retune.name,
+        retune.kernel_id,
+        operator,
+        tuple(factors(operator, inputs)),
+        {place: one.plain() for place, one in zip(places, values, strict=True) if one.tensor is None},
+        tuning.best_config,
+        exhaustive=tuning.method == EXHAUSTIVE,
+    )
+
+
+def _call_of(pin: LibraryPin) -> tuple[Any, ...]:
+    return pin.operator, pin.inputs, pin.settings
+
+
 def find_twin(pin: TritonPin, others: Iterable[TritonPin]) -> TritonPin | None:
     """The pin among others that is for the same kernel as far as a process can tell."""
     return next((other for other in others if (other.key, other.types) == (pin.key, pin.types)), None)
 
 
-def digest_pins(pins: Iterable[TritonPin | CppPin]) -> str:
+def digest_pins(pins: Iterable[TritonPin | CppPin | LibraryPin]) -> str:
     """A hash of pins in their order."""
     text = json.dumps([asdict(pin) for pin in pins], sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:16]

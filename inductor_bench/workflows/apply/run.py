@@ -23,8 +23,11 @@ from .guard import read_environment, require_same
 from .known import pin_known
 from .pins import PinnedRun, make_pins, with_mode
 from .program import join_states, pinned_environment, read_states, require_taken, users_environment
+from .proof.kernels import describe_kernels, describe_unpinned
+from .proof.processes import VerificationInterrupted
+from .proof.program import Plan
+from .proof.verification import replays_graphs, verify
 from .terminal import run_in_terminal
-from .verification import Plan, describe_kernels, describe_unpinned, replays_graphs, verify
 
 
 @dataclass(frozen=True)
@@ -90,6 +93,7 @@ def run_apply(options: ApplyOptions, progress: Progress) -> ApplyOutcome:
     Raises:
         InductorBenchError: there is no RUN, it was not retuned, its configurations are for another torch, Triton or
             device, or the program cannot be started or compared.
+        KeyboardInterrupt: the user stopped it; the record has the processes that were compared until then.
     """
     if options.run is None:
         return _apply_known(options, progress)
@@ -108,7 +112,11 @@ def _apply_run(folder: RunFolder, options: ApplyOptions, progress: Progress) -> 
     require_same(pinned.pins, run.environment, read_environment(_python(options)))
     if not options.verify:
         return _run(folder.path, pinned, options)
-    found = _verify(folder, pinned, options, progress, replays_graphs(run))
+    try:
+        found = _verify(folder, pinned, options, progress, replays_graphs(run))
+    except VerificationInterrupted as stop:
+        folder.save(with_verification(run, stop.found))
+        raise
     forget_dropped(found, run.environment)
     folder.save(with_verification(run, found))
     return ApplyOutcome(folder.path, pinned, found.kernels, verification=found)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,7 +14,7 @@ from ...devices.table import device_of
 from ...errors import InductorBenchError
 from ...records.failure import NO_CANDIDATES
 from ...records.retune import FASTER, Retune, TuningOrigin
-from ...records.retunes.pins import CppPin, TritonPin
+from ...records.retunes.pins import CppPin, LibraryPin, TritonPin
 from ...records.run import Environment, Run
 from ...records.tuning import ModelCalls
 from ...source.standalone.edit import recorded_facts
@@ -85,15 +86,17 @@ class KnownTunings:
                 written &= save_tuning(KnownTuning(key, kept, origin, *self._pins(row)))
         return written
 
-    def _pins(self, row: Retune) -> tuple[TritonPin | None, CppPin | None]:
-        """The pin of a winner, by its language."""
-        if row.tuning is None or row.tuning.verdict != FASTER:
-            return None, None
-        try:
-            pin, _ = make_pin(row, self.folder)
-        except InductorBenchError:
-            return None, None
-        return (pin, None) if isinstance(pin, TritonPin) else (None, pin)
+    def _pins(self, row: Retune) -> tuple[TritonPin | None, CppPin | None, LibraryPin | None]:
+        """The pin of a winner, by its kind."""
+        pin: TritonPin | CppPin | LibraryPin | None = None
+        if row.tuning is not None and row.tuning.verdict == FASTER:
+            with contextlib.suppress(InductorBenchError):
+                pin, _ = make_pin(row, self.folder)
+        return (
+            pin if isinstance(pin, TritonPin) else None,
+            pin if isinstance(pin, CppPin) else None,
+            pin if isinstance(pin, LibraryPin) else None,
+        )
 
     def _key(self, row: Retune, environment: Environment) -> TuningKey | None:
         """The key of a kernel in an environment; ``None`` where its file or the environment cannot be told."""

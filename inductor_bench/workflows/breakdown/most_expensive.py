@@ -79,7 +79,7 @@ def find_stake(row: Retune, run: Run) -> Stake:
     ]
     known = [limit for limit in limits if limit is not None]
     gain_limit_s = sum(known) if known and len(known) == len(limits) else None
-    return Stake(row.time_s, gain_limit_s, is_library_call=row.category.value.startswith("extern_"))
+    return Stake(row.time_s, gain_limit_s, is_library_call=row.category.is_library)
 
 
 def _find_refusal(kernel: ExtractedKernel, folder: RunFolder) -> Failure | None:

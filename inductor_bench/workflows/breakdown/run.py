@@ -295,9 +295,8 @@ class _Breakdown:
     def _verify(self) -> None:
         self._stage = VERIFY
         with self._program_turn():
-            run, failures = verify_retunes(self.run, self._request, self._folder, self._python, self._progress)
-        self.run = run
-        self._fail(*failures)
+            what = (self.run, self._request, self._folder, self._python)
+            self._fail(*verify_retunes(*what, self._progress, self._keep))
         self.save()
 
     def _keep(self, run: Run) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 
 from ...errors import InductorBenchError
 from ...launch.interpreter import SAFE_PATH
@@ -11,7 +12,9 @@ from ...records.run import Failure, Request, Run
 from ...store.folder import RunFolder
 from ..apply.dropped import STAGE, forget_dropped, with_verification
 from ..apply.pins import make_pins
-from ..apply.verification import Plan, replays_graphs, verify
+from ..apply.proof.processes import VerificationInterrupted
+from ..apply.proof.program import Plan
+from ..apply.proof.verification import replays_graphs, verify
 from ..modules.program import program_command
 from ..progress import Progress
 
@@ -19,12 +22,12 @@ PREDICTION = "the saving stays a projection"
 
 
 def verify_retunes(
-    run: Run, request: Request, folder: RunFolder, python: str, progress: Progress
-) -> tuple[Run, tuple[Failure, ...]]:
-    """The run with what its retunes save in its program, and what went wrong.
+    run: Run, request: Request, folder: RunFolder, python: str, progress: Progress, keep: Callable[[Run], None]
+) -> tuple[Failure, ...]:
+    """Measures what the retunes of a run save in its program; returns what went wrong.
 
-    The program is ended once its steps are compared. Without a step, or without a winner that can be pinned, the run
-    stays as it is.
+    The program is ended once its steps are compared. Without a step, or without a winner that can be pinned, nothing is
+    measured.
 
     Args:
         run: the record with the retunes.
@@ -32,19 +35,24 @@ def verify_retunes(
         folder: the RUN.
         python: the interpreter of a script.
         progress: shows what is done.
+        keep: called with the record and its verification, also where the user stops the program.
     """
     if request.kind not in PROGRAMS or run.program is None:
-        return run, ()
+        return ()
     pinned = make_pins(run, folder)
     if not pinned.pins.all:
-        return run, ()
+        return ()
     folder.work.mkdir(exist_ok=True)
     command = program_command(request, folder.work, python, folder.work / "refusal.json")
     environment = {**os.environ, **(SAFE_PATH if request.kind in COMPILED_HERE and request.kind != "factory" else {})}
     try:
         plan = Plan(folder, command, environment, request.timeout_s, replays=replays_graphs(run))
         found = verify(pinned, plan, progress)
+    except VerificationInterrupted as stop:
+        keep(with_verification(run, stop.found))
+        raise
     except InductorBenchError as error:
-        return run, (Failure(STAGE, "invalid", f"{PREDICTION}: {error.message}", error.hint, subject=request.target),)
+        return (Failure(STAGE, "invalid", f"{PREDICTION}: {error.message}", error.hint, subject=request.target),)
     forget_dropped(found, run.environment)
-    return with_verification(run, found), ()
+    keep(with_verification(run, found))
+    return ()

@@ -20,11 +20,14 @@ from inductor_bench.autotune.variants.cpp_text import default_config
 from inductor_bench.errors import InductorBenchError
 from inductor_bench.messages.pins import APPLY, PINNED
 from inductor_bench.records.category import Category
+from inductor_bench.records.code.launch import Argument, Launch, TensorView
 from inductor_bench.records.retune import Retune
+from inductor_bench.records.retunes.pins import InputLayout, LibraryPin
 from inductor_bench.records.run import Run
 from inductor_bench.records.tuning import Config, MeasuredKernel, Tuning
 from inductor_bench.source.standalone.edit import recorded_facts, source_text
 from inductor_bench.store.folder import RunFolder
+from inductor_bench.store.formats import codec
 from inductor_bench.store.kernel_index import read_index
 from inductor_bench.workflows.apply.pins import lookup_table, make_pin, make_pins, with_mode
 from inductor_bench.workflows.apply.program import join_states, pinned_environment, read_states
@@ -180,13 +183,33 @@ def test_the_folder_says_what_cannot_be_in_the_table() -> None:
     ("config", "words"),
     [
         ({"backend": "aten", "cudnn_benchmark": True}, "modes PROGRAM --with cudnn-benchmark"),
-        ({"backend": "triton", "template": "mm", "BLOCK_M": 64}, "mode='max-autotune-no-cudagraphs'"),
+        ({"threads": 2}, "torch.set_num_threads"),
+        ({"backend": "triton", "template": "mm", "BLOCK_M": 64}, "its standalone file is missing"),
     ],
 )
-def test_the_winner_of_a_library_call_says_what_puts_it_in(config: Config, words: str, tmp_path: Path) -> None:
+def test_a_setting_of_a_library_is_named_and_not_pinned(config: Config, words: str, tmp_path: Path) -> None:
     winner = replace(_retune("aten_call_0", "c" * 16, "aten_call_0.py", config), category=Category.EXTERN_CONV)
     with pytest.raises(InductorBenchError, match=re.escape(words)):
         make_pin(winner, RunFolder(tmp_path))
+
+
+@pytest.mark.parametrize(("operator", "added"), [("aten.mm", 0), ("aten.addmm", 1)])
+def test_the_pin_of_a_library_call_holds_the_layouts_of_its_factors(operator: str, added: int, tmp_path: Path) -> None:
+    shapes = [([32000], [1])] * added + [([1, 2048], [0, 1]), ([2048, 32000], [1, 2048])]
+    views = [TensorView(0, 0, tuple(shape), tuple(stride), "bfloat16", 2) for shape, stride in shapes]
+    arguments = (*(Argument("tensor", view) for view in views), Argument("none"))
+    keywords = {"alpha": Argument("int", integer=2), "out": Argument("tensor", views[0])}
+    launch = Launch("", f"{operator}.out", 1, (0,), (), arguments, keywords, ())
+    (tmp_path / "aten_call_0.py").write_text(f"RECORDED = { {'launch': codec.encode(launch)} }")
+    config = {"backend": "triton", "template": "mm", "BLOCK_M": 64}
+    winner = replace(_retune("aten_call_0", "c" * 16, "aten_call_0.py", config), category=Category.EXTERN_GEMM)
+    pin, key = make_pin(winner, RunFolder(tmp_path))
+    first, second = (InputLayout.of("bfloat16", shape, stride) for shape, stride in shapes[added:])
+    assert pin == LibraryPin(
+        "aten_call_0", "c" * 16, operator, (first, second), {str(2 + added): None, "alpha": 2}, config
+    )
+    assert key is None
+    assert codec.decode(LibraryPin, codec.encode(pin)) == pin
 
 
 def test_other_versions_are_refused() -> None:

@@ -11,7 +11,7 @@ from inline import change
 from inductor_bench.analysis.statistics import summarize
 from inductor_bench.errors import UsageError
 from inductor_bench.records.retune import TuningOrigin
-from inductor_bench.records.retunes.pins import CppPin, TritonPin
+from inductor_bench.records.retunes.pins import CppPin, InputLayout, LibraryPin, TritonPin
 from inductor_bench.records.retunes.verification import AppliedKernel, Verification
 from inductor_bench.records.run import Environment
 from inductor_bench.records.tuning import MeasuredKernel, Tuning
@@ -45,22 +45,26 @@ def test_of_several_tunings_of_a_kernel_the_fastest_is_pinned() -> None:
     slow, fast = triton_pin("a", XBLOCK=8), triton_pin("a", XBLOCK=16)
     other_types = triton_pin("a", "in_ptr0:*fp16", XBLOCK=32)
     text = CppPin("c" * 16, "cpp_fused_0", {"threads": 1}, "void kernel() {}")
-    triton, cpp = choose_pins(
+    product = LibraryPin(
+        "aten_mm_0", "m" * 16, "aten.mm", (), {}, {"backend": "triton", "template": "mm", "BLOCK_M": 64}
+    )
+    triton, cpp, library = choose_pins(
         [
             known("a", 1.5, triton_pin=fast),
             known("a", 1.2, triton_pin=slow, method="coordesc"),
             known("a", 1.1, triton_pin=other_types),
             known("c", 2.0, cpp_pin=text),
+            known("m", 1.1, library_pin=product),
             known("unpinnable", 3.0),
         ]
     )
     assert set(map(id, triton)) == {id(fast), id(other_types)}
-    assert cpp == (text,)
+    assert (cpp, library) == ((text,), (product,))
 
 
 def test_equally_fast_tunings_give_the_latest() -> None:
     old, new = triton_pin("a", XBLOCK=8), triton_pin("a", XBLOCK=16)
-    found, _ = choose_pins(
+    found, *_ = choose_pins(
         [known("a", 1.5, "2026-11-02", triton_pin=new), known("a", 1.5, "2026-11-01", triton_pin=old)]
     )
     assert found == (new,)
@@ -79,7 +83,13 @@ def test_what_is_stored_for_this_machine_is_pinned(tmp_path: Path, monkeypatch: 
 def test_a_config_that_changes_outputs_is_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("INDUCTOR_BENCH_CACHE", str(tmp_path))
     wrong, other = triton_pin("a", XBLOCK=8), triton_pin("b", XBLOCK=8)
+    product = LibraryPin(
+        "aten_mm_0", "m" * 16, "aten.mm", (InputLayout.of("float32", (2, 2), (2, 1)),) * 2, {}, {"a": 1}
+    )
     assert save_tuning(known("a", 1.5, triton_pin=wrong)) and save_tuning(known("b", 1.5, triton_pin=other))
+    assert save_tuning(known("m", 1.5, library_pin=product)) and pin_known(HERE).pins.library_pins == (product,)
+    gone = AppliedKernel("aten_mm_0", product.kernel_id, {"a": 1}, "dropped")
+    forget_dropped(Verification("steps", 0.0, kernels=(gone,)), HERE)
     dropped = AppliedKernel("triton_a", wrong.kernel_id, {"XBLOCK": 16}, "dropped")
     forget_dropped(Verification("steps", 0.0, kernels=(dropped,)), HERE)
     assert len(pin_known(HERE).pins.all) == 2, "another config of the kernel"

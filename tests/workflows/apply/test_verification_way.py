@@ -8,10 +8,17 @@ import pytest
 import step_runs
 
 from inductor_bench.errors import InductorBenchError
-from inductor_bench.messages.pins import APPLY, COMPARE
+from inductor_bench.launch.process import ProcessResult
+from inductor_bench.messages.pins import APPLY, COMPARE, Pins
+from inductor_bench.messages.steps import DONE, ObservedSteps
+from inductor_bench.records.category import Category
+from inductor_bench.records.retune import RetuneRow
+from inductor_bench.records.retunes.pins import LibraryPin, TritonPin
 from inductor_bench.store.folder import RunFolder
-from inductor_bench.workflows.apply import verification
-from inductor_bench.workflows.apply.pins import make_pins
+from inductor_bench.workflows.apply.pins import PinnedRun, make_pins
+from inductor_bench.workflows.apply.proof import processes, verification
+from inductor_bench.workflows.apply.proof.processes import VerificationInterrupted
+from inductor_bench.workflows.apply.proof.program import Plan
 from inductor_bench.workflows.progress import Silent
 
 
@@ -24,10 +31,70 @@ def test_a_program_that_replays_cuda_graphs_is_compared_by_processes_at_once(
         ran.append(f"{mode} {name}")
         raise InductorBenchError("that is enough")
 
-    monkeypatch.setattr(verification, "_start", start)
+    monkeypatch.setattr(verification, "start", start)
+    monkeypatch.setattr(processes, "start", start)
     decode, blocks = step_runs.decode(), step_runs.transformer()
     for run, first in ((decode, f"{APPLY} compare-1"), (blocks, f"{COMPARE} compare")):
-        plan = verification.Plan(RunFolder(tmp_path), ["python"], {}, replays=verification.replays_graphs(run))
+        plan = Plan(RunFolder(tmp_path), ["python"], {}, replays=verification.replays_graphs(run))
         with pytest.raises(InductorBenchError, match="that is enough"):
             verification.verify(make_pins(run, RunFolder(tmp_path)), plan, Silent())
         assert ran.pop() == first
+
+
+@pytest.mark.parametrize(("ended", "compared"), [(1, ""), (3, "Interrupted: 3 of 4 processes were compared")])
+def test_processes_that_ended_before_an_interruption_are_kept(
+    ended: int, compared: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    times = iter([10e-3, 9e-3, 9e-3, 10e-3][:ended])
+
+    def start(*_: object) -> tuple[ProcessResult, Path]:
+        try:
+            work = tmp_path / f"{next(times)}"
+        except StopIteration:
+            raise KeyboardInterrupt from None
+        return ProcessResult(0, None, False, 1.0, tmp_path / "log"), work
+
+    def read_steps(work: Path) -> list[ObservedSteps]:
+        return [ObservedSteps(1, "cpu", DONE, step_times_s=(float(work.name),) * 5)]
+
+    monkeypatch.setattr(processes, "start", start)
+    monkeypatch.setattr(processes, "read_steps", read_steps)
+    folder, run = RunFolder(tmp_path), step_runs.decode()
+    plan = Plan(folder, ["python"], {}, replays=True)
+    with pytest.raises(KeyboardInterrupt) as stop:
+        verification.verify(make_pins(run, folder), plan, Silent())
+    found = stop.value.found if isinstance(stop.value, VerificationInterrupted) else None
+    assert (found is not None) == bool(compared)
+    if found is not None:
+        assert compared in found.notes and found.step is not None
+        assert (found.step.pairs, found.step.verdict) == (1, "undecided")
+        assert found.step.saving_s == pytest.approx(1e-3)
+
+
+@pytest.mark.parametrize(
+    ("library_s", "triton_s", "way"),
+    [(1e-6, None, "processes"), (0.0, None, "processes"), (1e-6, 9e-6, "steps"), (3e-6, 9e-6, "processes")],
+)
+def test_library_calls_are_compared_by_processes_where_they_make_much_of_the_saving(
+    library_s: float, triton_s: float | None, way: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    product = LibraryPin("aten_mm_0", "m" * 16, "aten.mm", (), {}, {"backend": "triton"})
+    reduction = TritonPin("k" * 64, "", "triton_red_0", "r" * 16, {"XBLOCK": 1})
+    pins = Pins(APPLY, "digest", "2.11", "3.6", (reduction,) * (triton_s is not None), (), (product,))
+    rows = {"m" * 16: _row("m" * 16, library_s), "r" * 16: _row("r" * 16, triton_s or 0.0)}
+    ran: list[str] = []
+
+    def start(pinned: object, plan: object, mode: str, observe: str, name: str, progress: object) -> None:
+        ran.append("steps" if mode == COMPARE else "processes")
+        raise InductorBenchError("that is enough")
+
+    monkeypatch.setattr(verification, "start", start)
+    monkeypatch.setattr(processes, "start", start)
+    with pytest.raises(InductorBenchError, match="that is enough"):
+        verification.verify(PinnedRun(pins, {}, rows), Plan(RunFolder(tmp_path), ["python"], {}), Silent())
+    assert ran == [way]
+
+
+def _row(kernel_id: str, saving_s: float) -> RetuneRow:
+    place = (kernel_id, kernel_id, Category.OTHER, ("forward",), 1.0, 1e-3, None, "max")
+    return RetuneRow(*place, verdict="faster", saving_s=saving_s)

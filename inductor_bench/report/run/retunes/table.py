@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping
 
 from .... import units
 from ....analysis.costs.step import step_of
-from ....analysis.findings.evidence import LIBRARY
 from ....analysis.findings.phrases import plural
 from ....analysis.retunes import RetuneSummary, retunes_of
 from ....records.retune import FASTER, RetuneRow, by_kernel
@@ -33,10 +32,9 @@ def saving_words(summary: RetuneSummary, run: Run) -> str:
     whole_s, what = whole_time_s(run), "a step" if step_of(run) else "an iteration"
     share = f" ({units.percent(summary.saving_s / whole_s)})" if whole_s else ""
     saved = f"; {what} would save {units.seconds(summary.saving_s)}{share}" if summary.saving_s else ""
-    library_s = sum(row.saving_s or 0.0 for row in summary.rows if row.category in LIBRARY)
-    if saved and library_s:
-        configs = units.seconds(max(0.0, summary.saving_s - library_s))
-        saved += f", {configs} of it by configs, and the rest by library calls, which apply does not put back"
+    switched = {retune.row[:2] for retune in run.retunes if retune.switch}
+    if saved and any(row.saving_s and row[:2] in switched for row in summary.rows):
+        saved += ", a part of it by settings of libraries, which apply leaves to you"
     waits = f"; {summary.waiting} in graphs that wait for their host, where nothing is won" if summary.waiting else ""
     return f"{plural(len(summary.rows), 'kernel')} retuned: {parts}{saved}{waits}"
 

@@ -9,6 +9,7 @@ import os
 import traceback
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from inductor_bench.errors import InductorBenchError
@@ -20,6 +21,7 @@ from inductor_bench.store.formats import codec
 
 from ...upstream import pinning
 from ..variables import CAPTURE_FOLDER, PINS
+from .calls import PinnedCalls
 from .kernels import PinnedAutotuner, PinnedCppKernel, PinnedKernel
 
 PIN = "inductor_bench_pin"
@@ -39,6 +41,7 @@ class PinnedKernels:
         self.refusal = _find_refusal(pins)
         self._places = {(pin.key, pin.types): place for place, pin in enumerate(pins.triton_pins)}
         self._cpp = {pin.kernel_id: pin for pin in pins.cpp_pins}
+        self._calls = PinnedCalls(pins.library_pins)
 
     def adjust_cpp(self) -> None:
         """Adjusts the C++ kernels that Inductor compiles from now on; its compiler has just been imported."""
@@ -52,6 +55,17 @@ class PinnedKernels:
             self._distinguish()
             pinning.adjust_autotuners(self._made, self._precompile)
 
+    def adjust_calls(self) -> None:
+        """Adjusts the library calls that Inductor lowers from now on; its lowerings have just been imported."""
+        if self.pins.library_pins and not self.refusal:
+            self._distinguish()
+            self._calls.adjust()
+
+    def watch_calls(self, codecache: ModuleType) -> None:
+        """Reads what became of pinned library calls in the modules that the process loads from now on."""
+        if self.pins.library_pins and not self.refusal:
+            self._calls.watch(codecache)
+
     def _distinguish(self) -> None:
         pinning.distinguish_caches(f"{self.pins.mode} {self.pins.digest}")
 
@@ -61,11 +75,12 @@ class PinnedKernels:
             kernel.use(tuned)
 
     def describe(self) -> PinnedProcess:
-        return PinnedProcess(os.getpid(), tuple(kernel.state() for kernel in self.kernels), self.refusal)
+        states = (*(kernel.state() for kernel in self.kernels), *self._calls.states())
+        return PinnedProcess(os.getpid(), states, self.refusal)
 
     def save_applied(self) -> None:
         """Writes the states of applied pins. A comparison writes them itself, while the pins are in use."""
-        if not self.compares and (self.kernels or self.refusal):
+        if not self.compares and (self.kernels or self._calls.states() or self.refusal):
             save_states(self)
 
     # Triton kernels
@@ -145,7 +160,7 @@ def _find_refusal(pins: Pins) -> str:
     torch, triton = pinning.versions()
     if torch != pins.torch:
         return f"the configs are for torch {pins.torch}, and this is torch {torch}"
-    if pins.triton_pins and triton != pins.triton:
+    if pins.need_gpu and triton != pins.triton:
         return f"the configs are for Triton {pins.triton}, and this is {f'Triton {triton}' if triton else 'none'}"
     return ""
 

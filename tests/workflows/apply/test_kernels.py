@@ -6,7 +6,7 @@ import pytest
 
 from inductor_bench.messages.pins import PINNED, PinnedProcess, PinState
 from inductor_bench.trace.program.durations import StepDurations
-from inductor_bench.workflows.apply.kernel_savings import savings_by_kernel, savings_by_name
+from inductor_bench.workflows.apply.proof.kernels import savings_by_kernel, savings_by_name
 
 
 def process(**names: str) -> PinnedProcess:

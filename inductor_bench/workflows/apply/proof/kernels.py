@@ -1,0 +1,92 @@
+"""What became of each winner in the program, and what it saves of the device's time in the profiled steps."""
+
+from __future__ import annotations
+
+import statistics
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from ....messages.pins import PINNED, PinnedProcess, PinState
+from ....records.retunes.verification import DROPPED, AppliedKernel
+from ....trace.program.durations import StepDurations
+from ..pins import PinnedRun, Unpinned
+
+
+def savings_by_name(flags: Sequence[bool], durations: Sequence[StepDurations]) -> dict[str, float]:
+    """The device seconds per step that the kernels of each name save; medians over the steps.
+
+    Args:
+        flags: whether each step ran the pins.
+        durations: the durations of these steps.
+    """
+    own = [step.by_name for tuned, step in zip(flags, durations, strict=False) if not tuned]
+    tuned = [step.by_name for tuned, step in zip(flags, durations, strict=False) if tuned]
+    if not own or not tuned:
+        return {}
+    names = {name for step in (*own, *tuned) for name in step}
+    return {
+        name: statistics.median(step.get(name, 0.0) for step in own)
+        - statistics.median(step.get(name, 0.0) for step in tuned)
+        for name in names
+    }
+
+
+def savings_by_kernel(processes: Sequence[PinnedProcess], by_name: Mapping[str, float]) -> dict[str, float]:
+    """The seconds per step that each pinned kernel saves, by the kernel's id.
+
+    A kernel may have several names, one in each graph. Of pinned kernels that share a name, as those of two graphs may,
+    a profile does not tell which one saves what: they are left out.
+    """
+    names: dict[str, set[str]] = defaultdict(set)
+    for state in (state for process in processes for state in process.states):
+        if state.event_name:
+            names[state.kernel_id].add(state.event_name)
+    owners = Counter(name for own in names.values() for name in own)
+    return {
+        kernel_id: sum(by_name.get(name, 0.0) for name in own)
+        for kernel_id, own in names.items()
+        if all(owners[name] == 1 for name in own) and any(name in by_name for name in own)
+    }
+
+
+def describe_kernels(
+    pinned: PinnedRun, states: Mapping[str, PinState], dropped: Sequence[str], savings: Mapping[str, float]
+) -> tuple[AppliedKernel, ...]:
+    """Every winner in the program, the largest projection first. Without a RUN those that the program has."""
+    found = []
+    for pin in pinned.pins.all:
+        predicted_s = pinned.predicted_of(pin.kernel_id)
+        state = states.get(pin.kernel_id)
+        if state is None and not pinned.rows and pin.kernel_id not in dropped:
+            continue  # the pins of other programs, too
+        one = AppliedKernel(pin.name, pin.kernel_id, pin.config, "missing", NO_SUCH_KERNEL, predicted_s)
+        if pin.kernel_id in dropped:
+            one = replace(one, state=DROPPED, reason=CHANGES_OUTPUTS)
+        elif state is not None:
+            one = replace(one, state=state.state, reason=state.reason, saving_s=savings.get(pin.kernel_id))
+        found.append(one)
+    found += map(describe_unpinned, pinned.unpinned)
+    return tuple(sorted(found, key=lambda one: -one.predicted_s))
+
+
+def describe_unpinned(left: Unpinned) -> AppliedKernel:
+    """A winner that cannot be pinned."""
+    return AppliedKernel(left.row.name, left.row.kernel_id, {}, "unpinnable", left.reason, left.row.saving_s or 0.0)
+
+
+NOT_COMPARED = "outputs were compared kernel by kernel only"
+CHANGES_OUTPUTS = "its config changes the outputs of its graph, or fails in it"
+NO_SUCH_KERNEL = (
+    "the program compiled no such kernel: it uses other options or sizes than the RUN's, or did not come to that part"
+)
+
+
+def library_s(pinned: PinnedRun) -> float:
+    """The projected saving of pinned library calls in seconds per step."""
+    return sum(pinned.predicted_of(pin.kernel_id) for pin in pinned.pins.library_pins)
+
+
+def sum_predicted(kernels: Sequence[AppliedKernel]) -> float:
+    """The projected saving of the kernels that run their pins, in seconds per step."""
+    return sum(kernel.predicted_s for kernel in kernels if kernel.state == PINNED)
