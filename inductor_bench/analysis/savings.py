@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from ..records.retunes.verification import NO_DIFFERENCE, SAVES, SLOWER, UNDECIDED, Saving
 from .statistics import CONFIDENCE, VERDICT_CONFIDENCE, median_interval, samples_needed
@@ -103,13 +103,11 @@ DEVICE_SHARE = 0.5
 """Smallest share of such a difference of the step that the device has to show, too."""
 
 
-def borne_out(step: Saving | None, device: Saving | None) -> Saving | None:
-    """The saving of the step between processes; no difference where the device's own time does not bear it out.
+def borne_out(step: Saving, device: Saving | None) -> bool:
+    """Whether the device's own time shows a difference of the step that was found between processes.
 
-    Configs change what the device does. What else differs between two processes is the pace of their hosts.
+    Configs of kernels change what the device does. What else differs between two processes is the pace of their hosts.
     """
-    if step is None or device is None or step.verdict not in (SAVES, SLOWER):
-        return step
-    if device.saving_s * math.copysign(1.0, step.saving_s) >= DEVICE_SHARE * abs(step.saving_s):
-        return step
-    return replace(step, verdict=NO_DIFFERENCE)
+    if device is None or step.verdict not in (SAVES, SLOWER):
+        return True
+    return device.saving_s * math.copysign(1.0, step.saving_s) >= DEVICE_SHARE * abs(step.saving_s)

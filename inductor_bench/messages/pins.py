@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from ..records.retunes.pins import CppPin, LibraryPin, TritonPin
+from ..records.retunes.pins import AnyPin, CppPin, LibraryPin, TritonPin
 from ..records.tuning import Config
 
 APPLY, COMPARE = "apply", "compare"
@@ -38,7 +38,7 @@ class Pins:
     library_pins: tuple[LibraryPin, ...] = ()
 
     @property
-    def all(self) -> tuple[TritonPin | CppPin | LibraryPin, ...]:
+    def all(self) -> tuple[AnyPin, ...]:
         """The pins of all kinds."""
         return (*self.triton_pins, *self.cpp_pins, *self.library_pins)
 

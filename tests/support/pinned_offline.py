@@ -37,7 +37,6 @@ def main(path: str) -> dict[str, Any]:
     pretend_gpu(ARCHITECTURES["sm_90"])
     from torch._inductor.runtime import triton_heuristics as heuristics
     from torch._inductor.runtime.compile_tasks import _reload_python_module
-    from torch.compiler import config
 
     def load() -> Any:
         module = _reload_python_module("kernel", path)
@@ -50,8 +49,7 @@ def main(path: str) -> dict[str, Any]:
     autotuner._dynamic_scale_rblock = lambda self: None
 
     in_worker = load()
-    stages = {"tag": config.cache_key_tag}
-    stages["configs"] = [values_of(one) for one in in_worker.configs]
+    stages: dict[str, Any] = {"configs": [values_of(one) for one in in_worker.configs]}
     in_worker.precompile(warm_cache_only=True)
     stages["compiled"] = [values_of(result.config) for result in in_worker.compile_results]
     in_worker.prepare_for_pickle()

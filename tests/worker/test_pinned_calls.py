@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import sympy
 import torch
 
 from inductor_bench.messages.pins import APPLY, PINNED, REFUSED, Pins, PinState
@@ -35,18 +36,20 @@ PIN = LibraryPin("aten_bmm_0", "b" * 16, "aten.bmm", (A, B), {}, TEMPLATE)
 
 
 def run_with(
-    pin: LibraryPin, folder: Path, cache: Path, function: str = PRODUCT, first: str = ""
+    pin: LibraryPin | tuple[LibraryPin, ...], folder: Path, cache: Path, function: str = PRODUCT, first: str = ""
 ) -> dict[str, PinState]:
-    """The states of a pin after a program ran with it, whose first lines are ``first``."""
+    """The states of pins after a program ran with them, whose first lines are ``first``."""
     folder.mkdir(exist_ok=True)
     torch_version = str(torch.__version__)
-    pins = Pins(APPLY, digest_pins([pin]), torch_version, _triton_version(), library_pins=(pin,))
+    library = pin if isinstance(pin, tuple) else (pin,)
+    pins = Pins(APPLY, digest_pins(library), torch_version, _triton_version(), library_pins=library)
     program = folder / "program.py"
     program.write_text(first + PROGRAM.replace("FUNCTION", function))
     variables = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": str(cache), "TORCHINDUCTOR_FX_GRAPH_CACHE": "1"}
     environment = pinned_environment(pins, folder / "work", variables, "nothing")
     ended = subprocess.run([sys.executable, program], env=environment, check=False, capture_output=True, text=True)
     assert ended.returncode == 0, ended.stderr
+    (folder / "out.txt").write_text(ended.stdout)
     return join_states(read_states(folder / "work"))
 
 
@@ -97,15 +100,37 @@ def test_the_wrapper_in_cpp_runs_with_pins_too(state: str, tmp_path: Path) -> No
     assert [one.state for one in states.values()] == [state]
 
 
-def test_a_wrapper_that_is_no_text_runs_without_a_mark(tmp_path: Path) -> None:
+def test_a_wrapper_that_is_no_text_has_no_mark(tmp_path: Path) -> None:
     first = "from torch._inductor import config\nconfig.fx_wrapper = True\n"
     refused = replace(PIN, config={"backend": "gone"})
-    assert not run_with(refused, tmp_path, tmp_path / "cache", "(lambda a, b, bias: a @ b)", first)
+    states = run_with(refused, tmp_path, tmp_path / "cache", "(lambda a, b, bias: a @ b)", first)
+    assert states[PIN.kernel_id].state == REFUSED, "the lowering tells it"
+    assert not modules_in(tmp_path / "cache")
 
 
-def test_programs_with_a_table_of_their_own_share_no_cache_with_those_without_pins(tmp_path: Path) -> None:
-    first = "compile = torch.compile\ntorch.compile = lambda f: compile(f, options={'autotune_lookup_table': {}})\n"
-    first = f"import torch\n{first}"
+def test_a_package_that_is_compiled_ahead_of_time_has_the_choice(tmp_path: Path) -> None:
+    first = """
+import torch
+def compile(function):
+    class Module(torch.nn.Module):
+        def forward(self, *inputs):
+            return function(*inputs)
+    def call(*inputs):
+        path = torch._inductor.aoti_compile_and_package(torch.export.export(Module(), inputs))
+        return torch._inductor.aoti_load_package(path)(*inputs)
+    return call
+torch.compile = compile
+"""
+    assert run_with(PIN, tmp_path, tmp_path / "cache", first=first)[PIN.kernel_id].state == PINNED
+
+
+TABLE = "compile = torch.compile\ntorch.compile = lambda f: compile(f, options={'autotune_lookup_table': {}})\n"
+TAG = "torch.compiler.config.cache_key_tag = 'of the program'\n"
+
+
+@pytest.mark.parametrize("own", [TABLE, TAG])
+def test_programs_with_settings_of_their_own_share_no_cache_with_those_without_pins(own: str, tmp_path: Path) -> None:
+    first = f"import torch\n{own}"
     other = replace(PIN, kernel_id="o" * 16, operator="aten.nothing")
     for place, (pin, expected) in enumerate(((PIN, [PINNED]), (other, []), (PIN, [PINNED]))):
         states = run_with(pin, tmp_path / f"{place}", tmp_path / "cache", first=first)
@@ -120,6 +145,49 @@ def test_settings_decide_too(tmp_path: Path) -> None:
     assert not run_with(pin, tmp_path, tmp_path / "cache", function), "beta is 1"
     assert settings_of("aten.convolution", {"3": (2, 2), "transposed": 0}) == {"stride": [2, 2], "transposed": 0}
     assert settings_of("aten.mm", {"layout": None}) == {}
+    typed = settings_of("aten.mm", {"2": torch.float32, "device": torch.device("cpu"), "size": sympy.Integer(3)})
+    assert typed == {"2": "float32", "device": "cpu", "size": 3}
+
+
+def test_of_two_pins_for_one_call_the_first_is_taken(tmp_path: Path) -> None:
+    same, other = replace(PIN, kernel_id="s" * 16), replace(PIN, kernel_id="o" * 16, config={"backend": "aten"})
+    states = run_with((PIN, same, other), tmp_path, tmp_path / "cache")
+    assert [states[pin.kernel_id].state for pin in (PIN, same, other)] == [PINNED, PINNED, REFUSED]
+    assert PIN.name in states[other.kernel_id].reason
+
+
+def test_a_choice_of_the_exhaustive_search_is_found_in_the_usual_list_too(tmp_path: Path) -> None:
+    first = """
+from torch._inductor import config, select_algorithm
+from inductor_bench.worker.upstream import choices
+autotuned = choices.autotuned
+def watched(choose, *, exhaustive):
+    print("exhaustive", exhaustive)
+    return autotuned(choose, exhaustive=exhaustive)
+choices.autotuned = watched
+"""
+    pin = replace(PIN, exhaustive=True)
+    states = run_with(pin, tmp_path / "usual", tmp_path / "cache", first=first)
+    assert states[pin.kernel_id].state == PINNED
+    assert (tmp_path / "usual" / "out.txt").read_text() == "exhaustive False\n"
+    gone = replace(pin, config={"backend": "gone"})
+    states = run_with(gone, tmp_path / "all", tmp_path / "cache", first=first)
+    assert states[pin.kernel_id].reason == "Inductor listed no such choice for the call"
+    assert (tmp_path / "all" / "out.txt").read_text() == "exhaustive False\nexhaustive True\n"
+
+
+def test_a_failure_after_the_choice_is_told(tmp_path: Path) -> None:
+    first = """
+from torch._inductor import lowering
+from torch._inductor.codegen.cpp_template_kernel import CppTemplateCaller
+def fail(_):
+    raise NotImplementedError("no such kernel")
+CppTemplateCaller.output_node = fail
+"""
+    state = run_with(PIN, tmp_path, tmp_path / "cache", first=first)[PIN.kernel_id]
+    assert (state.state, state.reason) == (REFUSED, "it failed here: NotImplementedError: no such kernel")
+    (code,) = modules_in(tmp_path / "cache")
+    assert "extern_kernels.bmm(" in code
 
 
 def test_a_failure_of_ours_costs_the_pin_and_not_the_program(tmp_path: Path) -> None:
@@ -146,6 +214,7 @@ def test_single_pixels_with_adjacent_channels_are_a_product() -> None:
     pin = LibraryPin("aten_convolution_0", "c" * 16, "aten.convolution", (pixels, weight), {}, TEMPLATE)
     flat = [InputLayout.of("float16", (25088, 64), (64, 1)), InputLayout.of("float16", (64, 64), (1, 64))]
     assert _has_layouts(pin, flat) and _has_layouts(pin, [pixels, weight])
+    assert not _has_layouts(pin, [replace(flat[0], stride=(1, 25088)), flat[1]])
     planes = replace(pixels, stride=(200704, 3136, 56, 1))
     assert not _has_layouts(replace(pin, inputs=(planes, weight)), flat)
 

@@ -138,7 +138,6 @@ def test_a_pin_goes_with_its_kernel_from_the_compile_worker_to_the_program(mode:
     ended = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **variables}, check=False)
     assert ended.returncode == 0, ended.stderr[-3000:]
     stages = json.loads(ended.stdout.splitlines()[-1])
-    assert stages["tag"] == f" inductor-bench {mode} digest", "another entry of Inductor's caches"
     assert stages["with a flag"]["EVEN"] == 1 and stages["with a flag"]["EVEN"] is not True
     assert stages["as elsewhere"] == [{**stages["launched"][0], "num_warps": 2}], "it is compiled where it is missing"
     if mode == APPLY:

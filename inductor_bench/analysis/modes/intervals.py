@@ -6,7 +6,7 @@ mean steps are taken as normally distributed, and Student's t allows for their s
 
 Two or three processes say little about their own spread: with two, t is 63.7. There a second interval counts where it
 is narrower: that of a normal distribution whose standard deviation is :data:`NOISE`, or what the values show if that is
-more.
+more. Each of the two then excludes half as much, so that both together keep the confidence.
 """
 
 from __future__ import annotations
@@ -52,7 +52,11 @@ NOISE = 0.4
 """Largest standard deviation that the logarithms of the steps of equal processes are taken to have. Seen on an H200, of
 programs whose pace the host sets: 0.08 to 0.37; of others below 0.02."""
 
-_NORMAL = {SHOWN: 1.960, DECIDING: 2.576}
+_HALVES = {SHOWN: (25.452, 6.205), DECIDING: (127.321, 14.089)}
+"""Two-sided quantiles of Student's t for 1 and 2 degrees of freedom, with half of the probability outside."""
+
+_NORMAL = {SHOWN: 2.241, DECIDING: 2.807}
+"""Two-sided quantiles of the normal distribution, with half of the probability outside."""
 
 
 @dataclass(frozen=True)
@@ -77,9 +81,11 @@ def geometric_interval(values: Sequence[float], confidence: float, noise: float 
         return None
     logs = [math.log(value) for value in values]
     middle, deviation = statistics.fmean(logs), statistics.stdev(logs)
-    reach = _QUANTILES[confidence][min(count, MOST_ROUNDS) - 2] * deviation / math.sqrt(count)
     if count <= FEW:
-        reach = min(reach, _NORMAL[confidence] * max(noise, deviation) / math.sqrt(count))
+        quantile = _HALVES[confidence][count - 2]
+        reach = min(quantile * deviation, _NORMAL[confidence] * max(noise, deviation)) / math.sqrt(count)
+    else:
+        reach = _QUANTILES[confidence][min(count, MOST_ROUNDS) - 2] * deviation / math.sqrt(count)
     return LogInterval(math.exp(middle), math.exp(middle - reach), math.exp(middle + reach))
 
 

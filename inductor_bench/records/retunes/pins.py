@@ -81,7 +81,14 @@ class LibraryPin:
     config: Config
     exhaustive: bool = False
 
+    @property
+    def call(self) -> tuple[str, tuple[InputLayout, ...], tuple[tuple[str, str], ...]]:
+        """What the call is told from others by."""
+        settings = ((name, repr(value)) for name, value in self.settings.items() if value is not None)
+        return self.operator, self.inputs, tuple(sorted(settings))
 
+
+AnyPin = TritonPin | CppPin | LibraryPin
 Input = TypeVar("Input")
 
 

@@ -119,7 +119,12 @@ def _lowering(graph: Any, fakes: list[Any], callers: list[Any], exhaustive: bool
         callers.extend(choices)
         return choices[:1]
 
-    with autotuned(take, exhaustive=exhaustive), DebugContext(), V.set_fake_mode(mode), torch.no_grad():
+    with (
+        autotuned(take, exhaustive=exhaustive, cutlass=exhaustive),
+        DebugContext(),
+        V.set_fake_mode(mode),
+        torch.no_grad(),
+    ):
         lowering = GraphLowering(graph, example_inputs=fakes, layout_opt=False)
         with V.set_graph_handler(lowering):
             yield lowering

@@ -63,7 +63,7 @@ def _observe(codecache: ModuleType) -> None:
     if os.environ.get(PINS):
         from .pins.process import try_pinning
 
-        try_pinning(lambda pinned: pinned.watch_calls(codecache))
+        try_pinning(lambda pinned: pinned.adjust_caches(codecache))
 
 
 def _observe_eager(_: ModuleType) -> None:

@@ -24,17 +24,18 @@ _FIELD = re.compile(r"(\w+)=('[^']*'|[^,]+)")
 _COUNTER = re.compile(r"_\d+$")
 _TILE = re.compile(r"BLOCK_\w+|GROUP_M|SPLIT_K|num_warps|num_stages")
 _MARKED = re.compile(rf"^# {MARK} (.+)$", re.MULTILINE)
+_BACKENDS = "ATEN,TRITON,CPP"
 
 
 @contextlib.contextmanager
-def autotuned(choose: Choose, *, exhaustive: bool) -> Iterator[None]:
+def autotuned(choose: Choose, *, exhaustive: bool, cutlass: bool = False) -> Iterator[None]:
     """Lowers calls in the block as max-autotune does; ``choose`` is given the choices of each before they are timed.
 
     Where it returns one of them, Inductor takes it and times nothing, except a kernel of CUTLASS.
     """
     from torch._inductor import config, select_algorithm
 
-    backends = "ATEN,TRITON,CPP,CUTLASS" if exhaustive else "ATEN,TRITON,CPP"
+    backends = f"{_BACKENDS},CUTLASS" if cutlass else _BACKENDS
     patches = {
         "max_autotune": True,
         "max_autotune_gemm_backends": backends,
@@ -52,11 +53,19 @@ def autotuned(choose: Choose, *, exhaustive: bool) -> Iterator[None]:
             cache.preprocessing_fns.remove(choose)
 
 
+def find_choice(callers: Sequence[Any], config: Config) -> Any:
+    """The first choice with these fields, which :func:`name_choices` gave it; ``None`` where there is none.
+
+    Another list of choices may name it by fewer fields, or by more.
+    """
+    return next((one for one in callers if config.items() <= _fields(one).items()), None)
+
+
 def name_choices(callers: Sequence[Any]) -> list[tuple[Config, Any]]:
     """Unique configurations of the distinct choices: their tile where that is unique, otherwise all their fields."""
     named: list[tuple[Config, Any]] = []
     for caller in callers:
-        config = _describe_kind(caller) | _parse_fields(caller)
+        config = _fields(caller)
         if all(config != other for other, _ in named):
             named.append((config, caller))
     short = [_describe_kind(caller) | _tile(config) for config, caller in named]
@@ -65,6 +74,10 @@ def name_choices(callers: Sequence[Any]) -> list[tuple[Config, Any]]:
         (brief if counts[repr(brief)] == 1 else config, caller)
         for brief, (config, caller) in zip(short, named, strict=True)
     ]
+
+
+def _fields(caller: Any) -> Config:
+    return _describe_kind(caller) | _parse_fields(caller)
 
 
 def _tile(config: Config) -> Config:
@@ -117,7 +130,7 @@ class LoweredCall:
     Attributes:
         operator: its name, for example ``aten.mm``.
         tensors: the tensors among its arguments.
-        settings: its other arguments by their names, defaults included.
+        settings: its other arguments, by their position or their name.
     """
 
     operator: str
@@ -146,11 +159,11 @@ def layouts_of(caller: Any) -> list[InputLayout] | None:
 
 
 def settings_of(operator: str, settings: Config) -> Config:
-    """Settings by the names of the operator's arguments, defaults included.
+    """Settings by the names of the operator's arguments, defaults included, as JSON has them.
 
     Args:
         operator: the name of the operator.
-        settings: by the position or the name of an argument.
+        settings: by the position or the name of an argument; those of overloads with more arguments keep theirs.
     """
     import torch
 
@@ -163,9 +176,15 @@ def settings_of(operator: str, settings: Config) -> Config:
 
 
 def _plain(value: Any) -> Any:
+    """A setting as ``Argument.plain`` has it; one that has no such form is described."""
     if isinstance(value, list | tuple):
         return [_plain(one) for one in value]
-    return value if value is None or isinstance(value, bool | int | float | str) else int(value)
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    try:
+        return int(value)  # one of SymPy's
+    except (TypeError, ValueError):
+        return str(value).removeprefix("torch.")
 
 
 def adjust_lowerings(operators: Collection[str], lower: Lower) -> None:
@@ -188,7 +207,7 @@ def _adjusted(operator: str, original: Callable[..., Any], lower: Lower) -> Call
             named = {**{str(place): value for place, value in enumerate(arguments)}, **keywords}
             tensors = [value for value in named.values() if hasattr(value, "get_size")]
             others = {name: value for name, value in named.items() if not hasattr(value, "get_size")}
-            return LoweredCall(operator, tensors, settings_of(operator, others))
+            return LoweredCall(operator, tensors, others)
 
         return lower(find_call, functools.partial(original, *arguments, **keywords))
 
@@ -199,7 +218,7 @@ def compile_template(caller: Any) -> None:
     """Compiles a choice that is a template of Triton.
 
     Raises:
-        Exception: one of ``pinning.launcher_errors()``, where it does not compile here.
+        Exception: it does not compile here.
     """
     from torch._inductor.codecache import PyCodeCache
     from torch._inductor.select_algorithm import TritonTemplateCaller
@@ -230,9 +249,9 @@ _TEXTS = "inductor_bench_texts"
 
 def _generate(original: Callable[[], Any], texts: Sequence[str], *, aot: bool) -> Any:
     generated = original()
-    code = getattr(generated[0], "value", None)
-    if isinstance(code, str) and not aot:  # ahead of time it is C++, and no process of Python loads it
-        with contextlib.suppress(AttributeError):  # code of another kind
+    with contextlib.suppress(AttributeError, IndexError, TypeError):  # code of another kind
+        code = generated[0].value
+        if isinstance(code, str) and not aot:  # ahead of time it is C++, and no process of Python loads it
             generated[0].value = "\n".join([code, *(f"# {MARK} {text}" for text in texts), ""])
     return generated
 

@@ -159,15 +159,19 @@ def set_launchers(autotuner: Any, launchers: list[Any]) -> None:
         autotuner._cached_launcher = None
 
 
-def distinguish_caches(digest: str) -> None:
-    """Makes compiled code with other pins another entry of Inductor's caches. (2.11, 2.13)
+def distinguish_caches(codecache: Any, digest: str) -> None:
+    """Makes compiled code with other pins another entry of Inductor's caches; ``codecache`` is torch's module.
 
-    This tag is a part of their keys, and no option of ``torch.compile``.
+    The keys are hashes of all attributes of these details. (2.11, 2.13, 2.15)
     """
-    from torch.compiler import config
+    original: Callable[..., None] = codecache.FxGraphHashDetails.__init__
 
-    tag = f" inductor-bench {digest}"
-    config.cache_key_tag = config.cache_key_tag.replace(tag, "") + tag
+    @functools.wraps(original)
+    def initialise(self: Any, *arguments: Any, **keywords: Any) -> None:
+        original(self, *arguments, **keywords)
+        self.inductor_bench = digest
+
+    codecache.FxGraphHashDetails.__init__ = initialise
 
 
 def adjust_cpp_kernels(compile_with: Callable[[CppCompile, Any, list[str], str], Any]) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from ...errors import InductorBenchError
-from ...records.retunes.pins import CppPin, LibraryPin, TritonPin
+from ...records.retunes.pins import AnyPin
 from ...records.run import Run
 from ...store.files import own_folder, write_text
 from ...store.folder import RunFolder
@@ -120,10 +120,11 @@ def page(run: Run, folder: RunFolder, pinned: PinnedRun, left: Mapping[str, str]
     return "\n".join(lines) + "\n"
 
 
-def _row(pin: TritonPin | CppPin | LibraryPin, pinned: PinnedRun, tabled: str) -> str:
+def _row(pin: AnyPin, pinned: PinnedRun, tabled: str) -> str:
     row = pinned.rows[pin.kernel_id]
     config = ", ".join(f"{name}={value}" for name, value in pin.config.items())
-    saves = seconds(row.saving_s) if row.saving_s else MISSING
+    saved_s = pinned.predicted_of(pin.kernel_id)
+    saves = seconds(saved_s) if saved_s else MISSING
     return f"| `{pin.name}` | {row.speedup or 1:.2f}x | `{config}` | {saves} | {tabled} |"
 
 

@@ -40,14 +40,14 @@ def choose_pins(
     """One pin for each kernel: of several methods and sizes the fastest, and of equals the one tuned last."""
     triton: dict[tuple[str, str], TritonPin] = {}
     cpp: dict[str, CppPin] = {}
-    library: dict[str, LibraryPin] = {}
+    library: dict[object, LibraryPin] = {}
     for one in sorted(known, key=_rank):
         if one.triton_pin is not None:
             triton[one.triton_pin.key, one.triton_pin.types] = one.triton_pin
         if one.cpp_pin is not None:
             cpp[one.cpp_pin.kernel_id] = one.cpp_pin
         if one.library_pin is not None:
-            library[one.library_pin.kernel_id] = one.library_pin
+            library[one.library_pin.call] = one.library_pin
     return tuple(triton.values()), tuple(cpp.values()), tuple(library.values())
 
 

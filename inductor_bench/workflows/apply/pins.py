@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from ...autotune.variants.cpp_text import vary, with_fixed_threads
@@ -13,7 +13,7 @@ from ...errors import InductorBenchError
 from ...messages.pins import APPLY, Pins
 from ...records.code.launch import Launch
 from ...records.retune import CUDNN_SEARCH, FASTER, Retune, RetuneRow
-from ...records.retunes.pins import CppPin, InputLayout, LibraryPin, TritonPin, factors
+from ...records.retunes.pins import AnyPin, CppPin, InputLayout, LibraryPin, TritonPin, factors
 from ...records.run import Run
 from ...source.module.identity import without_profiler_marks
 from ...source.module.lookup import KernelKey, find_kernel_key
@@ -49,12 +49,14 @@ class PinnedRun:
         keys: the keys of the Triton kernels, by the kernel's id.
         rows: the retunes that won, by the kernel's id.
         unpinned: the winners that cannot be pinned.
+        twins: the other winners that a pin is for, by its kernel's id: a process cannot tell them from that kernel.
     """
 
     pins: Pins
     keys: dict[str, KernelKey]
     rows: dict[str, RetuneRow]
     unpinned: tuple[Unpinned, ...] = ()
+    twins: dict[str, list[RetuneRow]] = field(default_factory=dict)
 
     @property
     def predicted_s(self) -> float:
@@ -62,9 +64,10 @@ class PinnedRun:
         return sum(self.predicted_of(pin.kernel_id) for pin in self.pins.all)
 
     def predicted_of(self, kernel_id: str) -> float:
-        """The projected saving of a kernel in seconds per step; 0 where the program's step is unknown."""
-        row = self.rows.get(kernel_id)
-        return (row.saving_s if row is not None else None) or 0.0
+        """The projected saving of a pin in seconds per step; 0 where the program's step is unknown."""
+        own = self.rows.get(kernel_id)
+        rows = [*([own] if own is not None else []), *self.twins.get(kernel_id, ())]
+        return sum(row.saving_s or 0.0 for row in rows)
 
 
 def winners(run: Run) -> dict[str, Retune]:
@@ -84,45 +87,37 @@ def winners(run: Run) -> dict[str, Retune]:
 
 def make_pins(run: Run, folder: RunFolder) -> PinnedRun:
     """The pins of a RUN's winners, in the order of their savings."""
-    triton: list[TritonPin] = []
-    cpp: list[CppPin] = []
-    library: list[LibraryPin] = []
+    chosen: list[AnyPin] = []
     keys: dict[str, KernelKey] = {}
+    twins: dict[str, list[RetuneRow]] = {}
     unpinned = []
     found = sorted(winners(run).values(), key=lambda retune: -(retune.row.saving_s or 0.0))
     for retune in found:
-        if retune.failure is not None:
-            unpinned.append(Unpinned(retune.row, retune.failure.message))
-            continue
         try:
             pin, key = make_pin(retune, folder)
+            twin = find_twin(pin, chosen)
+            if twin is not None and twin.config != pin.config:
+                raise InductorBenchError(f"a process cannot tell it from {twin.name}, which has another config")
         except InductorBenchError as error:
             unpinned.append(Unpinned(retune.row, error.message))
             continue
-        if isinstance(pin, CppPin):
-            cpp.append(pin)
-        elif isinstance(pin, LibraryPin):
-            if (same := next((one for one in library if _call_of(one) == _call_of(pin)), None)) is None:
-                library.append(pin)
-            else:
-                why = f"Inductor cannot tell its call from {same.name}, which has another choice"
-                unpinned.append(Unpinned(retune.row, why))
-        elif (twin := find_twin(pin, triton)) is not None:
-            unpinned.append(Unpinned(retune.row, f"its text and its types are those of {twin.name}, which has another"))
-        else:
-            triton.append(pin)
+        if twin is not None:
+            twins.setdefault(twin.kernel_id, []).append(retune.row)
+            continue
+        chosen.append(pin)
+        if isinstance(pin, TritonPin):
             keys[pin.kernel_id] = key or KernelKey(pin.key, pin.types, pin.name)
-    environment = run.environment
+    versions = run.environment.versions
     pins = Pins(
         APPLY,
-        digest_pins([*triton, *cpp, *library]),
-        environment.versions.torch,
-        environment.versions.triton,
-        tuple(triton),
-        tuple(cpp),
-        tuple(library),
+        digest_pins(chosen),
+        versions.torch,
+        versions.triton,
+        tuple(pin for pin in chosen if isinstance(pin, TritonPin)),
+        tuple(pin for pin in chosen if isinstance(pin, CppPin)),
+        tuple(pin for pin in chosen if isinstance(pin, LibraryPin)),
     )
-    return PinnedRun(pins, keys, {retune.kernel_id: retune.row for retune in found}, tuple(unpinned))
+    return PinnedRun(pins, keys, {retune.kernel_id: retune.row for retune in found}, tuple(unpinned), twins)
 
 
 def lookup_table(pinned: PinnedRun) -> tuple[dict[str, dict[str, int]], dict[str, str]]:
@@ -155,7 +150,7 @@ def with_mode(pinned: PinnedRun, mode: str) -> Pins:
     return replace(pinned.pins, mode=mode)
 
 
-def make_pin(retune: Retune, folder: RunFolder) -> tuple[TritonPin | CppPin | LibraryPin, KernelKey | None]:
+def make_pin(retune: Retune, folder: RunFolder) -> tuple[AnyPin, KernelKey | None]:
     """The pin of a winner, and its key where it is a Triton kernel.
 
     Raises:
@@ -163,6 +158,8 @@ def make_pin(retune: Retune, folder: RunFolder) -> tuple[TritonPin | CppPin | Li
     """
     tuning = retune.tuning
     assert tuning is not None
+    if retune.failure is not None:
+        raise InductorBenchError(retune.failure.message)
     if retune.switch:
         raise InductorBenchError(SEARCHED if retune.switch == CUDNN_SEARCH else NUMBER_OF_THREADS)
     path = folder.optional_file(retune.file) if retune.file else None
@@ -212,16 +209,18 @@ def _make_library_pin(retune: Retune, recorded: Mapping[str, Any]) -> LibraryPin
     )
 
 
-def _call_of(pin: LibraryPin) -> tuple[Any, ...]:
-    return pin.operator, pin.inputs, pin.settings
+def find_twin(pin: AnyPin, others: Iterable[AnyPin]) -> AnyPin | None:
+    """The pin among others that is for the same kernel or call as far as a process can tell."""
+    return next((other for other in others if _target_of(other) == _target_of(pin)), None)
 
 
-def find_twin(pin: TritonPin, others: Iterable[TritonPin]) -> TritonPin | None:
-    """The pin among others that is for the same kernel as far as a process can tell."""
-    return next((other for other in others if (other.key, other.types) == (pin.key, pin.types)), None)
+def _target_of(pin: AnyPin) -> object:
+    if isinstance(pin, TritonPin):
+        return pin.key, pin.types
+    return pin.call if isinstance(pin, LibraryPin) else pin.kernel_id
 
 
-def digest_pins(pins: Iterable[TritonPin | CppPin | LibraryPin]) -> str:
+def digest_pins(pins: Iterable[AnyPin]) -> str:
     """A hash of pins in their order."""
     text = json.dumps([asdict(pin) for pin in pins], sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:16]

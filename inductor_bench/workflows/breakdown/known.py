@@ -14,7 +14,7 @@ from ...devices.table import device_of
 from ...errors import InductorBenchError
 from ...records.failure import NO_CANDIDATES
 from ...records.retune import FASTER, Retune, TuningOrigin
-from ...records.retunes.pins import CppPin, LibraryPin, TritonPin
+from ...records.retunes.pins import AnyPin, CppPin, LibraryPin, TritonPin
 from ...records.run import Environment, Run
 from ...records.tuning import ModelCalls
 from ...source.standalone.edit import recorded_facts
@@ -88,7 +88,7 @@ class KnownTunings:
 
     def _pins(self, row: Retune) -> tuple[TritonPin | None, CppPin | None, LibraryPin | None]:
         """The pin of a winner, by its kind."""
-        pin: TritonPin | CppPin | LibraryPin | None = None
+        pin: AnyPin | None = None
         if row.tuning is not None and row.tuning.verdict == FASTER:
             with contextlib.suppress(InductorBenchError):
                 pin, _ = make_pin(row, self.folder)

@@ -193,18 +193,45 @@ def test_a_setting_of_a_library_is_named_and_not_pinned(config: Config, words: s
         make_pin(winner, RunFolder(tmp_path))
 
 
-@pytest.mark.parametrize(("operator", "added"), [("aten.mm", 0), ("aten.addmm", 1)])
-def test_the_pin_of_a_library_call_holds_the_layouts_of_its_factors(operator: str, added: int, tmp_path: Path) -> None:
+def _product(place: Path, operator: str = "aten.mm", added: int = 0) -> list[InputLayout]:
+    """Writes the file of a product; returns the layouts of its factors."""
     shapes = [([32000], [1])] * added + [([1, 2048], [0, 1]), ([2048, 32000], [1, 2048])]
     views = [TensorView(0, 0, tuple(shape), tuple(stride), "bfloat16", 2) for shape, stride in shapes]
     arguments = (*(Argument("tensor", view) for view in views), Argument("none"))
     keywords = {"alpha": Argument("int", integer=2), "out": Argument("tensor", views[0])}
     launch = Launch("", f"{operator}.out", 1, (0,), (), arguments, keywords, ())
-    (tmp_path / "aten_call_0.py").write_text(f"RECORDED = { {'launch': codec.encode(launch)} }")
+    (place / "aten_call_0.py").write_text(f"RECORDED = { {'launch': codec.encode(launch)} }")
+    return [InputLayout.of("bfloat16", shape, stride) for shape, stride in shapes[added:]]
+
+
+def test_calls_that_inductor_cannot_tell_apart_have_one_pin(tmp_path: Path) -> None:
+    folder = RunFolder(copy_of(factory(), "alike"))
+    _product(folder.path)
+    config = {"backend": "triton", "template": "mm", "BLOCK_M": 64}
+    configs = (config, config, {**config, "BLOCK_M": 32})
+    retunes = [
+        replace(
+            _retune(f"aten_call_{place}", f"{place}" * 16, "aten_call_0.py", one),
+            category=Category.EXTERN_GEMM,
+            time_s=(6 - place) * 2e-5,
+        )
+        for place, one in enumerate(configs)
+    ]
+    pinned = make_pins(replace(folder.load(), retunes=tuple(retunes)), folder)
+    (pin,) = pinned.pins.library_pins
+    assert pin.kernel_id == "0" * 16 and pinned.predicted_of(pin.kernel_id) == pytest.approx(1.1e-4)
+    assert pinned.predicted_s == pytest.approx(1.1e-4)
+    (other,) = pinned.unpinned
+    assert other.reason == "a process cannot tell it from aten_call_0, which has another config"
+    assert lookup_table(pinned)[1] == {pin.kernel_id: "the table is for generated kernels"}
+
+
+@pytest.mark.parametrize(("operator", "added"), [("aten.mm", 0), ("aten.addmm", 1)])
+def test_the_pin_of_a_library_call_holds_the_layouts_of_its_factors(operator: str, added: int, tmp_path: Path) -> None:
+    first, second = _product(tmp_path, operator, added)
     config = {"backend": "triton", "template": "mm", "BLOCK_M": 64}
     winner = replace(_retune("aten_call_0", "c" * 16, "aten_call_0.py", config), category=Category.EXTERN_GEMM)
     pin, key = make_pin(winner, RunFolder(tmp_path))
-    first, second = (InputLayout.of("bfloat16", shape, stride) for shape, stride in shapes[added:])
     assert pin == LibraryPin(
         "aten_call_0", "c" * 16, operator, (first, second), {str(2 + added): None, "alpha": 2}, config
     )

@@ -55,6 +55,7 @@ def test_of_several_tunings_of_a_kernel_the_fastest_is_pinned() -> None:
             known("a", 1.1, triton_pin=other_types),
             known("c", 2.0, cpp_pin=text),
             known("m", 1.1, library_pin=product),
+            known("n", 1.05, library_pin=replace(product, kernel_id="n" * 16, config={"backend": "aten"})),
             known("unpinnable", 3.0),
         ]
     )

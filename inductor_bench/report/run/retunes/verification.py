@@ -52,12 +52,15 @@ def lead_words(found: Verification) -> str:
     if step.verdict == NO_DIFFERENCE and device is not None and device.verdict == SAVES:
         less = f"The device works {units.seconds(device.saving_s)} less in a step"
         share = units.percent(device.saving_s / device.own_s)
+        if step.low_s < -device.saving_s:
+            return f"{less} ({share}), which the step does not show: it takes {_change(step)}"
         if step.high_s < HIDDEN * device.saving_s:
             why = "the host sets its pace" if device.own_s < step.own_s else "other work runs at the same time"
             return f"{less} ({share}), and the step takes as long as before: {why}"
         return f"{less} ({share}), which is less than the step's own variation"
     if step.verdict == UNDECIDED:
-        return f"Undecided: {plural(step.pairs, 'pair')} of steps do not tell {_change(step)} from chance"
+        pairs = f"{plural(step.pairs, 'pair')} of {'steps' if found.way == STEPS else 'processes'}"
+        return f"Undecided: {pairs} {'does' if step.pairs == 1 else 'do'} not tell {_change(step)} from chance"
     both = f"{units.seconds(step.tuned_s)} in the median with the configs and {units.seconds(step.own_s)} without"
     limit = max(abs(step.low_s), abs(step.high_s)) / step.own_s if step.own_s else 0.0
     wide = f", and one of up to {units.percent(limit)} is not excluded" if limit > WIDE else ""
@@ -99,7 +102,7 @@ def detail_words(found: Verification) -> Iterator[str]:
 
 def _runs_on_gpu(found: Verification) -> bool:
     """Whether a projection is of a GPU's time, of which the host may hide a part from the step."""
-    return any("num_warps" in kernel.config for kernel in found.kernels)
+    return any({"num_warps", "num_stages"} & kernel.config.keys() for kernel in found.kernels)
 
 
 def projection_words(found: Verification, measured: Saving) -> str:

@@ -15,17 +15,20 @@ from typing import Any
 
 from inductor_bench.errors import InductorBenchError
 from inductor_bench.messages.pins import PINNED, REFUSED, PinState
-from inductor_bench.records.retunes.pins import LibraryPin, factors
+from inductor_bench.records.retunes.pins import InputLayout, LibraryPin, factors
 from inductor_bench.store.files import read_text
 
-from ...upstream import choices, inductor, pinning
+from ...upstream import choices, inductor
 
-UNLISTED = "Inductor listed no such choice for the call"
 CONVOLUTION = "aten.convolution"
 
 
-class _NotPinnedError(Exception):
-    """The call has no pin, or its choice cannot be taken."""
+class _UnpinnedError(Exception):
+    """The call has no pin, or its choice cannot be taken; the message says why."""
+
+
+class _UnlistedError(_UnpinnedError):
+    """Inductor did not list the choice of the call's pin."""
 
 
 class PinnedCalls:
@@ -49,7 +52,7 @@ class PinnedCalls:
         inductor.watch_compiled_modules(codecache, lambda module, path, constants: self._read(path))
 
     def states(self) -> tuple[PinState, ...]:
-        """What became of the pins of the calls in the modules that the process has loaded."""
+        """What became of the pins of the calls in the graphs that the process has compiled or loaded."""
         return tuple(self._states.values())
 
     def _lower(self, find_call: Callable[[], choices.LoweredCall], original: Callable[[], Any]) -> Any:
@@ -58,9 +61,9 @@ class PinnedCalls:
         self._is_lowering = True
         try:
             return self._lower_pinned(find_call(), original)
-        except _NotPinnedError:
+        except _UnpinnedError:
             pass
-        except pinning.launcher_errors():
+        except Exception:  # Inductor's nodes, templates and compilers fail in many ways
             traceback.print_exc()
         finally:
             self._is_lowering = False
@@ -70,22 +73,33 @@ class PinnedCalls:
         """Lowers a call with the choice of its pin.
 
         Raises:
-            _NotPinnedError: it has none that can be taken.
+            Exception: it has none, or its choice cannot be taken.
         """
-        near = [pin for pin in self._pins[call.operator] if _has_sizes(pin, call)]
-        if not near:
-            raise _NotPinnedError
-        is_chosen = False
+        chosen = _ChosenCall([pin for pin in self._pins[call.operator] if _has_sizes(pin, call)])
+        try:
+            lowered = chosen.lower(original)
+        except Exception as error:
+            why = str(error) if isinstance(error, _UnpinnedError) else f"it failed here: {_in_words(error)}"
+            self._tell(chosen.pins, REFUSED, why)
+            raise
+        for pin in chosen.pins:
+            first = chosen.pins[0]
+            if pin.config == first.config:
+                self._tell([pin], PINNED)
+            else:
+                self._tell([pin], REFUSED, f"Inductor cannot tell its call from {first.name}'s, which has another pin")
+        return lowered
 
-        def choose(callers: list[Any]) -> list[Any]:
-            nonlocal is_chosen
-            if is_chosen:  # of a part of the choice
-                return callers[:1]
-            found, is_chosen = _choose(near, callers), True
-            return [found]
+    def _tell(self, pins: Iterable[LibraryPin], state: str, reason: str = "") -> None:
+        for pin in pins:
+            choices.mark_code(f"{pin.kernel_id} {state} {reason}".rstrip())
+            self._note(pin, state, reason)
 
-        with choices.autotuned(choose, exhaustive=any(pin.exhaustive for pin in near)):
-            return original()
+    def _note(self, pin: LibraryPin, state: str, reason: str) -> None:
+        known = self._states.get(pin.kernel_id)
+        if known is None or known.state == PINNED:
+            config = pin.config if state == PINNED else {}
+            self._states[pin.kernel_id] = PinState(pin.kernel_id, pin.name, state, config, reason)
 
     def _read(self, path: str) -> None:
         try:
@@ -93,49 +107,76 @@ class PinnedCalls:
         except InductorBenchError:  # the module's file is gone
             return
         for kernel_id, state, *reason in (text.split(maxsplit=2) for text in marks if len(text.split()) > 1):
-            pin, known = self._by_id.get(kernel_id), self._states.get(kernel_id)
-            if pin is not None and (known is None or known.state == PINNED):
-                config = pin.config if state == PINNED else {}
-                self._states[kernel_id] = PinState(kernel_id, pin.name, state, config, " ".join(reason))
+            if (pin := self._by_id.get(kernel_id)) is not None:
+                self._note(pin, state, " ".join(reason))
+
+
+class _ChosenCall:
+    """One call that is being lowered with a choice of ours.
+
+    Attributes:
+        pins: those for the call, once its choices are listed; the first one's is taken.
+    """
+
+    def __init__(self, near: Sequence[LibraryPin]) -> None:
+        self.pins: Sequence[LibraryPin] = ()
+        self._near = near
+        self._is_chosen = False
+
+    def lower(self, original: Callable[[], Any]) -> Any:
+        """Lowers the call; lists all of Inductor's choices only where the usual ones lack that of the pin.
+
+        Raises:
+            Exception: the call has no pin, or its choice cannot be taken.
+        """
+        if not self._near:
+            raise _UnpinnedError
+        try:
+            with choices.autotuned(self._choose, exhaustive=False):
+                return original()
+        except _UnlistedError:
+            if not self.pins[0].exhaustive:
+                raise
+        with choices.autotuned(self._choose, exhaustive=True):
+            return original()
+
+    def _choose(self, callers: list[Any]) -> list[Any]:
+        """The choice of the pin whose inputs lie in memory as those of the call."""
+        if self._is_chosen:  # of a part of the choice
+            return callers[:1]
+        if not callers:
+            raise _UnpinnedError
+        layouts = choices.layouts_of(choices.original_call(callers, self._near[0].operator))
+        self.pins = [pin for pin in self._near if layouts is not None and _has_layouts(pin, layouts)]
+        if not self.pins:
+            raise _UnpinnedError
+        found = choices.find_choice(callers, self.pins[0].config)
+        if found is None:
+            raise _UnlistedError("Inductor listed no such choice for the call")
+        try:
+            choices.compile_template(found)
+        except Exception as error:  # of Inductor, Triton or a compiler that it starts
+            raise _UnpinnedError(f"it did not compile here: {_in_words(error)}") from error
+        self._is_chosen = True
+        return [found]
+
+
+def _in_words(error: Exception) -> str:
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
 
 
 def _has_sizes(pin: LibraryPin, call: choices.LoweredCall) -> bool:
     sizes = choices.sizes_of(factors(call.operator, call.tensors))
     if sizes != [(one.dtype, one.shape) for one in pin.inputs]:
         return False
-    return choices.settings_of(call.operator, pin.settings) == call.settings
+    return choices.settings_of(call.operator, pin.settings) == choices.settings_of(call.operator, call.settings)
 
 
-def _choose(near: Sequence[LibraryPin], callers: list[Any]) -> Any:
-    """The choice of the pin whose inputs lie in memory as those of the call.
-
-    Raises:
-        _NotPinnedError: there is no such pin, Inductor does not list its choice, or it does not compile.
-    """
-    if not callers:
-        raise _NotPinnedError
-    layouts = choices.layouts_of(choices.original_call(callers, near[0].operator))
-    pin = next((pin for pin in near if layouts is not None and _has_layouts(pin, layouts)), None)
-    if pin is None:
-        raise _NotPinnedError
-    found = next((caller for config, caller in choices.name_choices(callers) if config == pin.config), None)
-    why = UNLISTED
-    if found is not None:
-        try:
-            choices.compile_template(found)
-        except pinning.launcher_errors() as error:
-            why, found = f"it did not compile here: {' '.join(str(error).split())[:200]}", None
-    choices.mark_code(f"{pin.kernel_id} {PINNED}" if found is not None else f"{pin.kernel_id} {REFUSED} {why}")
-    if found is None:
-        raise _NotPinnedError
-    return found
-
-
-def _has_layouts(pin: LibraryPin, layouts: Sequence[Any]) -> bool:
+def _has_layouts(pin: LibraryPin, layouts: Sequence[InputLayout]) -> bool:
     """Whether a call's inputs lie in memory as a pin's.
 
     Inductor lowers a convolution of single pixels as a product where the pixels' channels lie next to each other.
     """
     if pin.operator == CONVOLUTION and len(layouts[0].shape) != len(pin.inputs[0].shape):
-        return pin.inputs[0].stride[1] == 1
+        return layouts[0].stride[-1] == pin.inputs[0].stride[1] == 1
     return tuple(factors(pin.operator, layouts)) == pin.inputs

@@ -12,7 +12,6 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from inductor_bench.errors import InductorBenchError
 from inductor_bench.messages.pins import COMPARE, PinnedProcess, Pins
 from inductor_bench.records.retunes.pins import CppPin, TritonPin
 from inductor_bench.source.module.identity import cpp_kernel_id
@@ -46,28 +45,28 @@ class PinnedKernels:
     def adjust_cpp(self) -> None:
         """Adjusts the C++ kernels that Inductor compiles from now on; its compiler has just been imported."""
         if self._cpp and not self.refusal:
-            self._distinguish()
             pinning.adjust_cpp_kernels(self._compile_cpp)
 
     def adjust_triton(self) -> None:
         """Adjusts the Triton kernels that Inductor makes from now on; their class has just been imported."""
         if self._places and not self.refusal:
-            self._distinguish()
             pinning.adjust_autotuners(self._made, self._precompile)
 
     def adjust_calls(self) -> None:
         """Adjusts the library calls that Inductor lowers from now on; its lowerings have just been imported."""
         if self.pins.library_pins and not self.refusal:
-            self._distinguish()
             self._calls.adjust()
 
-    def watch_calls(self, codecache: ModuleType) -> None:
-        """Reads what became of pinned library calls in the modules that the process loads from now on."""
-        if self.pins.library_pins and not self.refusal:
-            self._calls.watch(codecache)
+    def adjust_caches(self, codecache: ModuleType) -> None:
+        """Keeps code with these pins apart in Inductor's caches; ``codecache``, torch's module, has just been imported.
 
-    def _distinguish(self) -> None:
-        pinning.distinguish_caches(f"{self.pins.mode} {self.pins.digest}")
+        What became of library calls is read in each module that the process loads from now on.
+        """
+        if self.refusal or not self.pins.all:
+            return
+        pinning.distinguish_caches(codecache, f"{self.pins.mode} {self.pins.digest}")
+        if self.pins.library_pins:
+            self._calls.watch(codecache)
 
     def use(self, tuned: bool) -> None:
         """Makes all kernels launch their pins from now on, or Inductor's own configurations."""
@@ -183,7 +182,7 @@ def try_pinning(adjust: Callable[[PinnedKernels], None]) -> None:
     """Adjusts the kernels of this process. A failure costs the pins, and no program."""
     try:
         adjust(pinned_kernels())
-    except (InductorBenchError, *pinning.COMPILE_ERRORS):
+    except Exception:  # another version of Inductor may fail in any way
         traceback.print_exc()
 
 

@@ -12,7 +12,7 @@ from ....devices.table import device_of
 from ....errors import InductorBenchError
 from ....messages.pins import APPLY, PinnedProcess
 from ....messages.steps import ObservedSteps
-from ....records.retunes.verification import PROCESSES, Outputs, Saving, Verification
+from ....records.retunes.verification import PROCESSES, UNDECIDED, Outputs, Saving, Verification
 from ....trace.program.durations import StepDurations, step_durations
 from ....trace.program.reader import read_program_trace
 from ...ledger.traces import MARKERS
@@ -23,6 +23,7 @@ from ..program import join_states, read_states, require_taken
 from .kernels import NOT_COMPARED, describe_kernels, savings_by_kernel, savings_by_name, sum_predicted
 from .program import Plan, end_of, failure_of, now, start
 
+HOSTS_DIFFER = "The device's own time does not show the difference of the step: the hosts of the processes differ"
 ROUNDS = (False, True, True, False)
 """Whether each process runs the pins."""
 
@@ -75,11 +76,15 @@ def _describe(
     flags = [flag for flag in (False, True) for _ in steps[flag]]
     savings = savings_by_kernel(processes, savings_by_name(flags, [*steps[False], *steps[True]]))
     kernels = describe_kernels(pinned, join_states(processes), (), savings)
+    step = _judge(observed, lambda one: statistics.median(one.step_times_s))
     device = _judge(observed, _device_time)
+    # another library call may take the host longer
+    if step is not None and not pinned.pins.library_pins and not borne_out(step, device):
+        step, notes = replace(step, verdict=UNDECIDED), [*notes, HOSTS_DIFFER]
     return Verification(
         way=PROCESSES,
         predicted_s=sum_predicted(kernels),
-        step=borne_out(_judge(observed, lambda one: statistics.median(one.step_times_s)), device),
+        step=step,
         device=device,
         outputs=Outputs(reason=NOT_COMPARED),
         kernels=kernels,
@@ -91,8 +96,10 @@ def _describe(
 def _judge(
     observed: Mapping[bool, Sequence[ObservedSteps]], read: Callable[[ObservedSteps], float | None]
 ) -> Saving | None:
-    own, tuned = ([time for one in observed[flag] if (time := read(one)) is not None] for flag in (False, True))
-    return judge_processes(own, tuned)
+    """The saving of the pairs of processes that both have this time."""
+    times = [(read(own), read(tuned)) for own, tuned in zip(observed[False], observed[True], strict=False)]
+    known = [(own, tuned) for own, tuned in times if own is not None and tuned is not None]
+    return judge_processes([own for own, _ in known], [tuned for _, tuned in known])
 
 
 def _device_time(observed: ObservedSteps) -> float | None:

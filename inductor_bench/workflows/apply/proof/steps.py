@@ -35,8 +35,10 @@ def describe_steps(pinned: PinnedRun, found: ComparedSteps, processes: Sequence[
     library = {pin.kernel_id for pin in pinned.pins.library_pins}
     in_both = [one for one in kernels if one.kernel_id in library and one.state == PINNED]
     if in_both:
-        projected = f"their projected saving, {seconds(sum_predicted(in_both))} of a step, is not in the comparison"
-        notes.append(f"{len(in_both)} library calls run the choice of their retune on both sides: {projected}")
+        saved_s = sum_predicted(in_both)
+        what = f"their projected saving, {seconds(saved_s)} of a step," if saved_s else "what they save"
+        who = "1 library call runs" if len(in_both) == 1 else f"{len(in_both)} library calls run"
+        notes.append(f"{who} the choice that won on both sides: {what} is not in the comparison")
     return Verification(
         way=STEPS,
         predicted_s=sum_predicted([one for one in kernels if one.kernel_id not in library]),
