@@ -12,7 +12,7 @@ from ...records.code.launch import Launch
 from ...records.code.source import KernelDefinition
 from ..module.cpp_text import read_threads, read_vector_lanes
 from .header import StandaloneHeader, UnwritableKernelError, recorded_text, write_header
-from .paste import harness_text
+from .paste import framed_harness
 
 _ENTRY = re.compile(r'extern "C"[^;{}()]*?\bvoid\s+kernel\s*\(([^()]*)\)\s*\{')
 _RESTRICT = re.compile(r"\b_*restrict(?:__)?\b")
@@ -95,7 +95,7 @@ def cpp_text(header: StandaloneHeader, kernel: KernelDefinition, launch: Launch,
             "from __future__ import annotations\n",
             recorded_text(facts),
             f"SOURCE = {quoted(kernel.source)}\n",
-            harness_text("arguments.py", "comparison.py", "command.py", "timing.py", "timing_cpu.py", "cpp_main.py"),
+            framed_harness("arguments.py", "comparison.py", "command.py", "timing.py", "timing_cpu.py", "cpp_main.py"),
             _TAIL,
         ]
     )

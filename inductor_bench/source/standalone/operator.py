@@ -10,7 +10,7 @@ from ...devices.nvidia.device import NVIDIA
 from ...devices.table import device_of
 from ...records.code.launch import Launch
 from .header import StandaloneHeader, UnwritableKernelError, recorded_text, write_header
-from .paste import harness_text
+from .paste import framed_harness
 
 _OVERLOAD = re.compile(r"\w+\.\w+\.\w+")
 _COLLECTIVES = ("_c10d_functional", "_c10d_functional_autograd", "c10d_functional", "c10d", "symm_mem", "_dtensor")
@@ -86,7 +86,7 @@ def operator_text(header: StandaloneHeader, launch: Launch, facts: dict[str, Any
             write_header(header, launch),
             "from __future__ import annotations\n",
             recorded_text({**facts, "device_type": device}),
-            harness_text(*files, "operator_main.py"),
+            framed_harness(*files, "operator_main.py"),
             _TAIL.replace("{measure}", timing.measure),
         ]
     )

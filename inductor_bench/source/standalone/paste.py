@@ -9,6 +9,14 @@ from pathlib import Path
 
 HARNESS = Path(__file__).resolve().parent / "harness"
 
+HARNESS_TITLE = "# The harness; it is the same in every file.\n"
+HARNESS_END = "# The end of the harness.\n"
+
+
+def framed_harness(*names: str) -> str:
+    """The text of harness modules, between lines by which a process finds it that has it compiled already."""
+    return f"{HARNESS_TITLE}\n{harness_text(*names)}\n\n{HARNESS_END}"
+
 
 @functools.cache
 def harness_text(*names: str) -> str:

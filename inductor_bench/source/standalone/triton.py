@@ -16,7 +16,7 @@ from ...records.code.source import KernelDefinition
 from ..module.calls import dotted
 from ..module.syntax import parse
 from .header import StandaloneHeader, UnwritableKernelError, recorded_text, write_header
-from .paste import defined_names, harness_text, names_in
+from .paste import defined_names, framed_harness, harness_text, names_in
 
 _DEFINITION = "triton_definition.py"
 _TIMING = ("timing.py", "timing_cuda.py", "launch_gap.py")
@@ -63,7 +63,7 @@ def triton_text(header: StandaloneHeader, kernel: KernelDefinition, launch: Laun
         "require_gpu(__name__)\nuse_inductors_assembler()\n_tuning_cache = close_tuning_cache()\n",
         f"# The kernel, as it stands in the compiled module.\n\n{source}",
         f"\nopen_tuning_cache(_tuning_cache)\nKERNEL = {variable}\nchoose_config(KERNEL, RECORDED)\n",
-        "# The harness; it is the same in every file.\n\n" + harness,
+        framed_harness(*_HARNESS),
         _FOOTER,
     ]
     return "\n".join(parts)

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
+import hashlib
 import importlib.util
+import linecache
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, ModuleType
 
 from inductor_bench.errors import InductorBenchError
+from inductor_bench.source.standalone.paste import HARNESS_END, HARNESS_TITLE
 
 from .cpp_kernel import CppBenchKernel
 from .kernel import Kernel
@@ -48,7 +54,8 @@ def import_file(path: Path) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     try:
-        spec.loader.exec_module(module)
+        for code in _compile(path):
+            exec(code, vars(module))
     except SystemExit as error:
         raise InductorBenchError(f"{path.name} ended the process when it was imported ({error.code})") from None
     except RuntimeError as error:
@@ -59,3 +66,26 @@ def import_file(path: Path) -> ModuleType:
     finally:
         del sys.modules[name]
     return module
+
+
+def _compile(path: Path) -> Sequence[CodeType]:
+    """The parts of a standalone file. Its harness, most of its text, is compiled once for all files of a kind."""
+    text = importlib.util.decode_source(path.read_bytes())
+    first, _, rest = text.partition(HARNESS_TITLE)
+    harness, end, last = rest.partition(HARNESS_END)
+    if end:
+        with contextlib.suppress(SyntaxError):  # somebody edited the file: the whole may still be right
+            begin = compile(first, path, "exec", dont_inherit=True)
+            flags = begin.co_flags & annotations.compiler_flag
+            lines_before = "\n" * text[: len(text) - len(last)].count("\n")
+            return begin, _compile_harness(harness, flags), compile(lines_before + last, path, "exec", flags, True)
+    return (compile(text, path, "exec", dont_inherit=True),)
+
+
+@functools.lru_cache(maxsize=16)
+def _compile_harness(text: str, flags: int) -> CodeType:
+    """The code of a harness; ``flags`` are those of the file's imports from ``__future__``."""
+    name = f"<harness {hashlib.sha256(text.encode()).hexdigest()[:8]}>"
+    linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)  # for tracebacks
+    code: CodeType = compile(text, name, "exec", flags, dont_inherit=True)
+    return code

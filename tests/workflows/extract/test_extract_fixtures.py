@@ -21,6 +21,7 @@ from inductor_bench.records.code.launch import Launch
 from inductor_bench.records.code.source import ModuleSource
 from inductor_bench.source.module.reader import read_module
 from inductor_bench.source.standalone.edit import recorded_facts
+from inductor_bench.source.standalone.paste import HARNESS_END, HARNESS_TITLE
 from inductor_bench.source.static.launches import read_static_launches
 from inductor_bench.worker.launches.recorder import watch_launches
 from inductor_bench.workflows.extract.candidates import list_candidates
@@ -57,7 +58,6 @@ UNREAD = {"programs/norms/1": "the module's text does not tell its arguments; on
 """Modules whose kernels take results of plain Python: ``buf3 = workspace_0[…].view(512, 1024).sum(dim=0)``."""
 
 SWITCHES = {"matmul_tf32": True, "cudnn_tf32": True, "cudnn_benchmark": True, "cudnn_deterministic": False}
-HARNESS = "# The harness; it is the same in every file.\n"
 
 
 def launches_of(name: str) -> tuple[Launch, ...]:
@@ -89,11 +89,15 @@ def test_every_kernel_that_ran_has_a_file_that_parses(name: str, tmp_path: Path)
     assert {path.name for path in tmp_path.iterdir()} == {row.file for row in rows if row.file is not None}
     harnesses = set()
     for path in tmp_path.iterdir():
-        own, _, harness = path.read_text(encoding="utf-8").partition(HARNESS)
+        own, _, rest = path.read_text(encoding="utf-8").partition(HARNESS_TITLE)
+        harness, end, last = rest.partition(HARNESS_END)
         ast.parse(own)
+        ast.parse(last)
+        assert end
         harnesses.add(harness)
     for harness in harnesses:
         ast.parse(harness)
+    assert len(harnesses) <= 3, "one for Triton's kernels, and one for library calls of each device"
 
 
 def test_a_library_call_carries_the_switches_of_its_program_and_keeps_its_id(tmp_path: Path) -> None:
