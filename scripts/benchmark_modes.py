@@ -3,17 +3,20 @@
 PROGRAM is a file of ``scripts/programs``. Its stopwatch times blocks of steps in the same processes, from the warm-up
 until the process is ended, and prints each. Held against them is the tool's step time in the last round, in which
 nothing is profiled, and the order of the rows. OPTIONS after ``--`` are those of ``inductor-bench modes``.
+
+After ``--limit`` seconds it is interrupted; the rows that it has measured until then are held against the stopwatch.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import signal
 import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 
@@ -32,6 +35,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("program")
     parser.add_argument("--block", type=int, default=20, help="steps in a block of the stopwatch (20)")
+    parser.add_argument("--limit", type=float, metavar="SECONDS", help="of all rows together (none)")
     parser.add_argument("--keep", type=Path, help="the folder for the comparison")
     words = sys.argv[1:]
     end = words.index("--") if "--" in words else len(words)
@@ -42,19 +46,28 @@ def main() -> int:
         command = [sys.executable, "-m", "inductor_bench", "modes", "-o", str(folder.path), *words[end + 1 :], target]
         paths = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
         environment = {**os.environ, "BLOCK_STEPS": str(options.block), "PYTHONPATH": paths}
-        subprocess.run(command, env=environment, check=False)
+        run_until(command, environment, options.limit)
         if not folder.exists():
             return 1
         results = [*check_rows(folder)]
     return 0 if results and all(results) else 1
 
 
+def run_until(command: Sequence[str], environment: Mapping[str, str], limit_s: float | None) -> None:
+    """Runs a command, and interrupts it after a time."""
+    with subprocess.Popen(command, env=environment) as process:
+        try:
+            process.wait(limit_s)
+        except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGINT)
+
+
 def check_rows(folder: ModesFolder) -> Iterator[bool]:
     """Prints each row's step beside the stopwatch's, and whether both put the rows in the same order."""
     found: list[tuple[float, float, str]] = []
     for number, row in enumerate(folder.load().rows, start=1):
-        if row.failure is not None:
-            print(f"{row.name:28} {row.failure.message}", flush=True)
+        if row.failure is not None or not row.processes:
+            print(f"{row.name:28} {row.failure.message if row.failure is not None else 'not measured'}", flush=True)
             continue
         blocks = blocks_of(folder, number, row)
         if not blocks:
