@@ -68,6 +68,8 @@ def command(
         outcome = run_apply(ApplyOptions(run, words, verify, stop, timeout_s, python), console)
         if outcome.exit_code is None:
             show(FORMATS.get(format), outcome, View(columns=console.columns), console)
+            if outcome.interrupted:
+                raise KeyboardInterrupt("interrupted; the processes that were compared until then are shown")
         else:
             for line in state_texts(outcome.kernels, View(columns=console.columns).width):
                 console.note(line)  # stdout is the program's

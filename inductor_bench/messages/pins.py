@@ -45,7 +45,12 @@ class Pins:
     @property
     def need_gpu(self) -> bool:
         """Whether some of the pins are for a GPU, and so for one version of Triton."""
-        return bool(self.triton_pins or self.library_pins)
+        return bool(self.triton_pins) or not all(pin.on_host for pin in self.library_pins)
+
+    @property
+    def need_processor(self) -> bool:
+        """Whether some of the pins are for the processor."""
+        return bool(self.cpp_pins) or any(pin.on_host for pin in self.library_pins)
 
 
 @dataclass(frozen=True)

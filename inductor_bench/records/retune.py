@@ -21,6 +21,7 @@ UNFINISHED = (INTERRUPTED, UNREACHED)
 """Problems of retunes that have not come to an end."""
 
 CUDNN_SEARCH, THREADS = "cudnn_benchmark", "threads"
+CUTLASS = "cutlass"
 SWITCHES = (CUDNN_SEARCH, THREADS)
 """Names in the configuration of a library call that are settings of the library for all of its calls."""
 
@@ -85,6 +86,11 @@ class Retune:
         """The setting of a library, for all of its calls, that won; empty where a configuration of the kernel did."""
         config = self.tuning.best_config if self.tuning is not None else {}
         return next((name for name in SWITCHES if config.get(name)), "") if self.category.is_library else ""
+
+    @property
+    def is_timed_anew(self) -> bool:
+        """Whether the winner is a kernel of CUTLASS, which Inductor takes only after it has timed it."""
+        return self.tuning is not None and self.tuning.best_config.get("backend") == CUTLASS
 
     @property
     def row(self) -> RetuneRow:

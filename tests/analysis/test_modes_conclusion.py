@@ -52,16 +52,16 @@ def test_the_interval_of_few_ratios_holds_what_is_true_as_often_as_it_says(noise
         interval = geometric_interval(ratios, DECIDING, NOISE * math.sqrt(2))
         assert interval is not None
         held += interval.low <= 1 <= interval.high
-    assert 0.988 <= held / 6000 < 0.9985, "two intervals keep it together"
+    assert 0.985 <= held / 6000 < 0.9985, "two intervals keep it together"
 
 
 def test_few_processes_are_taken_to_differ_by_a_limited_noise() -> None:
     alone = geometric_interval([1.0, 1.1], DECIDING)
-    assert alone is not None and math.log(alone.high / alone.mean) == pytest.approx(2.807 * NOISE / math.sqrt(2))
+    assert alone is not None and math.log(alone.high / alone.mean) == pytest.approx(3.291 * NOISE / math.sqrt(2))
     wild = geometric_interval([1.0, 3.0], DECIDING)
-    assert wild is not None and math.log(wild.high / wild.mean) == pytest.approx(2.807 * math.log(3) / 2)
+    assert wild is not None and math.log(wild.high / wild.mean) == pytest.approx(3.291 * math.log(3) / 2)
     calm = geometric_interval([1.0, 1.001], DECIDING)
-    assert calm is not None and math.log(calm.high / calm.mean) == pytest.approx(127.321 * math.log(1.001) / 2)
+    assert calm is not None and math.log(calm.high / calm.mean) == pytest.approx(70.731 * math.log(1.001) / 2)
 
 
 def test_two_rounds_of_a_noisy_machine_tell_a_mode_that_is_seven_times_as_fast() -> None:

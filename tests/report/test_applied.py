@@ -74,7 +74,10 @@ def test_a_saving_by_a_setting_of_a_library_is_told_from_one_by_configs() -> Non
     searched = Retune(*place, kernel=kernel)
     both = RetuneSummary((searched.row, CONFIG), 2, 0, 0, 820e-6, 0, ())
     run = replace(step_runs.transformer(), retunes=(searched,))
-    words = "a step would save 0.820 ms (2.7%), a part of it by settings of libraries, which apply leaves to you"
+    left = "0.800 ms of it by settings or kernels of libraries that apply leaves to you"
+    words = f"a step would save 0.820 ms (2.7%), {left}"
     assert words in saving_words(both, run)
     template = replace(kernel, tuning=replace(tuning, best_config={"backend": "triton", "template": "mm"}))
     assert "settings" not in saving_words(both, replace(run, retunes=(replace(searched, kernel=template),)))
+    cutlass = replace(kernel, tuning=replace(tuning, best_config={"backend": "cutlass", "kernel": "a"}))
+    assert words in saving_words(both, replace(run, retunes=(replace(searched, kernel=cutlass),)))

@@ -176,6 +176,45 @@ choices.autotuned = watched
     assert (tmp_path / "all" / "out.txt").read_text() == "exhaustive False\nexhaustive True\n"
 
 
+def test_a_graph_that_does_not_compile_with_its_choice_is_compiled_without(tmp_path: Path) -> None:
+    """A template with its neighbours is compiled after its call was lowered."""
+    first = """
+from torch._inductor import compile_fx
+from torch._inductor.codegen.cpp_template_kernel import CppTemplateKernel
+store_output = CppTemplateKernel.store_output
+def wrong(self, target, source, original=None, epilogue_nodes=None, *rest, **keywords):
+    text = store_output(self, target, source, original, epilogue_nodes, *rest, **keywords)
+    return f"this is no C++; {text}" if epilogue_nodes else text
+CppTemplateKernel.store_output = wrong
+"""
+    for name in ("first", "again"):
+        state = run_with(PIN, tmp_path / name, tmp_path / "cache", first=first)[PIN.kernel_id]
+        assert state.state == REFUSED and state.reason.startswith("the code with it failed here: ")
+    assert [code.count("extern_kernels.bmm(") for code in modules_in(tmp_path / "cache") if REFUSED in code] == [1]
+
+
+def test_a_failure_of_the_program_is_its_own(tmp_path: Path) -> None:
+    first = """
+import torch
+from torch._inductor import compile_fx
+def fail(*_, **__):
+    raise NotImplementedError("of the program")
+compile_fx._InProcessFxCompile.codegen_and_compile = fail
+compile = torch.compile
+def compile_and_go_on(function):
+    def call(*inputs):
+        try:
+            return compile(function)(*inputs)
+        except Exception as error:
+            print(type(error).__name__)
+            return function(*inputs)
+    return call
+torch.compile = compile_and_go_on
+"""
+    assert not run_with(PIN, tmp_path, tmp_path / "cache", first=first)
+    assert (tmp_path / "out.txt").read_text().split() == ["InductorError", "InductorError"]
+
+
 def test_a_failure_after_the_choice_is_told(tmp_path: Path) -> None:
     first = """
 from torch._inductor import lowering
@@ -197,8 +236,9 @@ def fail(*_):
     raise AttributeError("as an unknown node of Inductor does")
 calls.choices.layouts_of = fail
 """
-    assert not run_with(PIN, tmp_path, tmp_path / "cache", first=first)
-    assert not modules_in(tmp_path / "cache")
+    state = run_with(PIN, tmp_path, tmp_path / "cache", first=first)[PIN.kernel_id]
+    assert state.reason == "it failed here: AttributeError: as an unknown node of Inductor does"
+    assert "extern_kernels.bmm(" in modules_in(tmp_path / "cache")[0]
 
 
 def test_a_graph_with_many_pinned_calls_is_marked_once(tmp_path: Path) -> None:

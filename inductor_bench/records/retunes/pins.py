@@ -71,6 +71,7 @@ class LibraryPin:
         settings: its arguments that are no tensors, by their position or their name.
         config: the choice, as ``worker.upstream.choices`` names it.
         exhaustive: whether it is one of Inductor's exhaustive search.
+        on_host: whether the call runs on a CPU.
     """
 
     name: str
@@ -80,6 +81,7 @@ class LibraryPin:
     settings: Config
     config: Config
     exhaustive: bool = False
+    on_host: bool = False
 
     @property
     def call(self) -> tuple[str, tuple[InputLayout, ...], tuple[tuple[str, str], ...]]:

@@ -6,6 +6,7 @@ It is quick, does not import torch, and does not disturb a program that compiles
 from __future__ import annotations
 
 import contextlib
+import importlib
 import importlib.util
 import os
 import sys
@@ -19,6 +20,7 @@ CODE_CACHE = "torch._inductor.codecache"
 COMPILER = "torch._inductor.async_compile"
 AUTOTUNERS = "torch._inductor.runtime.triton_heuristics"
 LOWERINGS = "torch._inductor.lowering"
+GRAPH_COMPILER = "torch._inductor.compile_fx"
 EAGER_COMPILER = "torch._dynamo"
 """Imported by ``torch.compile`` also where it compiles nothing."""
 
@@ -38,7 +40,8 @@ def install() -> None:
     if os.environ.get(MODE):
         waiting[TORCH] = _set_mode
     if os.environ.get(PINS):
-        waiting.update({COMPILER: _pin_cpp_kernels, AUTOTUNERS: _pin_triton_kernels, LOWERINGS: _pin_calls})
+        waiting.update({COMPILER: _pin_cpp_kernels, AUTOTUNERS: _pin_triton_kernels})
+        waiting.update({LOWERINGS: _pin_calls, GRAPH_COMPILER: _retry_without_pins})
     if os.environ.get(EAGER):
         waiting[EAGER_COMPILER] = _observe_eager
     elif os.environ.get(PINS) or os.environ.get(OBSERVE) != NOTHING:
@@ -87,7 +90,13 @@ def _pin_triton_kernels(_: ModuleType) -> None:
 def _pin_calls(_: ModuleType) -> None:
     from .pins.process import try_pinning
 
-    try_pinning(lambda pinned: pinned.adjust_calls())
+    try_pinning(lambda pinned: pinned.adjust_calls(importlib.import_module(CODE_CACHE)))
+
+
+def _retry_without_pins(compile_fx: ModuleType) -> None:
+    from .pins.process import try_pinning
+
+    try_pinning(lambda pinned: pinned.adjust_compilation(compile_fx))
 
 
 class _AfterImport:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import copy
 import functools
 import re
 from collections import Counter
@@ -214,19 +215,24 @@ def _adjusted(operator: str, original: Callable[..., Any], lower: Lower) -> Call
     return adjusted
 
 
-def compile_template(caller: Any) -> None:
-    """Compiles a choice that is a template of Triton.
+def adjust_compilation(compile_fx: Any, compile_with: Callable[[Callable[[], Any], Callable[[], None]], Any]) -> None:
+    """Calls ``compile_with(compile_graph, restore)`` in the place of each graph's compilation.
 
-    Raises:
-        Exception: it does not compile here.
+    ``restore()`` undoes what ``compile_graph()`` changed in the graph, so that it can be compiled once more.
+    ``compile_fx`` is torch's module.
     """
-    from torch._inductor.codecache import PyCodeCache
-    from torch._inductor.select_algorithm import TritonTemplateCaller
+    original = compile_fx.fx_codegen_and_compile
 
-    if isinstance(caller, TritonTemplateCaller):
-        request = caller.bmreq  # its own ``precompile`` would unload the module of choices with the same text
-        module = PyCodeCache.load_by_key_path(request.module_cache_key, request.module_path)
-        getattr(module, request.kernel_name).precompile()
+    @functools.wraps(original)
+    def adjusted(graph_module: Any, *arguments: Any, **keywords: Any) -> Any:
+        spare = copy.deepcopy(graph_module.graph)
+
+        def restore() -> None:
+            graph_module.graph = spare
+
+        return compile_with(functools.partial(original, graph_module, *arguments, **keywords), restore)
+
+    compile_fx.fx_codegen_and_compile = adjusted
 
 
 def mark_code(text: str) -> None:

@@ -9,6 +9,7 @@ from ...records.retunes.verification import DROPPED, Verification
 from ...records.run import Environment, Run
 from ...store.cache.tunings import forget_tuning, known_tunings
 from .known import places_of
+from .pins import target_of
 from .proof.kernels import CHANGES_OUTPUTS
 
 STAGE = "verify"
@@ -28,11 +29,13 @@ def with_verification(run: Run, found: Verification) -> Run:
 
 
 def forget_dropped(found: Verification, environment: Environment) -> None:
-    """Removes the dropped configs of an environment from the tunings that are known to other runs."""
+    """Removes the dropped configs of an environment, and those of twins, from the tunings that other runs know."""
     dropped = {kernel.kernel_id: kernel.config for kernel in found.kernels if kernel.state == DROPPED}
     if not dropped:
         return
-    for known in (known for place in places_of(environment) for known in known_tunings(place)):
-        pin = known.triton_pin or known.cpp_pin or known.library_pin
-        if pin is not None and dropped.get(pin.kernel_id) == pin.config:
-            forget_tuning(known.key)
+    known = [one for place in places_of(environment) for one in known_tunings(place)]
+    pins = [(one.key, pin) for one in known if (pin := one.triton_pin or one.cpp_pin or one.library_pin) is not None]
+    wrong = [(target_of(pin), pin.config) for _, pin in pins if dropped.get(pin.kernel_id) == pin.config]
+    for key, pin in pins:
+        if (target_of(pin), pin.config) in wrong:
+            forget_tuning(key)

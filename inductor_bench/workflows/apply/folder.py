@@ -7,12 +7,11 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from ...errors import InductorBenchError
-from ...records.retunes.pins import AnyPin
 from ...records.run import Run
 from ...store.files import own_folder, write_text
 from ...store.folder import RunFolder
 from ...units import MISSING, seconds
-from .pins import PinnedRun, lookup_table
+from .pins import PinnedKernel, PinnedRun, lookup_table
 
 MODULE, PAGE, TABLE = "tuned.py", "README.md", "lookup_table.json"
 
@@ -79,16 +78,16 @@ def write_tuned(run: Run, folder: RunFolder, pinned: PinnedRun) -> list[Path]:
 
 def page(run: Run, folder: RunFolder, pinned: PinnedRun, left: Mapping[str, str]) -> str:
     """The page of the folder, in Markdown; ``left`` has the reasons why kernels are not in the table."""
-    environment, pins = run.environment, pinned.pins.all
+    environment, kernels = run.environment, pinned.pinned
     device = environment.device.accelerator if pinned.pins.need_gpu else environment.host.cpu
     versions = f"torch {environment.versions.torch}" + (
         f", Triton {environment.versions.triton}" if environment.versions.triton else ""
     )
-    tabled = len(pins) - len(left)
+    tabled = sum(one.pin.kernel_id not in left for one in kernels)
     lines = [
         f"# Tuned configs of {run.title}",
         "",
-        f"{len(pins)} kernels run faster with another config, by themselves, on {device} with {versions}.",
+        f"{len(kernels)} kernels run faster with another config, by themselves, on {device} with {versions}.",
         f"Projected saving: {seconds(pinned.predicted_s)} of a step. Proven is what `--verify` measures.",
         "",
         "```bash",
@@ -99,7 +98,7 @@ def page(run: Run, folder: RunFolder, pinned: PinnedRun, left: Mapping[str, str]
     ]
     if tabled:
         lines += [
-            f"In code, for {tabled} of the {len(pins)} kernels (`lookup_table.json` is Inductor's own form):",
+            f"In code, for {tabled} of the {len(kernels)} kernels (`lookup_table.json` is Inductor's own form):",
             "",
             "```python",
             "import tuned",
@@ -111,7 +110,7 @@ def page(run: Run, folder: RunFolder, pinned: PinnedRun, left: Mapping[str, str]
             "",
         ]
     lines += ["| kernel | by itself | config | saves per step | in the table |", "|---|---|---|---|---|"]
-    lines += [_row(pin, pinned, left.get(pin.kernel_id, "yes")) for pin in pins]
+    lines += [_row(one, pinned, left.get(one.pin.kernel_id, "yes")) for one in kernels]
     if pinned.unpinned:
         lines += ["", "Faster, and not pinned:", ""]
         lines += [
@@ -120,12 +119,11 @@ def page(run: Run, folder: RunFolder, pinned: PinnedRun, left: Mapping[str, str]
     return "\n".join(lines) + "\n"
 
 
-def _row(pin: AnyPin, pinned: PinnedRun, tabled: str) -> str:
-    row = pinned.rows[pin.kernel_id]
-    config = ", ".join(f"{name}={value}" for name, value in pin.config.items())
-    saved_s = pinned.predicted_of(pin.kernel_id)
-    saves = seconds(saved_s) if saved_s else MISSING
-    return f"| `{pin.name}` | {row.speedup or 1:.2f}x | `{config}` | {saves} | {tabled} |"
+def _row(kernel: PinnedKernel, pinned: PinnedRun, tabled: str) -> str:
+    row = pinned.rows[kernel.kernel_id]
+    config = ", ".join(f"{name}={value}" for name, value in kernel.pin.config.items())
+    saves = seconds(row.saving_s) if row.saving_s else MISSING
+    return f"| `{kernel.name}` | {row.speedup or 1:.2f}x | `{config}` | {saves} | {tabled} |"
 
 
 def require_retuned(run: Run, folder: RunFolder) -> None:

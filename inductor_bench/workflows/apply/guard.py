@@ -49,7 +49,7 @@ def require_same(pins: Pins, measured: Environment, here: Environment) -> None:
             ("Triton", pins.triton or "", here.versions.triton or ""),
             ("GPU", measured.device.accelerator or "", here.device.accelerator or ""),
         ]
-    if pins.cpp_pins:
+    if pins.need_processor:
         compared += [
             ("processor", measured.host.cpu, here.host.cpu),
             ("vector width", measured.host.vector_isa or "", here.host.vector_isa or ""),

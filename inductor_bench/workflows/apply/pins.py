@@ -6,9 +6,10 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from ...autotune.variants.cpp_text import vary, with_fixed_threads
+from ...devices.table import device_of
 from ...errors import InductorBenchError
 from ...messages.pins import APPLY, Pins
 from ...records.code.launch import Launch
@@ -29,7 +30,7 @@ SEARCHED = (
 NUMBER_OF_THREADS = (
     "another number of threads for one library call: torch.set_num_threads sets it for the whole program"
 )
-EXHAUSTIVE, CUTLASS = "exhaustive", "cutlass"
+EXHAUSTIVE = "exhaustive"
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,14 @@ class Unpinned:
 
     row: RetuneRow
     reason: str
+
+
+class PinnedKernel(NamedTuple):
+    """A winner and its pin, which may be that of a twin."""
+
+    name: str
+    kernel_id: str
+    pin: AnyPin
 
 
 @dataclass(frozen=True)
@@ -49,7 +58,7 @@ class PinnedRun:
         keys: the keys of the Triton kernels, by the kernel's id.
         rows: the retunes that won, by the kernel's id.
         unpinned: the winners that cannot be pinned.
-        twins: the other winners that a pin is for, by its kernel's id: a process cannot tell them from that kernel.
+        twins: the winners that share a pin, by the id of its kernel, from which a process cannot tell them.
     """
 
     pins: Pins
@@ -59,15 +68,23 @@ class PinnedRun:
     twins: dict[str, list[RetuneRow]] = field(default_factory=dict)
 
     @property
+    def pinned(self) -> tuple[PinnedKernel, ...]:
+        """The winners that have a pin, each twin after the kernel whose pin it shares."""
+        found = []
+        for pin in self.pins.all:
+            found.append(PinnedKernel(pin.name, pin.kernel_id, pin))
+            found += [PinnedKernel(row.name, row.kernel_id, pin) for row in self.twins.get(pin.kernel_id, ())]
+        return tuple(found)
+
+    @property
     def predicted_s(self) -> float:
-        """The projected saving of all pins in seconds per step."""
-        return sum(self.predicted_of(pin.kernel_id) for pin in self.pins.all)
+        """The projected saving of all pinned winners in seconds per step."""
+        return sum(self.predicted_of(one.kernel_id) for one in self.pinned)
 
     def predicted_of(self, kernel_id: str) -> float:
-        """The projected saving of a pin in seconds per step; 0 where the program's step is unknown."""
-        own = self.rows.get(kernel_id)
-        rows = [*([own] if own is not None else []), *self.twins.get(kernel_id, ())]
-        return sum(row.saving_s or 0.0 for row in rows)
+        """The projected saving of a kernel in seconds per step; 0 where the program's step is unknown."""
+        row = self.rows.get(kernel_id)
+        return (row.saving_s if row is not None else None) or 0.0
 
 
 def winners(run: Run) -> dict[str, Retune]:
@@ -187,11 +204,12 @@ def _make_library_pin(retune: Retune, recorded: Mapping[str, Any]) -> LibraryPin
     """
     tuning = retune.tuning
     assert tuning is not None
-    if tuning.best_config.get("backend") == CUTLASS:
+    if retune.is_timed_anew:
         raise InductorBenchError("a CUTLASS kernel, which Inductor takes only after it has timed it")
     try:
         launch = codec.decode(Launch, recorded["launch"])
         operator = ".".join((launch.operator or "").split(".")[:2])
+        on_host = device_of(recorded["device_type"]).runs_on_host
     except (KeyError, InductorBenchError):
         raise InductorBenchError("its standalone file records no call in a form that this version reads") from None
     tensors = [one.tensor for one in launch.arguments if one.tensor is not None]
@@ -206,15 +224,17 @@ def _make_library_pin(retune: Retune, recorded: Mapping[str, Any]) -> LibraryPin
         {place: one.plain() for place, one in zip(places, values, strict=True) if one.tensor is None},
         tuning.best_config,
         exhaustive=tuning.method == EXHAUSTIVE,
+        on_host=on_host,
     )
 
 
 def find_twin(pin: AnyPin, others: Iterable[AnyPin]) -> AnyPin | None:
     """The pin among others that is for the same kernel or call as far as a process can tell."""
-    return next((other for other in others if _target_of(other) == _target_of(pin)), None)
+    return next((other for other in others if target_of(other) == target_of(pin)), None)
 
 
-def _target_of(pin: AnyPin) -> object:
+def target_of(pin: AnyPin) -> object:
+    """What a process knows the kernel or the call of a pin by."""
     if isinstance(pin, TritonPin):
         return pin.key, pin.types
     return pin.call if isinstance(pin, LibraryPin) else pin.kernel_id

@@ -62,6 +62,7 @@ class ApplyOutcome:
         written: the files of ``RUN/tuned``.
         exit_code: the program's exit code; ``None`` where none was run to its end.
         verification: the comparison of the program with itself; ``None`` where none was made.
+        interrupted: whether the user stopped the comparison.
     """
 
     folder: Path | None
@@ -70,11 +71,12 @@ class ApplyOutcome:
     written: tuple[Path, ...] = ()
     exit_code: int | None = None
     verification: Verification | None = None
+    interrupted: bool = False
 
     @property
     def winners(self) -> int:
         """The number of kernels that won something by themselves."""
-        return len(self.pinned.pins.all) + len(self.pinned.unpinned)
+        return len(self.pinned.pinned) + len(self.pinned.unpinned)
 
     @property
     def unpinned(self) -> tuple[AppliedKernel, ...]:
@@ -93,7 +95,7 @@ def run_apply(options: ApplyOptions, progress: Progress) -> ApplyOutcome:
     Raises:
         InductorBenchError: there is no RUN, it was not retuned, its configurations are for another torch, Triton or
             device, or the program cannot be started or compared.
-        KeyboardInterrupt: the user stopped it; the record has the processes that were compared until then.
+        KeyboardInterrupt: the user stopped it before anything was compared.
     """
     if options.run is None:
         return _apply_known(options, progress)
@@ -112,14 +114,10 @@ def _apply_run(folder: RunFolder, options: ApplyOptions, progress: Progress) -> 
     require_same(pinned.pins, run.environment, read_environment(_python(options)))
     if not options.verify:
         return _run(folder.path, pinned, options)
-    try:
-        found = _verify(folder, pinned, options, progress, replays_graphs(run))
-    except VerificationInterrupted as stop:
-        folder.save(with_verification(run, stop.found))
-        raise
+    found, interrupted = _verify(folder, pinned, options, progress, replays_graphs(run))
     forget_dropped(found, run.environment)
     folder.save(with_verification(run, found))
-    return ApplyOutcome(folder.path, pinned, found.kernels, verification=found)
+    return ApplyOutcome(folder.path, pinned, found.kernels, verification=found, interrupted=interrupted)
 
 
 def _apply_known(options: ApplyOptions, progress: Progress) -> ApplyOutcome:
@@ -132,7 +130,7 @@ def _apply_known(options: ApplyOptions, progress: Progress) -> ApplyOutcome:
     place = Path(tempfile.mkdtemp(prefix="inductor-bench-"))
     keeps_log = False
     try:
-        found = _verify(RunFolder(place), pinned, options, progress)
+        found, interrupted = _verify(RunFolder(place), pinned, options, progress)
         keeps_log = any(str(place) in note for note in found.notes)
     except InductorBenchError as error:
         keeps_log = str(place) in error.hint
@@ -141,7 +139,7 @@ def _apply_known(options: ApplyOptions, progress: Progress) -> ApplyOutcome:
         if not keeps_log:
             shutil.rmtree(place, ignore_errors=True)
     forget_dropped(found, environment)
-    return ApplyOutcome(None, pinned, found.kernels, verification=found)
+    return ApplyOutcome(None, pinned, found.kernels, verification=found, interrupted=interrupted)
 
 
 def _python(options: ApplyOptions) -> str:
@@ -150,9 +148,13 @@ def _python(options: ApplyOptions) -> str:
 
 def _verify(
     folder: RunFolder, pinned: PinnedRun, options: ApplyOptions, progress: Progress, replays: bool = False
-) -> Verification:
+) -> tuple[Verification, bool]:
+    """The comparison, and whether the user stopped it."""
     plan = Plan(folder, options.command, users_environment(), options.timeout_s, options.stop, replays)
-    return verify(pinned, plan, progress)
+    try:
+        return verify(pinned, plan, progress), False
+    except VerificationInterrupted as stop:
+        return stop.found, True
 
 
 def _run(folder: Path | None, pinned: PinnedRun, options: ApplyOptions) -> ApplyOutcome:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -18,19 +19,24 @@ from inline import change
 from inductor_bench.analysis.statistics import summarize
 from inductor_bench.autotune.variants.cpp_text import default_config
 from inductor_bench.errors import InductorBenchError
-from inductor_bench.messages.pins import APPLY, PINNED
+from inductor_bench.messages.pins import APPLY, PINNED, Pins, PinState
 from inductor_bench.records.category import Category
 from inductor_bench.records.code.launch import Argument, Launch, TensorView
 from inductor_bench.records.retune import Retune
 from inductor_bench.records.retunes.pins import InputLayout, LibraryPin
-from inductor_bench.records.run import Run
+from inductor_bench.records.retunes.verification import Verification
+from inductor_bench.records.run import Environment, Run
 from inductor_bench.records.tuning import Config, MeasuredKernel, Tuning
 from inductor_bench.source.standalone.edit import recorded_facts, source_text
 from inductor_bench.store.folder import RunFolder
 from inductor_bench.store.formats import codec
 from inductor_bench.store.kernel_index import read_index
+from inductor_bench.workflows.apply.dropped import with_verification
+from inductor_bench.workflows.apply.folder import page
+from inductor_bench.workflows.apply.guard import require_same
 from inductor_bench.workflows.apply.pins import lookup_table, make_pin, make_pins, with_mode
 from inductor_bench.workflows.apply.program import join_states, pinned_environment, read_states
+from inductor_bench.workflows.apply.proof.kernels import describe_kernels, sum_predicted
 
 pytestmark = pytest.mark.xdist_group("captures")
 
@@ -200,7 +206,8 @@ def _product(place: Path, operator: str = "aten.mm", added: int = 0) -> list[Inp
     arguments = (*(Argument("tensor", view) for view in views), Argument("none"))
     keywords = {"alpha": Argument("int", integer=2), "out": Argument("tensor", views[0])}
     launch = Launch("", f"{operator}.out", 1, (0,), (), arguments, keywords, ())
-    (place / "aten_call_0.py").write_text(f"RECORDED = { {'launch': codec.encode(launch)} }")
+    recorded = {"launch": codec.encode(launch), "device_type": "cuda"}
+    (place / "aten_call_0.py").write_text(f"RECORDED = {recorded!r}")
     return [InputLayout.of("bfloat16", shape, stride) for shape, stride in shapes[added:]]
 
 
@@ -219,11 +226,26 @@ def test_calls_that_inductor_cannot_tell_apart_have_one_pin(tmp_path: Path) -> N
     ]
     pinned = make_pins(replace(folder.load(), retunes=tuple(retunes)), folder)
     (pin,) = pinned.pins.library_pins
-    assert pin.kernel_id == "0" * 16 and pinned.predicted_of(pin.kernel_id) == pytest.approx(1.1e-4)
+    assert [(one.name, one.pin) for one in pinned.pinned] == [("aten_call_0", pin), ("aten_call_1", pin)]
     assert pinned.predicted_s == pytest.approx(1.1e-4)
     (other,) = pinned.unpinned
     assert other.reason == "a process cannot tell it from aten_call_0, which has another config"
-    assert lookup_table(pinned)[1] == {pin.kernel_id: "the table is for generated kernels"}
+    table, left = lookup_table(pinned)
+    assert (table, left) == ({}, {pin.kernel_id: "the table is for generated kernels"})
+    assert page(folder.load(), folder, pinned, left).count("the table is for generated kernels") == 2
+
+    states = {pin.kernel_id: PinState(pin.kernel_id, pin.name, PINNED, config)}
+    kernels = describe_kernels(pinned, states, (), {})
+    assert [(one.name, one.state) for one in kernels] == [
+        ("aten_call_0", "pinned"),
+        ("aten_call_1", "pinned"),
+        ("aten_call_2", "unpinnable"),
+    ]
+    assert sum_predicted(kernels) == pytest.approx(1.1e-4)
+    dropped = describe_kernels(pinned, states, (pin.kernel_id,), {})
+    run = with_verification(replace(folder.load(), retunes=tuple(retunes)), Verification("steps", 0.0, kernels=dropped))
+    (left_over,) = make_pins(run, folder).pins.all
+    assert left_over.name == "aten_call_2", "a dropped config does not come back by its twin"
 
 
 @pytest.mark.parametrize(("operator", "added"), [("aten.mm", 0), ("aten.addmm", 1)])
@@ -237,6 +259,17 @@ def test_the_pin_of_a_library_call_holds_the_layouts_of_its_factors(operator: st
     )
     assert key is None
     assert codec.decode(LibraryPin, codec.encode(pin)) == pin
+
+
+@pytest.mark.parametrize("on_host", [True, False])
+def test_a_choice_is_for_the_device_of_its_call(on_host: bool) -> None:
+    pin = LibraryPin("aten_bmm_0", "b" * 16, "aten.bmm", (), {}, {"backend": "cpp"}, on_host=on_host)
+    pins = Pins(APPLY, "digest", "2.13", None, library_pins=(pin,))
+    there = change(Environment(), torch="2.13", triton=None, accelerator=None, cpu="a CPU")
+    require_same(pins, there, there)
+    for other, refused in ((change(there, triton="3.6.0"), not on_host), (change(there, cpu="another"), on_host)):
+        with pytest.raises(InductorBenchError) if refused else contextlib.nullcontext():
+            require_same(pins, there, other)
 
 
 def test_other_versions_are_refused() -> None:

@@ -96,6 +96,10 @@ def test_a_config_that_changes_outputs_is_forgotten(tmp_path: Path, monkeypatch:
     assert len(pin_known(HERE).pins.all) == 2, "another config of the kernel"
     forget_dropped(Verification("steps", 0.0, kernels=(replace(dropped, config={"XBLOCK": 8}),)), HERE)
     assert pin_known(HERE).pins.all == (other,)
+    twin = replace(wrong, kernel_id="t" * 16)
+    assert save_tuning(known("a", 1.5, triton_pin=wrong)) and save_tuning(known("t", 1.4, triton_pin=twin))
+    forget_dropped(Verification("steps", 0.0, kernels=(replace(dropped, config={"XBLOCK": 8}),)), HERE)
+    assert pin_known(HERE).pins.all == (other,), "a process cannot tell the twin from it"
 
 
 @pytest.mark.parametrize("words", [(), ("--known",), (".", "--known")])

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import step_runs
 
+from inductor_bench.cli.main import main as entry
 from inductor_bench.errors import InductorBenchError
 from inductor_bench.launch.process import ProcessResult
 from inductor_bench.messages.pins import APPLY, COMPARE, Pins
 from inductor_bench.messages.steps import DONE, ObservedSteps
 from inductor_bench.records.category import Category
-from inductor_bench.records.retune import RetuneRow
+from inductor_bench.records.retune import Retune, RetuneRow
 from inductor_bench.records.retunes.pins import LibraryPin, TritonPin
+from inductor_bench.records.retunes.verification import Verification
 from inductor_bench.store.folder import RunFolder
+from inductor_bench.workflows.apply import run as apply
 from inductor_bench.workflows.apply.pins import PinnedRun, make_pins
 from inductor_bench.workflows.apply.proof import processes, verification
 from inductor_bench.workflows.apply.proof.processes import VerificationInterrupted
@@ -98,3 +102,27 @@ def test_library_calls_are_compared_by_processes_where_they_make_much_of_the_sav
 def _row(kernel_id: str, saving_s: float) -> RetuneRow:
     place = (kernel_id, kernel_id, Category.OTHER, ("forward",), 1.0, 1e-3, None, "max")
     return RetuneRow(*place, verdict="faster", saving_s=saving_s)
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_what_was_compared_until_an_interruption_is_shown(
+    known: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = step_runs.decode()
+    folder = RunFolder(tmp_path / "run")
+    folder.path.mkdir()
+    retune = Retune("triton_0", "k" * 16, Category.POINTWISE, ("forward",), 1.0, 1e-3, None, "max")
+    folder.save(replace(run, retunes=(retune,)))
+    found = Verification("processes", 0.0, notes=("Interrupted: 2 of 4 processes were compared",), created="now")
+
+    def stop(*_: object) -> None:
+        raise VerificationInterrupted(found)
+
+    monkeypatch.setattr(apply, "verify", stop)
+    monkeypatch.setattr(apply, "read_environment", lambda python: run.environment)
+    words = ["--known"] if known else [str(folder.path)]
+    assert entry(["apply", *words, "--verify", "--", "python", "train.py"]) == 130
+    said = capsys.readouterr()
+    assert "2 of 4 processes were compared" in said.out
+    assert said.err.endswith("Error: interrupted; the processes that were compared until then are shown\n")
+    assert known or folder.load().verification == found

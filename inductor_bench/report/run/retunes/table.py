@@ -32,9 +32,10 @@ def saving_words(summary: RetuneSummary, run: Run) -> str:
     whole_s, what = whole_time_s(run), "a step" if step_of(run) else "an iteration"
     share = f" ({units.percent(summary.saving_s / whole_s)})" if whole_s else ""
     saved = f"; {what} would save {units.seconds(summary.saving_s)}{share}" if summary.saving_s else ""
-    switched = {retune.row[:2] for retune in run.retunes if retune.switch}
-    if saved and any(row.saving_s and row[:2] in switched for row in summary.rows):
-        saved += ", a part of it by settings of libraries, which apply leaves to you"
+    left = {retune.row[:2] for retune in run.retunes if retune.switch or retune.is_timed_anew}
+    left_s = sum(row.saving_s or 0.0 for row in summary.rows if row[:2] in left)
+    if saved and left_s:
+        saved += f", {units.seconds(left_s)} of it by settings or kernels of libraries that apply leaves to you"
     waits = f"; {summary.waiting} in graphs that wait for their host, where nothing is won" if summary.waiting else ""
     return f"{plural(len(summary.rows), 'kernel')} retuned: {parts}{saved}{waits}"
 

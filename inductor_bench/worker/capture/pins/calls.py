@@ -1,7 +1,8 @@
 """The pinned library calls of this process: Inductor takes the choices of their pins when it lowers a graph.
 
-What was taken stands as a comment in the generated code, so that code from Inductor's caches tells it, too. Whatever
-fails here costs a pin, and no program: the call is then lowered as if it had none.
+What was taken stands as a comment in the generated code, so that code from Inductor's caches tells it, too. A failure
+costs pins, and no program: a call that cannot be lowered with its pin is lowered without, and a graph that does not
+compile with pins is compiled once more without.
 """
 
 from __future__ import annotations
@@ -39,6 +40,8 @@ class PinnedCalls:
         self._by_id: dict[str, LibraryPin] = {}
         self._states: dict[str, PinState] = {}
         self._is_lowering = False
+        self._taken: list[LibraryPin] = []  # in the graph that is being compiled
+        self._failed: dict[str, str] = {}  # why pins are refused in that graph
         for pin in pins:
             self._pins[pin.operator].append(pin)
             self._by_id[pin.kernel_id] = pin
@@ -46,6 +49,10 @@ class PinnedCalls:
     def adjust(self) -> None:
         """Adjusts the lowering of these operators; Inductor's lowerings have just been imported."""
         choices.adjust_lowerings(self._pins, self._lower)
+
+    def adjust_compilation(self, compile_fx: ModuleType) -> None:
+        """Compiles graphs once more without pins where they fail with them; ``compile_fx`` is torch's module."""
+        choices.adjust_compilation(compile_fx, self._compile)
 
     def watch(self, codecache: ModuleType) -> None:
         """Reads what was taken in each module that the process loads; ``codecache`` is torch's module."""
@@ -55,8 +62,27 @@ class PinnedCalls:
         """What became of the pins of the calls in the graphs that the process has compiled or loaded."""
         return tuple(self._states.values())
 
+    def _compile(self, compile_graph: Callable[[], Any], restore: Callable[[], None]) -> Any:
+        self._taken = []
+        try:
+            return compile_graph()
+        except Exception as error:
+            if not self._taken:
+                raise
+            traceback.print_exc()
+            self._failed = {pin.kernel_id: f"the code with it failed here: {_in_words(error)}" for pin in self._taken}
+        restore()
+        try:
+            return compile_graph()
+        finally:
+            self._failed = {}
+
     def _lower(self, find_call: Callable[[], choices.LoweredCall], original: Callable[[], Any]) -> Any:
         if self._is_lowering:  # a part of the call that is being lowered
+            return original()
+        if self._failed:
+            for kernel_id, why in self._failed.items():
+                self._tell([self._by_id[kernel_id]], REFUSED, why)
             return original()
         self._is_lowering = True
         try:
@@ -79,13 +105,16 @@ class PinnedCalls:
         try:
             lowered = chosen.lower(original)
         except Exception as error:
-            why = str(error) if isinstance(error, _UnpinnedError) else f"it failed here: {_in_words(error)}"
-            self._tell(chosen.pins, REFUSED, why)
+            if isinstance(error, _UnpinnedError):
+                self._tell(chosen.pins, REFUSED, str(error))
+            else:
+                self._tell(chosen.pins or chosen.only, REFUSED, f"it failed here: {_in_words(error)}")
             raise
         for pin in chosen.pins:
             first = chosen.pins[0]
             if pin.config == first.config:
                 self._tell([pin], PINNED)
+                self._taken.append(pin)
             else:
                 self._tell([pin], REFUSED, f"Inductor cannot tell its call from {first.name}'s, which has another pin")
         return lowered
@@ -116,10 +145,12 @@ class _ChosenCall:
 
     Attributes:
         pins: those for the call, once its choices are listed; the first one's is taken.
+        only: the only one for a call of these sizes, if there is one.
     """
 
     def __init__(self, near: Sequence[LibraryPin]) -> None:
         self.pins: Sequence[LibraryPin] = ()
+        self.only = near if len(near) == 1 else ()
         self._near = near
         self._is_chosen = False
 
@@ -153,10 +184,6 @@ class _ChosenCall:
         found = choices.find_choice(callers, self.pins[0].config)
         if found is None:
             raise _UnlistedError("Inductor listed no such choice for the call")
-        try:
-            choices.compile_template(found)
-        except Exception as error:  # of Inductor, Triton or a compiler that it starts
-            raise _UnpinnedError(f"it did not compile here: {_in_words(error)}") from error
         self._is_chosen = True
         return [found]
 

@@ -41,6 +41,7 @@ class PinnedKernels:
         self._places = {(pin.key, pin.types): place for place, pin in enumerate(pins.triton_pins)}
         self._cpp = {pin.kernel_id: pin for pin in pins.cpp_pins}
         self._calls = PinnedCalls(pins.library_pins)
+        self._has_own_caches = False
 
     def adjust_cpp(self) -> None:
         """Adjusts the C++ kernels that Inductor compiles from now on; its compiler has just been imported."""
@@ -52,19 +53,29 @@ class PinnedKernels:
         if self._places and not self.refusal:
             pinning.adjust_autotuners(self._made, self._precompile)
 
-    def adjust_calls(self) -> None:
-        """Adjusts the library calls that Inductor lowers from now on; its lowerings have just been imported."""
+    def adjust_calls(self, codecache: ModuleType) -> None:
+        """Adjusts the library calls that Inductor lowers from now on; its lowerings have just been imported.
+
+        The choice stands in the code that Inductor caches, which is kept apart first; ``codecache`` is torch's module.
+        """
         if self.pins.library_pins and not self.refusal:
+            self.adjust_caches(codecache)
             self._calls.adjust()
 
-    def adjust_caches(self, codecache: ModuleType) -> None:
-        """Keeps code with these pins apart in Inductor's caches; ``codecache``, torch's module, has just been imported.
+    def adjust_compilation(self, compile_fx: ModuleType) -> None:
+        """Adjusts how graphs with pinned calls are compiled; ``compile_fx``, torch's module, has just been imported."""
+        if self.pins.library_pins and not self.refusal:
+            self._calls.adjust_compilation(compile_fx)
 
-        What became of library calls is read in each module that the process loads from now on.
+    def adjust_caches(self, codecache: ModuleType) -> None:
+        """Keeps code with these pins apart in Inductor's caches, once; ``codecache`` is torch's module.
+
+        What became of library calls is read in each module that the process loads from then on.
         """
-        if self.refusal or not self.pins.all:
+        if self.refusal or not self.pins.all or self._has_own_caches:
             return
         pinning.distinguish_caches(codecache, f"{self.pins.mode} {self.pins.digest}")
+        self._has_own_caches = True
         if self.pins.library_pins:
             self._calls.watch(codecache)
 

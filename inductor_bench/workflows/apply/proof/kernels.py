@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from ....messages.pins import PINNED, PinnedProcess, PinState
+from ....records.retunes.pins import LibraryPin
 from ....records.retunes.verification import DROPPED, AppliedKernel
 from ....trace.program.durations import StepDurations
 from ..pins import PinnedRun, Unpinned
@@ -53,18 +54,24 @@ def savings_by_kernel(processes: Sequence[PinnedProcess], by_name: Mapping[str, 
 def describe_kernels(
     pinned: PinnedRun, states: Mapping[str, PinState], dropped: Sequence[str], savings: Mapping[str, float]
 ) -> tuple[AppliedKernel, ...]:
-    """Every winner in the program, the largest projection first. Without a RUN those that the program has."""
+    """Every winner in the program, the largest projection first. Without a RUN those that the program has.
+
+    What kernels that share a pin save each is not known.
+    """
+    library = [pin.kernel_id for pin in pinned.pins.library_pins]
+    absorbs = any(state.kernel_id in library and state.state == PINNED for state in states.values())
+    missing = f"{NO_SUCH_KERNEL}{ABSORBED if absorbs else ''}"
     found = []
-    for pin in pinned.pins.all:
-        predicted_s = pinned.predicted_of(pin.kernel_id)
-        state = states.get(pin.kernel_id)
+    for name, kernel_id, pin in pinned.pinned:
+        predicted_s, state = pinned.predicted_of(kernel_id), states.get(pin.kernel_id)
         if state is None and not pinned.rows and pin.kernel_id not in dropped:
             continue  # the pins of other programs, too
-        one = AppliedKernel(pin.name, pin.kernel_id, pin.config, "missing", NO_SUCH_KERNEL, predicted_s)
+        one = AppliedKernel(name, kernel_id, pin.config, "missing", missing, predicted_s)
         if pin.kernel_id in dropped:
             one = replace(one, state=DROPPED, reason=CHANGES_OUTPUTS)
         elif state is not None:
-            one = replace(one, state=state.state, reason=state.reason, saving_s=savings.get(pin.kernel_id))
+            saving_s = savings.get(pin.kernel_id) if pin.kernel_id not in pinned.twins else None
+            one = replace(one, state=state.state, reason=state.reason, saving_s=saving_s)
         found.append(one)
     found += map(describe_unpinned, pinned.unpinned)
     return tuple(sorted(found, key=lambda one: -one.predicted_s))
@@ -82,9 +89,12 @@ NO_SUCH_KERNEL = (
 )
 
 
-def library_s(pinned: PinnedRun) -> float:
-    """The projected saving of pinned library calls in seconds per step."""
-    return sum(pinned.predicted_of(pin.kernel_id) for pin in pinned.pins.library_pins)
+ABSORBED = "; or the choice of a library call, which runs here, computes it, too"
+
+
+def library_calls(pinned: PinnedRun) -> set[str]:
+    """The ids of the winners that are library calls with a pin."""
+    return {one.kernel_id for one in pinned.pinned if isinstance(one.pin, LibraryPin)}
 
 
 def sum_predicted(kernels: Sequence[AppliedKernel]) -> float:

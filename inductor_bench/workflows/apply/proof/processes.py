@@ -10,7 +10,7 @@ from pathlib import Path
 from ....analysis.savings import borne_out, judge_processes
 from ....devices.table import device_of
 from ....errors import InductorBenchError
-from ....messages.pins import APPLY, PinnedProcess
+from ....messages.pins import APPLY, PINNED, PinnedProcess
 from ....messages.steps import ObservedSteps
 from ....records.retunes.verification import PROCESSES, UNDECIDED, Outputs, Saving, Verification
 from ....trace.program.durations import StepDurations, step_durations
@@ -20,9 +20,11 @@ from ...modules.observed import read_steps
 from ...progress import Progress
 from ..pins import PinnedRun
 from ..program import join_states, read_states, require_taken
-from .kernels import NOT_COMPARED, describe_kernels, savings_by_kernel, savings_by_name, sum_predicted
+from .kernels import NOT_COMPARED, describe_kernels, library_calls, savings_by_kernel, savings_by_name, sum_predicted
 from .program import Plan, end_of, failure_of, now, start
 
+CUDA_GRAPHS_NOTE = "A recorded CUDA graph keeps its kernels: whole processes were compared, not steps of one process"
+LIBRARY_NOTE = "A library call is chosen when a graph is compiled: whole processes were compared, not steps of one"
 HOSTS_DIFFER = "The device's own time does not show the difference of the step: the hosts of the processes differ"
 ROUNDS = (False, True, True, False)
 """Whether each process runs the pins."""
@@ -36,15 +38,21 @@ class VerificationInterrupted(KeyboardInterrupt):
         self.found = found
 
 
-def verify_processes(pinned: PinnedRun, plan: Plan, progress: Progress, why: str) -> Verification:
-    """Runs processes with the pins and without in turn, and compares the medians of their steps; ``why`` is noted.
+def verify_processes(pinned: PinnedRun, plan: Plan, progress: Progress, *, replays: bool) -> Verification:
+    """Runs processes with the pins and without in turn, and compares the medians of their steps.
+
+    Args:
+        pinned: the pins.
+        plan: what is verified.
+        progress: shows what is done.
+        replays: whether the program replays CUDA graphs.
 
     Raises:
         VerificationInterrupted: the user stopped it after some of each kind.
     """
     observed: dict[bool, list[ObservedSteps]] = {False: [], True: []}
     processes: list[PinnedProcess] = []
-    notes = [why]
+    notes = [CUDA_GRAPHS_NOTE if replays else LIBRARY_NOTE]
     bare = replace(pinned, pins=replace(pinned.pins, triton_pins=(), cpp_pins=(), library_pins=()))
     try:
         for number, tuned in enumerate(ROUNDS, 1):
@@ -62,8 +70,8 @@ def verify_processes(pinned: PinnedRun, plan: Plan, progress: Progress, why: str
         if not all(observed.values()):
             raise
         notes.append(f"Interrupted: {sum(map(len, observed.values()))} of {len(ROUNDS)} processes were compared")
-        raise VerificationInterrupted(_describe(pinned, observed, processes, notes)) from stop
-    return _describe(pinned, observed, processes, notes)
+        raise VerificationInterrupted(_describe(pinned, observed, processes, notes, replays=replays)) from stop
+    return _describe(pinned, observed, processes, notes, replays=replays)
 
 
 def _describe(
@@ -71,6 +79,8 @@ def _describe(
     observed: Mapping[bool, Sequence[ObservedSteps]],
     processes: Sequence[PinnedProcess],
     notes: Sequence[str],
+    *,
+    replays: bool,
 ) -> Verification:
     steps = {flag: [step for one in observed[flag] for step in _read_steps_durations(one)] for flag in (False, True)}
     flags = [flag for flag in (False, True) for _ in steps[flag]]
@@ -78,8 +88,9 @@ def _describe(
     kernels = describe_kernels(pinned, join_states(processes), (), savings)
     step = _judge(observed, lambda one: statistics.median(one.step_times_s))
     device = _judge(observed, _device_time)
-    # another library call may take the host longer
-    if step is not None and not pinned.pins.library_pins and not borne_out(step, device):
+    library = library_calls(pinned)
+    launches_others = not replays and any(one.kernel_id in library and one.state == PINNED for one in kernels)
+    if step is not None and not launches_others and not borne_out(step, device):
         step, notes = replace(step, verdict=UNDECIDED), [*notes, HOSTS_DIFFER]
     return Verification(
         way=PROCESSES,

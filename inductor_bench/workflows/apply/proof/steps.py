@@ -16,7 +16,7 @@ from ....units import seconds
 from ...ledger.traces import MARKERS
 from ..pins import PinnedRun
 from ..program import join_states
-from .kernels import NOT_COMPARED, describe_kernels, savings_by_kernel, savings_by_name, sum_predicted
+from .kernels import NOT_COMPARED, describe_kernels, library_calls, savings_by_kernel, savings_by_name, sum_predicted
 from .program import now
 
 ENDED_EARLY = "The program ended while its steps were timed: fewer steps than usual were compared"
@@ -32,7 +32,7 @@ def describe_steps(pinned: PinnedRun, found: ComparedSteps, processes: Sequence[
     samples = [Sample(tuned, step.total_s) for tuned, step in zip(flags, durations, strict=True)]
     savings = savings_by_kernel(processes, savings_by_name(flags, durations))
     kernels = describe_kernels(pinned, join_states(processes), found.dropped, savings)
-    library = {pin.kernel_id for pin in pinned.pins.library_pins}
+    library = library_calls(pinned)
     in_both = [one for one in kernels if one.kernel_id in library and one.state == PINNED]
     if in_both:
         saved_s = sum_predicted(in_both)

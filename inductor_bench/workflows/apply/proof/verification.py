@@ -13,13 +13,11 @@ from ....records.run import Run
 from ...progress import Progress
 from ..pins import PinnedRun
 from ..program import read_states, require_taken
-from .kernels import library_s
+from .kernels import library_calls
 from .processes import verify_processes
 from .program import Plan, end_of, failure_of, read_compared, start
 from .steps import describe_steps
 
-CUDA_GRAPHS_NOTE = "A recorded CUDA graph keeps its kernels: whole processes were compared, not steps of one process"
-LIBRARY_NOTE = "A library call is chosen when a graph is compiled: whole processes were compared, not steps of one"
 LIBRARY_SHARE = 0.2
 """Share of the projected saving above which library calls are compared, too, for which it takes whole processes."""
 
@@ -34,12 +32,13 @@ def verify(pinned: PinnedRun, plan: Plan, progress: Progress) -> Verification:
 
     Raises:
         InductorBenchError: the program cannot be started, compiles nothing, or ends before its steps are compared.
+        VerificationInterrupted: the user stopped it after some processes were compared.
     """
     try:
         if plan.replays:
-            return verify_processes(pinned, plan, progress, CUDA_GRAPHS_NOTE)
+            return verify_processes(pinned, plan, progress, replays=True)
         if _needs_processes(pinned):
-            return verify_processes(pinned, plan, progress, LIBRARY_NOTE)
+            return verify_processes(pinned, plan, progress, replays=False)
         progress.stage("comparing steps with the configs and without")
         ended, work = start(pinned, plan, COMPARE, "comparison", "compare", progress)
         found, processes = read_compared(work), read_states(work)
@@ -49,7 +48,7 @@ def verify(pinned: PinnedRun, plan: Plan, progress: Progress) -> Verification:
             raise InductorBenchError(f"the program {end_of(ended)}{nothing}", f"see {ended.log}")
         leading = min(found, key=lambda one: (not one.steps and one.state != CUDA_GRAPHS, one.rank or 0, one.pid))
         if leading.state == CUDA_GRAPHS:
-            return verify_processes(pinned, plan, progress, CUDA_GRAPHS_NOTE)
+            return verify_processes(pinned, plan, progress, replays=True)
         if not leading.steps:
             error = f": {leading.error}" if leading.error else ""
             what = f"the program {end_of(ended)} {_UNCOMPARED.get(leading.state, 'before a step was compared')}{error}"
@@ -65,7 +64,8 @@ def _needs_processes(pinned: PinnedRun) -> bool:
     pins = pinned.pins
     if not pins.library_pins or not (pins.triton_pins or pins.cpp_pins):
         return bool(pins.library_pins)
-    return library_s(pinned) > LIBRARY_SHARE * pinned.predicted_s
+    library_s = sum(pinned.predicted_of(kernel_id) for kernel_id in library_calls(pinned))
+    return library_s > LIBRARY_SHARE * pinned.predicted_s
 
 
 _UNCOMPARED = {
