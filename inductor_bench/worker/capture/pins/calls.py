@@ -70,7 +70,10 @@ class PinnedCalls:
             if not self._taken:
                 raise
             traceback.print_exc()
-            self._failed = {pin.kernel_id: f"the code with it failed here: {_in_words(error)}" for pin in self._taken}
+            why = f"the code with it failed here: {_in_words(error)}"
+            self._failed = {pin.kernel_id: why for pin in self._taken}
+            for pin in self._taken:
+                self._note(pin, REFUSED, why)
         restore()
         try:
             return compile_graph()
