@@ -56,9 +56,9 @@ SHARERS = {
 """Test files that look at the same runs, which one process should make once."""
 
 LONGEST = (
-    *("captures", "extract_cpu", "cli_kernel", "values", "batch_cli", "fuzz", "steps_observed", "compare_real"),
-    *("modes_real", "batch_overlap", "bad_input_program", "extract_fixtures", "entry", "bad_input_kernel"),
-    *("redaction", "eager"),
+    *("captures", "extract_cpu", "cli_kernel", "pinned_calls", "values", "batch_cli", "fuzz", "steps_observed"),
+    *("compare_real", "modes_real", "batch_overlap", "bad_input_program", "extract_fixtures", "entry"),
+    *("bad_input_kernel", "redaction", "eager"),
 )
 """Groups that take more than 20 s, longest first. A process that began one at the end would keep the others waiting."""
 

@@ -28,7 +28,9 @@ assert torch.allclose(compiled(a, b, bias), FUNCTION(a, b, bias), atol=1e-3)
 other = torch.compile(lambda a, b: a @ b)
 assert torch.allclose(other(a[:2], b[:2]), a[:2] @ b[:2], atol=1e-3)
 """
-PRODUCT = "(lambda a, b, bias: (a.sin() @ b).relu())"
+PRODUCT = "(lambda a, b, bias: (a.abs() @ b).relu())"
+"""Without ``sin``: that of MKL was off by 1.5e-4 in one of 120 processes, without compilation."""
+
 A = InputLayout.of("float32", (4, 64, 96), (6144, 96, 1))
 B = InputLayout.of("float32", (4, 96, 32), (3072, 32, 1))
 TEMPLATE = {"backend": "cpp", "template": "CppMicroGemmFP32Vec"}
@@ -132,8 +134,8 @@ TAG = "torch.compiler.config.cache_key_tag = 'of the program'\n"
 def test_programs_with_settings_of_their_own_share_no_cache_with_those_without_pins(own: str, tmp_path: Path) -> None:
     first = f"import torch\n{own}"
     other = replace(PIN, kernel_id="o" * 16, operator="aten.nothing")
-    for place, (pin, expected) in enumerate(((PIN, [PINNED]), (other, []), (PIN, [PINNED]))):
-        states = run_with(pin, tmp_path / f"{place}", tmp_path / "cache", first=first)
+    for name, pin, expected in (("with", PIN, [PINNED]), ("without", other, [])):
+        states = run_with(pin, tmp_path / name, tmp_path / "cache", first=first)
         assert [state.state for state in states.values()] == expected
     made = [text for file in (tmp_path / "cache").rglob("*.py") if "extern_kernels.bmm(" in (text := file.read_text())]
     assert len(made) >= 2, "without the pin it is a library call"
@@ -242,7 +244,7 @@ calls.choices.layouts_of = fail
 
 
 def test_a_graph_with_many_pinned_calls_is_marked_once(tmp_path: Path) -> None:
-    sums = " + ".join(f"(a + {place}) @ b" for place in range(40))
+    sums = " + ".join(f"(a + {place}) @ b" for place in range(12))
     assert run_with(PIN, tmp_path, tmp_path / "cache", f"(lambda a, b, bias: {sums})")
     (code,) = modules_in(tmp_path / "cache")
     assert len(read_marks(code)) == 1

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import contextlib
-import copy
 import functools
 import re
 from collections import Counter
@@ -215,22 +214,16 @@ def _adjusted(operator: str, original: Callable[..., Any], lower: Lower) -> Call
     return adjusted
 
 
-def adjust_compilation(compile_fx: Any, compile_with: Callable[[Callable[[], Any], Callable[[], None]], Any]) -> None:
-    """Calls ``compile_with(compile_graph, restore)`` in the place of each graph's compilation.
+def adjust_compilation(compile_fx: Any, compile_with: Callable[[Any, Callable[[], Any]], Any]) -> None:
+    """Calls ``compile_with(graph_module, compile_graph)`` in the place of each graph's compilation.
 
-    ``restore()`` undoes what ``compile_graph()`` changed in the graph, so that it can be compiled once more.
-    ``compile_fx`` is torch's module.
+    ``compile_fx`` is torch's module. Compilation changes the graph of the module. (2.11, 2.13, 2.15)
     """
     original = compile_fx.fx_codegen_and_compile
 
     @functools.wraps(original)
     def adjusted(graph_module: Any, *arguments: Any, **keywords: Any) -> Any:
-        spare = copy.deepcopy(graph_module.graph)
-
-        def restore() -> None:
-            graph_module.graph = spare
-
-        return compile_with(functools.partial(original, graph_module, *arguments, **keywords), restore)
+        return compile_with(graph_module, functools.partial(original, graph_module, *arguments, **keywords))
 
     compile_fx.fx_codegen_and_compile = adjusted
 

@@ -7,6 +7,7 @@ compile with pins is compiled once more without.
 
 from __future__ import annotations
 
+import copy
 import traceback
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
@@ -62,8 +63,13 @@ class PinnedCalls:
         """What became of the pins of the calls in the graphs that the process has compiled or loaded."""
         return tuple(self._states.values())
 
-    def _compile(self, compile_graph: Callable[[], Any], restore: Callable[[], None]) -> Any:
+    def _compile(self, graph_module: Any, compile_graph: Callable[[], Any]) -> Any:
         self._taken = []
+        try:
+            graph = copy.deepcopy(graph_module.graph)
+        except Exception:  # of an object in the graph
+            traceback.print_exc()
+            return compile_graph()
         try:
             return compile_graph()
         except Exception as error:
@@ -74,7 +80,7 @@ class PinnedCalls:
             self._failed = {pin.kernel_id: why for pin in self._taken}
             for pin in self._taken:
                 self._note(pin, REFUSED, why)
-        restore()
+        graph_module.graph = graph
         try:
             return compile_graph()
         finally:
