@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from ... import units
 from ...analysis.costs.step import alone_ratio, category_totals, is_far_off, step_of
 from ...analysis.costs.times import calls_differ
-from ...analysis.findings.evidence import LIBRARY
 from ...devices.table import common_device
 from ...records.category import Category
 from ...records.module import ModuleRecord
@@ -182,6 +181,6 @@ def _kernel_title(run: Run, shown: int, sort: str) -> str:
 def _origin(entry: Entry, files: dict[str, str]) -> str:
     """Returns the source line of a kernel, with the ATen call of a library kernel or the code of another kernel."""
     kernel = entry.kernel
-    if kernel.category in LIBRARY and kernel.operator:
+    if kernel.category.is_library and kernel.operator:
         return " · ".join(part for part in (names.place(kernel, files), names.operation(kernel)) if part)
     return names.source(kernel, files) or names.operation(kernel)

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from ... import units
 from ...analysis.costs.step import category_totals, step_of
-from ...analysis.findings.evidence import LIBRARY
 from ...analysis.findings.finding import Finding
 from ...analysis.findings.headline import headline
 from ...analysis.findings.table import findings_beside
@@ -154,7 +153,7 @@ def _kernels(run: Run, entries: Sequence[Entry], sort: str) -> Iterator[str]:
                 of_peak(entry),
                 units.seconds(entry.cost.gain_limit_s),
                 names.place(entry.kernel, files)
-                if entry.kernel.category in LIBRARY
+                if entry.kernel.category.is_library
                 else names.source(entry.kernel, files),
                 names.end(names.operation(entry.kernel), NAME_WIDTH),
             )

@@ -8,7 +8,6 @@ from functools import partial
 from typing import Any
 
 from ... import units
-from ...analysis.findings.evidence import LIBRARY
 from ..text import names, palette
 from ..text.ranking import Entry
 from ..text.run_phrases import of_peak
@@ -106,7 +105,7 @@ def figure_columns(axes: Axes, entries: list[Entry], labels: list[str]) -> None:
 
 def mark_point(axes: Axes, entry: Entry) -> Box:
     """Draws the mark of a kernel, with a size by its gain limit, and returns the box of the mark."""
-    kernel, cost, library = entry.kernel, entry.cost, entry.kernel.category in LIBRARY
+    kernel, cost, library = entry.kernel, entry.cost, entry.kernel.category.is_library
     gain = (cost.gain_limit_s or 0.0) / cost.time_s * (entry.share or 0.0)
     colour, size = palette.COLOURS[kernel.category], 18 + 3200 * min(gain, 0.1)
     point = (entry.share or 0.0, kernel.roof.peak_share or 0.0)
@@ -187,8 +186,8 @@ def name_points(axes: Axes, entries: list[Entry], marks: Sequence[Box]) -> list[
         The boxes of the numbers.
     """
     by_gain = sorted((e for e in entries if e.cost.gain_limit_s), key=lambda e: -(e.cost.gain_limit_s or 0.0))
-    generated = [entry for entry in by_gain if entry.kernel.category not in LIBRARY][:MOST_GENERATED]
-    library = [entry for entry in by_gain if entry.kernel.category in LIBRARY][:MOST_LIBRARY]
+    generated = [entry for entry in by_gain if not entry.kernel.category.is_library][:MOST_GENERATED]
+    library = [entry for entry in by_gain if entry.kernel.category.is_library][:MOST_LIBRARY]
     shorts = names.unique((entry.kernel.name for entry in (*generated, *library)), 33)
     style: dict[str, Any] = {"transform": axes.transAxes, "va": "top"}
     top = 1.0

@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 from ... import units
 from ...analysis.costs.step import category_totals, graph_use, step_of
-from ...analysis.findings.evidence import LIBRARY
 from ...devices.table import common_device
 from ...records.module import ModuleRecord
 from ...records.program import Timeline
@@ -206,7 +205,7 @@ def _bandwidth_notes(entries: list[Entry]) -> list[str]:
     cache = common_device(entry.module.device for entry in entries).words.whole_cache
     if any(entry.kernel.roof.bound == "cache" for entry in entries):
         notes[0] += f" Hatched: {cache} serves it, so DRAM is not its limit."
-    library = any(entry.kernel.category in LIBRARY for entry in entries)
+    library = any(entry.kernel.category.is_library for entry in entries)
     bytes_of_calls = ", of library kernels those of their part of the ATen call" if library else ""
     notes.append(f"Bytes: each buffer once{bytes_of_calls}; a kernel that reads twice moves more.")
     return textwrap.wrap(" ".join(notes), NOTE_WIDTH)

@@ -6,7 +6,6 @@ from collections.abc import Collection, Iterable, Sequence
 
 from ... import units
 from ...analysis.costs.step import alone_ratio, category_totals, graph_use, is_far_off, step_of
-from ...analysis.findings.evidence import LIBRARY
 from ...analysis.findings.finding import Finding
 from ...analysis.findings.rules.method import methods
 from ...analysis.roofline import matrix_roof
@@ -159,7 +158,7 @@ def kernel_caption(run: Run, entries: Iterable[Entry], columns: Collection[str] 
         notes += [f"of peak: of {', '.join(roofs)}"] if roofs else []
         if "latency" in bounds and run.peaks.launch_floor_s is not None:
             notes.append(f"latency: nearest limit is an empty kernel's {units.seconds(run.peaks.launch_floor_s)}")
-        if any(entry.kernel.category in LIBRARY and entry.kernel.roof.peak_share is not None for entry in shown):
+        if any(entry.kernel.category.is_library and entry.kernel.roof.peak_share is not None for entry in shown):
             notes.append("library kernels: of their part of the ATen call")
     if "alone" in columns and any(is_far_off(alone_ratio(run, entry.kernel)) for entry in shown):
         notes.append(ALONE)
