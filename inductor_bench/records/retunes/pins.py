@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -25,6 +25,11 @@ class TritonPin:
     kernel_id: str
     config: Config
 
+    @property
+    def target(self) -> tuple[str, str]:
+        """What a process knows the kernel by."""
+        return self.key, self.types
+
 
 @dataclass(frozen=True)
 class CppPin:
@@ -43,6 +48,11 @@ class CppPin:
     config: Config
     source: str
     options: Config = field(default_factory=dict)
+
+    @property
+    def target(self) -> str:
+        """What a process knows the kernel by."""
+        return self.kernel_id
 
 
 @dataclass(frozen=True)
@@ -84,14 +94,26 @@ class LibraryPin:
     on_host: bool = False
 
     @property
-    def call(self) -> tuple[str, tuple[InputLayout, ...], tuple[tuple[str, str], ...]]:
-        """What the call is told from others by."""
+    def target(self) -> object:
+        """What a process knows the call by."""
         settings = ((name, repr(value)) for name, value in self.settings.items() if value is not None)
         return self.operator, self.inputs, tuple(sorted(settings))
 
 
 AnyPin = TritonPin | CppPin | LibraryPin
 Input = TypeVar("Input")
+
+
+def pins_by_kind(
+    pins: Iterable[AnyPin],
+) -> tuple[tuple[TritonPin, ...], tuple[CppPin, ...], tuple[LibraryPin, ...]]:
+    """Pins of Triton kernels, of C++ kernels and of library calls, each in the order of ``pins``."""
+    every = tuple(pins)
+    return (
+        tuple(pin for pin in every if isinstance(pin, TritonPin)),
+        tuple(pin for pin in every if isinstance(pin, CppPin)),
+        tuple(pin for pin in every if isinstance(pin, LibraryPin)),
+    )
 
 
 def factors(operator: str, inputs: Sequence[Input]) -> Sequence[Input]:

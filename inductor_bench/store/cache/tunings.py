@@ -13,7 +13,7 @@ from pathlib import Path
 from ...errors import InductorBenchError
 from ...records.failure import Failure
 from ...records.retune import TuningOrigin
-from ...records.retunes.pins import CppPin, LibraryPin, TritonPin
+from ...records.retunes.pins import AnyPin, CppPin, LibraryPin, TritonPin
 from ...records.tuning import MeasuredKernel
 from ..files import read_json, write_json
 from ..formats import codec
@@ -70,6 +70,11 @@ class KnownTuning:
     cpp_pin: CppPin | None = None
     library_pin: LibraryPin | None = None
     failure: Failure | None = None
+
+    @property
+    def pin(self) -> AnyPin | None:
+        """The pin of a winner."""
+        return self.triton_pin or self.cpp_pin or self.library_pin
 
 
 def load_tuning(key: TuningKey) -> KnownTuning | None:

@@ -45,7 +45,7 @@ def install() -> None:
     if os.environ.get(EAGER):
         waiting[EAGER_COMPILER] = _observe_eager
     elif os.environ.get(PINS) or os.environ.get(OBSERVE) != NOTHING:
-        waiting[CODE_CACHE] = _observe
+        waiting[CODE_CACHE] = _watch_code_cache
     for name in [name for name in waiting if name in sys.modules]:
         waiting.pop(name)(sys.modules[name])
     if waiting:
@@ -58,7 +58,7 @@ def _set_mode(torch: ModuleType) -> None:
     install_mode(torch)
 
 
-def _observe(codecache: ModuleType) -> None:
+def _watch_code_cache(codecache: ModuleType) -> None:
     if os.environ.get(OBSERVE) != NOTHING:
         from .observation import observe
 

@@ -9,7 +9,6 @@ from ...records.retunes.verification import DROPPED, Verification
 from ...records.run import Environment, Run
 from ...store.cache.tunings import forget_tuning, known_tunings
 from .known import places_of
-from .pins import target_of
 from .proof.kernels import CHANGES_OUTPUTS
 
 STAGE = "verify"
@@ -34,8 +33,8 @@ def forget_dropped(found: Verification, environment: Environment) -> None:
     if not dropped:
         return
     known = [one for place in places_of(environment) for one in known_tunings(place)]
-    pins = [(one.key, pin) for one in known if (pin := one.triton_pin or one.cpp_pin or one.library_pin) is not None]
-    wrong = [(target_of(pin), pin.config) for _, pin in pins if dropped.get(pin.kernel_id) == pin.config]
+    pins = [(one.key, one.pin) for one in known if one.pin is not None]
+    wrong = [(pin.target, pin.config) for _, pin in pins if dropped.get(pin.kernel_id) == pin.config]
     for key, pin in pins:
-        if (target_of(pin), pin.config) in wrong:
+        if (pin.target, pin.config) in wrong:
             forget_tuning(key)

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from ...devices.cpu import CPU
 from ...devices.nvidia.device import NVIDIA
-from ...messages.pins import APPLY, Pins
 from ...records.retune import FASTER
-from ...records.retunes.pins import CppPin, LibraryPin, TritonPin
+from ...records.retunes.pins import CppPin, LibraryPin, TritonPin, pins_by_kind
 from ...records.run import Environment
 from ...store.cache.tunings import KnownTuning, TuningPlace, known_tunings
-from .pins import PinnedRun, digest_pins
+from .pins import PinnedRun, join_pins
 
 
 def places_of(environment: Environment) -> list[TuningPlace]:
@@ -28,27 +27,15 @@ def places_of(environment: Environment) -> list[TuningPlace]:
 def pin_known(environment: Environment) -> PinnedRun:
     """The pins of all known winners for an environment."""
     known = [one for place in places_of(environment) for one in known_tunings(place)]
-    triton, cpp, library = choose_pins(known)
-    digest, versions = digest_pins([*triton, *cpp, *library]), environment.versions
-    pins = Pins(APPLY, digest, versions.torch, versions.triton, tuple(triton), tuple(cpp), tuple(library))
-    return PinnedRun(pins, {}, {})
+    chosen = [pin for kind in choose_pins(known) for pin in kind]
+    return PinnedRun(join_pins(chosen, environment), {}, {})
 
 
 def choose_pins(
     known: Iterable[KnownTuning],
-) -> tuple[Sequence[TritonPin], Sequence[CppPin], Sequence[LibraryPin]]:
+) -> tuple[tuple[TritonPin, ...], tuple[CppPin, ...], tuple[LibraryPin, ...]]:
     """One pin for each kernel: of several methods and sizes the fastest, and of equals the one tuned last."""
-    triton: dict[tuple[str, str], TritonPin] = {}
-    cpp: dict[str, CppPin] = {}
-    library: dict[object, LibraryPin] = {}
-    for one in sorted(known, key=_rank):
-        if one.triton_pin is not None:
-            triton[one.triton_pin.key, one.triton_pin.types] = one.triton_pin
-        if one.cpp_pin is not None:
-            cpp[one.cpp_pin.kernel_id] = one.cpp_pin
-        if one.library_pin is not None:
-            library[one.library_pin.call] = one.library_pin
-    return tuple(triton.values()), tuple(cpp.values()), tuple(library.values())
+    return pins_by_kind({one.pin.target: one.pin for one in sorted(known, key=_rank) if one.pin is not None}.values())
 
 
 def _rank(one: KnownTuning) -> tuple[float, str]:

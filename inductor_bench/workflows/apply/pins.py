@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -14,8 +14,8 @@ from ...errors import InductorBenchError
 from ...messages.pins import APPLY, Pins
 from ...records.code.launch import Launch
 from ...records.retune import CUDNN_SEARCH, FASTER, Retune, RetuneRow
-from ...records.retunes.pins import AnyPin, CppPin, InputLayout, LibraryPin, TritonPin, factors
-from ...records.run import Run
+from ...records.retunes.pins import AnyPin, CppPin, InputLayout, LibraryPin, TritonPin, factors, pins_by_kind
+from ...records.run import Environment, Run
 from ...source.module.identity import without_profiler_marks
 from ...source.module.lookup import KernelKey, find_kernel_key
 from ...source.standalone.edit import recorded_facts, source_text
@@ -124,17 +124,14 @@ def make_pins(run: Run, folder: RunFolder) -> PinnedRun:
         chosen.append(pin)
         if isinstance(pin, TritonPin):
             keys[pin.kernel_id] = key or KernelKey(pin.key, pin.types, pin.name)
-    versions = run.environment.versions
-    pins = Pins(
-        APPLY,
-        digest_pins(chosen),
-        versions.torch,
-        versions.triton,
-        tuple(pin for pin in chosen if isinstance(pin, TritonPin)),
-        tuple(pin for pin in chosen if isinstance(pin, CppPin)),
-        tuple(pin for pin in chosen if isinstance(pin, LibraryPin)),
-    )
-    return PinnedRun(pins, keys, {retune.kernel_id: retune.row for retune in found}, tuple(unpinned), twins)
+    rows = {retune.kernel_id: retune.row for retune in found}
+    return PinnedRun(join_pins(chosen, run.environment), keys, rows, tuple(unpinned), twins)
+
+
+def join_pins(chosen: Sequence[AnyPin], environment: Environment) -> Pins:
+    """The pins that a program applies, for the versions of an environment."""
+    versions = environment.versions
+    return Pins(APPLY, digest_pins(chosen), versions.torch, versions.triton, *pins_by_kind(chosen))
 
 
 def lookup_table(pinned: PinnedRun) -> tuple[dict[str, dict[str, int]], dict[str, str]]:
@@ -230,14 +227,7 @@ def _make_library_pin(retune: Retune, recorded: Mapping[str, Any]) -> LibraryPin
 
 def find_twin(pin: AnyPin, others: Iterable[AnyPin]) -> AnyPin | None:
     """The pin among others that is for the same kernel or call as far as a process can tell."""
-    return next((other for other in others if target_of(other) == target_of(pin)), None)
-
-
-def target_of(pin: AnyPin) -> object:
-    """What a process knows the kernel or the call of a pin by."""
-    if isinstance(pin, TritonPin):
-        return pin.key, pin.types
-    return pin.call if isinstance(pin, LibraryPin) else pin.kernel_id
+    return next((other for other in others if other.target == pin.target), None)
 
 
 def digest_pins(pins: Iterable[AnyPin]) -> str:

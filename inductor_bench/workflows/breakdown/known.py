@@ -14,7 +14,7 @@ from ...devices.table import device_of
 from ...errors import InductorBenchError
 from ...records.failure import NO_CANDIDATES
 from ...records.retune import FASTER, Retune, TuningOrigin
-from ...records.retunes.pins import AnyPin, CppPin, LibraryPin, TritonPin
+from ...records.retunes.pins import AnyPin, CppPin, LibraryPin, TritonPin, pins_by_kind
 from ...records.run import Environment, Run
 from ...records.tuning import ModelCalls
 from ...source.standalone.edit import recorded_facts
@@ -88,15 +88,12 @@ class KnownTunings:
 
     def _pins(self, row: Retune) -> tuple[TritonPin | None, CppPin | None, LibraryPin | None]:
         """The pin of a winner, by its kind."""
-        pin: AnyPin | None = None
+        pins: list[AnyPin] = []
         if row.tuning is not None and row.tuning.verdict == FASTER:
             with contextlib.suppress(InductorBenchError):
-                pin, _ = make_pin(row, self.folder)
-        return (
-            pin if isinstance(pin, TritonPin) else None,
-            pin if isinstance(pin, CppPin) else None,
-            pin if isinstance(pin, LibraryPin) else None,
-        )
+                pins.append(make_pin(row, self.folder)[0])
+        triton, cpp, library = pins_by_kind(pins)
+        return next(iter(triton), None), next(iter(cpp), None), next(iter(library), None)
 
     def _key(self, row: Retune, environment: Environment) -> TuningKey | None:
         """The key of a kernel in an environment; ``None`` where its file or the environment cannot be told."""

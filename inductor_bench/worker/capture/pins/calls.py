@@ -42,7 +42,8 @@ class PinnedCalls:
         self._states: dict[str, PinState] = {}
         self._is_lowering = False
         self._taken: list[LibraryPin] = []  # in the graph that is being compiled
-        self._failed: dict[str, str] = {}  # why pins are refused in that graph
+        self._failed: Sequence[LibraryPin] = ()  # with these the compilation of that graph failed
+        self._why_failed = ""
         for pin in pins:
             self._pins[pin.operator].append(pin)
             self._by_id[pin.kernel_id] = pin
@@ -76,22 +77,20 @@ class PinnedCalls:
             if not self._taken:
                 raise
             traceback.print_exc()
-            why = f"the code with it failed here: {_in_words(error)}"
-            self._failed = {pin.kernel_id: why for pin in self._taken}
-            for pin in self._taken:
-                self._note(pin, REFUSED, why)
+            self._failed, self._why_failed = self._taken, f"the code with it failed here: {_in_words(error)}"
+            for pin in self._failed:
+                self._note(pin, REFUSED, self._why_failed)
         graph_module.graph = graph
         try:
             return compile_graph()
         finally:
-            self._failed = {}
+            self._failed = ()
 
     def _lower(self, find_call: Callable[[], choices.LoweredCall], original: Callable[[], Any]) -> Any:
         if self._is_lowering:  # a part of the call that is being lowered
             return original()
         if self._failed:
-            for kernel_id, why in self._failed.items():
-                self._tell([self._by_id[kernel_id]], REFUSED, why)
+            self._tell(self._failed, REFUSED, self._why_failed)
             return original()
         self._is_lowering = True
         try:
@@ -110,7 +109,7 @@ class PinnedCalls:
         Raises:
             Exception: it has none, or its choice cannot be taken.
         """
-        chosen = _ChosenCall([pin for pin in self._pins[call.operator] if _has_sizes(pin, call)])
+        chosen = _ChosenCall(_find_near(self._pins[call.operator], call))
         try:
             lowered = chosen.lower(original)
         except Exception as error:
@@ -119,13 +118,13 @@ class PinnedCalls:
             else:
                 self._tell(chosen.pins or chosen.only, REFUSED, f"it failed here: {_in_words(error)}")
             raise
-        for pin in chosen.pins:
+        if chosen.pins:
             first = chosen.pins[0]
-            if pin.config == first.config:
-                self._tell([pin], PINNED)
-                self._taken.append(pin)
-            else:
-                self._tell([pin], REFUSED, f"Inductor cannot tell its call from {first.name}'s, which has another pin")
+            same = [pin for pin in chosen.pins if pin.config == first.config]
+            self._taken += same
+            self._tell(same, PINNED)
+            why = f"Inductor cannot tell its call from {first.name}'s, which has another pin"
+            self._tell([pin for pin in chosen.pins if pin not in same], REFUSED, why)
         return lowered
 
     def _tell(self, pins: Iterable[LibraryPin], state: str, reason: str = "") -> None:
@@ -201,11 +200,14 @@ def _in_words(error: Exception) -> str:
     return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
 
 
-def _has_sizes(pin: LibraryPin, call: choices.LoweredCall) -> bool:
+def _find_near(pins: Iterable[LibraryPin], call: choices.LoweredCall) -> list[LibraryPin]:
+    """The pins of an operator for a call of these sizes and settings, however its inputs lie in memory."""
     sizes = choices.sizes_of(factors(call.operator, call.tensors))
-    if sizes != [(one.dtype, one.shape) for one in pin.inputs]:
-        return False
-    return choices.settings_of(call.operator, pin.settings) == choices.settings_of(call.operator, call.settings)
+    near = [pin for pin in pins if [(one.dtype, one.shape) for one in pin.inputs] == sizes]
+    if not near:
+        return near
+    settings = choices.settings_of(call.operator, call.settings)
+    return [pin for pin in near if choices.settings_of(call.operator, pin.settings) == settings]
 
 
 def _has_layouts(pin: LibraryPin, layouts: Sequence[InputLayout]) -> bool:

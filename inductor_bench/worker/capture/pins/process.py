@@ -38,7 +38,7 @@ class PinnedKernels:
         self.compares = pins.mode == COMPARE
         self.kernels: list[PinnedKernel] = []
         self.refusal = _find_refusal(pins)
-        self._places = {(pin.key, pin.types): place for place, pin in enumerate(pins.triton_pins)}
+        self._places = {pin.target: place for place, pin in enumerate(pins.triton_pins)}
         self._cpp = {pin.kernel_id: pin for pin in pins.cpp_pins}
         self._calls = PinnedCalls(pins.library_pins)
         self._has_own_caches = False

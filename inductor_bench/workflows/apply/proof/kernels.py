@@ -97,6 +97,12 @@ def library_calls(pinned: PinnedRun) -> set[str]:
     return {one.kernel_id for one in pinned.pinned if isinstance(one.pin, LibraryPin)}
 
 
+def replaced_calls(pinned: PinnedRun, kernels: Sequence[AppliedKernel]) -> list[AppliedKernel]:
+    """The library calls among the kernels that run their choice."""
+    library = library_calls(pinned)
+    return [one for one in kernels if one.kernel_id in library and one.state == PINNED]
+
+
 def sum_predicted(kernels: Sequence[AppliedKernel]) -> float:
     """The projected saving of the kernels that run their pins, in seconds per step."""
     return sum(kernel.predicted_s for kernel in kernels if kernel.state == PINNED)

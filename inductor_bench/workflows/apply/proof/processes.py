@@ -10,7 +10,7 @@ from pathlib import Path
 from ....analysis.savings import borne_out, judge_processes
 from ....devices.table import device_of
 from ....errors import InductorBenchError
-from ....messages.pins import APPLY, PINNED, PinnedProcess
+from ....messages.pins import APPLY, PinnedProcess
 from ....messages.steps import ObservedSteps
 from ....records.retunes.verification import PROCESSES, UNDECIDED, Outputs, Saving, Verification
 from ....trace.program.durations import StepDurations, step_durations
@@ -20,7 +20,7 @@ from ...modules.observed import read_steps
 from ...progress import Progress
 from ..pins import PinnedRun
 from ..program import join_states, read_states, require_taken
-from .kernels import NOT_COMPARED, describe_kernels, library_calls, savings_by_kernel, savings_by_name, sum_predicted
+from .kernels import NOT_COMPARED, describe_kernels, replaced_calls, savings_by_kernel, savings_by_name, sum_predicted
 from .program import Plan, end_of, failure_of, now, start
 
 CUDA_GRAPHS_NOTE = "A recorded CUDA graph keeps its kernels: whole processes were compared, not steps of one process"
@@ -88,8 +88,7 @@ def _describe(
     kernels = describe_kernels(pinned, join_states(processes), (), savings)
     step = _judge(observed, lambda one: statistics.median(one.step_times_s))
     device = _judge(observed, _device_time)
-    library = library_calls(pinned)
-    launches_others = not replays and any(one.kernel_id in library and one.state == PINNED for one in kernels)
+    launches_others = not replays and replaced_calls(pinned, kernels)
     if step is not None and not launches_others and not borne_out(step, device):
         step, notes = replace(step, verdict=UNDECIDED), [*notes, HOSTS_DIFFER]
     return Verification(

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from ....analysis.findings.phrases import plural
 from ....analysis.savings import Sample, measure_saving
 from ....devices.table import device_of
 from ....messages.comparison import DONE, TIMING, ComparedOutputs, ComparedSteps
-from ....messages.pins import PINNED, PinnedProcess
+from ....messages.pins import PinnedProcess
 from ....records.retunes.verification import STEPS, Outputs, Verification
 from ....trace.program.durations import StepDurations, step_durations
 from ....trace.program.reader import read_program_trace
@@ -16,7 +17,7 @@ from ....units import seconds
 from ...ledger.traces import MARKERS
 from ..pins import PinnedRun
 from ..program import join_states
-from .kernels import NOT_COMPARED, describe_kernels, library_calls, savings_by_kernel, savings_by_name, sum_predicted
+from .kernels import NOT_COMPARED, describe_kernels, replaced_calls, savings_by_kernel, savings_by_name, sum_predicted
 from .program import now
 
 ENDED_EARLY = "The program ended while its steps were timed: fewer steps than usual were compared"
@@ -32,16 +33,15 @@ def describe_steps(pinned: PinnedRun, found: ComparedSteps, processes: Sequence[
     samples = [Sample(tuned, step.total_s) for tuned, step in zip(flags, durations, strict=True)]
     savings = savings_by_kernel(processes, savings_by_name(flags, durations))
     kernels = describe_kernels(pinned, join_states(processes), found.dropped, savings)
-    library = library_calls(pinned)
-    in_both = [one for one in kernels if one.kernel_id in library and one.state == PINNED]
+    in_both = replaced_calls(pinned, kernels)
     if in_both:
         saved_s = sum_predicted(in_both)
         what = f"their projected saving, {seconds(saved_s)} of a step," if saved_s else "what they save"
-        who = "1 library call runs" if len(in_both) == 1 else f"{len(in_both)} library calls run"
+        who = f"{plural(len(in_both), 'library call')} run{'s' * (len(in_both) == 1)}"
         notes.append(f"{who} the choice that won on both sides: {what} is not in the comparison")
     return Verification(
         way=STEPS,
-        predicted_s=sum_predicted([one for one in kernels if one.kernel_id not in library]),
+        predicted_s=sum_predicted([one for one in kernels if one not in in_both]),
         step=measure_saving([Sample(step.tuned, step.time_s) for step in found.steps]),
         device=measure_saving(samples),
         outputs=_summarise(found.outputs),
