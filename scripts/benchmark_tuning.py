@@ -63,15 +63,16 @@ MOST_SLOW = 8
 
 @dataclass
 class Clock:
-    """Seconds by phase of the worker that times and of the compile pool, from this process.
+    """Seconds by phase of the workers that time and of the compile pool, from this process.
 
     Attributes:
-        phases: seconds in which the worker that times answered, by request.
-        requests: number of its requests.
+        phases: seconds in which a worker that times answered, by request, summed over these workers.
+        requests: number of their requests.
+        timers: number of workers that time.
         samples: number of samples.
         retaken: number of windows that were timed again.
         pool: seconds of the pool's workers, by request, summed over the workers.
-        waiting_s: seconds in which no kernel was ready to be timed.
+        waiting_s: seconds in which no worker that times was at work.
         first_sample_s: seconds from the start to the first sample.
     """
 
@@ -86,6 +87,7 @@ class Clock:
     saving_s: float = 0.0
     saves: int = 0
     first_sample_s: float | None = None
+    timers: int = 0
     pool_size: int = 0
     pool_first_s: float | None = None
     pool_last_s: float = 0.0
@@ -97,17 +99,18 @@ def watched(clock: Clock, profile: Path | None) -> Iterator[None]:
     posted: dict[int, tuple[str, float]] = {}
     timing: set[int] = set()
     post, collect, start = WorkerSession.post, WorkerSession.collect, kernel_sessions.KernelSession.start
-    serve = Pipeline._serve
+    wait = Pipeline._wait
 
     def new_start(self: Any, name: str, **variables: str) -> WorkerSession:
         with ExitStack() as stack:
-            if name == "measure" and profile is not None:
+            if name == "measure" and profile is not None:  # the first of them
                 words = sessions.module_words
                 run = (*words("cProfile"), "-o", str(profile), "-m")
                 stack.enter_context(mock.patch.object(sessions, "module_words", lambda module: (*run, module)))
             made = start(self, name, **variables)
-        if name == "measure":
+        if name.startswith("measure"):
             timing.add(id(made))
+            clock.timers += 1
         else:
             clock.pool_size += 1
         return made
@@ -135,10 +138,10 @@ def watched(clock: Clock, profile: Path | None) -> Iterator[None]:
                 clock.pool_first_s = clock.pool_first_s or since - clock.began
             clock.retaken += getattr(answer, "retaken", 0)
 
-    def new_serve(self: Pipeline, session: WorkerSession | None = None) -> None:
-        began = time.monotonic()
-        serve(self, session)
-        if session is None:
+    def new_wait(self: Pipeline) -> None:
+        began, idle = time.monotonic(), all(slot.asked is None for slot in self._slots)
+        wait(self)
+        if idle:
             clock.waiting_s += time.monotonic() - began
 
     with ExitStack() as stack:
@@ -146,7 +149,7 @@ def watched(clock: Clock, profile: Path | None) -> Iterator[None]:
             (WorkerSession, "post", new_post),
             (WorkerSession, "collect", new_collect),
             (kernel_sessions.KernelSession, "start", new_start),
-            (Pipeline, "_serve", new_serve),
+            (Pipeline, "_wait", new_wait),
         ):
             stack.enter_context(mock.patch.object(target, name, function))
         yield
@@ -246,16 +249,14 @@ def describe(trial: Trial) -> Iterator[str]:
         yield f"  without a result: {count} x {problem[:110]}"
     for failure in trial.failures:
         yield f"  FAILED: {failure}"
-    busy_s = sum(clock.phases.values())
-    yield "  the worker that times"
+    timers = max(clock.timers, 1)
+    yield f"  the {timers} workers that time, a share of the time of all"
     groups: dict[str, float] = defaultdict(float)
     for request, time_s in clock.phases.items():
         groups[PHASES.get(request, request)] += time_s
     for phase, time_s in sorted(groups.items(), key=lambda item: -item[1]):
-        yield f"    {phase:<26}{time_s:8.2f} s {time_s / wall_s:5.0%}"
-    yield f"    {'waiting for candidates':<26}{clock.waiting_s:8.2f} s {clock.waiting_s / wall_s:5.0%}"
-    other_s = wall_s - busy_s - clock.waiting_s
-    yield f"    {'this process, and the rest':<26}{other_s:8.2f} s {other_s / wall_s:5.0%}"
+        yield f"    {phase:<26}{time_s:8.2f} s {time_s / wall_s / timers:5.0%}"
+    yield f"    {'none of them is at work':<26}{clock.waiting_s:8.2f} s {clock.waiting_s / wall_s:5.0%}"
     for request, time_s in sorted(clock.phases.items(), key=lambda item: -item[1]):
         count = clock.requests[request]
         yield f"      {request:<20}{count:6d} requests {time_s / max(count, 1) * 1e3:9.2f} ms each"

@@ -1,30 +1,36 @@
-"""Tunes many kernels: one worker times the kernel that is ready, while a pool compiles the candidates of the others.
+"""Tunes many kernels: workers time the kernels that are ready, while a pool compiles the candidates of the others.
 
-Each kernel advances on its own. Its candidates go to the compile pool; once all of them are back, the worker checks and
-times them, and the search names the next ones. While the worker is busy this process serves the pool, and while no
-kernel is ready it waits for the pool, so that neither waits for the other without need.
+Each kernel advances on its own. Its candidates go to the compile pool; once all of them are back, a worker checks and
+times them, and the search names the next ones. Several workers share a device: while one of them times, which takes the
+device for itself, the others load and check. A kernel stays with the worker that has loaded it. This process waits for
+all of them at once, so that none waits for another without need.
 
 Kernels that the host itself runs are the exception: their times would be those of a busy machine. They are timed while
-no pool is busy, and their candidates are compiled while none of them is timed.
+nothing else is at work, and their candidates are compiled while none of them is timed.
 """
 
 from __future__ import annotations
 
+import contextlib
 import select
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
-from ..devices.table import device_of
 from ..errors import InductorBenchError
 from ..launch.session import WorkerLostError, WorkerSession
 from ..records.tuning import Tuning
 from .compile_pool import BUDGET_SPENT, CompileJob, CompileOutcome, CompilePool
-from .tuner import Tuner, TuningSteps
+from .lanes import Lane, Slot
+from .timing_worker import Waiting
+from .tuner import Tuner
 
 TuningOutcome = Tuning | InductorBenchError | WorkerLostError
 
 OPENED_AHEAD = 4
 """Number of library calls that are open at once: while one is timed, the choices of the others are compiled."""
+
+LEAST_OPENED = 2
+"""Minimum number of library calls that each of several workers has open at once."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +38,7 @@ class PipelineState:
     """The state of the kernels, for a report to the user.
 
     Attributes:
-        timed: the kernel that is timed now; ``None`` while all wait for their candidates.
+        timed: a kernel that is opened or timed now; ``None`` while there is none.
         done: number of kernels that are tuned or have failed.
         kernels: number of all kernels.
         candidates: number of candidates so far.
@@ -46,25 +52,6 @@ class PipelineState:
     compiling: int
 
 
-@dataclass
-class _Lane:
-    """One kernel on its way.
-
-    Attributes:
-        tuner: its tuner.
-        search: its search; ``None`` while the pool lists its configurations.
-        outstanding: the keys of its jobs that are not done.
-        outcomes: the outcomes of the other jobs since its last timing.
-        begun: whether the search has begun.
-    """
-
-    tuner: Tuner
-    search: TuningSteps | None = None
-    outstanding: set[int] = field(default_factory=set)
-    outcomes: list[CompileOutcome] = field(default_factory=list)
-    begun: bool = False
-
-
 class Pipeline:
     """Tunes kernels, the first of them first where several are ready.
 
@@ -72,8 +59,9 @@ class Pipeline:
         tuners: the tuners, by any keys.
         method: the name of a method, for their searches.
         compile_pool: returns the compile pool of a device type; its failure fails all kernels of that device.
+        workers: return the workers that time, each as :class:`Slot` describes it.
         is_over: whether the budget is spent.
-        report: called before each timing, and before each wait for the pools.
+        report: called before each timing, and before each wait.
     """
 
     def __init__(
@@ -81,107 +69,161 @@ class Pipeline:
         tuners: Mapping[Hashable, Tuner],
         method: str,
         compile_pool: Callable[[str], CompilePool],
+        workers: Sequence[Callable[[], Waiting[WorkerSession]]],
         is_over: Callable[[], bool],
         report: Callable[[PipelineState], None] = lambda state: None,
     ) -> None:
         self._method, self._compile_pool, self._is_over, self._report = method, compile_pool, is_over, report
-        self._lanes = {name: _Lane(tuner) for name, tuner in tuners.items()}
+        self._slots = [Slot(worker) for worker in workers]
+        self._lanes = {name: Lane(tuner) for name, tuner in tuners.items()}
         self._unfinished = dict(self._lanes)
         self._finished: list[tuple[Hashable, TuningOutcome]] = []
         self._pools: dict[str, CompilePool] = {}
         self._owners: dict[int, Hashable] = {}
         self._held: list[tuple[Hashable, list[CompileJob]]] = []
-        for tuner in tuners.values():
-            tuner.timing.attend = self.attend
 
-    def run(self, get_ready: Callable[[], None] = lambda: None) -> Iterator[tuple[Hashable, TuningOutcome]]:
-        """Tunes all kernels. Yields the key of each with its tuning or its error, as soon as it is known.
-
-        Args:
-            get_ready: called while the pools begin; prepares the worker that times.
-        """
+    def run(self) -> Iterator[tuple[Hashable, TuningOutcome]]:
+        """Tunes all kernels. Yields the key of each with its tuning or its error, as soon as it is known."""
         for name, lane in self._lanes.items():
             if lane.tuner.listing_device is not None:
                 self._submit(name, [lane.tuner.list_job()])
             else:
                 lane.search = lane.tuner.search(self._method)
-        get_ready()
+        for slot in self._slots if not self._is_over() else ():
+            slot.readying = slot.worker()
+            self._get_ready(slot)
         while self._unfinished:
             if self._is_over():
                 self._give_up_jobs()
-            name = self._next_to_time()
-            if name is not None:
-                self._report(self._state(name))
-                self._advance(name)
-            elif self._held:
-                held, self._held = self._held, []
-                for owner, jobs in held:
-                    self._submit(owner, jobs)
-            elif self._unfinished:
-                self._report(self._state(None))
-                self._serve()
+            if not self._begin_timings():
+                if self._held and not self._host_is_timed:
+                    held, self._held = self._held, []
+                    for owner, jobs in held:
+                        self._submit(owner, jobs)
+                elif self._unfinished:
+                    self._report(self._state())
+                    self._wait()
             yield from self._take_finished()
 
     def _take_finished(self) -> list[tuple[Hashable, TuningOutcome]]:
         finished, self._finished = self._finished, []
         return finished
 
-    def _state(self, timed: Hashable | None) -> PipelineState:
+    def _state(self) -> PipelineState:
+        timed = next((slot.name for slot in self._slots if slot.name is not None), None)
         candidates = sum(len(lane.tuner.candidates) for lane in self._lanes.values())
         done = len(self._lanes) - len(self._unfinished)
         return PipelineState(timed, done, len(self._lanes), candidates, len(self._owners))
 
-    # The worker that times
+    # The workers that time
 
-    def _next_to_time(self) -> Hashable | None:
-        """The first kernel whose jobs are done, and that may be timed now; ``None`` where there is none."""
-        is_quiet = not any(pool.is_busy for pool in self._pools.values())
+    def _begin_timings(self) -> bool:
+        """Opens or times kernels by the workers that are free; returns whether there was any."""
+        begun = False
+        for slot in self._slots:
+            while slot.asked is None and (name := self._next_to_time(slot)) is not None:
+                lane = self._lanes[name]
+                slot.name, lane.slot = name, slot
+                lane.tuner.timing.worker = slot.worker
+                self._report(self._state())
+                self._advance(name)
+                begun = True
+        return begun
+
+    def _next_to_time(self, slot: Slot) -> Hashable | None:
+        """The first kernel that this worker may open or time now; ``None`` where there is none."""
+        if self._host_is_timed:
+            return None
         lanes = {
             name: lane
             for name, lane in self._unfinished.items()
-            if lane.search is not None and not lane.outstanding and not self._is_held(name)
+            if lane.search is not None and not lane.outstanding and not self._is_held(name) and not self._is_timed(name)
         }
         unopened = [name for name, lane in lanes.items() if not lane.begun]
         if unopened and all(lane.tuner.opens_last for lane in self._unfinished.values()):
-            opened = sum(lane.begun for lane in self._unfinished.values())
-            if opened < OPENED_AHEAD:
+            opened = sum(lane.begun and lane.slot is slot for lane in self._unfinished.values())
+            if opened < max(OPENED_AHEAD // len(self._slots), LEAST_OPENED):
                 return unopened[0]
         for name, lane in lanes.items():
-            if not lane.begun and not lane.tuner.opens_last:
-                return name
-            if lane.begun and (is_quiet or not device_of(lane.tuner.device).runs_on_host):
+            may_open = not lane.begun and not lane.tuner.opens_last
+            may_be_timed = lane.begun and lane.slot in (None, slot) and (not lane.runs_on_host or self._is_quiet)
+            if may_open or may_be_timed:
                 return name
         return None
+
+    @property
+    def _is_quiet(self) -> bool:
+        """Whether no pool and no worker that times is at work."""
+        return not any(pool.is_busy for pool in self._pools.values()) and all(s.asked is None for s in self._slots)
+
+    @property
+    def _host_is_timed(self) -> bool:
+        return any(slot.name is not None and self._lanes[slot.name].runs_on_host for slot in self._slots)
+
+    def _is_timed(self, name: Hashable) -> bool:
+        return any(slot.name == name for slot in self._slots)
 
     def _is_held(self, name: Hashable) -> bool:
         return any(owner == name for owner, _ in self._held)
 
     def _advance(self, name: Hashable) -> None:
-        """Opens or times a kernel, and takes the jobs of its next candidates."""
+        """Lets a search go on with the outcomes of its jobs, or with an answer of its worker."""
         lane = self._lanes[name]
         assert lane.search is not None
+        is_answer = lane.slot is not None and lane.slot.asked is not None
+        if lane.slot is not None:
+            lane.slot.asked = None
         outcomes, lane.outcomes = lane.outcomes, []
         try:
-            jobs = lane.search.send(outcomes) if lane.begun else next(lane.search)
+            step = lane.search.send(None if is_answer or not lane.begun else outcomes)
         except StopIteration as end:
             self._finish(name, end.value)
         except (InductorBenchError, WorkerLostError) as error:
             self._finish(name, error)
         else:
             lane.begun = True
-            if device_of(lane.tuner.device).runs_on_host and jobs:
-                self._held.append((name, jobs))
+            if isinstance(step, list):
+                self._take_jobs(name, step)
             else:
-                self._submit(name, jobs)
+                assert lane.slot is not None
+                lane.slot.asked = step
+
+    def _take_jobs(self, name: Hashable, jobs: list[CompileJob]) -> None:
+        """Takes the jobs of a kernel, which leaves its worker to another."""
+        lane = self._lanes[name]
+        if lane.slot is not None:
+            lane.slot.name = None
+        if lane.runs_on_host and jobs:
+            self._held.append((name, jobs))
+        else:
+            self._submit(name, jobs)
 
     def _finish(self, name: Hashable, outcome: TuningOutcome) -> None:
+        for slot in self._slots:
+            if slot.name == name and slot.asked is None:
+                slot.name = None
         if self._unfinished.pop(name, None) is not None:
             self._finished.append((name, outcome))
 
-    def attend(self, session: WorkerSession) -> None:
-        """Serves the pools until the worker that times has answered."""
-        while not session.is_answered():
-            self._serve(session)
+    def _get_ready(self, slot: Slot) -> None:
+        """Takes the next step of a worker that gets ready. The kernel that is timed first reports a failure."""
+        assert slot.readying is not None
+        slot.asked = None
+        with contextlib.suppress(InductorBenchError, WorkerLostError, StopIteration):
+            slot.asked = next(slot.readying)
+        if slot.asked is None:
+            slot.readying = None
+
+    def _take_answer(self, slot: Slot) -> None:
+        """Takes the answer of a worker, which is there."""
+        if slot.readying is not None:
+            self._get_ready(slot)
+        elif slot.name in self._unfinished:
+            self._advance(slot.name)
+        elif slot.asked is not None:  # its kernel has failed meanwhile
+            with contextlib.suppress(InductorBenchError, WorkerLostError):
+                slot.asked.collect()
+            slot.asked = slot.name = None
 
     # The compile pools
 
@@ -198,12 +240,15 @@ class Pipeline:
             except (InductorBenchError, WorkerLostError) as error:
                 self._fail_device(device, error)
 
-    def _serve(self, session: WorkerSession | None = None) -> None:
-        """Waits until a pool or the worker that times has an answer, and takes those of the pools."""
-        sessions = [worker.session for pool in self._pools.values() for worker in pool.busy]
-        sessions += [session] if session is not None else []
+    def _wait(self) -> None:
+        """Waits until a pool or a worker that times has an answer, and takes all answers that are there."""
+        asked = [slot.asked for slot in self._slots if slot.asked is not None]
+        sessions = [worker.session for pool in self._pools.values() for worker in pool.busy] + asked
         limits = [each.left_s for each in sessions if each.left_s is not None]
         select.select(sessions, [], [], min(limits, default=None))
+        for slot in self._slots:
+            if slot.asked is not None and slot.asked.is_answered():
+                self._take_answer(slot)
         for device, pool in list(self._pools.items()):
             try:
                 self._take(pool.advance())

@@ -3,19 +3,32 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Generator, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from ..errors import InductorBenchError
 from ..launch.session import WorkerLostError, WorkerSession
-from ..messages.kernels import Ask, Compiled, Drop, Facts, Load, Numbered, Vary
+from ..messages.kernels import Compiled, Drop, Facts, Load, Vary
 from ..messages.request import Answer, Request
 from ..messages.times import Begun, Prepare, Sample, Variant
 from .candidates import Candidate
 from .compile_pool import COMPILE_S, LOAD_S
-from .variants.protocol import Variants
+from .variants.protocol import FindVariants, Variants
 
 ANSWER_S = 120.0
+
+Result = TypeVar("Result")
+Waiting = Generator[WorkerSession, None, Result]
+"""Steps that wait for a worker: each yields the worker to wait for, and goes on once its answer is there."""
+
+
+def ask_worker(session: WorkerSession, request: Request[Answer], limit_s: float) -> Waiting[Answer]:
+    """Asks a worker; returns and raises what :meth:`WorkerSession.ask` does."""
+    session.post(request, limit_s)
+    yield session
+    answer: Answer = session.collect()
+    return answer
 
 
 @dataclass
@@ -24,11 +37,10 @@ class TimingWorker:
 
     Args:
         file: the standalone file.
-        worker: returns the worker; a new worker after the last was lost.
         timeout_s: limit of each request in seconds; ``None`` for a limit that depends on the request.
 
     Attributes:
-        attend: called after each request, returns once the answer is there; does other work meanwhile.
+        worker: returns the worker; a new worker after the last was lost. It is set before anything is asked.
         is_known: whether the variants are known.
         variants: the variants of the kernel.
         default: the kernel as the file has it.
@@ -38,9 +50,8 @@ class TimingWorker:
     """
 
     file: str
-    worker: Callable[[], WorkerSession]
     timeout_s: float | None
-    attend: Callable[[WorkerSession], None] = lambda session: None
+    worker: Callable[[], Waiting[WorkerSession]] = field(init=False)
     is_known: bool = False
     variants: Variants = field(init=False)
     default: Candidate = field(init=False)
@@ -48,7 +59,7 @@ class TimingWorker:
     loaded: set[int] = field(default_factory=set)
     loaded_in: WorkerSession | None = None
 
-    def open(self, number: int, find: Callable[[Facts, Ask], Variants]) -> Facts:
+    def open(self, number: int, find: FindVariants) -> Waiting[Facts]:
         """Loads the file, and finds the variants of its kernel from the worker's facts, which it returns.
 
         Args:
@@ -58,51 +69,50 @@ class TimingWorker:
         Raises:
             InductorBenchError: the kernel has no variants.
         """
-        session = self.worker()
-        facts = self._ask(session, Load(number, self.file), LOAD_S)
+        session = yield from self.worker()
+        facts = yield from self._ask(session, Load(number, self.file), LOAD_S)
         self.loaded_in, self.loaded = session, {number}
-
-        def ask(request: Numbered[Answer]) -> Answer:
-            return self._ask(session, request(number), LOAD_S)
-
-        self.know(number, find(facts, ask))
-        self._send_opening_requests(session)
+        self.know(number, (yield from self._find(session, number, find, facts)))
+        yield from self._send_opening_requests(session)
         return facts
+
+    def _find(self, session: WorkerSession, number: int, find: FindVariants, facts: Facts) -> Waiting[Variants]:
+        """The variants of the kernel; asks the worker what ``find`` asks."""
+        questions = find(facts)
+        answer = None
+        while True:
+            try:
+                request = questions.send(answer)
+            except StopIteration as end:
+                variants: Variants = end.value
+                return variants
+            answer = yield from self._ask(session, request(number), LOAD_S)
 
     def know(self, number: int, variants: Variants) -> None:
         """Sets the variants of the kernel; the worker loads the file when it is needed."""
         self.variants, self.is_known = variants, True
         self.default = Candidate(variants.now, number, relative_time=1.0)
 
-    def prepare(self, candidates: Sequence[Candidate]) -> None:
+    def prepare(self, candidates: Sequence[Candidate]) -> Waiting[None]:
         """Loads candidates, and compares their outputs with the default's; sets the status of those that fail."""
         while left := [one for one in candidates if not one.status and not one.is_prepared]:
-            session = self._session()
+            session = yield from self._session()
             variants = tuple(Variant(one.number, one.change) for one in left)
             try:
-                prepared = self._ask(session, Prepare(self.default.number, variants), COMPILE_S).variants
+                answer = yield from self._ask(session, Prepare(self.default.number, variants), COMPILE_S)
             except WorkerLostError as lost:
                 self._mark_failed(left, session.part, lost.kind, lost.message)
             except InductorBenchError as error:
                 self._mark_failed(left, session.part, "refused", error.message)
             else:
-                for one, found in zip(left, prepared, strict=True):
+                for one, found in zip(left, answer.variants, strict=True):
                     one.compiled, one.is_prepared = found.compiled, True
                     if found.refusal or found.difference:
                         one.status = "refused" if found.refusal else "wrong"
                         one.reason = found.refusal or found.difference
                 self.loaded.update(one.number for one in left)
 
-    def load(self, candidate: Candidate) -> bool:
-        """Loads a candidate once, and returns whether it is loaded; sets its status and reason if it fails."""
-        self._session()
-        if candidate.number not in self.loaded and not candidate.status:
-            request = Vary(candidate.number, of=self.default.number, change=candidate.change)
-            candidate.compiled = self._ask_about(candidate, request, COMPILE_S) or Compiled()
-            self.loaded.add(candidate.number)
-        return not candidate.status
-
-    def sample(self, order: Sequence[Candidate], state: str) -> list[float | None]:
+    def sample(self, order: Sequence[Candidate], state: str) -> Waiting[list[float | None]]:
         """Times candidates in this order.
 
         Args:
@@ -116,10 +126,11 @@ class TimingWorker:
             InductorBenchError: the default cannot be timed.
         """
         while True:
-            self._load_all(order)
-            session, sound = self._session(), [one for one in order if not one.status]
+            yield from self._load_all(order)
+            session = yield from self._session()
+            sound = [one for one in order if not one.status]
             try:
-                times = self._ask(session, Sample(tuple(one.number for one in sound), state), ANSWER_S)
+                times = yield from self._ask(session, Sample(tuple(one.number for one in sound), state), ANSWER_S)
             except WorkerLostError as lost:
                 self._mark_failed(order, session.part, lost.kind, lost.message)
             except InductorBenchError as error:
@@ -129,57 +140,56 @@ class TimingWorker:
                 samples = iter(times.samples_s)
                 return [next(samples) if not one.status else None for one in order]
 
-    def _load_all(self, candidates: Sequence[Candidate]) -> None:
+    def _load_all(self, candidates: Sequence[Candidate]) -> Waiting[None]:
         """Loads candidates into one worker: where one of them takes the worker down, the others are loaded again."""
-        self._session()
+        yield from self._session()
         while left := [one for one in candidates if not one.status and one.number not in self.loaded]:
-            self.load(left[0])
-            self._session()
+            yield from self._load(left[0])
+            yield from self._session()
 
-    def drop(self, numbers: Collection[int]) -> None:
+    def _load(self, candidate: Candidate) -> Waiting[None]:
+        """Loads a candidate; sets its status and reason if it fails."""
+        request = Vary(candidate.number, of=self.default.number, change=candidate.change)
+        try:
+            session = yield from self._session()
+            candidate.compiled = yield from self._ask(session, request, COMPILE_S)
+        except WorkerLostError as lost:
+            candidate.status, candidate.reason = lost.kind, lost.message
+        except InductorBenchError as error:
+            candidate.status, candidate.reason = "refused", error.message
+        self.loaded.add(candidate.number)
+
+    def drop(self, numbers: Collection[int]) -> Waiting[None]:
         """Frees the worker's memory for candidates that are not timed again."""
         held = tuple(sorted(self.loaded.intersection(numbers)))
         if held and self.loaded_in is not None and self.loaded_in.alive:
             self.loaded = self.loaded.difference(held)
             with contextlib.suppress(WorkerLostError):  # a lost worker holds no memory
-                self._ask(self.loaded_in, Drop(held), ANSWER_S)
+                yield from self._ask(self.loaded_in, Drop(held), ANSWER_S)
 
-    def drop_all(self) -> None:
+    def drop_all(self) -> Waiting[None]:
         """Frees the worker's memory for all candidates of the kernel."""
-        self.drop(self.loaded)
+        yield from self.drop(self.loaded)
 
-    def _session(self) -> WorkerSession:
+    def _session(self) -> Waiting[WorkerSession]:
         """The worker; loads the file first where the worker is new."""
-        session = self.worker()
+        session = yield from self.worker()
         if session is not self.loaded_in:
-            self._ask(session, Load(self.default.number, self.file), LOAD_S)
-            self._send_opening_requests(session)
+            yield from self._ask(session, Load(self.default.number, self.file), LOAD_S)
+            yield from self._send_opening_requests(session)
         return session
 
-    def _send_opening_requests(self, session: WorkerSession) -> None:
+    def _send_opening_requests(self, session: WorkerSession) -> Waiting[None]:
         """Sends the requests that precede the candidates, and marks the default as the one loaded candidate."""
         number = self.default.number
         for request in self.variants.opening_requests(number):
-            answer = self._ask(session, request, COMPILE_S)
+            answer = yield from self._ask(session, request, COMPILE_S)
             if isinstance(answer, Compiled):
                 self.default.compiled = answer
         self.loaded_in, self.loaded = session, {number}
 
-    def _ask_about(self, candidate: Candidate, request: Request[Answer], limit_s: float) -> Answer | None:
-        """The answer to a request about a candidate; ``None`` where it fails, which sets the candidate's status."""
-        try:
-            return self._ask(self._session(), request, limit_s)
-        except WorkerLostError as lost:
-            candidate.status, candidate.reason = lost.kind, lost.message
-        except InductorBenchError as error:
-            candidate.status, candidate.reason = "refused", error.message
-        return None
-
-    def _ask(self, session: WorkerSession, request: Request[Answer], limit_s: float) -> Answer:
-        session.post(request, self.timeout_s or limit_s)
-        self.attend(session)
-        answer: Answer = session.collect()
-        return answer
+    def _ask(self, session: WorkerSession, request: Request[Answer], limit_s: float) -> Waiting[Answer]:
+        return (yield from ask_worker(session, request, self.timeout_s or limit_s))
 
     def _mark_failed(self, order: Sequence[Candidate], part: Begun | None, status: str, reason: str) -> None:
         """Sets the status of the candidate that ``part`` names as begun last.

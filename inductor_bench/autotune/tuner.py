@@ -7,17 +7,16 @@ several kernels at once.
 
 from __future__ import annotations
 
-import contextlib
 import math
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Any
 
 from ..errors import InductorBenchError
 from ..launch.session import WorkerSession
-from ..messages.kernels import Ask, Binary, Facts, Numbered, TellFacts
-from ..messages.request import Answer
+from ..messages.kernels import Binary, Facts, TellFacts
 from ..records.tuning import Config, Tuning
 from .candidates import MORE_BUDGET, BudgetSpentError, Candidate, describe_tuning, make_no_verdict_error
 from .compile_pool import BUDGET_SPENT, CompileJob, CompileOutcome
@@ -25,10 +24,11 @@ from .methods import METHODS
 from .plans import FINAL, HOPELESS_FINAL, MINIMUM_GAIN, NEAR, QUICK_FINAL, QUICK_SCREENING, SCREENING
 from .race import RacePlan, RaceResult, race
 from .stake import Pruning
-from .timing_worker import TimingWorker
-from .variants.protocol import Variants
+from .timing_worker import TimingWorker, Waiting
+from .variants.protocol import FindVariants, Variants
 
-TuningSteps = Generator[list[CompileJob], list[CompileOutcome], Tuning]
+TuningSteps = Generator[list[CompileJob] | WorkerSession, list[CompileOutcome] | None, Tuning]
+"""A search. It yields jobs for a compile pool, and receives their outcomes; or the worker whose answer it waits for."""
 
 
 @dataclass
@@ -38,8 +38,7 @@ class Tuner:
     Args:
         file: the standalone file.
         find: finds the variants of the kernel from the worker's facts, and may ask the worker for more.
-        worker: returns the worker that checks and times; a new worker after the last was lost.
-        numbers: yields candidate numbers that are unused in that worker.
+        numbers: yields candidate numbers that are unused in every worker.
         state: the times that are compared: ``cold`` or ``warm``.
         timeout_s: limit of each request to a worker in seconds; ``None`` for a limit that depends on the request.
         is_over: whether the budget is spent.
@@ -58,8 +57,7 @@ class Tuner:
     """
 
     file: str
-    find: Callable[[Facts, Ask], Variants]
-    worker: Callable[[], WorkerSession]
+    find: FindVariants
     numbers: Iterator[int]
     state: str = "cold"
     timeout_s: float | None = None
@@ -75,7 +73,7 @@ class Tuner:
     cut_short: str = ""
 
     def __post_init__(self) -> None:
-        self.timing = TimingWorker(self.file, self.worker, self.timeout_s)
+        self.timing = TimingWorker(self.file, self.timeout_s)
 
     @property
     def variants(self) -> Variants:
@@ -93,19 +91,25 @@ class Tuner:
 
     def take_listing(self, outcome: CompileOutcome) -> None:
         """Takes the outcome of the listing. Where it failed, the worker that times lists, and reports the failure."""
-        if not outcome.status:
-            with contextlib.suppress(InductorBenchError):
-                self.timing.know(next(self.numbers), self.find(outcome.answer, _ask_nothing))
-                self.facts = outcome.answer
+        if outcome.status:
+            return
+        try:
+            next(self.find(outcome.answer))  # where it asks for more, the worker that times lists, too
+        except StopIteration as end:
+            self.timing.know(next(self.numbers), end.value)
+            self.facts = outcome.answer
+        except InductorBenchError:
+            return
 
     def search(self, method: str) -> TuningSteps:
         """Searches by one of ``METHODS``, and frees the worker's memory for the kernel at the end.
 
         Yields:
-            Jobs for a compile pool, before each timing; the key of each is the number of its candidate.
+            Jobs for a compile pool, before each timing; the key of each is the number of its candidate. Or the worker
+            that was asked something.
 
         Receives:
-            The outcomes of these jobs.
+            The outcomes of the jobs; ``None`` once the worker has answered.
 
         Returns:
             The tuning for the record.
@@ -116,20 +120,20 @@ class Tuner:
         try:
             outcome = yield from self._search(method)
         except InductorBenchError:
-            self.timing.drop_all()
+            yield from self.timing.drop_all()
             raise
-        self.timing.drop_all()
+        yield from self.timing.drop_all()
         return outcome
 
     def _search(self, method: str) -> TuningSteps:
-        self._open()
+        yield from self._open()
         search = METHODS[method].search(self.variants)
         configs, new = next(search), [self.candidates[0]]
         while True:
             new += self._add_candidates(configs)
             yield from self._compile(new)
             before, began = self._best_relative_time(), time.monotonic()
-            self._try([one for one in new if one.relative_time is None and not one.status])
+            yield from self._try([one for one in new if one.relative_time is None and not one.status])
             self.time_s += time.monotonic() - began
             if self.is_over():
                 self.cut_short = "budget"
@@ -142,22 +146,22 @@ class Tuner:
             except StopIteration:
                 break
         began = time.monotonic()
-        entrants, result = self._race_finalists(method)
+        entrants, result = yield from self._race_finalists(method)
         self.time_s += time.monotonic() - began
         tuning = describe_tuning(self.candidates, entrants, result)
         return replace(tuning, method=method, state=self.state, time_s=self.time_s, cut_short=self.cut_short)
 
-    def _compile(self, new: Sequence[Candidate]) -> Generator[list[CompileJob], list[CompileOutcome], None]:
+    def _compile(self, new: Sequence[Candidate]) -> Generator[list[CompileJob], Any, None]:
         """Yields the jobs of new candidates, and records the outcomes that it receives."""
         jobs = [job for one in new if (job := self._compile_job(one)) is not None]
         self._record_compile_outcomes(new, (yield jobs))
         if not jobs and self.is_over():
             self._mark_untried(new)
 
-    def _try(self, new: Sequence[Candidate]) -> None:
+    def _try(self, new: Sequence[Candidate]) -> Waiting[None]:
         """Checks and times new candidates."""
-        self.timing.prepare(new)
-        self._screen([one for one in new if not one.status])
+        yield from self.timing.prepare(new)
+        yield from self._screen([one for one in new if not one.status])
 
     def _add_candidates(self, configs: Sequence[Config]) -> list[Candidate]:
         """Adds candidates for the configurations that are new, and returns them."""
@@ -203,7 +207,7 @@ class Tuner:
                     place = self.candidates.index(first) + 1
                     candidate.status, candidate.reason = "duplicate", f"compiles to what no. {place} does"
 
-    def _open(self) -> None:
+    def _open(self) -> Waiting[None]:
         """Loads the file, and makes its kernel the first candidate.
 
         Raises:
@@ -213,16 +217,16 @@ class Tuner:
         if self.is_over():
             raise BudgetSpentError(BUDGET_SPENT, MORE_BUDGET)
         if not self.timing.is_known:
-            self.facts = self.timing.open(next(self.numbers), self.find)
+            self.facts = yield from self.timing.open(next(self.numbers), self.find)
         self.candidates = [self.timing.default]
 
     # Races
 
-    def _screen(self, new: Sequence[Candidate]) -> None:
+    def _screen(self, new: Sequence[Candidate]) -> Waiting[None]:
         """Races new candidates against the best so far, and sets the relative time of each."""
         while new:
             base = self._best_so_far()
-            entrants, result = self._race([base, *new], QUICK_SCREENING if self.pruning else SCREENING)
+            entrants, result = yield from self._race([base, *new], QUICK_SCREENING if self.pruning else SCREENING)
             new = [one for one in new if not one.status]
             if base.status:
                 continue  # the base failed during the race, so that no candidate has a ratio to it
@@ -232,7 +236,9 @@ class Tuner:
                 behind = ratio if ratio is not None else (runner.behind or 1.0) * ahead
                 candidate.relative_time = behind * (base.relative_time or 1.0)
             break
-        self.timing.drop({one.number for one in self.candidates[1:] if one not in self._fastest(FINAL.finalists)})
+        yield from self.timing.drop(
+            {one.number for one in self.candidates[1:] if one not in self._fastest(FINAL.finalists)}
+        )
 
     def _fastest(self, count: int) -> list[Candidate]:
         """The fastest candidates so far, at most ``count`` of them, without the default."""
@@ -249,7 +255,7 @@ class Tuner:
                 return candidate
         return self.candidates[0]
 
-    def _race_finalists(self, method: str) -> tuple[list[Candidate], RaceResult]:
+    def _race_finalists(self, method: str) -> Waiting[tuple[list[Candidate], RaceResult]]:
         """Races the default and the fastest candidates with fresh samples; returns the entrants and the result.
 
         Fresh samples are needed because the best of many equals looks faster than it is.
@@ -258,7 +264,7 @@ class Tuner:
             finalists = self._finalists()
             if not finalists:
                 raise make_no_verdict_error(method, self.candidates[1:])
-            entrants, result = self._race([self.candidates[0], *finalists], self._final_plan())
+            entrants, result = yield from self._race([self.candidates[0], *finalists], self._final_plan())
             if result.contender is not None:
                 break
         for candidate in entrants:
@@ -276,12 +282,12 @@ class Tuner:
         limit = NEAR * (fastest[0].relative_time or 1.0) if self.pruning and fastest else math.inf
         return [one for one in fastest if (one.relative_time or 1.0) <= limit]
 
-    def _race(self, entrants: list[Candidate], plan: RacePlan) -> tuple[list[Candidate], RaceResult]:
+    def _race(self, entrants: list[Candidate], plan: RacePlan) -> Waiting[tuple[list[Candidate], RaceResult]]:
         """Runs a race of these candidates, the first of which is its default; returns them and the result."""
         running_race = race(len(entrants), plan=plan)
         order = next(running_race)
         while True:
-            times = self.timing.sample([entrants[place] for place in order], self.state)
+            times = yield from self.timing.sample([entrants[place] for place in order], self.state)
             try:
                 order = running_race.send(times)
             except StopIteration as end:
@@ -289,7 +295,3 @@ class Tuner:
                 for candidate, runner in zip(entrants, result.runners, strict=True):
                     candidate.runner = runner
                 return entrants, result
-
-
-def _ask_nothing(request: Numbered[Answer]) -> Answer:
-    raise InductorBenchError("the worker that times has to be asked")

@@ -19,6 +19,10 @@ MOST_AT_ONCE = 4
 """Maximum number of jobs that overlap on a device. Each holds device memory, and its timing takes at least a fifth of
 its duration."""
 
+CORES_OF_A_TIMER = 4
+MOST_TIMERS = 3
+"""Cores for each of the workers that time candidates on one device in turn, and their maximum number."""
+
 CORES_KEPT = 2
 """Cores of each device that are reserved for the process that is timed."""
 
@@ -36,6 +40,11 @@ def compile_threads(cores: int, devices: int, at_once: int) -> int | None:
     if at_once > 1:
         return max(1, (share - CORES_KEPT) // at_once)
     return max(1, share) if devices > 1 else None
+
+
+def timing_workers(cores: int) -> int:
+    """The number of workers that share a device to time candidates: the others load while one of them times."""
+    return max(1, min(MOST_TIMERS, cores // CORES_OF_A_TIMER))
 
 
 def cores_of_this_process() -> int:

@@ -15,6 +15,11 @@ Tracebacks go to stderr, which the parent keeps as the worker's log.
 
 from __future__ import annotations
 
+from inductor_bench.worker.bytecode import keep_bytecode
+
+if __name__ == "__main__":
+    keep_bytecode()  # before all other imports
+
 import gc
 import json
 import os

@@ -6,17 +6,21 @@ import itertools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import pytest
-from fake_device import SIX, Device, Line, Session, times_of
+from fake_device import SEGFAULT, SIX, Device, Line, Session, finds, times_of
 
 from inductor_bench.autotune.compile_pool import CompileJob, CompilePool
-from inductor_bench.autotune.pipeline import OPENED_AHEAD, Pipeline
+from inductor_bench.autotune.pipeline import OPENED_AHEAD, Pipeline, PipelineState
+from inductor_bench.autotune.timing_worker import ask_worker
 from inductor_bench.autotune.tuner import Tuner
 from inductor_bench.devices.nvidia.device import NVIDIA
 from inductor_bench.errors import InductorBenchError
-from inductor_bench.messages.kernels import Ask, Build, Change, Facts, Load, RecordedFacts, TellFacts
+from inductor_bench.launch.session import WorkerLostError
+from inductor_bench.messages.kernels import Build, Change, Facts, Load, RecordedFacts, TellFacts
+from inductor_bench.messages.machine import GetReady
 from inductor_bench.messages.request import Request
 from inductor_bench.messages.times import Prepare, Sample
 from inductor_bench.records.tuning import Tuning
@@ -36,7 +40,7 @@ class LateSession(Session):
 
     def post(self, request: Request[Any], timeout_s: float | None = None) -> None:
         super().post(request, timeout_s)
-        self.left = POLLS
+        self.left = POLLS * (4 if isinstance(request, Prepare | Sample) else 1)
         self.device.log.append(("begin", self.name, request))  # type: ignore[attr-defined]
 
     def is_answered(self) -> bool:
@@ -46,6 +50,8 @@ class LateSession(Session):
     def collect(self) -> Any:
         self.device.log.append(("end", self.name, self.posted))  # type: ignore[attr-defined]
         return super().collect()
+
+    def do_getready(self, request: GetReady) -> None: ...
 
     def do_tellfacts(self, request: TellFacts) -> Facts:
         if self.device.listing_fails:  # type: ignore[attr-defined]
@@ -81,20 +87,24 @@ class LateDevice(Device):
 
 @contextmanager
 def pipeline(
-    device: LateDevice, kernels: dict[str, Line], find: Callable[[Facts, Ask], Any] | None = None, **tuner: Any
+    device: LateDevice,
+    kernels: dict[str, Line],
+    find: Callable[[Facts], Any] | None = None,
+    workers: int = 1,
+    worker: Callable[[int], Any] | None = None,
+    **tuner: Any,
 ) -> Iterator[Pipeline]:
     pool, numbers = CompilePool(device.start, 2, 30.0, 30.0), itertools.count(1)
     tuners: dict[Any, Tuner] = {
-        name: Tuner(
-            f"{name}.py", find or (lambda *_, space=each: space), device.worker, numbers, timeout_s=30.0, **tuner
-        )
+        name: Tuner(f"{name}.py", find or finds(each), numbers, timeout_s=30.0, **tuner)
         for name, each in kernels.items()
     }
     try:
-        yield Pipeline(tuners, "max", lambda _: pool, lambda: False)
+        each = [partial(worker or device.worker, number) for number in range(workers)]
+        yield Pipeline(tuners, "max", lambda _: pool, each, lambda: False)
     finally:
         pool.end()
-        device.worker().close()
+        device.close()
 
 
 GPU = OnGpu(SIX.now, SIX.axes)
@@ -177,7 +187,8 @@ def test_where_the_pool_cannot_list_the_worker_that_times_does() -> None:
 
 
 def test_what_has_no_variants_is_told_by_the_worker_that_times() -> None:
-    def find(facts: Facts, ask: Ask) -> Any:
+    def find(facts: Facts) -> Any:
+        yield from ()
         raise InductorBenchError("nothing of it can be varied")
 
     device = LateDevice(times_of)
@@ -186,12 +197,93 @@ def test_what_has_no_variants_is_told_by_the_worker_that_times() -> None:
     assert isinstance(outcome, InductorBenchError) and "nothing of it" in outcome.message
 
 
-def test_the_worker_gets_ready_while_the_pool_lists() -> None:
+def test_workers_get_ready_while_the_pool_lists() -> None:
     device = LateDevice(times_of)
-    seen: list[int] = []
-    with pipeline(device, {"k": GPU}, listing_device=NVIDIA.type) as made:
-        assert len(dict(made.run(lambda: seen.append(len(device.log))))) == 1
-    assert seen == [1], "the first request to the pool is on its way"
+
+    def worker(number: int) -> Any:
+        session = yield from device.worker(number)
+        if number not in ready:
+            ready.add(number)
+            yield from ask_worker(session, GetReady(), 30.0)
+        return session
+
+    ready: set[int] = set()
+    with pipeline(device, dict.fromkeys("ab", GPU), listing_device=NVIDIA.type, worker=worker, workers=2) as made:
+        assert len(dict(made.run())) == 2
+    begun = [(name, type(request)) for event, name, request in device.log if event == "begin"]
+    assert ("race", GetReady) in begun[:4] and ("race-1", GetReady) in begun[:4]
+    assert device.overlaps(GetReady, GetReady)
+    started = [request for event, _, request in device.log if event == "begin"]
+    assert any(isinstance(request, Load) for request in started[:4]), "the pool loads the first file meanwhile"
+
+
+@pytest.mark.parametrize("failure", [InductorBenchError("no profiler"), WorkerLostError("crashed", SEGFAULT)])
+def test_a_worker_that_cannot_get_ready_is_asked_all_the_same(failure: Exception) -> None:
+    device = LateDevice(times_of)
+    failures = [failure]
+
+    def worker(number: int) -> Any:
+        session = yield from device.worker(number)
+        if failures:
+            session.close() if isinstance(failure, WorkerLostError) else None
+            raise failures.pop()
+        return session
+
+    with pipeline(device, {"k": GPU}, listing_device=NVIDIA.type, worker=worker) as made:
+        (outcome,) = dict(made.run()).values()
+    assert isinstance(outcome, Tuning) and outcome.best_config == {"value": 4}
+
+
+def test_several_workers_time_at_once_and_each_keeps_its_kernels() -> None:
+    device = LateDevice(times_of)
+    with pipeline(device, dict.fromkeys("abcdef", GPU), listing_device=NVIDIA.type, workers=3) as made:
+        outcomes = dict(made.run())
+    assert all(isinstance(one, Tuning) and one.best_config == {"value": 4} for one in outcomes.values())
+    assert device.overlaps(Sample, Prepare) and device.overlaps(Sample, Sample)
+    loads = [(name, request) for event, name, request in device.log if event == "begin" and isinstance(request, Load)]
+    timed = [(name, request.file) for name, request in loads if name.startswith("race")]
+    assert sorted(file for _, file in timed) == [f"{name}.py" for name in "abcdef"], "each is loaded once to be timed"
+    assert {name for name, _ in timed} == {"race", "race-1", "race-2"}
+
+
+def test_a_kernel_of_the_host_is_timed_alone_also_with_several_workers() -> None:
+    device = LateDevice(times_of)
+    with pipeline(device, {"gpu": GPU, "cpu": SIX, "second": GPU, "host": SIX}, workers=2) as made:
+        assert len(dict(made.run())) == 4
+    files = {
+        request.number: (name, request.file)
+        for _, name, request in device.log
+        if isinstance(request, Load) and name.startswith("race")
+    }
+    hosts = {number for number, (_, file) in files.items() if file in ("cpu.py", "host.py")}
+    running: list[Any] = []
+    seen = 0
+    for event, _, request in device.log:
+        if event == "end":
+            running.remove(request)
+            continue
+        running.append(request)
+        if any(isinstance(one, Sample) and hosts & set(one.order) for one in running):
+            seen += 1
+            assert len(running) == 1, running
+    assert seen
+
+
+def test_a_lost_pool_fails_the_kernels_that_are_being_timed() -> None:
+    device = LateDevice(times_of)
+    with pipeline(device, dict.fromkeys("abcd", GPU), listing_device=NVIDIA.type, workers=2) as made:
+
+        def report(state: PipelineState) -> None:
+            busy = [session for session in device.sessions if isinstance(session.posted, Sample)]
+            if busy and not failed:
+                failed.append(len(busy))
+                made._fail_device(NVIDIA.type, InductorBenchError("no compiler"))
+
+        failed: list[int] = []
+        made._report = report
+        outcomes = dict(made.run())
+    assert failed and len(outcomes) == 4
+    assert all(isinstance(one, InductorBenchError) for one in outcomes.values())
 
 
 def test_files_that_came_first_are_compiled_first() -> None:

@@ -46,13 +46,18 @@ class Device:
     noise: random.Random = field(default_factory=lambda: random.Random(7))
     asked: Counter[type[Any]] = field(default_factory=Counter)
     binary_of: Callable[[Config], Any] = lambda config: None
-    racing: Any = None
+    racing: dict[int, Any] = field(default_factory=dict)
 
-    def worker(self) -> Any:
-        """Returns the worker that checks and times; a new one after a loss."""
-        if self.racing is None or not self.racing.alive:
-            self.racing = self.start("race")
-        return self.racing
+    def worker(self, number: int = 0) -> Any:
+        """The steps to a worker that checks and times; a new one after a loss."""
+        if number not in self.racing or not self.racing[number].alive:
+            self.racing[number] = self.start(f"race-{number}" if number else "race")
+        return self.racing[number]
+        yield
+
+    def close(self) -> None:
+        for session in self.racing.values():
+            session.close()
 
     def start(self, name: str) -> Any:
         self.sessions.append(Session(self))
@@ -174,6 +179,16 @@ class Line(CpuSpace):
         return Change(config)
 
 
+def finds(variants: Any) -> Any:
+    """Finds these variants for every kernel, and asks the worker nothing."""
+
+    def find(facts: Facts) -> Any:
+        yield from ()
+        return variants
+
+    return find
+
+
 class Silent:
     def stage(self, text: str) -> None: ...
 
@@ -197,17 +212,15 @@ def tune_all(
     numbers = itertools.count(1)
     pool = CompilePool(device.start, 2, 30.0, 30.0)
     tuners: dict[Any, Tuner] = {
-        name: Tuner(
-            f"{name}.py", lambda *_, space=each: space, device.worker, numbers, timeout_s=30.0, is_over=over, **more
-        )
+        name: Tuner(f"{name}.py", finds(each), numbers, timeout_s=30.0, is_over=over, **more)
         for name, each in kernels.items()
     }
     try:
-        return dict(Pipeline(tuners, method, lambda device: pool, over, report or (lambda state: None)).run())
+        made = Pipeline(tuners, method, lambda _: pool, [device.worker], over, report or (lambda state: None))
+        return dict(made.run())
     finally:
         pool.end()
-        if device.racing is not None:
-            device.racing.close()
+        device.close()
         assert not any(session.alive for session in device.sessions), "a worker is left"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,8 @@ class FakeWorker:
     """A fake of the measuring worker that gives fixed answers and lists the requests in ``asked``."""
 
     def __init__(self, answers: Answers, asked: Asked) -> None:
-        self.alive, self.answers, self.asked = True, answers, asked
+        self.alive, self.left_s, self.answers, self.asked = True, 30.0, answers, asked
+        self._readable = os.open(os.devnull, os.O_RDONLY)
 
     def ask(self, request: Request[Any], timeout_s: float) -> Any:
         self.post(request, timeout_s)
@@ -29,6 +31,12 @@ class FakeWorker:
 
     def post(self, request: Request[Any], timeout_s: float) -> None:
         self.asked.append((type(request), timeout_s))
+
+    def fileno(self) -> int:
+        return self._readable
+
+    def close(self) -> None:
+        os.close(self._readable)
 
     def is_answered(self) -> bool:
         return True
@@ -44,12 +52,15 @@ class Bench(KernelSession):
     """A kernel session with a GPU whose workers are all :class:`FakeWorker`."""
 
     def __init__(self, folder: Path, answers: Answers, **options: Any) -> None:
-        environment = make(Environment, accelerator="a GPU", cpu="a CPU", compute_capability="9.0")
+        memory = {"accelerator_memory_bytes": 140 << 30}
+        environment = make(Environment, accelerator="a GPU", cpu="a CPU", compute_capability="9.0", **memory)
         super().__init__(KernelOptions((), **options), WorkerPool("python", folder, {}), Silent(), environment)
         self.answers, self.asked, self.started = answers, Asked(), list[str]()
+        self.variables: list[dict[str, str]] = []
 
     def start(self, name: str, **variables: str) -> Any:
         self.started.append(name)
+        self.variables.append(variables)
         return FakeWorker(self.answers, self.asked)
 
     @property

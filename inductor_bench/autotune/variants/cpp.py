@@ -6,14 +6,16 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from ...messages.kernels import Ask, Build, Change, Facts, Numbered
+from ...messages.kernels import Build, Change, Facts, Numbered
 from ...records.tuning import Config
 from .cpp_text import default_config, variant_axes, vary
 from .cpu import Axes, CpuSpace
+from .protocol import Questions
 
 
-def find_cpp_variants(facts: Facts, ask: Ask, wide: bool) -> CppVariants:
-    """The variants of a C++ kernel, all of which come from its text: ``ask`` and ``wide`` are unused."""
+def find_cpp_variants(facts: Facts, wide: bool) -> Questions:
+    """The variants of a C++ kernel, all of which come from its text: nothing is asked, and ``wide`` is unused."""
+    yield from ()
     cpp = facts.recorded.cpp
     axes = variant_axes(facts.source, cpp, facts.processors, facts.vector_widths)
     return CppVariants(facts.source, cpp, default_config(facts.source, cpp), axes)

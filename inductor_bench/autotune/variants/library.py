@@ -9,19 +9,19 @@ from typing import Any
 
 from ...devices.nvidia.device import NVIDIA
 from ...devices.table import device_of
-from ...messages.kernels import Ask, Change, Facts, LibraryConfigs, ListLibraryConfigs, Numbered
+from ...messages.kernels import Change, Facts, LibraryConfigs, ListLibraryConfigs, Numbered
 from ...messages.request import Request
 from ...records.tuning import Config
 from ..methods import Method
 from .cpu import Axes, CpuSpace, FixedKernel
-from .protocol import Variants
+from .protocol import Questions
 
 
-def find_library_variants(facts: Facts, ask: Ask, wide: bool) -> Variants:
+def find_library_variants(facts: Facts, wide: bool) -> Questions:
     """The variants of a library call; ``wide`` includes Inductor's exhaustive choices."""
     if device_of(facts.device).runs_on_host:
         return thread_variants(facts)
-    return library_variants(ask(partial(ListLibraryConfigs, wide=wide)))
+    return library_variants((yield partial(ListLibraryConfigs, wide=wide)))
 
 
 def thread_variants(facts: Facts) -> ThreadVariants:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any, Protocol
 
-from ...messages.kernels import Change, Numbered
+from ...messages.kernels import Change, Facts, Numbered
 from ...messages.request import Request
 from ...records.tuning import Config
 from ..methods import Method
@@ -41,3 +41,14 @@ class Variants(Space, Protocol):
 
     def notes(self, method: Method) -> list[str]:
         """Notes for the user on the configurations that the method could choose from."""
+
+
+Questions = Generator[Numbered[Any], Any, Variants]
+"""The way to the variants of a kernel: yields requests about the kernel, and receives the worker's answers."""
+
+FindVariants = Callable[[Facts], Questions]
+"""Finds the variants of a kernel from the worker's facts.
+
+Raises:
+    InductorBenchError: the kernel has no variants.
+"""

@@ -9,7 +9,6 @@ from typing import Any
 
 from ...devices.nvidia.device import NVIDIA
 from ...messages.kernels import (
-    Ask,
     Binary,
     Change,
     CompileTriton,
@@ -23,12 +22,13 @@ from ...messages.request import Request
 from ...records.tuning import Config
 from ..methods import Method
 from .cpu import Axes
+from .protocol import Questions
 from .triton_grid import grid, is_sound, neighbours
 
 
-def find_triton_variants(facts: Facts, ask: Ask, wide: bool) -> TritonVariants:
+def find_triton_variants(facts: Facts, wide: bool) -> Questions:
     """The variants of a Triton kernel, from the configurations that the worker lists."""
-    return triton_variants(facts.triton or ask(ListTritonConfigs))
+    return triton_variants(facts.triton or (yield ListTritonConfigs))
 
 
 def triton_variants(found: TritonConfigs) -> TritonVariants:

@@ -30,7 +30,8 @@ from inductor_bench.source.standalone.harness.triton_definition import use_induc
 from inductor_bench.source.standalone.same_arguments import takes_alike
 from inductor_bench.store.formats import codec
 
-from ..device.nvidia import is_memory_short
+from ..device.exclusive import exclusive
+from ..device.nvidia import give_memory_back, is_memory_short
 from ..device.nvml import driver_of_current_gpu
 from ..device.protocol import Timer
 from ..device.runtimes import NVIDIA_RUNTIME
@@ -155,10 +156,11 @@ class Bench:
         kernel, against = self._kernels[request.number].kernel, self._kernels[request.against].kernel
         if not takes_alike(kernel.launch, against.launch):
             raise InductorBenchError("not compared with each other, because they take other arguments")
-        if request.against not in self._outputs:
-            self._outputs[request.against] = [each.clone() for each in self._compute(against)]
-        ours = self._compute(kernel)
-        return times.Checked(describe_difference(ours, self._outputs[request.against], kernel.tolerances))
+        with exclusive():
+            if request.against not in self._outputs:
+                self._outputs[request.against] = [each.clone() for each in self._compute(against)]
+            ours = self._compute(kernel)
+            return times.Checked(describe_difference(ours, self._outputs[request.against], kernel.tolerances))
 
     def prepare(self, request: times.Prepare) -> times.Preparation:
         return times.Preparation(tuple(self._prepare(variant, request.of) for variant in request.variants))
@@ -225,7 +227,9 @@ class Bench:
         if key not in self._timers:
             if is_memory_short():
                 self._free_memory()
-            self._timers[key] = kernel.make_timer(self._arguments_of(kernel, key))
+                give_memory_back()
+            with exclusive():
+                self._timers[key] = kernel.make_timer(self._arguments_of(kernel, key))
         return self._timers[key]
 
     def _arguments_of(self, kernel: Kernel, key: str) -> Arguments:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -15,7 +16,13 @@ from inductor_bench.messages.kernels import Binary, Change, Compiled, Facts, Rec
 from inductor_bench.messages.times import Described, Measured
 from inductor_bench.records.code.details import CompiledKernel
 from inductor_bench.records.tuning import Config
-from inductor_bench.source.standalone.harness.arguments import Arguments, build_arguments, with_zeros
+from inductor_bench.source.standalone.harness.arguments import (
+    PATTERN_ELEMENTS,
+    Arguments,
+    build_arguments,
+    draw_normal,
+    with_zeros,
+)
 from inductor_bench.source.standalone.harness.comparison import TOLERANCES
 from inductor_bench.store.formats import codec
 
@@ -79,8 +86,9 @@ class TritonBenchKernel:
         return Compiled(compiled.registers, compiled.spills, compiled.shared_memory_bytes)
 
     def make_arguments(self) -> Arguments:
-        """Arguments from this process's harness, which draws the patterns of random values once for all files."""
-        return build_arguments(self.launch, self.file.device, folder=self.file.folder)
+        """Arguments for comparisons between variants: their random values are drawn once for all kernels."""
+        draw = partial(_draw_shared, self.file.device)
+        return build_arguments(self.launch, self.file.device, folder=self.file.folder, draw=draw)
 
     def compute(self, arguments: Arguments) -> list[torch.Tensor]:
         self.file.call(arguments)
@@ -126,6 +134,18 @@ class TritonBenchKernel:
 
     def _read_compiled(self) -> CompiledKernel:
         return compiled_kernels({"": self.file.kernel}).get("", CompiledKernel())
+
+
+def _draw_shared(device: str, count: int, seed: int) -> torch.Tensor:
+    """The first of the numbers of the longest pattern of a seed, on a device."""
+    if count > PATTERN_ELEMENTS:
+        return draw_normal(count, seed)
+    return _pattern_on(device, seed)[:count]
+
+
+@functools.lru_cache(maxsize=16)
+def _pattern_on(device: str, seed: int) -> torch.Tensor:
+    return draw_normal(PATTERN_ELEMENTS, seed).to(device)
 
 
 def _launch_options(file: Any) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from inductor_bench.source.standalone.harness.launch_gap import launch_gap, meas
 from ..peaks.gpu import measure_gpu
 from ..peaks.roofs import Roofs
 from ..upstream.inductor import import_triton_launcher
+from .exclusive import exclusive
 from .nvml import driver_version
 from .protocol import Bind
 from .race_timer import GpuRaceTimer
@@ -111,7 +112,8 @@ class NvidiaRuntime:
     def get_ready(self) -> None:
         """Imports Triton's launcher, and measures the gap between two launches."""
         import_triton_launcher()
-        launch_gap()
+        with exclusive():
+            launch_gap()
 
     def architecture(self) -> Architecture:
         """The architecture of the current GPU, for workers that compile for it without using it. (2.11, 2.13)"""
@@ -136,3 +138,8 @@ def is_memory_short() -> bool:
     free, total = torch.cuda.mem_get_info()
     kept: int = torch.cuda.memory_reserved() - torch.cuda.memory_allocated()
     return bool(2 * (free + kept) < total)
+
+
+def give_memory_back() -> None:
+    """Gives the memory that torch keeps for reuse back to the device, which other workers may share."""
+    torch.cuda.empty_cache()

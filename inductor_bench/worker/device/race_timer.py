@@ -1,5 +1,8 @@
 """The harness's GPU timer for races, whose windows do not depend on when the host launches.
 
+Several workers may share the device. A timer has it for itself while it samples, and while it launches anything else;
+graphs are captured beside the other workers' samples, because a capture runs nothing.
+
 While other cores compile, the host may lose its core between two launches of a window. The device would then wait, and
 the wait would be part of the window's time. So the device is kept busy until the first launch of the window is in its
 queue; where the host is later than that, the window is timed again.
@@ -15,7 +18,9 @@ from typing import Any
 
 import torch
 
-from inductor_bench.source.standalone.harness.timing_cuda import GpuTimer
+from inductor_bench.source.standalone.harness.timing_cuda import BoundCall, GpuTimer
+
+from .exclusive import exclusive
 
 HOLD_CYCLES = 400_000
 """Clock cycles for which the device waits before a window, without work."""
@@ -52,13 +57,25 @@ class GpuRaceTimer(GpuTimer):
         self._fastest: weakref.WeakKeyDictionary[Callable[[], object], tuple[float, float]] = (
             weakref.WeakKeyDictionary()
         )
-        super().__init__(*arguments, **how)
+        with exclusive():
+            super().__init__(*arguments, **how)
+
+    def _sample(self, call: BoundCall, state: str) -> float:
+        if state not in call.samplers:
+            call.samplers[state] = self._make_sampler(call, state)
+        with exclusive():
+            return super()._sample(call, state)
+
+    def _run(self, launch: Callable[[], object]) -> None:
+        with exclusive():
+            super()._run(launch)
 
     def _window(self, replay: Callable[[], object], count: int) -> float:
         """Seconds of ``count`` replays on the device; of several attempts the one in which the host was least late."""
         best_s, least_late_s = 0.0, float("inf")
         for attempt in range(1 + MOST_RETAKEN):
-            window = _time_window(replay, count)
+            with exclusive():
+                window = _time_window(replay, count)
             late_s = self._late_s(replay, count, window)
             if late_s < least_late_s:
                 best_s, least_late_s = window.device_s, late_s

@@ -11,10 +11,10 @@ from pathlib import Path
 from ...autotune.candidates import describe_candidate
 from ...autotune.race import RacePlan
 from ...autotune.tuner import Tuner, TuningSteps
-from ...autotune.variants.protocol import Variants
+from ...autotune.variants.protocol import Questions
 from ...autotune.variants.triton import triton_variants
 from ...errors import InductorBenchError
-from ...messages.kernels import Ask, Facts, ListTritonConfigs
+from ...messages.kernels import Facts, ListTritonConfigs
 from ...records.run import Failure
 from ...records.tuning import MeasuredKernel, TriedCandidate, Tuning
 from .session import KernelSession, failure_of
@@ -33,15 +33,15 @@ class ConfigTimer(Tuner):
 
     def _search(self, method: str) -> TuningSteps:
         """Times the listed configurations; yields and receives as :meth:`Tuner._search` does."""
-        self._open()
+        yield from self._open()
         default = self.candidates[0]
         self._add_candidates(self.variants.listed_by_max_autotune())
         yield from self._compile(self.candidates)
         began = time.monotonic()
-        self.timing.prepare(self.candidates[1:])
+        yield from self.timing.prepare(self.candidates[1:])
         entrants = [default, *(one for one in self.candidates[1:] if not one.status)]
         plan = RacePlan(first_rounds=1, finalists=len(entrants), final_rounds=ROUNDS, most_final_rounds=ROUNDS)
-        _, result = self._race(entrants, plan)
+        _, result = yield from self._race(entrants, plan)
         for candidate in entrants:
             candidate.in_final = True
         rows = [describe_candidate(one, default, default) for one in self.candidates]
@@ -67,7 +67,6 @@ def list_configs(kernels: Mapping[Path, MeasuredKernel], session: KernelSession)
         file: ConfigTimer(
             str(file.resolve()),
             _find_listed_variants,
-            session.worker,
             session.numbers,
             options.state,
             options.timeout_s,
@@ -86,9 +85,9 @@ def list_configs(kernels: Mapping[Path, MeasuredKernel], session: KernelSession)
             yield failure_of(Path(kernel.file), outcome)
 
 
-def _find_listed_variants(facts: Facts, ask: Ask) -> Variants:
+def _find_listed_variants(facts: Facts) -> Questions:
     if facts.language == "triton":
-        found = ask(ListTritonConfigs)
+        found = yield ListTritonConfigs
         variants = triton_variants(found if found.tuned else replace(found, max=()))
         if variants.listed_by_max_autotune():
             return variants

@@ -97,7 +97,7 @@ def run_kernel(
         session = KernelSession(options, pool, progress)
         try:
             if options.stakes:
-                session.start_pool_ahead(files)
+                session.start_ahead(files)
             session.open()
             run_all = _tune_by_stakes if options.stakes else _measure_all
             return run_all(files, session, on_result)
@@ -203,7 +203,7 @@ def _measure_each(files: Sequence[Path], session: KernelSession) -> Iterator[Mea
             found, in_use = failure_of(file, error), isinstance(error, DeviceInUseError)
         yield found
         # This is skipped after an interrupt, because the worker is still busy with its last request.
-        if session.measuring_worker is not None and session.measuring_worker.alive:
+        if session.has_worker(0):
             with contextlib.suppress(WorkerLostError):  # a crash here belongs to the kernel that is done
                 session.ask(Forget(), LOAD_S)
         if in_use:

@@ -9,16 +9,18 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from ...autotune.candidates import NoCandidatesError
 from ...autotune.compile_pool import COMPILE_S, LOAD_S, CompileJob, CompilePool
 from ...autotune.stake import Stake
+from ...autotune.timing_worker import Waiting, ask_worker
 from ...devices.nvidia.architectures import Architecture
 from ...devices.nvidia.device import NVIDIA
 from ...devices.nvidia.visible import VISIBLE_GPUS, visible_gpus
 from ...devices.table import device_of
 from ...errors import InductorBenchError
-from ...launch.cores import CORES_KEPT, usable_cores
+from ...launch.cores import COMPILE_THREADS, CORES_KEPT, timing_workers, usable_cores
 from ...launch.diagnosis import last_error, remedy
 from ...launch.session import WorkerLostError, WorkerSession
 from ...launch.worker import WorkerPool
@@ -29,6 +31,7 @@ from ...records.code.extraction import ExtractedKernel
 from ...records.failure import NO_CANDIDATES
 from ...records.run import Environment, Failure, Peaks
 from ...source.standalone.recognition import holds_triton_kernel
+from ...store.device_turn import TURN
 from ...store.kernel_index import is_edited, rows_in
 from ..progress import Progress
 from .device_use import find_other_job
@@ -38,7 +41,8 @@ MOST_COMPILE_WORKERS = 32
 CANDIDATES_OF_KERNEL = 4
 """Least number of candidates that a kernel is expected to have."""
 
-READY_S = 120.0
+MEMORY_OF_A_WORKER = 16 << 30
+"""Bytes of device memory for each of several workers that time on one device."""
 
 
 @dataclass(frozen=True)
@@ -86,14 +90,15 @@ class KernelSession:
         progress: the listener for stages and output.
         environment: the environment of the worker that measures.
         peaks: the measured peaks, by the device.
-        measuring_worker: the worker that measures; ``None`` before :meth:`open`.
+        measuring: the workers that measure and time, by their number. Number 0 measures; it is there after
+            :meth:`open`. The others share its device with it.
+        readied: the numbers of the workers that have been asked to get ready.
         nsight: the reader of hardware counters, where the request asks for them.
         other_jobs: a description of the job that uses a device, by the device; empty where there is none.
         index_rows: the rows of a folder's kernel index, by the folder and the file.
         pools: the compile pools, by the device.
         architecture: the architecture of the GPU, once the worker that measures has told it.
         numbers: yields numbers that no kernel has in the worker.
-        attend: called between a request to the worker and its answer; returns once the answer is there.
         began: the start of the budget on the monotonic clock, in seconds.
     """
 
@@ -102,14 +107,14 @@ class KernelSession:
     progress: Progress
     environment: Environment = field(default_factory=Environment)
     peaks: dict[str, Peaks | None] = field(default_factory=dict)
-    measuring_worker: WorkerSession | None = None
+    measuring: dict[int, WorkerSession] = field(default_factory=dict)
+    readied: set[int] = field(default_factory=set)
     nsight: NsightCompute | None = None
     other_jobs: dict[str, str] = field(default_factory=dict)
     index_rows: dict[Path, dict[str | None, ExtractedKernel]] = field(default_factory=dict)
     pools: dict[str, CompilePool] = field(default_factory=dict)
     architecture: Architecture | None = None
     numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
-    attend: Callable[[WorkerSession], None] = lambda worker: None
     began: float = field(default_factory=time.monotonic)
 
     def start(self, name: str, **variables: str) -> WorkerSession:
@@ -124,9 +129,9 @@ class KernelSession:
             InductorBenchError: the interpreter has no working torch.
         """
         self.progress.stage("looking at the machine")
-        self.measuring_worker = self.start("measure")
+        worker = self.measuring.get(0) or self._start_measuring(0)
         try:
-            self.environment = self.measuring_worker.ask(TellEnvironment(), LOAD_S)
+            self.environment = worker.ask(TellEnvironment(), LOAD_S)
         except WorkerLostError as lost:
             said = last_error(lost.tail)
             raise InductorBenchError(said or f"the worker {lost.message}", remedy(said)) from None
@@ -157,18 +162,64 @@ class KernelSession:
 
         A new worker is asked for its environment first, so that its start-up has a limit of its own.
         """
-        if self.measuring_worker is None or not self.measuring_worker.alive:
-            self.measuring_worker = self.start("measure")
-            self.measuring_worker.ask(TellEnvironment(), LOAD_S)
-        return self.measuring_worker
+        if not self.has_worker(0):
+            self._start_measuring(0).ask(TellEnvironment(), LOAD_S)
+        return self.measuring[0]
+
+    def has_worker(self, number: int) -> bool:
+        """Whether the worker with a number is there."""
+        return number in self.measuring and self.measuring[number].alive
+
+    def _start_measuring(self, number: int) -> WorkerSession:
+        """Starts a worker that takes turns at the device with the others, and compiles with its share of the cores."""
+        variables = {TURN: str(self.pool.folder.absolute() / "device-turn")}
+        count = timing_workers(usable_cores())
+        if count > 1 and COMPILE_THREADS not in self.pool.environment:
+            variables[COMPILE_THREADS] = str(usable_cores() // count)
+        worker = self.start(f"measure-{number}" if number else "measure", **variables)
+        self.measuring[number] = worker
+        return worker
 
     def ask(self, request: Request[Answer], limit_s: float) -> Answer:
         """Asks the worker that measures; ``options.timeout_s`` replaces the limit in seconds."""
-        worker = self.worker()
-        worker.post(request, self.options.timeout_s or limit_s)
-        self.attend(worker)
-        answer: Answer = worker.collect()
-        return answer
+        return self.worker().ask(request, self.options.timeout_s or limit_s)
+
+    def timing_workers(
+        self, kernels: int, devices: Collection[str], *, library: bool = False
+    ) -> list[Callable[[], Waiting[WorkerSession]]]:
+        """The workers that time, as the pipeline takes them: one for a CPU, and several that share a GPU.
+
+        Args:
+            kernels: the number of kernels.
+            devices: the types of their devices, as far as they are known.
+            library: whether library calls are among the kernels.
+        """
+        ready: list[Request[Any]] = []
+        if library and visible_gpus():
+            ready.append(StartCompilers())
+        if any(device and not device_of(device).runs_on_host for device in devices):
+            ready.append(GetReady())
+            with contextlib.suppress(InductorBenchError, WorkerLostError):  # the measurement reports it
+                self.find_other_jobs(NVIDIA.type)  # first: the driver's figures of the last second would include ours
+        count = 1
+        if visible_gpus():
+            memory = self.environment.device.accelerator_memory_bytes or 0
+            count = max(1, min(timing_workers(usable_cores()), memory // MEMORY_OF_A_WORKER, kernels))
+        return [partial(self._steps_to_worker, number, ready) for number in range(count)]
+
+    def _steps_to_worker(self, number: int, ready: Sequence[Request[Any]]) -> Waiting[WorkerSession]:
+        """The steps to a worker that times. At the first call it gets ready; after a loss another is started."""
+        requests: list[Request[Any]] = []
+        if not self.has_worker(number):
+            self._start_measuring(number)
+            requests.append(TellEnvironment())
+        if number not in self.readied:
+            self.readied.add(number)
+            requests += ready
+        session = self.measuring[number]
+        for request in requests:
+            yield from ask_worker(session, request, max(self.options.timeout_s or LOAD_S, LOAD_S))
+        return session
 
     def compile_pool(self, device: str) -> CompilePool:
         """The compile pool for a device. Its workers leave a GPU, and the cores of the process that uses it, free."""
@@ -190,31 +241,19 @@ class KernelSession:
         if on_host:
             load_s = max(load_s, LOAD_S)  # these workers import torch when they load their first file
             return CompilePool(self.start, min(usable_cores(), MOST_COMPILE_WORKERS), load_s, compile_s)
-        count = max(1, min(usable_cores() - CORES_KEPT, MOST_COMPILE_WORKERS))
+        kept = max(CORES_KEPT, timing_workers(usable_cores()))
+        count = max(1, min(usable_cores() - kept, MOST_COMPILE_WORKERS))
         return CompilePool(self._start_without_gpu, count, load_s, compile_s)
 
-    def start_pool_ahead(self, files: Sequence[Path]) -> None:
-        """Starts the workers that compile Triton kernels, so that they import torch while that which measures does."""
-        triton = sum(map(holds_triton_kernel, files)) if visible_gpus() else 0
-        if triton:
+    def start_ahead(self, files: Sequence[Path]) -> None:
+        """Starts the workers that time and those that compile Triton kernels, so that they import torch together."""
+        if not visible_gpus():
+            return
+        for number in range(min(timing_workers(usable_cores()), len(files))):
+            self._start_measuring(number)
+        if triton := sum(map(holds_triton_kernel, files)):
             pool = self.pools[NVIDIA.type] = self._make_pool(on_host=False)
             pool.start_workers(triton * CANDIDATES_OF_KERNEL)
-
-    def get_ready(self, devices: Collection[str], *, library: bool = False) -> None:
-        """Lets the worker that measures do what it does once for all kernels of these devices.
-
-        A failure is ignored here, because the measurement reports it.
-
-        Args:
-            devices: the types of the devices, as far as they are known.
-            library: whether library calls are among the kernels.
-        """
-        with contextlib.suppress(InductorBenchError, WorkerLostError):
-            if library and visible_gpus():
-                self.worker().ask(StartCompilers(), max(self.options.timeout_s or READY_S, READY_S))
-            if any(device and not device_of(device).runs_on_host for device in devices):
-                self.find_other_jobs(NVIDIA.type)  # first: the driver's figures of the last second would include ours
-                self.ask(GetReady(), READY_S)
 
     def compile_ahead(self, files: Sequence[Path]) -> None:
         """Compiles the Triton kernels among the files in parallel, into the cache of the worker that measures.
@@ -245,8 +284,8 @@ class KernelSession:
     def close(self) -> None:
         for pool in self.pools.values():
             pool.end()
-        if self.measuring_worker is not None:
-            self.measuring_worker.close()
+        for worker in self.measuring.values():
+            worker.close()
 
 
 def failure_of(file: Path, error: InductorBenchError | WorkerLostError) -> Failure:

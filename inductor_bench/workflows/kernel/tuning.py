@@ -14,12 +14,12 @@ from ...autotune.pipeline import Pipeline, PipelineState, TuningOutcome
 from ...autotune.stake import Pruning
 from ...autotune.tuner import Tuner
 from ...autotune.variants.cpu import FixedKernel
-from ...autotune.variants.find import find_variants
-from ...autotune.variants.protocol import Variants
+from ...autotune.variants.find import search_variants
+from ...autotune.variants.protocol import Questions
 from ...devices.nvidia.device import NVIDIA
 from ...errors import InductorBenchError
 from ...launch.session import WorkerLostError
-from ...messages.kernels import Ask, Facts
+from ...messages.kernels import Facts
 from ...records.run import Failure
 from ...records.tuning import BY_DEFAULT, MeasuredKernel, Tuning
 from ...source.standalone.edit import edit_standalone
@@ -80,18 +80,13 @@ def run_tuners(
     Args:
         tuners: the tuners, by any keys; the first are timed first where several are ready.
         method: the name of a method, for their searches.
-        session: the session of their worker and compile pools.
+        session: the session of their workers and compile pools.
         report: called with the state of the kernels; ``None`` to report each timing as a stage.
     """
-    pipeline = Pipeline(
-        tuners, method, session.compile_pool, session.is_over, report or _report_stages(tuners, session)
-    )
-    session.attend = pipeline.attend
-    try:
-        devices, library = {one.device for one in tuners.values()}, any(one.opens_last for one in tuners.values())
-        yield from pipeline.run(lambda: session.get_ready(devices, library=library))
-    finally:
-        session.attend = lambda worker: None
+    devices, library = {one.device for one in tuners.values()}, any(one.opens_last for one in tuners.values())
+    workers = session.timing_workers(len(tuners), devices, library=library)
+    report = report or _report_stages(tuners, session)
+    yield from Pipeline(tuners, method, session.compile_pool, workers, session.is_over, report).run()
 
 
 def _report_stages(tuners: Mapping[Hashable, Tuner], session: KernelSession) -> Callable[[PipelineState], None]:
@@ -123,8 +118,8 @@ def make_tuner(
 ) -> Tuner:
     """The tuner of a file's kernel; it loads the file when its search begins."""
 
-    def find(facts: Facts, ask: Ask) -> Variants:
-        variants = find_variants(facts, ask, METHODS[method].wide)
+    def find(facts: Facts) -> Questions:
+        variants = yield from search_variants(facts, METHODS[method].wide)
         if isinstance(variants, FixedKernel):
             raise NoCandidatesError(variants.no_variants_reason)
         return variants
@@ -133,7 +128,6 @@ def make_tuner(
     return Tuner(
         str(file.resolve()),
         find,
-        session.worker,
         session.numbers,
         options.state,
         options.timeout_s,

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fake_device import SIX, TIMES, Device, Line, times_of, tune
+from fake_device import SIX, TIMES, Device, Line, finds, times_of, tune
 from inline import change
 from measured_kernels import measured
 
@@ -27,11 +27,12 @@ from inductor_bench.workflows.kernel.configs import ConfigTimer
 def listing(device: Device, variants: Line = SIX) -> Any:
     """What came of timing all that is listed."""
     pool = CompilePool(device.start, 2, 30.0, 30.0)
-    timer = ConfigTimer("k.py", lambda *_: variants, device.worker, itertools.count(1), timeout_s=30.0)
+    timer = ConfigTimer("k.py", finds(variants), itertools.count(1), timeout_s=30.0)
     try:
-        return dict(Pipeline({"k": timer}, "configs", lambda _: pool, lambda: False).run())["k"]
+        return dict(Pipeline({"k": timer}, "configs", lambda _: pool, [device.worker], lambda: False).run())["k"]
     finally:
         pool.end()
+        device.close()
 
 
 def test_every_config_is_timed_to_the_end_and_none_wins() -> None:

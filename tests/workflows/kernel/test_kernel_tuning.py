@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fake_device import SIX, TOO_LATE, Device, Line, Session, times_of, tune
+from fake_device import SIX, TOO_LATE, Device, Line, Session, finds, times_of, tune
 from measured_kernels import measured
 from retuning_bench import Bench
 
@@ -21,6 +21,7 @@ from inductor_bench.autotune.tuner import Tuner
 from inductor_bench.devices.nvidia.architectures import ARCHITECTURES
 from inductor_bench.devices.nvidia.device import NVIDIA
 from inductor_bench.errors import InductorBenchError
+from inductor_bench.launch.cores import COMPILE_THREADS
 from inductor_bench.launch.session import WorkerLostError
 from inductor_bench.messages.kernels import Build, Change, Drop, Facts, Forget, Load, RecordedFacts
 from inductor_bench.messages.machine import (
@@ -37,6 +38,7 @@ from inductor_bench.records.device_use import DeviceUse, OtherProcess
 from inductor_bench.records.failure import NO_CANDIDATES
 from inductor_bench.records.run import Failure
 from inductor_bench.records.tuning import MeasuredKernel, Tuning
+from inductor_bench.store.device_turn import TURN
 from inductor_bench.workflows.kernel import session, tuning
 from inductor_bench.workflows.kernel.configs import list_configs
 from inductor_bench.workflows.kernel.session import failure_of
@@ -77,20 +79,19 @@ class Unwilling(Device):
 
 @pytest.mark.parametrize("trouble", [InductorBenchError("there is no triton here"), HUNG])
 def test_a_pool_that_cannot_be_greeted_fails_the_kernels_of_its_device_only(trouble: Exception) -> None:
-    device, numbers = Unwilling(trouble), itertools.count(1)
+    device, numbers = Unwilling(trouble, trouble), itertools.count(1)
     pools = {
         "cpu": CompilePool(device.start, 2, 30.0, 30.0),
         "cuda": CompilePool(device.start, 2, 30.0, 30.0, GREETING),
     }
     spaces = {"first": OnGpu(SIX.now, SIX.axes), "second": OnGpu(SIX.now, SIX.axes), "cpp": SIX}
     tuners: dict[Any, Tuner] = {
-        name: Tuner(f"{name}.py", lambda *_, space=space: space, device.worker, numbers, timeout_s=30.0)
-        for name, space in spaces.items()
+        name: Tuner(f"{name}.py", finds(space), numbers, timeout_s=30.0) for name, space in spaces.items()
     }
-    outcomes = dict(Pipeline(tuners, "max", pools.__getitem__, lambda: False).run())
+    outcomes = dict(Pipeline(tuners, "max", pools.__getitem__, [device.worker], lambda: False).run())
     for pool in pools.values():
         pool.end()
-    device.worker().close()
+    device.close()
     assert outcomes["first"] is outcomes["second"] is trouble
     cpp = outcomes["cpp"]
     assert isinstance(cpp, Tuning) and cpp.best_config == {"value": 4}
@@ -229,15 +230,56 @@ def test_library_calls_wait_until_generated_kernels_are_retuned(
 
 
 @pytest.mark.parametrize(("gpus", "library"), [(("0",), True), (("0",), False), ((), True)])
-def test_inductors_compilers_start_before_all_else_where_library_calls_are_retuned(
+def test_workers_that_time_get_ready_once_after_other_jobs_were_looked_for(
     gpus: tuple[str, ...], library: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(session, "visible_gpus", lambda: gpus)
+    monkeypatch.setattr(session, "usable_cores", lambda: 16)
     bench = Bench(tmp_path, {})
-    bench.get_ready({NVIDIA.type}, library=library)
-    assert bench.requests[-2:] == [FindDeviceUse, GetReady]
-    assert (StartCompilers in bench.requests) == (library and bool(gpus))
-    assert not library or not gpus or bench.requests.index(StartCompilers) < bench.requests.index(FindDeviceUse)
+    workers = bench.timing_workers(9, {NVIDIA.type}, library=library)
+    assert bench.requests == [TellEnvironment, FindDeviceUse] and bench.started == ["measure"]
+    assert len(workers) == (3 if gpus else 1)
+    compilers = [StartCompilers] if library and gpus else []
+    list(workers[0]())
+    assert bench.requests[2:] == [*compilers, GetReady]
+    list(workers[-1]())
+    assert bench.requests[3 + len(compilers) :] == ([TellEnvironment, *compilers, GetReady] if gpus else [])
+    asked = len(bench.requests)
+    list(workers[-1]())
+    bench.measuring[0].alive = False
+    list(workers[0]())
+    assert bench.requests[asked:] == [TellEnvironment], "a lost worker is replaced, and gets ready by itself"
+
+
+def test_workers_that_time_are_as_many_as_cores_kernels_and_memory_allow(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session, "visible_gpus", lambda: ("0",))
+    for cores, memory, kernels, expected in (
+        (16, 140, 9, 3),
+        (8, 140, 9, 2),
+        (2, 140, 9, 1),
+        (16, 40, 9, 2),
+        (16, 8, 9, 1),
+        (16, 140, 1, 1),
+    ):
+        monkeypatch.setattr(session, "usable_cores", lambda cores=cores: cores)
+        bench = Bench(tmp_path, {})
+        device = replace(bench.environment.device, accelerator_memory_bytes=memory << 30)
+        bench.environment = replace(bench.environment, device=device)
+        assert len(bench.timing_workers(kernels, {NVIDIA.type})) == expected, (cores, memory, kernels)
+
+
+def test_workers_that_time_take_turns_at_the_device_and_share_the_cores(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session, "visible_gpus", lambda: ("0",))
+    monkeypatch.setattr(session, "usable_cores", lambda: 12)
+    bench = Bench(tmp_path, {})
+    bench.start_ahead([written(tmp_path, f"k{number}", "") for number in range(5)])
+    assert bench.started[:3] == ["measure", "measure-1", "measure-2"]
+    assert {variables[TURN] for variables in bench.variables[:3]} == {str(tmp_path / "device-turn")}
+    assert {variables[COMPILE_THREADS] for variables in bench.variables[:3]} == {"4"}
 
 
 # The winner
@@ -249,7 +291,8 @@ def test_a_winner_that_cannot_be_written_is_still_told(tmp_path: Path, monkeypat
 
     def tuned(tuners: dict[Path, Tuner], *_: object) -> Iterator[tuple[Path, Tuning]]:
         for file, tuner in tuners.items():
-            tuner._open()
+            tuner.timing.worker = next(iter(bench.timing_workers(1, ())))
+            list(tuner._open())
             yield file, won
 
     monkeypatch.setattr(tuning, "run_tuners", tuned)

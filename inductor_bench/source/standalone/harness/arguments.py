@@ -11,13 +11,15 @@ import json
 import math
 import os
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import torch
 
 ALIGNMENT = 256  # bytes; the finest that is recorded
 PATTERN_ELEMENTS = 1048573  # a prime, so that no row of a tensor is likely to repeat the one before
+
+Draw = Callable[[int, int], torch.Tensor]  # some nearly normal numbers in float64, from their number and a seed
 
 
 class Arguments(NamedTuple):
@@ -28,7 +30,14 @@ class Arguments(NamedTuple):
     storages: list[torch.Tensor]
 
 
-def build_arguments(launch: dict[str, Any], device: str, seed: int = 0, folder: str = ".") -> Arguments:
+def draw_normal(count: int, seed: int) -> torch.Tensor:
+    """Nearly normal numbers, the same to the last bit everywhere: sums of eight uniform whole numbers."""
+    return _sum_of_eight(count, seed) if count < PATTERN_ELEMENTS else _long_pattern(seed)
+
+
+def build_arguments(
+    launch: dict[str, Any], device: str, seed: int = 0, folder: str = ".", draw: Draw = draw_normal
+) -> Arguments:
     """Allocates and fills the storages of a launch and makes its arguments as views of them.
 
     The same seed gives the same values on every machine: they are drawn on the CPU, in whole numbers, because a
@@ -39,6 +48,7 @@ def build_arguments(launch: dict[str, Any], device: str, seed: int = 0, folder: 
         device: where storages lie that did not lie on the CPU, for example ``cuda`` or ``cuda:1``.
         seed: of the random values.
         folder: where files of recorded values lie.
+        draw: gives the random numbers, on any device.
 
     Raises:
         ValueError: an argument cannot be made again, does not fit its storage, or its recorded values are missing.
@@ -47,7 +57,7 @@ def build_arguments(launch: dict[str, Any], device: str, seed: int = 0, folder: 
     for index, storage in enumerate(launch["storages"]):
         target = device if storage["device"] != "cpu" else "cpu"
         made = allocate(storage["size_bytes"], storage["alignment"], target)
-        fill(made, storage, index, seed, folder)
+        fill(made, storage, index, seed, folder, draw)
         storages.append(made)
     return _bind_arguments(launch, storages, device)
 
@@ -78,7 +88,7 @@ def allocate(size: int, alignment: int, device: str) -> torch.Tensor:
     return made[start : start + size]
 
 
-def fill(target: torch.Tensor, storage: dict[str, Any], index: int, seed: int, folder: str) -> None:
+def fill(target: torch.Tensor, storage: dict[str, Any], index: int, seed: int, folder: str, draw: Draw) -> None:
     """Writes the values of a recorded storage into its bytes."""
     values, size = storage["values"], target.numel()
     if values["kind"] == "zeros" or size == 0:
@@ -91,11 +101,11 @@ def fill(target: torch.Tensor, storage: dict[str, Any], index: int, seed: int, f
     else:
         dtype = getattr(torch, storage["dtype"])
         count = min(max(size // dtype.itemsize, 1), PATTERN_ELEMENTS)
-        pattern = _pattern(values, dtype, count, seed * 100003 + index)
+        pattern = _pattern(values, dtype, count, seed * 100003 + index, draw)
         _repeat(target, pattern.contiguous().view(torch.uint8).reshape(-1))
 
 
-def _pattern(values: dict[str, Any], dtype: torch.dtype, count: int, seed: int) -> torch.Tensor:
+def _pattern(values: dict[str, Any], dtype: torch.dtype, count: int, seed: int, draw: Draw) -> torch.Tensor:
     generator = torch.Generator().manual_seed(seed)
     if dtype == torch.bool:
         share = values.get("share")
@@ -111,14 +121,9 @@ def _pattern(values: dict[str, Any], dtype: torch.dtype, count: int, seed: int) 
     if not (dtype.is_floating_point or dtype.is_complex) or "float4" in str(dtype):  # any bits will do
         return torch.randint(0, 256, (count * dtype.itemsize,), generator=generator).to(torch.uint8)
     if dtype.is_complex:
-        parts = _normal(2 * count, seed).view(count, 2) * math.sqrt(0.5)
+        parts = draw(2 * count, seed).view(count, 2) * math.sqrt(0.5)
         return torch.view_as_complex(parts).to(dtype)
-    return _normal(count, seed).to(torch.float32 if dtype.itemsize == 1 else dtype).to(dtype)
-
-
-def _normal(count: int, seed: int) -> torch.Tensor:
-    """Nearly normal numbers, the same to the last bit everywhere: sums of eight uniform whole numbers."""
-    return _sum_of_eight(count, seed) if count < PATTERN_ELEMENTS else _long_pattern(seed)
+    return draw(count, seed).to(torch.float32 if dtype.itemsize == 1 else dtype).to(dtype)
 
 
 @functools.lru_cache(maxsize=16)

@@ -140,9 +140,13 @@ class GpuTimer:
 
     def _make_sampler(self, call: BoundCall, state: str) -> Callable[[], float]:
         sets = self.copies if state == "cold" else self.copies[:1] * self.warm_launches
-        self._restore(sets[0])
         launches = {id(each): call.bind(each) for each in sets}
-        launches[id(sets[0])]()  # what is set up at the first call cannot be captured
+
+        def launch_first() -> None:
+            self._restore(sets[0])
+            launches[id(sets[0])]()
+
+        self._run(launch_first)  # what is set up at the first call cannot be captured
         runs = [launches[id(each)] for each in sets]
         if not self.method.startswith("graphs"):
             window, resets = self._by_events(sets, runs), self._by_events(sets, [])
@@ -221,14 +225,18 @@ class GpuTimer:
                 result = run() if run is not None else None
                 if distinct:  # else the next call would write where this one did, which is in the cache
                     kept.append(result)
-        graph.replay()
-        torch.cuda.synchronize()
+        self._run(graph.replay)
         kept.clear()
 
         def replay() -> None:
             graph.replay()
 
         return replay
+
+    def _run(self, launch: Callable[[], object]) -> None:
+        """Runs work on the device to its end, outside of what is timed."""
+        launch()
+        torch.cuda.synchronize()
 
     def _by_events(self, sets: Sequence[Arguments], runs: Sequence[Any]) -> Callable[[], float]:
         """Gives the mean time of a launch with each of the sets in turn; without ``runs`` it only resets."""

@@ -1,0 +1,32 @@
+"""Keeps the bytecode of a worker's imports where the interpreter would compile them anew in each process.
+
+Images are often built without bytecode, and with ``PYTHONDONTWRITEBYTECODE`` set. There the imports of torch and its
+compiler take 5 s and more of each process, and a retune on 16 cores starts 16 of them.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+from pathlib import Path
+
+from inductor_bench.store.peaks import cache_folder
+
+
+def keep_bytecode(package: str = "torch") -> None:
+    """Writes bytecode to the tool's cache, and reads it there, where ``package`` has none and would get none.
+
+    Processes that this one starts do the same. A cache that cannot be written changes nothing.
+    """
+    spec = importlib.util.find_spec(package)
+    if spec is None or spec.cached is None or os.path.exists(spec.cached):
+        return
+    if sys.dont_write_bytecode or not _is_writable(Path(spec.cached).parent):
+        sys.pycache_prefix, sys.dont_write_bytecode = str(cache_folder() / "bytecode"), False
+        os.environ["PYTHONPYCACHEPREFIX"] = sys.pycache_prefix
+        os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
+
+def _is_writable(folder: Path) -> bool:
+    return os.access(folder if folder.exists() else folder.parent, os.W_OK)
