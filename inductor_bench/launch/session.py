@@ -105,6 +105,7 @@ class WorkerSession:
             WorkerLostError: the worker is gone, and the session with it.
         """
         assert self._open, "the session is closed"
+        assert self._posted is None or self._answer is not None, "the last answer was not collected"
         self.part, self._posted, self._answer, self._is_at_work = None, request, None, True
         self._timeout_s = timeout_s
         self._restart_timeout()

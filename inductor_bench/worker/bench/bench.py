@@ -194,20 +194,30 @@ class Bench:
         return find_use(driver) if driver is not None else None
 
     def sample(self, request: times.Sample) -> times.Times:
+        for number in dict.fromkeys(request.order):
+            self._tell(times.Begun(number))
+            self._get_ready(self._kernels[number], request.state)
         samples_s: list[float] = []
         retaken, method = 0, ""
-        for number in request.order:
-            self._tell(times.Begun(number))
-            loaded = self._kernels[number]
-            if loaded.call is None:
-                loaded.timer = self._timer_of(loaded.kernel)
-                loaded.call = loaded.timer.bind(loaded.kernel.bind)
-            assert loaded.timer is not None
-            loaded.kernel.prepare()
-            retaken -= loaded.timer.retaken
-            samples_s.append(getattr(loaded.timer, request.state)(loaded.call))
-            retaken, method = retaken + loaded.timer.retaken, loaded.timer.method
+        with exclusive():  # for all samples, because each change between workers takes the device a while
+            for number in request.order:
+                self._tell(times.Begun(number))
+                loaded = self._kernels[number]
+                timer = self._get_ready(loaded, request.state)
+                retaken -= timer.retaken
+                samples_s.append(getattr(timer, request.state)(loaded.call))
+                retaken, method = retaken + timer.retaken, timer.method
         return times.Times(tuple(samples_s), method, retaken)
+
+    def _get_ready(self, loaded: _Loaded, state: str) -> Timer:
+        """The timer of a kernel, which has done everything that precedes its first sample."""
+        if loaded.call is None:
+            loaded.timer = self._timer_of(loaded.kernel)
+            loaded.call = loaded.timer.bind(loaded.kernel.bind)
+        assert loaded.timer is not None
+        loaded.kernel.prepare()
+        loaded.timer.get_ready(loaded.call, state)
+        return loaded.timer
 
     def _compute(self, kernel: Kernel) -> list[Any]:
         """The outputs of a kernel, valid until the next call. Kernels with one launch key get the same arguments."""

@@ -33,6 +33,9 @@ class CpuRaceTimer(CpuTimer):
     def method(self) -> str:
         return describe_method(len(self.copies), 0.0)
 
+    def get_ready(self, call: Any, state: str) -> None:
+        return
+
 
 class CpuRuntime:
     """The CPUs that this process may use."""

@@ -31,6 +31,9 @@ class Timer(Protocol):
     def bind(self, bind: Bind) -> Any:
         """The call of a kernel with the arguments of the timer."""
 
+    def get_ready(self, call: Any, state: str) -> None:
+        """Does what the first sample of a call in a state (``cold`` or ``warm``) would do before it is timed."""
+
     def warm(self, call: Any) -> float:
         """Seconds of one call with the kernel's data in the caches."""
 

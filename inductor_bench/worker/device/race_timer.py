@@ -1,7 +1,7 @@
 """The harness's GPU timer for races, whose windows do not depend on when the host launches.
 
-Several workers may share the device. A timer has it for itself while it samples, and while it launches anything else;
-graphs are captured beside the other workers' samples, because a capture runs nothing.
+Several workers may share the device. A timer has it for itself for each window, and while it launches anything else;
+graphs are captured beside the other workers' windows, because a capture runs nothing.
 
 While other cores compile, the host may lose its core between two launches of a window. The device would then wait, and
 the wait would be part of the window's time. So the device is kept busy until the first launch of the window is in its
@@ -27,6 +27,9 @@ HOLD_CYCLES = 400_000
 
 HOLD_S = 160e-6
 """Seconds that these cycles take at least: no GPU has a clock above 2.5 GHz."""
+
+SWITCH_CYCLES = 1000
+"""Clock cycles of the work that makes the device turn to this process before a window."""
 
 MOST_RETAKEN = 3
 LATE_S = 20e-6
@@ -60,11 +63,9 @@ class GpuRaceTimer(GpuTimer):
         with exclusive():
             super().__init__(*arguments, **how)
 
-    def _sample(self, call: BoundCall, state: str) -> float:
+    def get_ready(self, call: BoundCall, state: str) -> None:
         if state not in call.samplers:
             call.samplers[state] = self._make_sampler(call, state)
-        with exclusive():
-            return super()._sample(call, state)
 
     def _run(self, launch: Callable[[], object]) -> None:
         with exclusive():
@@ -75,6 +76,7 @@ class GpuRaceTimer(GpuTimer):
         best_s, least_late_s = 0.0, float("inf")
         for attempt in range(1 + MOST_RETAKEN):
             with exclusive():
+                _take_device()
                 window = _time_window(replay, count)
             late_s = self._late_s(replay, count, window)
             if late_s < least_late_s:
@@ -92,6 +94,12 @@ class GpuRaceTimer(GpuTimer):
         late_s = max(window.first_s - max(HOLD_S, first_s + LATE_S), 0.0)
         slack_s = LATE_SHARE * window.device_s / count
         return late_s + max(window.others_s - other_s * (count - 1) - slack_s, 0.0)
+
+
+def _take_device() -> None:
+    """Lets the device turn to this process, which takes it a while after another one has used it."""
+    torch.cuda._sleep(SWITCH_CYCLES)
+    torch.cuda.synchronize()
 
 
 def _time_window(replay: Callable[[], object], count: int) -> Window:

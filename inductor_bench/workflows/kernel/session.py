@@ -194,10 +194,8 @@ class KernelSession:
             devices: the types of their devices, as far as they are known.
             library: whether library calls are among the kernels.
         """
-        ready: list[Request[Any]] = []
-        if library and visible_gpus():
-            ready.append(StartCompilers())
-        if any(device and not device_of(device).runs_on_host for device in devices):
+        ready: list[Request[Any]] = [StartCompilers()] if library and visible_gpus() else []
+        if ready or any(device and not device_of(device).runs_on_host for device in devices):
             ready.append(GetReady())
             with contextlib.suppress(InductorBenchError, WorkerLostError):  # the measurement reports it
                 self.find_other_jobs(NVIDIA.type)  # first: the driver's figures of the last second would include ours
