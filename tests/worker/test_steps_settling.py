@@ -6,6 +6,7 @@ import pytest
 
 from inductor_bench.worker.capture.steps import clock
 from inductor_bench.worker.capture.steps.clock import Settling
+from inductor_bench.worker.capture.steps.results import no_steps_yet
 
 
 class Program:
@@ -34,10 +35,9 @@ class Program:
         self.number = 0
 
     def compile_time_s(self, excluded_s: float = 0.0) -> float:
-        found = self.settling.settled(self.number, excluded_s)
-        assert found["settled_after"] == self.number
-        compiling_s: float = found["settling_time_s"] - found["settling_steps_s"]
-        return compiling_s - 0.1 * int(found["compiling_steps"])
+        found = self.settling.settled(no_steps_yet(), self.number, excluded_s)
+        assert found.settled_after == self.number and found.settling_time_s is not None
+        return found.settling_time_s - found.settling_steps_s - 0.1 * found.compiling_steps
 
 
 def test_quiet_steps_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:

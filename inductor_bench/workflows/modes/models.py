@@ -21,8 +21,7 @@ LISTS = (".txt", *YAML)
 
 
 class ListInterrupted(KeyboardInterrupt):
-    """The user stopped the comparisons of a list; ``found`` holds those that were begun, the last one perhaps in part.
-    """
+    """The user stopped the comparisons of a list; ``found`` holds those that were begun, the last one in part."""
 
     def __init__(self, found: ModesByModel, folder: Path) -> None:
         super().__init__(f"interrupted; what was measured until then is in {folder}; the same command goes on")
@@ -51,7 +50,7 @@ def run_list(options: ModesOptions, progress: Progress) -> ModesByModel:
     found: list[ModelModes] = []
     try:
         for model in _compare_each(options, requests, progress):
-            found.append(model)  # noqa: PERF402 - what was found stays after an interruption
+            found.append(model)
     except KeyboardInterrupt as stop:
         raise ListInterrupted(ModesByModel(program.targets[0], tuple(found)), folder_of(program)) from stop
     return ModesByModel(program.targets[0], tuple(found))

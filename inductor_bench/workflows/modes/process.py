@@ -204,9 +204,7 @@ def describe(place: Place, steps: ObservedSteps, report: ModeReport, ended: Proc
     """
     step_s = _step_time(steps)
     if steps.settling_time_s is not None:
-        compile_s: float | None = (
-            steps.settling_time_s - steps.settling_steps_s - steps.compiling_steps * step_s
-        )
+        compile_s: float | None = steps.settling_time_s - steps.settling_steps_s - steps.compiling_steps * step_s
     else:
         compile_s = None if steps.first_step_time_s is None else steps.first_step_time_s - step_s
     work, problem = _device_work(steps)

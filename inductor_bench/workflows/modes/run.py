@@ -66,9 +66,7 @@ class ModesInterrupted(KeyboardInterrupt):
     """The user stopped a comparison; ``outcome`` holds the rows that were measured before, perhaps in few rounds."""
 
     def __init__(self, outcome: ModesOutcome) -> None:
-        super().__init__(
-            f"interrupted; what was measured until then is in {outcome.folder}; the same command goes on"
-        )
+        super().__init__(f"interrupted; what was measured until then is in {outcome.folder}; the same command goes on")
         self.outcome = outcome
 
 

@@ -71,9 +71,7 @@ def test_a_factory_is_measured_in_two_modes_and_its_outputs_agree(tmp_path: Path
     words += ["--inference", "--device", "cpu", "--rounds", "2", "--format", "json", "-o", str(tmp_path / "out")]
     ended = subprocess.run(
         [sys.executable, "-m", "inductor_bench", *words],
-        env=runs.environment(
-            OMP_NUM_THREADS="1", TORCHINDUCTOR_FX_GRAPH_CACHE="0", TORCHINDUCTOR_AUTOGRAD_CACHE="0"
-        ),
+        env=runs.environment(OMP_NUM_THREADS="1", TORCHINDUCTOR_FX_GRAPH_CACHE="0", TORCHINDUCTOR_AUTOGRAD_CACHE="0"),
         capture_output=True,
         text=True,
         timeout=600,

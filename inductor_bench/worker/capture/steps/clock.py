@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
 from inductor_bench.devices.cpu import CPU
+from inductor_bench.messages.steps import ObservedSteps
 
 WAIT_S = 2.0
 """Maximum seconds that the end of the program waits for the device to reach the last boundary."""
@@ -125,19 +126,21 @@ class Settling:
             self.steps_s += arrived_s - self._since_s
             self._since_s = arrived_s
 
-    def settled(self, number: int, excluded_s: float) -> dict[str, Any]:
-        """What is known where the timed window begins: the settling of ``messages.steps.ObservedSteps``.
+    def settled(self, found: ObservedSteps, number: int, excluded_s: float) -> ObservedSteps:
+        """The observation with what is known where the timed window begins.
 
         Args:
+            found: the observation until now.
             number: the number of the step that begins here.
             excluded_s: the seconds until now that are not the program's.
         """
-        return {
-            "settled_after": number,
-            "settling_time_s": time.perf_counter() - self.begin_s - excluded_s,
-            "settling_steps_s": self.steps_s,
-            "compiling_steps": self.compiling_steps,
-        }
+        return replace(
+            found,
+            settled_after=number,
+            settling_time_s=time.perf_counter() - self.begin_s - excluded_s,
+            settling_steps_s=self.steps_s,
+            compiling_steps=self.compiling_steps,
+        )
 
 
 def has_passed(moments: Sequence[Moment]) -> bool:

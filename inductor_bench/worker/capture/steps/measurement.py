@@ -143,7 +143,7 @@ class Measurement:
 
     def _do(self, action: Action, number: int) -> None:
         if action is Action.OPEN:
-            self.found = replace(self.found, **self._settling_time.settled(number, self.excluded_s))
+            self.found = self._settling_time.settled(self.found, number, self.excluded_s)
             self.write(TIMING)
         elif action is Action.VOID:
             self._moments, self._settling = self._moments[-1:], []
