@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import breakdown_runs as runs
@@ -88,6 +90,26 @@ def test_a_factory_is_measured_in_two_modes_and_its_outputs_agree(tmp_path: Path
     assert first["compile_time_s"] > second["compile_time_s"] > 0
     assert eager["processes"][0]["calls"] == 0 and eager["processes"][0]["codes"] == []
     assert not (tmp_path / "out" / ".work").exists()
+
+
+@pytest.mark.slow
+def test_a_command_that_is_ended_shows_the_rows_that_it_has(tmp_path: Path) -> None:
+    words = ["modes", f"{runs.PROGRAMS / 'factories.py'}:mlp", "--mode", "default", "--mode", "max-autotune"]
+    words += ["--inference", "--device", "cpu", "--format", "json", "-q", "-o", str(tmp_path / "out")]
+    command = [sys.executable, "-m", "inductor_bench", *words]
+    with subprocess.Popen(command, env=runs.environment(), stdout=subprocess.PIPE, text=True) as process:
+        folder = ModesFolder(tmp_path / "out")
+        for _ in range(3000):
+            if process.poll() is not None or (folder.exists() and folder.load().rows[0].processes):
+                break
+            time.sleep(0.1)
+        process.send_signal(signal.SIGTERM)
+        printed, _ = process.communicate(timeout=60)
+    assert process.returncode == 130
+    measured, other = json.loads(printed)["rows"]
+    assert measured["figures"]["step_time_s"] > 0 and measured["figures"]["compile_time_s"] > 0
+    assert len(measured["processes"]) == 1 and other["processes"] == [] and other["failure"] is None
+    assert (tmp_path / "out" / "report.html").is_file()
 
 
 @pytest.mark.slow
