@@ -2,9 +2,11 @@
 
 PROGRAM is a file of ``scripts/programs``. Its stopwatch times blocks of steps in the same processes, from the warm-up
 until the process is ended, and prints each. Held against them is the tool's step time in the last round, in which
-nothing is profiled, and the order of the rows. OPTIONS after ``--`` are those of ``inductor-bench modes``.
+nothing is profiled, and the order of the rows. Printed beside is where the time of each process went. OPTIONS after
+``--`` are those of ``inductor-bench modes``.
 
-After ``--limit`` seconds it is interrupted; the rows that it has measured until then are held against the stopwatch.
+After ``--limit`` seconds, or by Ctrl-C, it is interrupted; the rows that it has measured until then are held against
+the stopwatch.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from itertools import pairwise
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from inductor_bench.records.modes.comparison import ModeRow
+from inductor_bench.records.modes.comparison import ModeProcess, ModeRow
 from inductor_bench.store.folders.modes import ModesFolder
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -54,8 +56,10 @@ def main() -> int:
 
 
 def run_until(command: Sequence[str], environment: Mapping[str, str], limit_s: float | None) -> None:
-    """Runs a command, and interrupts it after a time."""
+    """Runs a command, and interrupts it after a time, or where this script is interrupted or ended."""
     with subprocess.Popen(command, env=environment) as process:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, lambda *_: process.send_signal(signal.SIGINT))
         try:
             process.wait(limit_s)
         except subprocess.TimeoutExpired:
@@ -69,6 +73,8 @@ def check_rows(folder: ModesFolder) -> Iterator[bool]:
         if row.failure is not None or not row.processes:
             print(f"{row.name:28} {row.failure.message if row.failure is not None else 'not measured'}", flush=True)
             continue
+        for one in row.processes:
+            print(f"{row.name:28} round {one.round + 1}: {time_of(one)}", flush=True)
         blocks = blocks_of(folder, number, row)
         if not blocks:
             print(f"{row.name:28} the stopwatch printed no block", flush=True)
@@ -84,6 +90,17 @@ def check_rows(folder: ModesFolder) -> Iterator[bool]:
     swapped = [(one[2], other[2]) for one, other in pairwise(by_tool) if one[1] > other[1] * (1 + WITHIN)]
     print(f"order: {' < '.join(name for *_, name in by_tool)}; by its stopwatch {swapped or 'the same'}", flush=True)
     yield not swapped
+
+
+def time_of(process: ModeProcess) -> str:
+    """Where the seconds of a process went, in words."""
+    compiled_s, timed_s = process.compile_time_s or 0.0, sum(process.step_times_s)
+    rest_s = process.time_s - compiled_s - timed_s
+    again = f"{process.compiled_graphs} graphs compiled in it" if process.compiled_graphs else "nothing compiled in it"
+    return (
+        f"{process.time_s:.1f} s, of which compilation or its caches {compiled_s:.1f} s ({again}), "
+        f"timed steps {timed_s:.1f} s, imports, other steps, profile and end {rest_s:.1f} s"
+    )
 
 
 def blocks_of(folder: ModesFolder, number: int, row: ModeRow) -> list[float]:

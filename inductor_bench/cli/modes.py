@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -11,7 +11,7 @@ from ..analysis.modes.intervals import MOST_ROUNDS
 from ..errors import EXIT_FAILURE, EXIT_OK
 from ..records.model_sources import LIBRARIES, listed
 from ..records.modes.comparison import NOT_TIMED, ModeComparison
-from ..records.modes.models import ModelModes
+from ..records.modes.models import ModelModes, ModesByModel
 from ..records.modes.settings import MODES, SWITCHES
 from ..report.modes.formats import FORMATS, LIST_FORMATS
 from ..report.renderer import View, as_page
@@ -25,6 +25,9 @@ from .options.paths import complete_path
 from .options.variables import read_variables
 from .output.console import Console
 from .output.presentation import format_option, place_view, redact_option, show
+
+if TYPE_CHECKING:
+    from ..workflows.modes.run import ModesOutcome
 
 _SWITCHES = "\n".join(f"  {switch.name:<20}{switch.help}" for switch in SWITCHES.values())
 
@@ -44,7 +47,7 @@ several settings with commas between them (max-autotune,tf32,OMP_NUM_THREADS=8),
 {_SWITCHES}
 
 Exit code: 0, 1 where a row failed (the others are compared and shown), 2 for a request that cannot be carried out
-as typed, 130 after Ctrl-C.
+as typed, 130 after Ctrl-C, which shows the rows that were measured until then.
 """
 
 
@@ -91,8 +94,8 @@ as typed, 130 after Ctrl-C.
 def command(context: click.Context, /, **values: Any) -> int:
     form = values.pop("format")
     with Console(quiet=values.pop("quiet"), verbose=values.pop("verbose")) as console:
-        from ..workflows.modes.models import folder_of, is_list, run_list
-        from ..workflows.modes.run import ModesOptions, run_modes
+        from ..workflows.modes.models import ListInterrupted, folder_of, is_list, run_list
+        from ..workflows.modes.run import ModesInterrupted, ModesOptions, run_modes
 
         sets = [values.pop(name) for name in ("modes", "withs", "variables", "inductor")]
         rows, rounds, amp = read_sets(*sets), values.pop("rounds"), values.pop("amp")
@@ -100,20 +103,36 @@ def command(context: click.Context, /, **values: Any) -> int:
         program = BreakdownOptions(amp=AMP[amp] if amp else None, arguments=arguments, **values)
         options = ModesOptions(program, rows, rounds)
         if is_list(program):
-            found = run_list(options, console)
-            place = folder_of(program)
-            write_text(place / PAGE, as_page(LIST_FORMATS, found))
-            show(LIST_FORMATS.get(form), found, place_view(View(), place, console), console)
+            try:
+                found = run_list(options, console)
+            except ListInterrupted as stop:
+                _show_list(stop.found, folder_of(program), form, console)
+                raise
+            _show_list(found, folder_of(program), form, console)
             return max(map(exit_code_of, found.models), default=EXIT_OK)
-        outcome = run_modes(options, console)
+        try:
+            outcome = run_modes(options, console)
+        except ModesInterrupted as stop:
+            _show(stop.outcome, form, console)
+            raise
         if not outcome.measured:
             console.note(f"measured {outcome.comparison.created}; nothing was run; --force measures again")
-        write_text(outcome.folder / PAGE, as_page(FORMATS, outcome.comparison))
-        chosen = FORMATS.get(form)
-        show(chosen, outcome.comparison, place_view(View(), outcome.folder, console), console)
-        if not chosen.names_folder:
-            console.note(f"Written: {outcome.folder}")
+        _show(outcome, form, console)
     return exit_code(outcome.comparison)
+
+
+def _show(outcome: ModesOutcome, form: str, console: Console) -> None:
+    """Writes the page of a comparison, which may be incomplete, and shows it."""
+    write_text(outcome.folder / PAGE, as_page(FORMATS, outcome.comparison))
+    chosen = FORMATS.get(form)
+    show(chosen, outcome.comparison, place_view(View(), outcome.folder, console), console)
+    if not chosen.names_folder:
+        console.note(f"Written: {outcome.folder}")
+
+
+def _show_list(found: ModesByModel, place: Path, form: str, console: Console) -> None:
+    write_text(place / PAGE, as_page(LIST_FORMATS, found))
+    show(LIST_FORMATS.get(form), found, place_view(View(), place, console), console)
 
 
 def exit_code_of(model: ModelModes) -> int:

@@ -39,6 +39,8 @@ class ModeReport:
         peak_memory_bytes: the most memory that torch allocated on the device; on a CPU the most of the process.
         threads: the number of torch's threads.
         agreement: of the outputs; ``None`` where they are not compared.
+        compiled_graphs: the number of graphs that the process compiled, those left out that came from a cache.
+        configs: a hash of the configs of all its Triton kernels that ran; empty without any.
     """
 
     calls: int = 0
@@ -48,3 +50,5 @@ class ModeReport:
     peak_memory_bytes: int | None = None
     threads: int | None = None
     agreement: Agreement | None = None
+    compiled_graphs: int = 0
+    configs: str = ""

@@ -44,6 +44,8 @@ class ObservedSteps:
         steps: the number of steps that ended until now.
         settled_after: the number of steps before the timed window.
         settling_time_s: the time from the first compilation to the timed window; ``None`` before it begins.
+        settling_steps_s: the part of that time in which nothing was compiled: whole steps, and the observation's work.
+        compiling_steps: the number of steps in the rest of it, in which something was compiled.
         first_step_time_s: the time of the first step.
         step_times_s: the times of the timed steps, in order, on the device's clock where there is one.
         host_step_times_s: the same steps on the host's clock.
@@ -67,6 +69,8 @@ class ObservedSteps:
     steps: int = 0
     settled_after: int = 0
     settling_time_s: float | None = None
+    settling_steps_s: float = 0.0
+    compiling_steps: int = 0
     first_step_time_s: float | None = None
     step_times_s: tuple[float, ...] = ()
     host_step_times_s: tuple[float, ...] = ()

@@ -8,7 +8,7 @@ work. Variables of the environment change what it does:
 ``STEP_ENDS=FOLDER``  it also writes ``<pid>.json`` with the end of each step, on the host's clock and on the device's.
 ``INTERLEAVE=STEPS``  in an observed process, it times blocks of so many steps with and without the observation's hooks.
 ``BLOCK_STEPS=STEPS`` it times blocks of so many steps without end and prints each one's seconds per step; the end of
-                      each step is marked for the tool.
+                      each step is marked for the tool, from the first one on.
 ``NCU_STEP=1``        it runs two steps after the warm-up between the start and the stop of CUDA's profiler, and ends.
 """
 
@@ -28,6 +28,9 @@ BLOCKS = 3
 INTERLEAVED_BLOCKS = 48
 IN_TURN = 8
 PROFILED = 10
+BLOCKS_AFTER = 5
+"""Most steps before the first block of ``BLOCK_STEPS``, which must come before the tool ends the process."""
+
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 RANK = int(os.environ.get("RANK", "0"))
 
@@ -41,6 +44,8 @@ def timed(step: Step, warm_up: int = 20) -> None:
     folder = os.environ.get("STEP_ENDS")
     if folder:
         step = ends.step
+    if os.environ.get("BLOCK_STEPS"):
+        step, warm_up = _marked(step), min(warm_up, BLOCKS_AFTER)
     for number in range(warm_up):
         step(number)
     _wait()
@@ -160,16 +165,21 @@ def _interleaved(step: Step, number: int, length: int) -> dict[str, Any]:
     return {"rank": RANK, "step_s": statistics.median(times["observed_s"]), **times}
 
 
-def _without_end(step: Step, number: int, length: int) -> NoReturn:
-    """Times blocks of marked steps until the process is ended."""
+def _marked(step: Step) -> Step:
+    """The step with a mark at its end. A mark after other steps would begin the tool's measurement anew."""
     import inductor_bench
 
     def marked(number: int) -> None:
         step(number)
         inductor_bench.step()
 
+    return marked
+
+
+def _without_end(step: Step, number: int, length: int) -> NoReturn:
+    """Times blocks of steps until the process is ended."""
     while True:
-        print("block", _block(marked, number, length), flush=True)
+        print("block", _block(step, number, length), flush=True)
         number += length
 
 

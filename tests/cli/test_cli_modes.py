@@ -17,7 +17,7 @@ from inductor_bench.records.modes.comparison import NOT_TIMED, ModeComparison
 from inductor_bench.records.modes.models import ModelModes, ModesByModel
 from inductor_bench.workflows.modes import models
 from inductor_bench.workflows.modes import run as modes
-from inductor_bench.workflows.modes.run import ModesOptions, ModesOutcome
+from inductor_bench.workflows.modes.run import ModesInterrupted, ModesOptions, ModesOutcome
 from inductor_bench.workflows.progress import Progress
 
 
@@ -55,6 +55,38 @@ def test_each_format_is_printed(asked: list[ModesOptions], capsys: pytest.Captur
     printed = capsys.readouterr()
     assert "default" in printed.out and printed.err == ""
     assert "Take default" in Path("modes/train/report.html").read_text()
+
+
+@pytest.mark.parametrize("form", ["table", "json"])
+def test_an_interrupted_comparison_shows_rows_of_one_round(
+    asked: list[ModesOptions], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], form: str
+) -> None:
+    eager, default = mode_rows.row("eager", []), mode_rows.row("default", [0.0512], 10.0)
+    outcome = ModesOutcome(mode_rows.comparison(eager, default), Path("modes/train"), measured=True)
+
+    def interrupted(options: ModesOptions, progress: Progress) -> ModesOutcome:
+        raise ModesInterrupted(outcome) from KeyboardInterrupt()
+
+    monkeypatch.setattr(modes, "run_modes", interrupted)
+    assert main(["modes", "train.py", "--format", form]) == 130
+    printed = capsys.readouterr()
+    assert ("51.2 ms" if form == "table" else '"step_time_s": 0.0512') in printed.out
+    assert "interrupted; what was measured until then is in modes/train" in printed.err
+    assert "51.2 ms" in Path("modes/train/report.html").read_text()
+
+
+def test_an_interrupted_list_shows_its_models(
+    asked: list[ModesOptions], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = ModesByModel("list.txt", (ModelModes("first", compared()),))
+
+    def interrupted(*_: object) -> ModesByModel:
+        raise models.ListInterrupted(found, Path("modes/list"))
+
+    monkeypatch.setattr(models, "run_list", interrupted)
+    assert main(["modes", "list.txt"]) == 130
+    printed = capsys.readouterr()
+    assert "first" in printed.out and "interrupted; what was measured until then is in modes/list" in printed.err
 
 
 def test_a_setting_that_is_none_exits_with_2(asked: list[ModesOptions], capsys: pytest.CaptureFixture[str]) -> None:

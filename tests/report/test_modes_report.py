@@ -100,6 +100,14 @@ def test_notes_say_what_each_mode_really_did() -> None:
     assert any(note.startswith("outputs were not compared") for note in said)
 
 
+def test_other_configs_in_a_later_round_are_told() -> None:
+    tuned = row("default", [0.05] * 2, 12.0, codes=("a",), configs="1")
+    other = replace(tuned.processes[1], configs="2")
+    said = "default: its processes ran other code or other configs of kernels, which changes the step, too"
+    assert said in notes(comparison(EAGER, replace(tuned, processes=(tuned.processes[0], other))))
+    assert said not in notes(comparison(EAGER, tuned))
+
+
 def test_on_a_cpu_no_mode_uses_cuda_graphs() -> None:
     asked = row("reduce-overhead", [0.05] * 4, 12.0, codes=("b",), refusals=("multiple devices",))
     said = list(notes(comparison(EAGER, DEFAULT, asked)))

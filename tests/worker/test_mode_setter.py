@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import json
+from collections.abc import Mapping
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -12,11 +14,13 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from inductor_bench.messages.modes import ModeChange, ModeReport  # noqa: E402
+from inductor_bench.records.code.details import CompiledKernel  # noqa: E402
 from inductor_bench.records.modes.comparison import AGREES, DIFFERS, UNKNOWN, Agreement  # noqa: E402
 from inductor_bench.store.formats import codec  # noqa: E402
 from inductor_bench.worker.capture.agreement import OutputComparison  # noqa: E402
 from inductor_bench.worker.capture.modes import ModeSetter, read_value  # noqa: E402
 from inductor_bench.worker.device.cpu import CpuRuntime  # noqa: E402
+from inductor_bench.worker.upstream import inductor  # noqa: E402
 
 
 def compile_with(
@@ -87,6 +91,29 @@ def test_channels_last_changes_a_module_and_says_so_of_a_function(tmp_path: Path
     assert convolution.weight.is_contiguous(memory_format=torch.channels_last)
     _, report = compile_with(change, tmp_path / "r", abs)
     assert "changed nothing" in report.notes[0]
+
+
+def test_the_hash_of_configs_is_that_of_all_kernels_in_any_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def found(namespace: Mapping[str, Any]) -> dict[str, CompiledKernel]:
+        return {name: CompiledKernel(config) for name, config in namespace.items() if name.startswith("triton_")}
+
+    monkeypatch.setattr(inductor, "compiled_kernels", found)
+
+    def measured(*modules: dict[str, dict[str, int]]) -> str:
+        setter = ModeSetter(ModeChange("default"), tmp_path / "r")
+        for namespace in modules:
+            module = ModuleType("compiled")
+            vars(module).update(namespace)
+            setter.modules.append(module)
+        setter.note_measured("cpu")
+        return setter.report.configs
+
+    one, other = {"triton_a": {"XBLOCK": 64, "num_warps": 4}}, {"triton_b": {"XBLOCK": 8}}
+    assert measured() == "" and len(measured(one)) == 16
+    assert measured(one, other) == measured(other, {"triton_a": {"num_warps": 4, "XBLOCK": 64}})
+    assert measured(one, other) != measured(one, {"triton_b": {"XBLOCK": 16}})
 
 
 @pytest.mark.parametrize(("text", "value"), [("true", True), ("None", None), ("8", 8), ("ATEN,CPP", "ATEN,CPP")])

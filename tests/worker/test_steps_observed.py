@@ -104,6 +104,13 @@ def test_marks_come_before_the_optimizer() -> None:
     assert len(ranges(found.trace, GRAPH_CALL)) == 2 * 8 * found.profiled_steps, "a mark after every second step"
 
 
+def test_steps_before_the_marks_are_no_compilation() -> None:
+    found, _ = observe("late-marks", 60, INDUCTOR_BENCH_PROFILES="0")
+    assert (found.state, found.source) == (DONE, MARKS)
+    assert found.settling_time_s is not None and 15 * 0.02 < found.settling_steps_s < found.settling_time_s
+    assert 1 <= found.compiling_steps <= 2
+
+
 def test_blocks_that_share_a_graph_repeat_with_their_parameters() -> None:
     found, _ = observe("pattern", 200)
     assert (found.state, found.source, len(found.graphs)) == (DONE, PATTERN, 1)

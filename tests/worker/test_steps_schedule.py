@@ -64,6 +64,14 @@ def test_without_a_profile_all_is_measured_at_the_end_of_the_window() -> None:
     assert program.done == [(3, A.OPEN), (8, A.CLOSE)] and program.schedule.state == DONE
 
 
+def test_without_stacks_all_is_measured_at_the_end_of_the_profile() -> None:
+    program = Program(limits=Limits(steps=5, stacks=False))
+    program.cross(40)
+    export, finish = program.done[-2:]
+    assert (export[1], finish[1]) == (A.EXPORT, A.FINISH) and export[0] == finish[0]
+    assert program.schedule.state == DONE and A.STACKS not in [action for _, action in program.done]
+
+
 def test_a_window_may_be_longer_than_that_of_a_breakdown() -> None:
     usual, longer = (Program(limits=limits) for limits in (Limits(), Limits(most_steps=80, window_s=1e9)))
     for program in (usual, longer):

@@ -65,6 +65,8 @@ class ModeProcess:
         calls: the number of calls of ``torch.compile`` whose settings were replaced.
         kept_calls: the reasons why other calls were left as they are.
         codes: names of the files of generated code, made from their content; sorted.
+        configs: a hash of the configs of all Triton kernels that ran; empty without any.
+        compiled_graphs: the number of graphs that the process compiled; others came from the caches of the row.
         replays: the number of graphs that replay CUDA graphs.
         refusals: Inductor's reasons for not using CUDA graphs although they were asked for.
         work: the device's work in a step; ``None`` without a profile and on a CPU.
@@ -85,6 +87,8 @@ class ModeProcess:
     calls: int = 0
     kept_calls: tuple[str, ...] = ()
     codes: tuple[str, ...] = ()
+    configs: str = ""
+    compiled_graphs: int = 0
     replays: int = 0
     refusals: tuple[str, ...] = ()
     work: DeviceWork | None = None

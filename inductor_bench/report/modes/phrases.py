@@ -185,6 +185,9 @@ def _code_notes(measured: Sequence[ModeRow]) -> Iterator[str]:
             f"{join_words(others)}: the same generated code as {name}"
             f"{_no_graphs(measured, others)}; a difference in step time is noise"
         )
+    for row in measured:
+        if len({(one.codes, one.configs) for one in row.processes}) > 1:
+            yield f"{row.name}: its processes ran other code or other configs of kernels, which changes the step, too"
     asked = [row for row in measured if row.settings.mode in CUDA_GRAPH_MODES]
     if asked and all(device_of(row.processes[0].device).runs_on_host for row in asked):
         yield f"{join_words([row.name for row in asked])}: CUDA graphs need a GPU, and these steps ran on a CPU"

@@ -5,11 +5,13 @@ from __future__ import annotations
 import ast
 import contextlib
 import functools
+import hashlib
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from inductor_bench.messages.modes import ModeChange, ModeReport
@@ -17,7 +19,7 @@ from inductor_bench.records.modes.comparison import Agreement
 from inductor_bench.records.modes.settings import CHANNELS_LAST, CUDNN_BENCHMARK, EAGER, TF32
 from inductor_bench.store.formats import codec
 
-from ..upstream import compiling
+from ..upstream import compiling, inductor
 from .variables import CAPTURE_FOLDER, MODE
 
 INDUCTOR = "inductor"
@@ -37,6 +39,8 @@ class ModeSetter:
     def __init__(self, change: ModeChange, path: Path) -> None:
         self.change = change
         self.report = ModeReport()
+        self.modules: list[ModuleType] = []
+        """The compiled modules of this process."""
         self._path = path
         self._owner = os.getpid()
         self._is_measured = False
@@ -116,6 +120,8 @@ class ModeSetter:
             graph_breaks=compiling.graph_breaks(),
             peak_memory_bytes=runtime_of(device).peak_memory_bytes(),
             threads=torch.get_num_threads(),
+            compiled_graphs=compiling.compiled_graphs(),
+            configs=_hash_of_configs(self.modules),
         )
         self.save()
 
@@ -127,6 +133,13 @@ class ModeSetter:
         with contextlib.suppress(OSError):  # the program goes on; the parent misses the report
             temporary.write_text(json.dumps(codec.encode(self.report)), encoding="utf-8")
             temporary.replace(self._path)
+
+
+def _hash_of_configs(modules: Iterable[ModuleType]) -> str:
+    """A hash of the configs of the Triton kernels that ran, in any order of the modules; empty without kernels."""
+    kernels = [kernel for module in modules for kernel in inductor.compiled_kernels(vars(module)).items()]
+    texts = sorted(json.dumps([name, kernel.config], sort_keys=True) for name, kernel in kernels)
+    return hashlib.sha256("\n".join(texts).encode()).hexdigest()[:16] if texts else ""
 
 
 def read_value(text: str) -> Any:
@@ -149,6 +162,12 @@ def install(torch: Any) -> None:
     setter = ModeSetter(change, Path(os.environ[CAPTURE_FOLDER]) / f"{os.getpid()}.mode.json")
     torch.compile = setter.wrap(torch.compile)
     active.append(setter)
+
+
+def note_module(module: ModuleType) -> None:
+    """Notes a compiled module that this process loads, where it has a setter."""
+    for setter in active:
+        setter.modules.append(module)
 
 
 def note_measured(device: str) -> None:

@@ -70,6 +70,7 @@ def observe(codecache: ModuleType) -> None:
 
     def on_load(module: ModuleType, path: str, constants: Mapping[str, Any]) -> None:
         if only_steps:
+            modes.note_module(module)
             steps.note_module()
             return
         stem = f"{os.getpid()}-{len(seen)}"

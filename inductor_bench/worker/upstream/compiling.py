@@ -84,6 +84,13 @@ def options_of_mode(mode: str, dynamic: bool | None) -> dict[str, Any]:
     return dict(list_mode_options(mode, dynamic))
 
 
+def compiled_graphs() -> int:
+    """The number of graphs that this process compiled, those left out that came from a cache. (2.13)"""
+    utils = sys.modules.get("torch._dynamo.utils")
+    times = getattr(utils, "compilation_time_metrics", {})
+    return len(times.get("fx_codegen_and_compile", ()))
+
+
 def graph_breaks() -> tuple[str, ...]:
     """Dynamo's reason of each graph break of this process; none before the compiler is imported. (2.9, 2.13, 2.15)"""
     utils = sys.modules.get("torch._dynamo.utils")

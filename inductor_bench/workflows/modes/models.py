@@ -15,9 +15,17 @@ from ..batch.list_text import read_list
 from ..options import BreakdownOptions
 from ..progress import Progress
 from .process import STAGE
-from .run import ModesOptions, run_modes
+from .run import ModesInterrupted, ModesOptions, run_modes
 
 LISTS = (".txt", *YAML)
+
+
+class ListInterrupted(KeyboardInterrupt):
+    """The user stopped the comparisons of a list; ``found`` holds those that were begun, the last one in part."""
+
+    def __init__(self, found: ModesByModel, folder: Path) -> None:
+        super().__init__(f"interrupted; what was measured until then is in {folder}; the same command goes on")
+        self.found = found
 
 
 def is_list(options: BreakdownOptions) -> bool:
@@ -35,11 +43,17 @@ def run_list(options: ModesOptions, progress: Progress) -> ModesByModel:
 
     Raises:
         UsageError: the list cannot be read.
-        KeyboardInterrupt: the user stopped it; the folders hold what was measured before.
+        ListInterrupted: the user stopped it; it holds what was measured before, and so do the folders.
     """
     program = options.program
     requests = merge(read_list(Path(program.targets[0])), _own_options(program))
-    return ModesByModel(program.targets[0], tuple(_compare_each(options, requests, progress)))
+    found: list[ModelModes] = []
+    try:
+        for model in _compare_each(options, requests, progress):
+            found.append(model)
+    except KeyboardInterrupt as stop:
+        raise ListInterrupted(ModesByModel(program.targets[0], tuple(found)), folder_of(program)) from stop
+    return ModesByModel(program.targets[0], tuple(found))
 
 
 def _own_options(program: BreakdownOptions) -> dict[str, object]:
@@ -67,6 +81,9 @@ def _compare_each(options: ModesOptions, requests: list[ModelRequest], progress:
         )
         try:
             yield ModelModes(request.name, run_modes(replace(options, program=program), progress).comparison)
+        except ModesInterrupted as stop:
+            yield ModelModes(request.name, stop.outcome.comparison)
+            raise
         except InductorBenchError as error:
             progress.note(f"{request.name}: {error.message}")
             yield ModelModes(request.name, failure=Failure(STAGE, "invalid", error.message, error.hint))

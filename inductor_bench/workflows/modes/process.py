@@ -11,6 +11,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from ...analysis.findings.phrases import plural
 from ...devices.table import device_of
 from ...errors import InductorBenchError
 from ...launch.process import ProcessResult
@@ -39,10 +40,17 @@ STAGE = "mode"
 NOT_INHERITED = (
     "TRITON_CACHE_DIR",
     "TORCHINDUCTOR_FORCE_DISABLE_CACHES",
+    "TORCHINDUCTOR_FX_GRAPH_CACHE",
+    "TORCHINDUCTOR_AUTOGRAD_CACHE",
+    "TORCHINDUCTOR_FX_GRAPH_REMOTE_CACHE",
+    "TORCHINDUCTOR_AUTOGRAD_REMOTE_CACHE",
+    "TORCHINDUCTOR_AUTOTUNE_REMOTE_CACHE",
+    "TORCHINDUCTOR_BUNDLED_AUTOTUNE_REMOTE_CACHE",
     "TORCHINDUCTOR_FX_COMPILE_MODE",
     *NOT_COMPILED,
 )
-"""Variables that would share caches between modes, hide the compilation, or forbid it."""
+"""Variables that would share caches between modes, hide the compilation of the first round, repeat it in later ones, or
+forbid it."""
 
 CACHE = "TORCHINDUCTOR_CACHE_DIR"
 OWN = "INDUCTOR_BENCH_"
@@ -182,13 +190,21 @@ class ProgramRunner:
         if other is not None and slowest.source != other.source:
             message = f"its steps are found by {slowest.source}, those of the others by {other.source}"
             return _failed("other-steps", message, hint)
-        return _describe(place, slowest, _report_of(slowest, reports), ended)
+        return describe(place, slowest, _report_of(slowest, reports), ended)
 
 
-def _describe(place: Place, steps: ObservedSteps, report: ModeReport, ended: ProcessResult) -> ModeProcess:
+def describe(place: Place, steps: ObservedSteps, report: ModeReport, ended: ProcessResult) -> ModeProcess:
+    """What a process measured, by its slowest rank's steps, its report and its end.
+
+    Args:
+        place: the process.
+        steps: timed steps, at least one.
+        report: that of the same rank.
+        ended: the end of the program.
+    """
     step_s = _step_time(steps)
     if steps.settling_time_s is not None:
-        compile_s: float | None = steps.settling_time_s - steps.settled_after * step_s
+        compile_s: float | None = steps.settling_time_s - steps.settling_steps_s - steps.compiling_steps * step_s
     else:
         compile_s = None if steps.first_step_time_s is None else steps.first_step_time_s - step_s
     work, problem = _device_work(steps)
@@ -205,13 +221,21 @@ def _describe(place: Place, steps: ObservedSteps, report: ModeReport, ended: Pro
         calls=report.calls,
         kept_calls=report.kept,
         codes=tuple(sorted(os.path.basename(graph.path) for graph in steps.graphs if graph.path)),
+        configs=report.configs,
+        compiled_graphs=report.compiled_graphs,
         replays=sum(graph.cuda_graphs for graph in steps.graphs),
         refusals=tuple(sorted({graph.cuda_graph_refusal for graph in steps.graphs} - {""})),
         work=work,
         agreement=report.agreement if place.settings != ModeSet(EAGER) else None,
         time_s=ended.time_s,
-        notes=tuple(filter(None, (*report.notes, *steps.notes, problem))),
+        notes=tuple(filter(None, (*report.notes, *steps.notes, problem, _compiled_again(place, report)))),
     )
+
+
+def _compiled_again(place: Place, report: ModeReport) -> str:
+    if place.round == 0 or not report.compiled_graphs:
+        return ""
+    return f"a later round compiled {plural(report.compiled_graphs, 'graph')} again, which torch's caches do not hold"
 
 
 def _device_work(steps: ObservedSteps) -> tuple[DeviceWork | None, str]:

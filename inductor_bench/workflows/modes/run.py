@@ -6,7 +6,7 @@ import datetime
 import os
 import shlex
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -30,6 +30,7 @@ from ..modules.survey import take_survey
 from ..modules.targets import Target, resolve_target
 from ..options import BreakdownOptions
 from ..progress import Progress
+from .order import Turns
 from .process import CACHE, COMMON, NOT_INHERITED, OWN, STAGE, UNCOMPILED, Place, ProgramRunner
 from .sets import DEFAULT_ROUNDS
 
@@ -61,13 +62,21 @@ class ModesOutcome:
     measured: bool
 
 
+class ModesInterrupted(KeyboardInterrupt):
+    """The user stopped a comparison; ``outcome`` holds the rows that were measured before, perhaps in few rounds."""
+
+    def __init__(self, outcome: ModesOutcome) -> None:
+        super().__init__(f"interrupted; what was measured until then is in {outcome.folder}; the same command goes on")
+        self.outcome = outcome
+
+
 def run_modes(options: ModesOptions, progress: Progress) -> ModesOutcome:
     """Compares modes, or goes on with a comparison that was interrupted.
 
     Raises:
         UsageError: the target is no program, or the folder holds another comparison.
         InductorBenchError: the folder cannot be written, or the program cannot be started.
-        KeyboardInterrupt: the user stopped it; the folder holds what was measured before.
+        ModesInterrupted: the user stopped it; it holds what was measured before, and so does the folder.
     """
     program = options.program
     target = resolve_target(program, ACCEPTED)
@@ -87,8 +96,9 @@ def run_modes(options: ModesOptions, progress: Progress) -> ModesOutcome:
         try:
             measured = comparing.measure()
         except KeyboardInterrupt as stop:
-            kept = f"interrupted; what was measured until then is in {folder.path}; the same command goes on"
-            raise KeyboardInterrupt(kept) from stop
+            if not folder.exists():
+                raise
+            raise ModesInterrupted(ModesOutcome(conclude(folder.load()), folder.path, measured=True)) from stop
         if comparing.comparison.is_complete:
             folder.remove_work()
         saved = conclude(folder.load())  # as it was written, without secrets
@@ -171,7 +181,7 @@ class _Comparing:
             self._progress,
             profiles=profiles,
         )
-        for place in places_in_turn(self._options.rows, self.comparison.rounds):
+        for place in Turns(self._options.rows, self.comparison.rounds, self._knows_steps).places():
             row = self.comparison.rows[place.row]
             if row.failure is None and len(row.processes) == place.round:
                 self._run(runner, replace(place, name=row.name))
@@ -230,6 +240,9 @@ class _Comparing:
         rows = tuple(replace(row, failure=failure) if one else row for row, one in zip(rows, waiting, strict=True))
         self.comparison = replace(self.comparison, rows=rows)
 
+    def _knows_steps(self) -> bool:
+        return self._compiled_before() is not None
+
     def _compiled_before(self) -> ModeProcess | None:
         """The first process of a compiled row that is measured."""
         compiled = (row for row in self.comparison.rows if row.settings.mode != EAGER)
@@ -244,17 +257,6 @@ def _check_variables(names: Iterable[str]) -> None:
     for name in names:
         if name in (*NOT_INHERITED, CACHE) or name.startswith(OWN):
             raise UsageError(f"{name} cannot be compared: the comparison itself sets it", "leave it out")
-
-
-def places_in_turn(rows: Sequence[ModeSet], rounds: int) -> Iterator[Place]:
-    """All processes in the order in which they run: A B C, C B A, A B C, …
-
-    Rows without compilation come last in the first round: the others tell how the steps are found.
-    """
-    order = sorted(range(len(rows)), key=lambda number: rows[number].mode == EAGER)
-    for round in range(rounds):
-        for number in order if round % 2 == 0 else reversed(order):
-            yield Place(number, rows[number].name, rows[number], round)
 
 
 def _place_of(environment: Environment) -> tuple[str, str, str]:

@@ -11,7 +11,7 @@ from inductor_bench.errors import UsageError
 from inductor_bench.records.modes.comparison import ModeComparison, ModeProcess
 from inductor_bench.records.run import Failure, Request
 from inductor_bench.workflows.modes import run as modes
-from inductor_bench.workflows.modes.models import folder_of, is_list, run_list
+from inductor_bench.workflows.modes.models import ListInterrupted, folder_of, is_list, run_list
 from inductor_bench.workflows.modes.process import Place, ProgramRunner
 from inductor_bench.workflows.modes.run import ModesOptions
 from inductor_bench.workflows.modes.sets import read_sets
@@ -64,6 +64,23 @@ def test_a_model_that_cannot_be_compared_does_not_end_the_others(ran: list[Reque
     Path("modes/models/mixnet_l/notes.txt").write_text("mine")
     found = compare()
     assert found["mixnet_l"] is None and found["convnext_tiny"] is not None
+
+
+def test_an_interrupted_list_has_what_was_measured(ran: list[Request], monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = ProgramRunner.run
+
+    def run(self: ProgramRunner, place: Place, rounds: int, other: ModeProcess | None) -> ModeProcess | Failure:
+        if len(ran) == 5:
+            raise KeyboardInterrupt
+        return whole(self, place, rounds, other)
+
+    monkeypatch.setattr(ProgramRunner, "run", run)
+    with pytest.raises(ListInterrupted, match="modes/models; the same command goes on") as stop:
+        compare()
+    first, second = stop.value.found.models
+    assert first.comparison is not None and first.comparison.is_complete
+    assert second.comparison is not None
+    assert {row.name: len(row.processes) for row in second.comparison.rows} == {"eager": 0, "default": 1}
 
 
 def test_a_list_is_known_by_its_name() -> None:

@@ -4,20 +4,42 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import breakdown_runs as runs
 import pytest
 
+from inductor_bench.launch.process import ProcessResult
+from inductor_bench.messages.modes import ModeReport
+from inductor_bench.messages.steps import DONE, ObservedSteps
 from inductor_bench.records.failure import Failure
 from inductor_bench.records.modes.settings import ModeSet
 from inductor_bench.records.run import Request
 from inductor_bench.store.folders.modes import ModesFolder
 from inductor_bench.store.redaction import Redaction
-from inductor_bench.workflows.modes.process import Place, ProgramRunner
+from inductor_bench.workflows.modes.process import Place, ProgramRunner, describe
 from inductor_bench.workflows.progress import Silent
+
+
+@pytest.mark.parametrize(("round", "graphs", "said"), [(0, 2, ""), (1, 0, ""), (1, 2, "compiled 2 graphs again")])
+def test_a_later_round_that_compiles_again_says_so(round: int, graphs: int, said: str, tmp_path: Path) -> None:
+    steps = ObservedSteps(1, "cpu", DONE, step_times_s=(0.1, 0.1), window_s=0.2)
+    place = Place(0, "default", ModeSet("default"), round)
+    ended = ProcessResult(0, None, False, 9.0, tmp_path / "log")
+    found = describe(place, steps, ModeReport(calls=1, compiled_graphs=graphs), ended)
+    assert said in " ".join(found.notes) and bool(found.notes) == bool(said)
+
+
+def test_the_compile_time_is_that_of_the_steps_that_compile(tmp_path: Path) -> None:
+    settling = {"settled_after": 3, "settling_time_s": 10.0, "settling_steps_s": 4.0, "compiling_steps": 2}
+    steps = ObservedSteps(1, "cpu", DONE, step_times_s=(0.1, 0.1), window_s=0.2, **settling)  # type: ignore[arg-type]
+    ended = ProcessResult(0, None, False, 9.0, tmp_path / "log")
+    found = describe(Place(0, "default", ModeSet("default"), 0), steps, ModeReport(calls=1), ended)
+    assert found.compile_time_s == pytest.approx(10 - 4 - 2 * 0.1)
 
 
 def run_command(tmp_path: Path, code: str, timeout_s: float | None = None) -> Failure:
@@ -51,7 +73,7 @@ def test_a_factory_is_measured_in_two_modes_and_its_outputs_agree(tmp_path: Path
     words += ["--inference", "--device", "cpu", "--rounds", "2", "--format", "json", "-o", str(tmp_path / "out")]
     ended = subprocess.run(
         [sys.executable, "-m", "inductor_bench", *words],
-        env=runs.environment(OMP_NUM_THREADS="1"),
+        env=runs.environment(OMP_NUM_THREADS="1", TORCHINDUCTOR_FX_GRAPH_CACHE="0", TORCHINDUCTOR_AUTOGRAD_CACHE="0"),
         capture_output=True,
         text=True,
         timeout=600,
@@ -64,9 +86,30 @@ def test_a_factory_is_measured_in_two_modes_and_its_outputs_agree(tmp_path: Path
     first, second = default["processes"]
     assert (first["calls"], first["source"], first["threads"]) == (1, "marks", 1)
     assert first["codes"] == second["codes"] != [], "the second round reads the first one's caches"
+    assert (first["compiled_graphs"], second["compiled_graphs"]) == (1, 0), "whatever the user sets"
     assert first["compile_time_s"] > second["compile_time_s"] > 0
     assert eager["processes"][0]["calls"] == 0 and eager["processes"][0]["codes"] == []
     assert not (tmp_path / "out" / ".work").exists()
+
+
+@pytest.mark.slow
+def test_a_command_that_is_ended_shows_the_rows_that_it_has(tmp_path: Path) -> None:
+    words = ["modes", f"{runs.PROGRAMS / 'factories.py'}:mlp", "--mode", "default", "--mode", "max-autotune"]
+    words += ["--inference", "--device", "cpu", "--format", "json", "-q", "-o", str(tmp_path / "out")]
+    command = [sys.executable, "-m", "inductor_bench", *words]
+    with subprocess.Popen(command, env=runs.environment(), stdout=subprocess.PIPE, text=True) as process:
+        folder = ModesFolder(tmp_path / "out")
+        for _ in range(3000):
+            if process.poll() is not None or (folder.exists() and folder.load().rows[0].processes):
+                break
+            time.sleep(0.1)
+        process.send_signal(signal.SIGTERM)
+        printed, _ = process.communicate(timeout=60)
+    assert process.returncode == 130
+    measured, other = json.loads(printed)["rows"]
+    assert measured["figures"]["step_time_s"] > 0 and measured["figures"]["compile_time_s"] > 0
+    assert len(measured["processes"]) == 1 and other["processes"] == [] and other["failure"] is None
+    assert (tmp_path / "out" / "report.html").is_file()
 
 
 @pytest.mark.slow

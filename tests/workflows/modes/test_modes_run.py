@@ -22,8 +22,9 @@ from inductor_bench.records.run import Request
 from inductor_bench.store.folders.modes import ModesFolder
 from inductor_bench.store.redaction import Redaction
 from inductor_bench.workflows.modes import run as modes
+from inductor_bench.workflows.modes.order import Turns
 from inductor_bench.workflows.modes.process import UNCOMPILED, Place, ProgramRunner
-from inductor_bench.workflows.modes.run import LATER, ModesOptions, places_in_turn, run_modes
+from inductor_bench.workflows.modes.run import LATER, ModesInterrupted, ModesOptions, run_modes
 from inductor_bench.workflows.modes.sets import read_sets
 from inductor_bench.workflows.modules.survey import Survey
 from inductor_bench.workflows.options import BreakdownOptions
@@ -60,9 +61,18 @@ def compare(rounds: int = 2, target: str = "train.py", **options: object) -> mod
 
 def test_rows_take_turns_and_each_is_as_often_early_as_late() -> None:
     rows = [ModeSet("eager"), ModeSet("default"), ModeSet("max-autotune")]
-    names = [place.name for place in places_in_turn(rows, 3)]
-    there = ["default", "max-autotune", "eager"]
+    names = [place.name for place in Turns(rows, 3, lambda: True).places()]
+    there = ["default", "eager", "max-autotune"]
     assert names == [*there, *reversed(there), *there]
+
+
+def test_eager_waits_for_the_first_row_that_is_measured() -> None:
+    rows = [ModeSet("eager"), ModeSet("default"), ModeSet("max-autotune"), ModeSet("reduce-overhead")]
+    known = iter([False, True, True])
+    there = ["default", "max-autotune", "eager", "reduce-overhead"]
+    assert [place.name for place in Turns(rows, 2, lambda: next(known)).places()] == [*there, *reversed(there)]
+    never = [place.name for place in Turns(rows, 1, lambda: False).places()]
+    assert never == ["default", "max-autotune", "reduce-overhead", "eager"]
 
 
 def test_a_comparison_is_measured_saved_and_concluded(
@@ -102,16 +112,18 @@ def test_an_interrupted_comparison_goes_on(monkeypatch: pytest.MonkeyPatch, ran:
         return mode_rows.process(place.round, 0.1)
 
     answer_with(monkeypatch, ran, interrupted)
-    with pytest.raises(KeyboardInterrupt, match="the same command goes on"):
+    with pytest.raises(ModesInterrupted, match="the same command goes on") as stop:
         compare()
     kept = ModesFolder(Path("modes/train")).load()
-    assert [len(row.processes) for row in kept.rows] == [0, 1, 1]
+    assert [len(row.processes) for row in kept.rows] == [1, 1, 0]
+    assert stop.value.outcome.comparison == kept and stop.value.outcome.folder == Path("modes/train")
     assert ModesFolder(Path("modes/train")).work.is_dir(), "caches stay, so that compiled code is the same"
     answer_with(monkeypatch, ran)
     whole = compare().comparison
-    assert whole.is_complete and ran[3:] == [("eager", 0), ("eager", 1), ("max-autotune", 1), ("default", 1)]
+    turn_back = [("max-autotune", 1), ("eager", 1), ("default", 1)]
+    assert whole.is_complete and ran[3:] == [("max-autotune", 0), *turn_back]
     later = [(row.name, one.round) for row in whole.rows for one in row.processes if LATER in one.notes]
-    assert later == [("eager", 0)], "the others of that round ran before the interruption"
+    assert later == [("max-autotune", 0)], "the others of that round ran before the interruption"
 
 
 def test_a_row_that_fails_keeps_its_reason_and_the_other_rounds_go_on_without_it(

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
 from inductor_bench.devices.cpu import CPU
+from inductor_bench.messages.steps import ObservedSteps
 
 WAIT_S = 2.0
 """Maximum seconds that the end of the program waits for the device to reach the last boundary."""
@@ -70,6 +71,76 @@ class Clock:
             event = self._event(enable_timing=True)
             event.record()
         return Moment(number, arrived_s, time.perf_counter(), event)
+
+
+class Settling:
+    """The host's time from the first compilation on, in seconds.
+
+    Steps in which the program compiles nothing are no compilation, and neither is the work of the observation: a window
+    that became void, a profile that was discarded. Attributes that end in ``_s`` are seconds.
+
+    Attributes:
+        begin_s: the begin of the first compilation, on the clock of ``time.perf_counter``.
+        steps_s: the time in which nothing was compiled.
+        compiling_steps: the number of steps in which something was.
+    """
+
+    def __init__(self) -> None:
+        self.begin_s = self.steps_s = 0.0
+        self.compiling_steps = 0
+        self._since_s: float | None = None
+        self._number = 0
+
+    def begin(self) -> None:
+        """Begins here."""
+        self.begin_s = time.perf_counter()
+
+    def restart(self) -> None:
+        """Boundaries are numbered anew from now on."""
+        self._number = 0
+
+    def arrive(self, number: int, arrived_s: float, *, noisy: bool) -> None:
+        """Notes the arrival at a boundary.
+
+        Args:
+            number: the number of the step that begins here.
+            arrived_s: the host's time.
+            noisy: whether the program compiled since the last boundary.
+        """
+        if noisy:
+            self.compiling_steps += max(1, number - self._number)
+        elif self._since_s is not None:
+            self.steps_s += arrived_s - self._since_s
+        self._number = number
+
+    def leave(self, arrived_s: float, left_s: float) -> None:
+        """Notes the end of the observation's work at a boundary."""
+        if self._since_s is not None or self.compiling_steps:
+            self.steps_s += left_s - arrived_s
+        self._since_s = left_s
+
+    def pass_by(self, number: int, arrived_s: float) -> None:
+        """Notes a boundary of the timed window, whose step compiled nothing."""
+        self._number = number
+        if self._since_s is not None:
+            self.steps_s += arrived_s - self._since_s
+            self._since_s = arrived_s
+
+    def settled(self, found: ObservedSteps, number: int, excluded_s: float) -> ObservedSteps:
+        """The observation with what is known where the timed window begins.
+
+        Args:
+            found: the observation until now.
+            number: the number of the step that begins here.
+            excluded_s: the seconds until now that are not the program's.
+        """
+        return replace(
+            found,
+            settled_after=number,
+            settling_time_s=time.perf_counter() - self.begin_s - excluded_s,
+            settling_steps_s=self.steps_s,
+            compiling_steps=self.compiling_steps,
+        )
 
 
 def has_passed(moments: Sequence[Moment]) -> bool:

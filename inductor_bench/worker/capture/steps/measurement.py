@@ -16,7 +16,7 @@ from inductor_bench.records.program import PATTERN
 from ...upstream.inductor import profiler_range
 from . import notes
 from .boundaries import Boundaries
-from .clock import Clock, Moment, has_passed, times_of, wait_for
+from .clock import Clock, Moment, Settling, has_passed, times_of, wait_for
 from .graphs import Graphs
 from .plan import agreement_of
 from .recording import Recording, mark_boundary, why_no_stacks
@@ -43,7 +43,7 @@ class Measurement:
         self.found = no_steps_yet()
         self._stem = folder / str(os.getpid())
         self._graphs = graphs
-        self._clock = Clock()
+        self._clock, self._settling_time = Clock(), Settling()
         self._schedule = Schedule(limits, agreement_of(os.environ, folder))
         self._moments: list[Moment] = []
         self._settling: list[Moment] = []
@@ -51,12 +51,9 @@ class Measurement:
         self._recording: Recording | None = None
         self._stacks: Recording | None = None
         self._touches: Touches | None = None
-        self._begin_s = 0.0
         self._compiled = False
         self._source, self._steps = "", 0
-        self._boundaries_seen = 0
-        self._last_noisy = 0
-        self._marked = 0
+        self._boundaries_seen = self._last_noisy = self._marked = 0
         self._was_busy = False
 
     @property
@@ -65,18 +62,19 @@ class Measurement:
 
     def note_compiler(self) -> None:
         """Notes the import of the compiler, which the first step needs."""
-        self._begin_s = time.perf_counter()
+        self._settling_time.begin()
 
     def note_compilation(self) -> None:
         """Notes the begin of a compilation. The first one begins the first step."""
         if not self._compiled and not self._graphs.records:
-            self._begin_s = time.perf_counter()
+            self._settling_time.begin()
         self._compiled = True
 
     def restart(self) -> None:
         """Forgets the boundaries: events of another kind are the boundaries from now on."""
         self._drop_recording()
         self._schedule.restart()
+        self._settling_time.restart()
         self._moments, self._settling, self._window = [], [], []
         self._boundaries_seen = 0
 
@@ -92,6 +90,7 @@ class Measurement:
             return False
         self._steps = number
         self._moments.append(self._clock.read(number, arrived_s))
+        self._settling_time.pass_by(number, arrived_s)
         return True
 
     def cross(
@@ -106,6 +105,7 @@ class Measurement:
         noisy, self.is_noisy = self.is_noisy, False
         moment = self._clock.read(number, arrived_s)
         self._steps = number
+        self._settling_time.arrive(number, arrived_s, noisy=noisy)
         if self.is_recording:
             mark_boundary(number)
             self._marked += 1
@@ -133,17 +133,17 @@ class Measurement:
         if self._schedule.state not in (WAITING, TIMING):
             self._moments, self._was_busy = [], busy
         moment.left_s = time.perf_counter()
+        self._settling_time.leave(arrived_s, moment.left_s)
 
     def _note_first_step(self, arrived_s: float, cycle_s: float | None) -> None:
         """Notes the time from the first compilation to the end of the first step."""
         end_s = cycle_s if self._source == PATTERN else arrived_s
         if end_s is not None:
-            self.found = replace(self.found, first_step_time_s=end_s - self._begin_s - self.excluded_s)
+            self.found = replace(self.found, first_step_time_s=end_s - self._settling_time.begin_s - self.excluded_s)
 
     def _do(self, action: Action, number: int) -> None:
         if action is Action.OPEN:
-            settling_s = time.perf_counter() - self._begin_s - self.excluded_s
-            self.found = replace(self.found, settled_after=number, settling_time_s=settling_s)
+            self.found = self._settling_time.settled(self.found, number, self.excluded_s)
             self.write(TIMING)
         elif action is Action.VOID:
             self._moments, self._settling = self._moments[-1:], []
@@ -184,7 +184,7 @@ class Measurement:
 
     def _export(self, recording: Recording, number: int) -> None:
         self.is_recording, self._recording = False, None
-        trace = recording.export()
+        trace = recording.export(last=self._schedule.state == DONE)
         self.found = replace(self.found, trace=trace, profiled_steps=self._marked - 1)
         self.write()
 
@@ -204,8 +204,8 @@ class Measurement:
         self._touches = Touches()
 
     def _finish_stacks(self) -> None:
-        stacks, self._stacks, self.is_recording = self._stacks, None, False
-        touches, self._touches = self._touches, None
+        stacks, touches, self.is_recording = self._stacks, self._touches, False
+        self._stacks = self._touches = None
         if stacks is not None:
             self.found = replace(self.found, lines_trace=stacks.export(last=True))
         if touches is not None:

@@ -55,7 +55,7 @@ def measure_window(folder: Path, graphs: Graphs) -> Measurement:
     profiles = os.environ.get(PROFILES) or ("0" if os.environ.get(EAGER) else "1")
     limits = Limits(_number(SKIP_STEPS), _number(TIMED_STEPS), profiles=profiles == "1")
     if os.environ.get(MODE):
-        limits = replace(limits, most_steps=MODE_STEPS, window_s=MODE_WINDOW_S)
+        limits = replace(limits, most_steps=MODE_STEPS, window_s=MODE_WINDOW_S, stacks=False)
     return Measurement(folder, limits, graphs)
 
 

@@ -41,7 +41,7 @@ class Action(Enum):
     RECORD = "the profiler begins to record"
     EXPORT = "the profiled steps end here"
     STACKS = "a step with Python stacks begins"
-    FINISH = "the step with Python stacks ends here: all is measured"
+    FINISH = "all is measured: the step with Python stacks ends here, where there is one"
 
 
 @dataclass(frozen=True)
@@ -52,6 +52,7 @@ class Limits:
         skip: the number of steps before it, which the user may choose.
         steps: the number of its steps, which the user may choose.
         profiles: whether steps are profiled after it; otherwise all is measured at its end.
+        stacks: whether a step with Python stacks follows the profiled steps.
         most_steps: the maximum number of its steps where the user chose none.
         window_s: its minimum time in seconds, unless it has that number.
     """
@@ -59,6 +60,7 @@ class Limits:
     skip: int | None = None
     steps: int | None = None
     profiles: bool = True
+    stacks: bool = True
     most_steps: int = WINDOW_STEPS[1]
     window_s: float = WINDOW_S
 
@@ -169,6 +171,9 @@ class Schedule:
         place = number - self._profile - self._warm_up
         if place == 0:
             return [Action.RECORD]
+        if place == plan.profiled and not self._limits.stacks:
+            self.state = DONE
+            return [Action.EXPORT, Action.FINISH]
         if place == plan.profiled:
             return [Action.EXPORT]
         if place == 1 + plan.profiled:

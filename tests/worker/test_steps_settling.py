@@ -1,0 +1,72 @@
+"""What of the time until compilation has settled is compilation, with a clock of its own."""
+
+from __future__ import annotations
+
+import pytest
+
+from inductor_bench.worker.capture.steps import clock
+from inductor_bench.worker.capture.steps.clock import Settling
+from inductor_bench.worker.capture.steps.results import no_steps_yet
+
+
+class Program:
+    """A program whose steps take 0.1 s, a compilation 5 s, and the observation 1 s where it works at a boundary."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now_s, self.number = 100.0, 0
+        monkeypatch.setattr(clock.time, "perf_counter", lambda: self.now_s)
+        self.settling = Settling()
+        self.settling.begin()
+
+    def step(self, *, compiles: bool = False, work_s: float = 0.0, in_window: bool = False) -> None:
+        self.number += 1
+        self.now_s += 0.1 + 5 * compiles
+        if in_window:
+            self.settling.pass_by(self.number, self.now_s)
+            return
+        self.settling.arrive(self.number, self.now_s, noisy=compiles)
+        arrived_s = self.now_s
+        self.now_s += work_s
+        self.settling.leave(arrived_s, self.now_s)
+
+    def restart(self) -> None:
+        """Other events are the boundaries from now on."""
+        self.settling.restart()
+        self.number = 0
+
+    def compile_time_s(self, excluded_s: float = 0.0) -> float:
+        found = self.settling.settled(no_steps_yet(), self.number, excluded_s)
+        assert found.settled_after == self.number and found.settling_time_s is not None
+        return found.settling_time_s - found.settling_steps_s - 0.1 * found.compiling_steps
+
+
+def test_quiet_steps_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    program = Program(monkeypatch)
+    program.step(compiles=True)
+    for _ in range(2):
+        program.step()
+    assert program.compile_time_s() == pytest.approx(5)
+    assert program.compile_time_s(excluded_s=2) == pytest.approx(3)
+
+
+def test_a_window_and_a_profile_before_other_boundaries_take_over_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    program = Program(monkeypatch)
+    program.step(compiles=True)
+    program.step()
+    for _ in range(15):
+        program.step(in_window=True)
+    program.step(work_s=1.0)
+    program.restart()
+    for _ in range(2):
+        program.step()
+    assert program.compile_time_s() == pytest.approx(5)
+
+
+def test_a_compilation_that_makes_a_window_void_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    program = Program(monkeypatch)
+    program.step(compiles=True)
+    program.step()
+    program.step(in_window=True)
+    program.step(compiles=True, work_s=1.0)
+    program.step()
+    assert program.compile_time_s() == pytest.approx(10)
