@@ -153,16 +153,15 @@ class CompilePool:
         self.start_workers(sum(map(len, self.waiting.values())) + len(self.busy))
         for worker in list(self.workers):
             if self.waiting and worker.job is None:
-                worker.job = self._take_next_job(worker.file_numbers)
+                worker.job = self._take_next_job()
                 yield from self._advance(worker)
 
-    def _take_next_job(self, loaded: dict[str, int]) -> CompileJob:
-        """Removes and returns a job of the file loaded last that has one; otherwise of the file that came first.
+    def _take_next_job(self) -> CompileJob:
+        """Removes and returns a job of the file that came first.
 
-        A worker stays with a file while it has jobs left, because loading a file takes as long as compiling.
+        Several workers load one file: its next candidates depend on the times of these, and the load is short.
         """
-        file = next((each for each in reversed(loaded) if each in self.waiting), None)
-        file = file or min(self.waiting, key=self.order.__getitem__)
+        file = min(self.waiting, key=self.order.__getitem__)
         job = self.waiting[file].popleft()
         if not self.waiting[file]:
             del self.waiting[file]
