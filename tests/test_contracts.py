@@ -125,7 +125,7 @@ package, so it asks by itself."""
 
 PRIVATE = re.compile(r"(torch|triton)(\.\w+)*\._\w+(\.\w+)*")
 PRIVATE_HOMES = re.compile(
-    r"worker/upstream/.*|worker/bench/library_(lowering|choices)\.py|worker/costs/operators\.py"
+    r"worker/upstream/.*|worker/bench/library/(lowering|choices)\.py|worker/costs/operators\.py"
     r"|worker/launches/operator_watch\.py|source/standalone/harness/.*"
 )
 """The files that may import private modules of torch and Triton."""
@@ -150,7 +150,7 @@ EDGES: dict[str, tuple[str, ...]] = {
     ),
     "RECORDED of a file, or its part for C++, as the file holds it": (
         *("messages/kernels.py", "autotune/variants/cpp.py", "autotune/variants/cpp_text.py"),
-        *(f"worker/bench/{name}.py" for name in ("cpp_kernel", "kernel", "library_kernel", "library_variants")),
+        *(f"worker/bench/{name}.py" for name in ("cpp_kernel", "kernel", "library/kernel", "library/variants")),
     ),
     "a launch and times in the form of the harness": (
         *(f"worker/device/{name}.py" for name in ("accelerator", "cpu", "nvidia", "protocol")),
@@ -160,7 +160,7 @@ EDGES: dict[str, tuple[str, ...]] = {
         *("worker/capture/modes.py", "worker/capture/programs.py", "worker/upstream/compiling.py"),
         *("worker/costs/arguments.py", "worker/launches/recorder.py"),
         *(f"worker/capture/zoo/{name}.py" for name in ("example", "timm_models", "transformers_models")),
-        *("worker/bench/library_lowering.py", "worker/upstream/launching.py"),
+        *("worker/bench/library/lowering.py", "worker/upstream/launching.py"),
     ),
     "keyword arguments of matplotlib": ("report/run/plot_parts.py",),
 }

@@ -26,10 +26,11 @@ from inductor_bench.messages.times import Check
 from inductor_bench.source.standalone.harness import operator_main, switches
 from inductor_bench.source.standalone.harness.arguments import Arguments, build_arguments
 from inductor_bench.store.formats import codec
-from inductor_bench.worker.bench import library_lowering, library_variants
 from inductor_bench.worker.bench.bench import Bench, _Loaded
-from inductor_bench.worker.bench.library_choices import Choice, View
-from inductor_bench.worker.bench.library_kernel import OperatorBenchKernel
+from inductor_bench.worker.bench.library import lowering as library_lowering
+from inductor_bench.worker.bench.library import variants as library_variants
+from inductor_bench.worker.bench.library.choices import Choice, View
+from inductor_bench.worker.bench.library.kernel import OperatorBenchKernel
 from inductor_bench.worker.launches.recorder import watch_launches
 from inductor_bench.worker.upstream.choices import name_choices
 

@@ -17,11 +17,11 @@ from inductor_bench.source.standalone.harness import timing_cpu
 from inductor_bench.source.standalone.harness.triton_main import TritonKernel
 from inductor_bench.store.formats import codec
 from inductor_bench.worker.bench import kernel as kernel_module
-from inductor_bench.worker.bench import library_variants
 from inductor_bench.worker.bench.bench import Bench, _Loaded
 from inductor_bench.worker.bench.cpp_kernel import CppBenchKernel
 from inductor_bench.worker.bench.kernel import Kernel
-from inductor_bench.worker.bench.library_kernel import OperatorBenchKernel
+from inductor_bench.worker.bench.library import variants as library_variants
+from inductor_bench.worker.bench.library.kernel import OperatorBenchKernel
 from inductor_bench.worker.bench.outputs import describe_difference
 from inductor_bench.worker.bench.triton_kernel import TritonBenchKernel
 from inductor_bench.worker.device import nvidia

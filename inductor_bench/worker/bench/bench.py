@@ -5,7 +5,6 @@ The parent decides the order of requests, runs the race and gives the verdict.
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 from collections.abc import Callable
@@ -19,13 +18,6 @@ from inductor_bench.messages import kernels, machine, times
 from inductor_bench.messages.request import Request, by_name, decode_request
 from inductor_bench.records.device_use import DeviceUse
 from inductor_bench.records.run import Environment
-from inductor_bench.source.standalone.harness.arguments import (
-    Arguments,
-    copy_arguments,
-    mutated_storages,
-    restore,
-    snapshot,
-)
 from inductor_bench.source.standalone.harness.triton_definition import use_inductors_assembler
 from inductor_bench.source.standalone.same_arguments import takes_alike
 from inductor_bench.store.formats import codec
@@ -36,8 +28,9 @@ from ..device.nvml import driver_of_current_gpu
 from ..device.protocol import Timer
 from ..device.runtimes import NVIDIA_RUNTIME
 from ..device.use import ClockWatch, describe_clocks, find_use
+from .computed import LastComputed, launch_key
 from .kernel import REFUSALS, Kernel
-from .library_kernel import OperatorBenchKernel
+from .library.kernel import OperatorBenchKernel
 from .opening import import_file, open_kernel
 from .outputs import describe_difference
 from .triton_kernel import TritonBenchKernel
@@ -50,15 +43,6 @@ class _Loaded:
     kernel: Kernel
     timer: Timer | None = None
     call: Any = None
-
-
-@dataclass(frozen=True)
-class _Computed:
-    """The launch key and arguments of the last computed kernel, and the contents that it overwrites."""
-
-    launched: str
-    arguments: Arguments
-    before: dict[int, Any]
 
 
 class Bench:
@@ -74,7 +58,7 @@ class Bench:
         self._kernels: dict[int, _Loaded] = {}
         self._outputs: dict[int, list[Any]] = {}
         self._timers: dict[str, Timer] = {}
-        self._last_computed: _Computed | None = None
+        self._computed = LastComputed()
         self._answers: dict[type[Request[Any]], Callable[[Any], Any]] = {
             machine.TellEnvironment: self.environment,
             machine.FindDeviceUse: self.device_use,
@@ -158,8 +142,8 @@ class Bench:
             raise InductorBenchError("not compared with each other, because they take other arguments")
         with exclusive():
             if request.against not in self._outputs:
-                self._outputs[request.against] = [each.clone() for each in self._compute(against)]
-            ours = self._compute(kernel)
+                self._outputs[request.against] = [each.clone() for each in self._computed.compute(against)]
+            ours = self._computed.compute(kernel)
             return times.Checked(describe_difference(ours, self._outputs[request.against], kernel.tolerances))
 
     def prepare(self, request: times.Prepare) -> times.Preparation:
@@ -179,7 +163,7 @@ class Bench:
     def verify(self, request: times.Verify) -> times.Verified:
         kernel = self._kernels[request.number].kernel
         passed, message = kernel.verify()
-        if passed is None and any(bool(tensor.isnan().any()) for tensor in self._compute(kernel)):
+        if passed is None and any(bool(tensor.isnan().any()) for tensor in self._computed.compute(kernel)):
             message = "its outputs hold NaNs, and there is no reference to compare them with"
         return times.Verified(passed, message)
 
@@ -219,37 +203,16 @@ class Bench:
         loaded.timer.get_ready(loaded.call, state)
         return loaded.timer
 
-    def _compute(self, kernel: Kernel) -> list[Any]:
-        """The outputs of a kernel, valid until the next call. Kernels with one launch key get the same arguments."""
-        launched, last = _launch_key(kernel), self._last_computed
-        if last is None or last.launched != launched:
-            self._last_computed = None
-            arguments = kernel.make_arguments()
-            before = snapshot(arguments, mutated_storages(kernel.launch))
-            last = self._last_computed = _Computed(launched, arguments, before)
-        else:
-            restore(last.arguments, last.before)
-        return kernel.compute(last.arguments)
-
     def _timer_of(self, kernel: Kernel) -> Timer:
         """The timer for the kernel's launch; kernels with the same launch key share a timer and its arguments."""
-        key = _launch_key(kernel)
+        key = launch_key(kernel)
         if key not in self._timers:
             if is_memory_short():
                 self._free_memory()
                 give_memory_back()
             with exclusive():
-                self._timers[key] = kernel.make_timer(self._arguments_of(kernel, key))
+                self._timers[key] = kernel.make_timer(self._computed.arguments_for(kernel))
         return self._timers[key]
-
-    def _arguments_of(self, kernel: Kernel, key: str) -> Arguments:
-        """Arguments for a kernel with this launch key: a copy of those that it was computed with, if it was."""
-        last = self._last_computed
-        devices = {str(storage.device) for storage in last.arguments.storages} if last is not None else set()
-        if last is None or last.launched != key or len(devices) != 1:
-            return kernel.make_arguments()
-        restore(last.arguments, last.before)
-        return copy_arguments(kernel.launch, last.arguments, devices.pop())
 
     def describe(self, request: times.Describe) -> times.Described:
         return self._kernels[request.number].kernel.describe()
@@ -294,7 +257,7 @@ class Bench:
         for number in request.numbers:
             self._kernels.pop(number, None)
             if self._outputs.pop(number, None) is not None:
-                self._last_computed = None
+                self._computed.forget()
         used = [loaded.timer for loaded in self._kernels.values()]
         self._timers = {key: timer for key, timer in self._timers.items() if timer in used}
 
@@ -304,13 +267,8 @@ class Bench:
             loaded.timer = loaded.call = None
         self._outputs.clear()
         self._timers.clear()
-        self._last_computed = None
+        self._computed.forget()
 
     def forget(self, _: kernels.Forget) -> None:
         self._free_memory()
         self._kernels.clear()
-
-
-def _launch_key(kernel: Kernel) -> str:
-    """A key that is equal for kernels with equal launches and timers."""
-    return json.dumps([kernel.launch, kernel.timer_key()], sort_keys=True)

@@ -17,7 +17,7 @@ from inductor_bench.source.standalone.paste import HARNESS_END, HARNESS_TITLE
 
 from .cpp_kernel import CppBenchKernel
 from .kernel import Kernel
-from .library_kernel import OperatorBenchKernel
+from .library.kernel import OperatorBenchKernel
 from .triton_kernel import TritonBenchKernel
 
 USE_EXTRACTED = "give a file that inductor-bench extract wrote, or a RUN#kernel"

@@ -29,8 +29,8 @@ from torch._subclasses import FakeTensorMode
 from inductor_bench.source.standalone.harness.arguments import Arguments, tensors_in
 from inductor_bench.source.standalone.harness.operator_main import UNSUPPORTED
 
-from ..upstream.choices import autotuned, name_choices
-from .library_choices import Choice, View
+from ...upstream.choices import autotuned, name_choices
+from .choices import Choice, View
 
 CORES_KEPT = 2
 """Cores that are left to the process that times, which runs on meanwhile."""

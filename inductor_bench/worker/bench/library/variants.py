@@ -23,7 +23,7 @@ from inductor_bench.source.standalone.harness.operator_main import Operator, cou
 from inductor_bench.source.standalone.harness.switches import switched
 
 if TYPE_CHECKING:
-    from .library_choices import Choice
+    from .choices import Choice
 
 AHEAD = 32
 """Number of choices that are compiled ahead of the one that is asked for."""
@@ -129,7 +129,7 @@ class LibraryCandidates:
     """
 
     def __init__(self, operator: Operator, wide: bool = False) -> None:
-        from .library_lowering import find_choices
+        from .lowering import find_choices
 
         self._operator, self.wide = operator, wide
         arguments = operator.make_arguments()
@@ -175,7 +175,7 @@ class LibraryCandidates:
         return ChosenOperator(self._operator, choice, self._results)
 
     def _begin(self, choices: Sequence[Choice]) -> None:
-        from .library_lowering import compile_in_background
+        from .lowering import compile_in_background
 
         for choice in choices:
             if id(choice) not in self._compilations:

@@ -15,11 +15,11 @@ from inductor_bench.source.standalone.harness.arguments import Arguments
 from inductor_bench.source.standalone.harness.comparison import TOLERANCES
 from inductor_bench.store.formats import codec
 
-from ..device.protocol import Timer
-from ..device.runtimes import runtime_of
-from . import library_variants
-from .kernel import threads_of
-from .times import find_values_folder, make_measured
+from ...device.protocol import Timer
+from ...device.runtimes import runtime_of
+from ..kernel import threads_of
+from ..times import find_values_folder, make_measured
+from . import variants
 
 
 class OperatorBenchKernel:
@@ -37,8 +37,8 @@ class OperatorBenchKernel:
         if device_of(recorded["device_type"]).runs_on_host:
             recorded = {**recorded, "threads": threads_of(recorded)}
         self.recorded, self.folder = recorded, folder
-        self.operator = operator or library_variants.open_operator(recorded, folder)
-        self.others: library_variants.LibraryCandidates | None = None
+        self.operator = operator or variants.open_operator(recorded, folder)
+        self.others: variants.LibraryCandidates | None = None
         self.launch = self.operator.launch
         self.runtime = runtime_of(self.operator.device)
         special = {} if self.runtime.device.runs_on_host else operator_main.GPU_TOLERANCES
@@ -53,15 +53,15 @@ class OperatorBenchKernel:
         )
 
     def configs(self, wide: bool = False) -> LibraryConfigs:
-        """The configurations of the call; see :meth:`library_variants.LibraryCandidates.listed`."""
+        """The configurations of the call; see :meth:`variants.LibraryCandidates.listed`."""
         if self.others is None or (wide and not self.others.wide):
-            self.others = library_variants.LibraryCandidates(self.operator, wide)
+            self.others = variants.LibraryCandidates(self.operator, wide)
         return self.others.listed()
 
     def make_variant(self, change: Change) -> OperatorBenchKernel:
         if not change.config:
             return OperatorBenchKernel({**self.recorded, **change.recorded()}, self.folder)
-        others = self.others or library_variants.LibraryCandidates(self.operator)
+        others = self.others or variants.LibraryCandidates(self.operator)
         return OperatorBenchKernel(self.recorded, self.folder, others.operator(change.config))
 
     def compile(self) -> Compiled:
@@ -99,4 +99,4 @@ class OperatorBenchKernel:
             torch.set_num_threads(self.recorded["threads"])
 
     def describe(self) -> Described:
-        return library_variants.describe(self.operator)
+        return variants.describe(self.operator)
