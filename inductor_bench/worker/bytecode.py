@@ -11,19 +11,23 @@ import os
 import sys
 from pathlib import Path
 
+from inductor_bench.store.files import ensure_private_folder
 from inductor_bench.store.peaks import cache_folder
 
 
 def keep_bytecode(package: str = "torch") -> None:
     """Writes bytecode to the tool's cache, and reads it there, where ``package`` has none and would get none.
 
-    Processes that this one starts do the same. A cache that cannot be written changes nothing.
+    Processes that this one starts do the same. Nothing changes where the cache cannot be written, or where others can
+    write it, because bytecode is executed.
     """
     spec = importlib.util.find_spec(package)
     if spec is None or spec.cached is None or os.path.exists(spec.cached):
         return
-    if sys.dont_write_bytecode or not _is_writable(Path(spec.cached).parent):
-        sys.pycache_prefix, sys.dont_write_bytecode = str(cache_folder() / "bytecode"), False
+    folder = cache_folder() / "bytecode"
+    is_missing = sys.dont_write_bytecode or not _is_writable(Path(spec.cached).parent)
+    if is_missing and ensure_private_folder(folder, forbidden_bits=0o022):
+        sys.pycache_prefix, sys.dont_write_bytecode = str(folder), False
         os.environ["PYTHONPYCACHEPREFIX"] = sys.pycache_prefix
         os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 

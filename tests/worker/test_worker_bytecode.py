@@ -57,6 +57,21 @@ def test_bytecode_that_is_there_is_used(tmp_path: Path) -> None:
     assert state == "None True 1" and not cache.exists()
 
 
+def test_a_cache_that_cannot_be_the_users_own_is_not_used(tmp_path: Path) -> None:
+    (tmp_path / "cache").mkdir()
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "cache" / "bytecode").symlink_to(tmp_path / "elsewhere")
+    (state, *_), _ = run(tmp_path, writes=False)
+    assert state == "None True 1" and not any((tmp_path / "elsewhere").iterdir())
+
+
+def test_others_cannot_write_the_cache(tmp_path: Path) -> None:
+    (tmp_path / "cache" / "bytecode").mkdir(parents=True)
+    (tmp_path / "cache" / "bytecode").chmod(0o777)
+    _, cache = run(tmp_path, writes=False)
+    assert (cache / "bytecode").stat().st_mode & 0o022 == 0
+
+
 def test_a_missing_package_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     from inductor_bench.worker import bytecode
 
