@@ -129,7 +129,7 @@ def bench(path: "str | Path", **options: "Any") -> "MeasuredKernel":
         InductorBenchError: there is no such file, it is no standalone kernel file, or it cannot be measured here.
     """
     from .workflows.kernel.run import measure_one
-    from .workflows.kernel.session import KernelOptions
+    from .workflows.options import KernelOptions
     from .workflows.progress import Silent
 
     return measure_one(KernelOptions(targets=(str(path),), **options), Silent())

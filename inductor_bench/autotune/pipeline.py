@@ -27,10 +27,10 @@ from .tuner import Tuner
 TuningOutcome = Tuning | InductorBenchError | WorkerLostError
 
 OPENED_AHEAD = 4
-"""Number of library calls that are open at once: while one is timed, the choices of the others are compiled."""
+"""Number of library calls that one worker has open at once: while one is timed, the choices of the others compile."""
 
-LEAST_OPENED = 2
-"""Minimum number of library calls that each of several workers has open at once."""
+OPENED_BY_EACH = 2
+"""The same for each of several workers."""
 
 
 @dataclass(frozen=True)
@@ -84,12 +84,21 @@ class Pipeline:
 
     def run(self) -> Iterator[tuple[Hashable, TuningOutcome]]:
         """Tunes all kernels. Yields the key of each with its tuning or its error, as soon as it is known."""
+        try:
+            yield from self._run()
+        finally:
+            for slot in self._slots:
+                if slot.asked is not None:  # a worker that still gets ready, or whose kernel has failed
+                    slot.asked.abort()
+
+    def _run(self) -> Iterator[tuple[Hashable, TuningOutcome]]:
         for name, lane in self._lanes.items():
             if lane.tuner.listing_device is not None:
                 self._submit(name, [lane.tuner.list_job()])
             else:
                 lane.search = lane.tuner.search(self._method)
-        for slot in self._slots if not self._is_over() else ():
+        yield from self._take_finished()
+        for slot in tuple(self._slots) if self._unfinished and not self._is_over() else ():
             slot.readying = slot.worker()
             self._get_ready(slot)
         while self._unfinished:
@@ -142,7 +151,7 @@ class Pipeline:
         unopened = [name for name, lane in lanes.items() if not lane.begun]
         if unopened and all(lane.tuner.opens_last for lane in self._unfinished.values()):
             opened = sum(lane.begun and lane.slot is slot for lane in self._unfinished.values())
-            if opened < max(OPENED_AHEAD // len(self._slots), LEAST_OPENED):
+            if opened < (OPENED_AHEAD if len(self._slots) == 1 else OPENED_BY_EACH):
                 return unopened[0]
         for name, lane in lanes.items():
             may_open = not lane.begun and not lane.tuner.opens_last
@@ -206,13 +215,21 @@ class Pipeline:
             self._finished.append((name, outcome))
 
     def _get_ready(self, slot: Slot) -> None:
-        """Takes the next step of a worker that gets ready. The kernel that is timed first reports a failure."""
+        """Takes the next step of a worker that gets ready.
+
+        The first worker goes on after a failure, which the kernel that it times reports. Another one is left out: the
+        device may lack memory for it, or serve one process only.
+        """
         assert slot.readying is not None
         slot.asked = None
-        with contextlib.suppress(InductorBenchError, WorkerLostError, StopIteration):
+        try:
             slot.asked = next(slot.readying)
-        if slot.asked is None:
+        except StopIteration:
             slot.readying = None
+        except (InductorBenchError, WorkerLostError):
+            slot.readying = None
+            if slot is not self._slots[0]:
+                self._slots.remove(slot)
 
     def _take_answer(self, slot: Slot) -> None:
         """Takes the answer of a worker, which is there."""
@@ -246,7 +263,7 @@ class Pipeline:
         sessions = [worker.session for pool in self._pools.values() for worker in pool.busy] + asked
         limits = [each.left_s for each in sessions if each.left_s is not None]
         select.select(sessions, [], [], min(limits, default=None))
-        for slot in self._slots:
+        for slot in tuple(self._slots):
             if slot.asked is not None and slot.asked.is_answered():
                 self._take_answer(slot)
         for device, pool in list(self._pools.items()):

@@ -20,7 +20,7 @@ from .output.console import Console
 from .output.presentation import format_option, show
 
 if TYPE_CHECKING:
-    from ..workflows.kernel.session import KernelOptions
+    from ..workflows.options import KernelOptions
 
 TARGET_OPTIONS = {
     *("targets", "target", "autotune", "budget_s", "timeout_s", "python"),
@@ -79,7 +79,7 @@ def command(**values: Any) -> int:
     (what was measured until then is shown).
     """
     from ..workflows.kernel.run import KernelsInterrupted, run_kernel
-    from ..workflows.kernel.session import KernelOptions
+    from ..workflows.options import KernelOptions
 
     form, verbose, quiet = values.pop("format"), values.pop("verbose"), values.pop("quiet")
     if values["target"]:

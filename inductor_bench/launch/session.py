@@ -135,10 +135,8 @@ class WorkerSession:
         """Reads what has arrived, and returns whether :meth:`collect` would return or raise at once."""
         while self._answer is None:
             if b"\n" not in self._buffer:
-                if self.left_s == 0:
-                    return True
                 if not select.select([self._child.answers], [], [], 0)[0]:
-                    return False
+                    return self.left_s == 0
                 data = self._child.answers.read(1 << 16)
                 if not data:
                     return True  # it is gone, which collect reports
@@ -181,8 +179,10 @@ class WorkerSession:
     def _take_line(self, line: dict[str, Any]) -> None:
         """Keeps an answer, or a part of one, which starts the time limit anew."""
         if "part" in line:
-            self.part = codec.decode(Begun, line["part"])
+            self.part = part = codec.decode(Begun, line["part"])
             self._restart_timeout()
+            if part.waits:
+                self._deadline = None
         else:
             self._answer = line
 

@@ -31,7 +31,13 @@ class GetReady(Request[None]):
 
 @dataclass(frozen=True)
 class StartCompilers(Request[None]):
-    """Starts the processes in which Inductor compiles the choices of library calls, and imports its compiler."""
+    """Starts the processes in which Inductor compiles the choices of library calls, and imports its compiler.
+
+    Attributes:
+        sharers: the number of workers that divide Inductor's processes among them.
+    """
+
+    sharers: int = 1
 
 
 @dataclass(frozen=True)

@@ -113,9 +113,17 @@ class Measure(Request[Measured]):
 
 @dataclass(frozen=True)
 class Begun:
-    """A part of the answer to ``Prepare`` and ``Sample``: the next kernel. It names the one that crashed or hung."""
+    """A part of an answer that tells of a beginning.
 
-    number: int
+    Attributes:
+        number: the number of the kernel that begins in ``Prepare`` and ``Sample``, which names the one that crashed or
+            hung; ``None`` before the first one.
+        waits: whether the worker begins to wait for others that use its device. The request's time limit pauses until
+            the next part.
+    """
+
+    number: int | None
+    waits: bool = False
 
 
 @dataclass(frozen=True)

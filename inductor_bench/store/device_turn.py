@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 
@@ -19,9 +20,14 @@ WAITING = "INDUCTOR_BENCH_DEVICE_WAITING"
 
 
 class DeviceTurn:
-    """The turns of one process, configured by its environment. As a context manager it is one turn."""
+    """The turns of one process, configured by its environment. As a context manager it is one turn.
+
+    Attributes:
+        on_wait: called with ``True`` before a wait for the turn, and with ``False`` after it.
+    """
 
     def __init__(self) -> None:
+        self.on_wait: Callable[[bool], None] = lambda waits: None
         self._path, self._waiting = os.environ.get(TURN), os.environ.get(WAITING)
         self._lock: int | None = None
 
@@ -70,7 +76,9 @@ class DeviceTurn:
             except BlockingIOError:
                 if marker is not None:
                     marker.touch()
+                self.on_wait(True)
                 fcntl.flock(lock, fcntl.LOCK_EX)
+                self.on_wait(False)
         finally:
             if marker is not None:
                 marker.unlink(missing_ok=True)  # may be that of an earlier process, killed while it waited

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..autotune import methods
+from ..autotune.stake import Stake
 
 DRAWN, RECORDED = "drawn", "recorded"
 VALUES_LIMIT_BYTES = 64_000_000
@@ -112,3 +114,38 @@ class BreakdownOptions:
     retune: RetuneOptions | None = None
     redact: tuple[str, ...] = ()
     variables: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True)
+class KernelOptions:
+    """The request of the verb ``kernel``.
+
+    Attributes:
+        targets: standalone files, folders of them, or ``RUN#KERNEL``, where ``KERNEL`` may be a glob.
+        autotune: ``max``, ``coordesc`` or ``exhaustive``; ``None`` for no tuning.
+        configs: whether all configurations that Inductor chooses from are timed, without a winner.
+        state: whether candidates are compared ``cold`` or ``warm``.
+        budget_s: time in seconds after which autotuning begins no further candidates; ``None`` for no limit.
+        save: the standalone file that the winner is written to; a folder for several kernels.
+        check: whether outputs are first compared with the reference in the file.
+        timeout_s: limit for each step of one kernel in seconds; ``None`` for a limit that depends on the step.
+        python: the interpreter whose torch measures; ``None`` for this one.
+        ncu: whether Nsight Compute reads hardware counters of each kernel.
+        force: whether a GPU that another job uses is measured all the same.
+        stakes: what is at stake with each target, where the targets are files of a run's kernels, and with the run's
+            other kernels. The targets are tuned by what they can win for the step, and not measured before. Empty for
+            other requests.
+    """
+
+    targets: tuple[str, ...]
+    autotune: str | None = None
+    state: str = "cold"
+    budget_s: float | None = None
+    save: Path | None = None
+    check: bool = True
+    timeout_s: float | None = None
+    python: str | None = None
+    ncu: bool = False
+    force: bool = False
+    configs: bool = False
+    stakes: Mapping[str, Stake] = field(default_factory=dict)

@@ -30,7 +30,7 @@ from inductor_bench.worker.bench.outputs import describe_difference
 from inductor_bench.worker.bench.triton_kernel import TritonBenchKernel
 from inductor_bench.worker.upstream.triton import pretend_gpu
 from inductor_bench.workflows.kernel.run import run_kernel
-from inductor_bench.workflows.kernel.session import KernelOptions
+from inductor_bench.workflows.options import KernelOptions
 from inductor_bench.workflows.progress import Silent
 
 from .outcomes import Outcome

@@ -234,6 +234,44 @@ def test_a_worker_that_cannot_get_ready_is_asked_all_the_same(failure: Exception
     assert isinstance(outcome, Tuning) and outcome.best_config == {"value": 4}
 
 
+def test_a_further_worker_that_cannot_work_costs_no_kernel() -> None:
+    device = LateDevice(times_of)
+
+    def worker(number: int) -> Any:
+        session = yield from device.worker(number)
+        if number == 1:
+            session.close()
+            raise WorkerLostError("crashed", SEGFAULT)
+        if number == 2:
+            raise InductorBenchError("the device serves one process only")
+        return session
+
+    names = [f"k{number}" for number in range(12)]
+    with pipeline(device, dict.fromkeys(names, GPU), listing_device=NVIDIA.type, worker=worker, workers=3) as made:
+        outcomes = dict(made.run())
+    assert len(outcomes) == 12 and all(isinstance(one, Tuning) for one in outcomes.values())
+
+
+def test_kernels_that_fail_at_once_are_told() -> None:
+    def pool(device: str) -> CompilePool:
+        raise InductorBenchError("the architecture is unknown")
+
+    device = LateDevice(times_of)
+    with pipeline(device, dict.fromkeys("ab", GPU), listing_device=NVIDIA.type) as made:
+        made._compile_pool = pool
+        outcomes = dict(made.run())
+    assert sorted(outcomes) == ["a", "b"] and all(isinstance(one, InductorBenchError) for one in outcomes.values())
+
+
+def test_at_the_end_no_worker_owes_an_answer() -> None:
+    device = LateDevice(times_of)
+    with pipeline(device, {"k": GPU}, listing_device=NVIDIA.type, workers=2) as made:
+        made._report = lambda state: made._fail_device(NVIDIA.type, InductorBenchError("no compiler"))
+        assert len(dict(made.run())) == 1
+        asked = [slot.asked for slot in made._slots if slot.asked is not None]
+        assert not any(session.alive for session in asked)
+
+
 def test_several_workers_time_at_once_and_each_keeps_its_kernels() -> None:
     device = LateDevice(times_of)
     with pipeline(device, dict.fromkeys("abcdef", GPU), listing_device=NVIDIA.type, workers=3) as made:

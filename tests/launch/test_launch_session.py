@@ -44,6 +44,12 @@ class Bench:
     def parts(self, values):
         for value in values: self.tell(Begun(value))
         return len(values)
+    def queue(self, pause_s):
+        self.tell(Begun(4))
+        self.tell(Begun(4, waits=True))
+        time.sleep(pause_s)
+        self.tell(Begun(4))
+        return 1
     def slowparts(self, count, pause_s):
         for number in range(count):
             time.sleep(pause_s)
@@ -68,6 +74,13 @@ class Bench:
 @dataclass(frozen=True)
 class Echo(Request[Any]):
     value: Any
+
+
+@dataclass(frozen=True)
+class Queue(Request[int]):
+    """Waits for others, and says so."""
+
+    pause_s: float
 
 
 @dataclass(frozen=True)
@@ -179,6 +192,27 @@ def test_each_part_starts_the_time_limit_anew(session: WorkerSession) -> None:
     while not session.is_answered():
         time.sleep(0.02)
     assert session.part == Begun(1) and session.collect() == 2
+
+
+def test_a_wait_for_others_does_not_count(session: WorkerSession) -> None:
+    session.ask(Echo(0), 60.0)
+    assert session.ask(Queue(1.5), 0.5) == 1, "its own work took no time"
+    assert session.part == Begun(4)
+
+
+def test_what_arrived_before_a_late_look_counts(session: WorkerSession) -> None:
+    session.ask(Echo(0), 60.0)
+    session.post(SlowParts(count=3, pause_s=0.6), 1.0)
+    time.sleep(1.4)  # its parent was busy elsewhere: two parts are there, and the limit has passed since the request
+    assert not session.is_answered()
+    assert session.collect() == 3
+
+
+def test_a_worker_is_asked_one_thing_at_a_time(session: WorkerSession) -> None:
+    session.post(Echo(1), 60.0)
+    with pytest.raises(AssertionError, match="was not collected"):
+        session.post(Echo(2), 60.0)
+    assert session.collect() == 1
 
 
 def test_after_a_failure_it_goes_on(session: WorkerSession) -> None:

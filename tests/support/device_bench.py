@@ -15,7 +15,8 @@ from inductor_bench.messages.request import Request
 from inductor_bench.messages.times import Describe, Described, Measure, Measured, Verified, Verify
 from inductor_bench.records.device_use import DeviceUse
 from inductor_bench.records.run import Environment
-from inductor_bench.workflows.kernel.session import KernelOptions, KernelSession
+from inductor_bench.workflows.kernel.session import KernelSession
+from inductor_bench.workflows.options import KernelOptions
 from inductor_bench.workflows.progress import Silent
 
 

@@ -27,8 +27,7 @@ from inductor_bench.store.folder import RunFolder
 from inductor_bench.store.formats import codec
 from inductor_bench.workflows.breakdown import autotune
 from inductor_bench.workflows.kernel.run import KernelOutcome
-from inductor_bench.workflows.kernel.session import KernelOptions
-from inductor_bench.workflows.options import BreakdownOptions, RetuneOptions
+from inductor_bench.workflows.options import BreakdownOptions, KernelOptions, RetuneOptions
 from inductor_bench.workflows.progress import Silent
 
 SPEEDUPS = {"red": 2.0, "poi": 1.25, "mm": 1.0}

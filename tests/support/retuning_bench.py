@@ -12,7 +12,8 @@ from inline import make
 from inductor_bench.launch.worker import WorkerPool
 from inductor_bench.messages.request import Request
 from inductor_bench.records.run import Environment
-from inductor_bench.workflows.kernel.session import KernelOptions, KernelSession
+from inductor_bench.workflows.kernel.session import KernelSession
+from inductor_bench.workflows.options import KernelOptions
 
 Answers = dict[type[Request[Any]], Any]
 Asked = list[tuple[type[Request[Any]], float]]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,10 +13,13 @@ from gather_kernel import SOURCE, gather_launch
 
 from inductor_bench.errors import InductorBenchError
 from inductor_bench.messages.kernels import Change
-from inductor_bench.messages.times import Check
+from inductor_bench.messages.times import Begun, Check, Sample
 from inductor_bench.source.standalone.harness import timing_cpu
+from inductor_bench.source.standalone.harness.arguments import PATTERN_ELEMENTS, Arguments, draw_normal
 from inductor_bench.source.standalone.harness.triton_main import TritonKernel
 from inductor_bench.store.formats import codec
+from inductor_bench.worker.bench import bench as bench_module
+from inductor_bench.worker.bench import computed
 from inductor_bench.worker.bench import kernel as kernel_module
 from inductor_bench.worker.bench.bench import Bench, _Loaded
 from inductor_bench.worker.bench.cpp_kernel import CppBenchKernel
@@ -185,3 +189,92 @@ def test_products_on_a_gpu_are_in_tf32_where_that_is_allowed(
     assert library_variants.product_type(kernel.operator, arguments) == dtype.replace("tf32", "float32")
     kernel.operator.device = "cuda"
     assert library_variants.product_type(kernel.operator, arguments) == dtype
+
+
+# Several workers on one device
+
+
+class _Turn:
+    """A bench whose device is shared: ``held`` says whether this process has it while something runs."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.held = 0
+        monkeypatch.setattr(bench_module, "exclusive", self.exclusive)
+
+    @contextmanager
+    def exclusive(self) -> Iterator[None]:
+        self.held += 1
+        yield
+        self.held -= 1
+
+
+class _Timer:
+    method, retaken = "graphs", 0
+
+    def __init__(self, turn: _Turn) -> None:
+        self.turn, self.seen = turn, list[tuple[str, int]]()
+
+    def bind(self, bind: Any) -> object:
+        return object()
+
+    def get_ready(self, call: Any, state: str) -> None:
+        self.seen.append(("ready", self.turn.held))
+
+    def cold(self, call: Any) -> float:
+        self.seen.append(("sample", self.turn.held))
+        return 1e-6
+
+
+def _loaded(timer: _Timer) -> Any:
+    kernel = SimpleNamespace(launch={}, timer_key=lambda: "", bind=None, prepare=lambda: None)
+    kernel.make_timer = lambda arguments: timer
+    kernel.make_arguments = lambda: Arguments([], {}, [])
+    return _Loaded(kernel)  # type: ignore[arg-type]
+
+
+def test_a_device_is_held_for_all_samples_and_not_while_graphs_are_captured(monkeypatch: pytest.MonkeyPatch) -> None:
+    turn, told = _Turn(monkeypatch), list[Begun]()
+    bench, timer = Bench(told.append), _Timer(turn)
+    bench._kernels = {number: _loaded(timer) for number in (1, 2)}
+    found = bench.sample(Sample((1, 2, 2, 1), "cold"))
+    assert found.samples_s == (1e-6,) * 4
+    assert timer.seen[:2] == [("ready", 0), ("ready", 0)], "the first captures run beside the samples of others"
+    assert [held for what, held in timer.seen if what == "sample"] == [1, 1, 1, 1]
+    assert [part.number for part in told] == [1, 2, 1, 2, 2, 1]
+
+
+def test_a_wait_for_the_device_is_told_with_the_kernel_that_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    listeners: list[Any] = []
+    monkeypatch.setattr(bench_module, "on_wait", listeners.append)
+    told: list[Begun] = []
+    bench = Bench(told.append)
+    (listener,) = listeners
+    listener(True)
+    bench._begin(7)
+    listener(True)
+    listener(False)
+    assert told == [Begun(None, waits=True), Begun(7), Begun(7, waits=True), Begun(7)]
+
+
+def test_where_memory_runs_out_other_kernels_are_freed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench(lambda part: None)
+    bench._timers, attempts = {"other": object()}, []  # type: ignore[dict-item, var-annotated]
+
+    def work() -> str:
+        attempts.append(len(bench._timers))
+        if len(attempts) == 1:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return "done"
+
+    assert bench._use_memory(work) == "done" and attempts == [1, 0]
+    with pytest.raises(torch.OutOfMemoryError):
+        bench._use_memory(lambda: (_ for _ in ()).throw(torch.OutOfMemoryError("CUDA out of memory")))
+
+
+def test_kernels_of_a_gpu_share_their_random_numbers_whatever_their_language() -> None:
+    count = PATTERN_ELEMENTS - 7
+    first, second = (computed.draw_on("cuda:0") for _ in range(2))
+    assert first.func is second.func and computed.draw_on("cpu") is draw_normal  # type: ignore[attr-defined]
+    shared = computed._draw_shared("cpu", count, 3)
+    assert torch.equal(shared, draw_normal(PATTERN_ELEMENTS, 3)[:count])
+    assert torch.equal(computed._draw_shared("cpu", PATTERN_ELEMENTS + 2, 3), draw_normal(PATTERN_ELEMENTS + 2, 3))

@@ -10,7 +10,9 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+import torch
 
 from inductor_bench.devices.nvidia.architectures import Architecture
 from inductor_bench.errors import InductorBenchError
@@ -22,7 +24,7 @@ from inductor_bench.source.standalone.harness.triton_definition import use_induc
 from inductor_bench.source.standalone.same_arguments import takes_alike
 from inductor_bench.store.formats import codec
 
-from ..device.exclusive import exclusive
+from ..device.exclusive import exclusive, on_wait
 from ..device.nvidia import give_memory_back, is_memory_short
 from ..device.nvml import driver_of_current_gpu
 from ..device.protocol import Timer
@@ -34,6 +36,8 @@ from .library.kernel import OperatorBenchKernel
 from .opening import import_file, open_kernel
 from .outputs import describe_difference
 from .triton_kernel import TritonBenchKernel
+
+Result = TypeVar("Result")
 
 
 @dataclass
@@ -54,7 +58,8 @@ class Bench:
 
     def __init__(self, tell: Callable[[times.Begun], None]) -> None:
         use_inductors_assembler()
-        self._tell = tell
+        self._report, self._begun = tell, times.Begun(None)
+        on_wait(lambda waits: self._report(replace(self._begun, waits=waits)))
         self._kernels: dict[int, _Loaded] = {}
         self._outputs: dict[int, list[Any]] = {}
         self._timers: dict[str, Timer] = {}
@@ -90,11 +95,16 @@ class Bench:
         Raises:
             InductorBenchError: the request fails; the message is for the user.
         """
-        request = decode_request(data, self._requests)
+        request, self._begun = decode_request(data, self._requests), times.Begun(None)
         try:
             return codec.encode(self._answers[type(request)](request))
         except REFUSALS as error:
             raise InductorBenchError(str(error)) from error
+
+    def _begin(self, number: int) -> None:
+        """Tells the parent which kernel begins."""
+        self._begun = times.Begun(number)
+        self._report(self._begun)
 
     def is_device_broken(self) -> bool:
         """Whether this process can no longer use its device, for example after an illegal access on a GPU."""
@@ -140,17 +150,20 @@ class Bench:
         kernel, against = self._kernels[request.number].kernel, self._kernels[request.against].kernel
         if not takes_alike(kernel.launch, against.launch):
             raise InductorBenchError("not compared with each other, because they take other arguments")
-        with exclusive():
+
+        def compare() -> times.Checked:
             if request.against not in self._outputs:
                 self._outputs[request.against] = [each.clone() for each in self._computed.compute(against)]
             ours = self._computed.compute(kernel)
             return times.Checked(describe_difference(ours, self._outputs[request.against], kernel.tolerances))
 
+        return self._use_memory(compare)
+
     def prepare(self, request: times.Prepare) -> times.Preparation:
         return times.Preparation(tuple(self._prepare(variant, request.of) for variant in request.variants))
 
     def _prepare(self, variant: times.Variant, of: int) -> times.Prepared:
-        self._tell(times.Begun(variant.number))
+        self._begin(variant.number)
         try:
             compiled = self.vary(kernels.Vary(variant.number, of, variant.change))
             checked = self.check(times.Check(variant.number, against=of))
@@ -179,13 +192,13 @@ class Bench:
 
     def sample(self, request: times.Sample) -> times.Times:
         for number in dict.fromkeys(request.order):
-            self._tell(times.Begun(number))
+            self._begin(number)
             self._get_ready(self._kernels[number], request.state)
         samples_s: list[float] = []
         retaken, method = 0, ""
         with exclusive():  # for all samples, because each change between workers takes the device a while
             for number in request.order:
-                self._tell(times.Begun(number))
+                self._begin(number)
                 loaded = self._kernels[number]
                 timer = self._get_ready(loaded, request.state)
                 retaken -= timer.retaken
@@ -209,9 +222,7 @@ class Bench:
         if key not in self._timers:
             if is_memory_short():
                 self._free_memory()
-                give_memory_back()
-            with exclusive():
-                self._timers[key] = kernel.make_timer(self._computed.arguments_for(kernel))
+            self._timers[key] = self._use_memory(lambda: kernel.make_timer(self._computed.arguments_for(kernel)))
         return self._timers[key]
 
     def describe(self, request: times.Describe) -> times.Described:
@@ -242,9 +253,10 @@ class Bench:
     def get_ready(self, _: machine.GetReady) -> None:
         NVIDIA_RUNTIME.get_ready()
 
-    def start_compilers(self, _: machine.StartCompilers) -> None:
-        from ..upstream.inductor import import_compiler
+    def start_compilers(self, request: machine.StartCompilers) -> None:
+        from ..upstream.inductor import import_compiler, share_compilers
 
+        share_compilers(request.sharers)
         import_compiler()
 
     def _triton(self, number: int) -> TritonBenchKernel:
@@ -260,6 +272,17 @@ class Bench:
                 self._computed.forget()
         used = [loaded.timer for loaded in self._kernels.values()]
         self._timers = {key: timer for key, timer in self._timers.items() if timer in used}
+        if is_memory_short():
+            give_memory_back()  # other workers may use the device
+
+    def _use_memory(self, work: Callable[[], Result]) -> Result:
+        """Uses the device for work that allocates; once more without what other kernels hold where memory runs out."""
+        with exclusive():
+            try:
+                return work()
+            except torch.OutOfMemoryError:
+                self._free_memory()
+                return work()
 
     def _free_memory(self) -> None:
         """Frees all arguments and timers, which take most memory; kernels stay loaded."""
@@ -268,6 +291,7 @@ class Bench:
         self._outputs.clear()
         self._timers.clear()
         self._computed.forget()
+        give_memory_back()
 
     def forget(self, _: kernels.Forget) -> None:
         self._free_memory()

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
+import torch
+
+from inductor_bench.devices.table import device_of
 from inductor_bench.source.standalone.harness.arguments import (
+    PATTERN_ELEMENTS,
     Arguments,
+    Draw,
     copy_arguments,
+    draw_normal,
     mutated_storages,
     restore,
     snapshot,
@@ -61,3 +69,19 @@ class LastComputed:
 def launch_key(kernel: Kernel) -> str:
     """A key that is equal for kernels with equal launches and timers."""
     return json.dumps([kernel.launch, kernel.timer_key()], sort_keys=True)
+
+
+def draw_on(device: str) -> Draw:
+    """Draws for comparisons on a device. On a GPU each seed has one pattern, which all kernels of the process share."""
+    return draw_normal if device_of(device).runs_on_host else partial(_draw_shared, device)
+
+
+def _draw_shared(device: str, count: int, seed: int) -> torch.Tensor:
+    if count > PATTERN_ELEMENTS:
+        return draw_normal(count, seed)
+    return _pattern_on(device, seed)[:count]
+
+
+@functools.lru_cache(maxsize=16)
+def _pattern_on(device: str, seed: int) -> torch.Tensor:
+    return draw_normal(PATTERN_ELEMENTS, seed).to(device)

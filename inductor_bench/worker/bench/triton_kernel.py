@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import hashlib
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -16,13 +15,7 @@ from inductor_bench.messages.kernels import Binary, Change, Compiled, Facts, Rec
 from inductor_bench.messages.times import Described, Measured
 from inductor_bench.records.code.details import CompiledKernel
 from inductor_bench.records.tuning import Config
-from inductor_bench.source.standalone.harness.arguments import (
-    PATTERN_ELEMENTS,
-    Arguments,
-    build_arguments,
-    draw_normal,
-    with_zeros,
-)
+from inductor_bench.source.standalone.harness.arguments import Arguments, build_arguments, with_zeros
 from inductor_bench.source.standalone.harness.comparison import TOLERANCES
 from inductor_bench.store.formats import codec
 
@@ -31,6 +24,7 @@ from ..device.runtimes import runtime_of
 from ..upstream.inductor import compiled_kernels
 from ..upstream.triton import compile_for_target, load_kernel, read_binary
 from . import triton_candidates
+from .computed import draw_on
 from .times import find_values_folder, make_measured
 
 
@@ -87,7 +81,7 @@ class TritonBenchKernel:
 
     def make_arguments(self) -> Arguments:
         """Arguments for comparisons between variants: their random values are drawn once for all kernels."""
-        draw = partial(_draw_shared, self.file.device)
+        draw = draw_on(self.file.device)
         return build_arguments(self.launch, self.file.device, folder=self.file.folder, draw=draw)
 
     def compute(self, arguments: Arguments) -> list[torch.Tensor]:
@@ -134,18 +128,6 @@ class TritonBenchKernel:
 
     def _read_compiled(self) -> CompiledKernel:
         return compiled_kernels({"": self.file.kernel}).get("", CompiledKernel())
-
-
-def _draw_shared(device: str, count: int, seed: int) -> torch.Tensor:
-    """The first of the numbers of the longest pattern of a seed, on a device."""
-    if count > PATTERN_ELEMENTS:
-        return draw_normal(count, seed)
-    return _pattern_on(device, seed)[:count]
-
-
-@functools.lru_cache(maxsize=16)
-def _pattern_on(device: str, seed: int) -> torch.Tensor:
-    return draw_normal(PATTERN_ELEMENTS, seed).to(device)
 
 
 def _launch_options(file: Any) -> dict[str, Any]:

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 
-from inductor_bench.store.device_turn import DeviceTurn
+from .sharing import SharedDevice
 
-_TURN = DeviceTurn()
+_DEVICE = SharedDevice()
 
 
-@contextmanager
-def exclusive() -> Iterator[None]:
-    """Uses the device while no other process of the retune does. All work that is launched inside must end inside.
+def exclusive() -> AbstractContextManager[None]:
+    """Uses the device while no other worker of the retune does. All work that is launched inside ends inside.
 
     A use inside of another one belongs to it.
     """
-    if _TURN.held:
-        yield
-        return
-    with _TURN:
-        yield
+    return _DEVICE.hold()
+
+
+def on_wait(listener: Callable[[bool], None]) -> None:
+    """Calls ``listener`` with ``True`` before each wait for the device, and with ``False`` after it."""
+    _DEVICE.on_wait(listener)

@@ -132,14 +132,14 @@ class NvidiaRuntime:
 
 
 def is_memory_short() -> bool:
-    """Whether less than half of the GPU's memory is free."""
+    """Whether less than half of the GPU's memory is free. What torch keeps for reuse is not: others share the GPU."""
     if not torch.cuda.is_initialized():
         return False
     free, total = torch.cuda.mem_get_info()
-    kept: int = torch.cuda.memory_reserved() - torch.cuda.memory_allocated()
-    return bool(2 * (free + kept) < total)
+    return bool(2 * free < total)
 
 
 def give_memory_back() -> None:
     """Gives the memory that torch keeps for reuse back to the device, which other workers may share."""
-    torch.cuda.empty_cache()
+    if torch.cuda.is_initialized():
+        torch.cuda.empty_cache()

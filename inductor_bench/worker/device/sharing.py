@@ -6,7 +6,7 @@ A process uses the GPU in its turn only, and gives the turn up while it imports 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
 
@@ -23,6 +23,10 @@ class SharedDevice:
     def __init__(self) -> None:
         self._turn = DeviceTurn()
 
+    def on_wait(self, listener: Callable[[bool], None]) -> None:
+        """Calls ``listener`` with ``True`` before each wait for the turn, and with ``False`` after it."""
+        self._turn.on_wait = listener
+
     def use(self) -> None:
         """Waits for the turn, and keeps it until the process ends, leaves it, or compiles."""
         self._turn.take()
@@ -33,9 +37,11 @@ class SharedDevice:
             return
         import torch
 
-        if torch.cuda.is_initialized():
-            torch.cuda.synchronize()  # launched work must end before another's turn begins
-        self._turn.give_up()
+        try:
+            if torch.cuda.is_initialized():
+                torch.cuda.synchronize()  # launched work must end before another's turn begins
+        finally:
+            self._turn.give_up()
 
     def leave_while_compiling(self, mode: str | None) -> None:
         """Gives the turn up during each compilation from now on, unless the compilation measures kernels.
@@ -51,10 +57,11 @@ class SharedDevice:
     def use_while_compiling(self) -> None:
         """Takes the turn for each short use of the GPU by the compiler, unless this process holds it."""
         if self._turn.is_shared:
-            upstream.around_use_while_compiling(self._hold_turn)
+            upstream.around_use_while_compiling(self.hold)
 
     @contextlib.contextmanager
-    def _hold_turn(self) -> Iterator[None]:
+    def hold(self) -> Iterator[None]:
+        """Uses the GPU inside, for work that ends inside. A use inside of another one belongs to it."""
         if self._turn.held:
             yield
             return

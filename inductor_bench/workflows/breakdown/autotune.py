@@ -20,8 +20,7 @@ from ...store.folder import RunFolder
 from ...store.kernel_index import rows_in
 from ..extract.into_run import extract_run
 from ..kernel.run import KernelsInterrupted, run_kernel
-from ..kernel.session import KernelOptions
-from ..options import DRAWN, RECORDED, BreakdownOptions, RetuneOptions
+from ..options import DRAWN, RECORDED, BreakdownOptions, KernelOptions, RetuneOptions
 from ..progress import Progress
 from .known import KnownTunings
 from .most_expensive import STAGE, are_written, find_stake, most_expensive

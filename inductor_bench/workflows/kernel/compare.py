@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import statistics
 import tempfile
 from collections.abc import Sequence
@@ -28,9 +27,10 @@ from ...source.standalone.edit import recorded_facts
 from ...source.standalone.recognition import require_standalone
 from ...source.standalone.same_arguments import takes_alike
 from ...store.files import read_text
+from ..options import KernelOptions
 from ..progress import Progress
-from .device_use import DeviceInUseError
-from .session import KernelOptions, KernelSession, failure_of
+from .device_use import DeviceInUseError, kernel_environment
+from .session import KernelSession, failure_of
 from .targets import find_files
 from .timing import MEASURE_S, judge_times, measure_file
 from .tuning import tune
@@ -143,8 +143,8 @@ def run_comparison(
 
 def _open_session(options: KernelOptions, python: str, folder: Path, progress: Progress) -> KernelSession:
     folder.mkdir()
-    environment = {"TRITON_CACHE_DIR": str(folder / "triton"), **os.environ}
-    return KernelSession(options, WorkerPool(python, folder, environment, on_line=progress.output), progress)
+    pool = WorkerPool(python, folder, kernel_environment(folder), on_line=progress.output)
+    return KernelSession(options, pool, progress)
 
 
 def _compare(files: Sequence[Path], sessions: Sequence[KernelSession], progress: Progress) -> Comparison:

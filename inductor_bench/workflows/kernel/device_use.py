@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
+from pathlib import Path
 
 from ...analysis.device_use import describe_use
 from ...errors import InductorBenchError
 from ...messages.machine import FindDeviceUse
 from ...records.device_use import DeviceUse
+from ...store.device_turn import TURN, WAITING
 
 DEVICE_USE_S = 60.0
 """Limit in seconds for the worker's answer."""
@@ -35,3 +38,13 @@ def find_other_job(ask: Callable[[FindDeviceUse, float], DeviceUse | None], forc
             "wait for it, choose another GPU with CUDA_VISIBLE_DEVICES, or measure anyway with --force",
         )
     return others
+
+
+def kernel_environment(folder: Path) -> dict[str, str]:
+    """The environment of workers with a scratch folder.
+
+    A parent that shares the GPU with other jobs holds its turn for the whole request, so that the workers do not wait
+    for these.
+    """
+    environment = {"TRITON_CACHE_DIR": str(folder / "triton"), **os.environ}
+    return {name: value for name, value in environment.items() if name not in (TURN, WAITING)}

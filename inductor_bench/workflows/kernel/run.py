@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,12 +17,12 @@ from ...launch.worker import WorkerPool, default_python
 from ...messages.kernels import Forget
 from ...records.run import Environment, Failure, Peaks
 from ...records.tuning import BY_DEFAULT, MeasuredKernel
-from ...store.device_turn import TURN
+from ..options import KernelOptions
 from ..progress import Progress
 from .configs import list_configs
-from .device_use import DeviceInUseError
+from .device_use import DeviceInUseError, kernel_environment
 from .ranked import tune_ranked
-from .session import KernelOptions, KernelSession, failure_of
+from .session import KernelSession, failure_of
 from .targets import find_files, place_of, prepare_to_save
 from .timing import measure_file
 from .tuning import tune
@@ -91,8 +90,7 @@ def run_kernel(
     files = find_files(options.targets)
     prepare_to_save(options.save, files)
     with tempfile.TemporaryDirectory(prefix="inductor-bench-") as name:
-        environment = {"TRITON_CACHE_DIR": str(Path(name) / "triton"), **os.environ}
-        environment.pop(TURN, None)  # a parent that shares the GPU holds the turn for the whole request
+        environment = kernel_environment(Path(name))
         pool = WorkerPool(options.python or default_python(), Path(name), environment, on_line=progress.output)
         session = KernelSession(options, pool, progress)
         try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -13,14 +13,13 @@ from typing import Any
 
 from ...autotune.candidates import NoCandidatesError
 from ...autotune.compile_pool import COMPILE_S, LOAD_S, CompileJob, CompilePool
-from ...autotune.stake import Stake
 from ...autotune.timing_worker import Waiting, ask_worker
 from ...devices.nvidia.architectures import Architecture
 from ...devices.nvidia.device import NVIDIA
 from ...devices.nvidia.visible import VISIBLE_GPUS, visible_gpus
 from ...devices.table import device_of
 from ...errors import InductorBenchError
-from ...launch.cores import COMPILE_THREADS, CORES_KEPT, timing_workers, usable_cores
+from ...launch.cores import CORES_KEPT, timing_workers, usable_cores
 from ...launch.diagnosis import last_error, remedy
 from ...launch.session import WorkerLostError, WorkerSession
 from ...launch.worker import WorkerPool
@@ -33,6 +32,7 @@ from ...records.run import Environment, Failure, Peaks
 from ...source.standalone.recognition import holds_triton_kernel
 from ...store.device_turn import TURN
 from ...store.kernel_index import is_edited, rows_in
+from ..options import KernelOptions
 from ..progress import Progress
 from .device_use import find_other_job
 from .ncu import NsightCompute
@@ -43,41 +43,6 @@ CANDIDATES_OF_KERNEL = 4
 
 MEMORY_OF_A_WORKER = 16 << 30
 """Bytes of device memory for each of several workers that time on one device."""
-
-
-@dataclass(frozen=True)
-class KernelOptions:
-    """The request of the verb ``kernel``.
-
-    Attributes:
-        targets: standalone files, folders of them, or ``RUN#KERNEL``, where ``KERNEL`` may be a glob.
-        autotune: ``max``, ``coordesc`` or ``exhaustive``; ``None`` for no tuning.
-        configs: whether all configurations that Inductor chooses from are timed, without a winner.
-        state: whether candidates are compared ``cold`` or ``warm``.
-        budget_s: time in seconds after which autotuning begins no further candidates; ``None`` for no limit.
-        save: the standalone file that the winner is written to; a folder for several kernels.
-        check: whether outputs are first compared with the reference in the file.
-        timeout_s: limit for each step of one kernel in seconds; ``None`` for a limit that depends on the step.
-        python: the interpreter whose torch measures; ``None`` for this one.
-        ncu: whether Nsight Compute reads hardware counters of each kernel.
-        force: whether a GPU that another job uses is measured all the same.
-        stakes: what is at stake with each target, where the targets are files of a run's kernels, and with the run's
-            other kernels. The targets are tuned by what they can win for the step, and not measured before. Empty for
-            other requests.
-    """
-
-    targets: tuple[str, ...]
-    autotune: str | None = None
-    state: str = "cold"
-    budget_s: float | None = None
-    save: Path | None = None
-    check: bool = True
-    timeout_s: float | None = None
-    python: str | None = None
-    ncu: bool = False
-    force: bool = False
-    configs: bool = False
-    stakes: Mapping[str, Stake] = field(default_factory=dict)
 
 
 @dataclass
@@ -98,6 +63,7 @@ class KernelSession:
         index_rows: the rows of a folder's kernel index, by the folder and the file.
         pools: the compile pools, by the device.
         architecture: the architecture of the GPU, once the worker that measures has told it.
+        no_architecture: the failure of that request, once it has failed.
         numbers: yields numbers that no kernel has in the worker.
         began: the start of the budget on the monotonic clock, in seconds.
     """
@@ -114,6 +80,7 @@ class KernelSession:
     index_rows: dict[Path, dict[str | None, ExtractedKernel]] = field(default_factory=dict)
     pools: dict[str, CompilePool] = field(default_factory=dict)
     architecture: Architecture | None = None
+    no_architecture: InductorBenchError | WorkerLostError | None = None
     numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
     began: float = field(default_factory=time.monotonic)
 
@@ -171,12 +138,9 @@ class KernelSession:
         return number in self.measuring and self.measuring[number].alive
 
     def _start_measuring(self, number: int) -> WorkerSession:
-        """Starts a worker that takes turns at the device with the others, and compiles with its share of the cores."""
-        variables = {TURN: str(self.pool.folder.absolute() / "device-turn")}
-        count = timing_workers(usable_cores())
-        if count > 1 and COMPILE_THREADS not in self.pool.environment:
-            variables[COMPILE_THREADS] = str(usable_cores() // count)
-        worker = self.start(f"measure-{number}" if number else "measure", **variables)
+        """Starts a worker that takes turns at the device with the others."""
+        turn = str(self.pool.folder.absolute() / "device-turn")
+        worker = self.start(f"measure-{number}" if number else "measure", **{TURN: turn})
         self.measuring[number] = worker
         return worker
 
@@ -194,16 +158,25 @@ class KernelSession:
             devices: the types of their devices, as far as they are known.
             library: whether library calls are among the kernels.
         """
-        ready: list[Request[Any]] = [StartCompilers()] if library and visible_gpus() else []
-        if ready or any(device and not device_of(device).runs_on_host for device in devices):
-            ready.append(GetReady())
-            with contextlib.suppress(InductorBenchError, WorkerLostError):  # the measurement reports it
-                self.find_other_jobs(NVIDIA.type)  # first: the driver's figures of the last second would include ours
         count = 1
         if visible_gpus():
             memory = self.environment.device.accelerator_memory_bytes or 0
             count = max(1, min(timing_workers(usable_cores()), memory // MEMORY_OF_A_WORKER, kernels))
+        ready: list[Request[Any]] = [StartCompilers(count)] if library and visible_gpus() else []
+        if ready or any(device and not device_of(device).runs_on_host for device in devices):
+            ready.append(GetReady())
+            self._ask_ahead()
         return [partial(self._steps_to_worker, number, ready) for number in range(count)]
+
+    def _ask_ahead(self) -> None:
+        """Asks the first worker what it cannot be asked while it times. The measurement reports a failure."""
+        with contextlib.suppress(InductorBenchError, WorkerLostError):
+            self.find_other_jobs(NVIDIA.type)  # first: the driver's figures of the last second would include ours
+        self.other_jobs.setdefault(NVIDIA.type, "")
+        try:
+            self._greeting()
+        except (InductorBenchError, WorkerLostError) as error:
+            self.no_architecture = error
 
     def _steps_to_worker(self, number: int, ready: Sequence[Request[Any]]) -> Waiting[WorkerSession]:
         """The steps to a worker that times. At the first call it gets ready; after a loss another is started."""
@@ -229,6 +202,8 @@ class KernelSession:
         return self.pools[device]
 
     def _greeting(self) -> Pretend:
+        if self.no_architecture is not None:
+            raise self.no_architecture
         if self.architecture is None:
             limit_s = max(self.options.timeout_s or LOAD_S, LOAD_S)
             self.architecture = self.worker().ask(TellArchitecture(), limit_s)

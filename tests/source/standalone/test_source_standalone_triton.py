@@ -196,6 +196,10 @@ def test_values_are_of_the_right_kind_and_repeat_beyond_the_pattern() -> None:
     assert abs(float(normal.mean())) < 0.01 and abs(float(normal.std()) - 1) < 0.01
     assert torch.equal(normal[-100:], normal[:100])
     assert abs(float(flags.float().mean()) - 0.25) < 0.03
+    count = harness.PATTERN_ELEMENTS - 10  # the pattern holds two numbers for each
+    launch = launch_of(view(0, count, "complex64"), storages=(storage(8 * count, Values("normal"), "complex64"),))
+    (numbers,) = harness.build_arguments(codec.encode(launch), "cpu").args
+    assert abs(float(numbers.abs().square().mean()) - 1) < 0.01
 
 
 def test_fingerprints_tell_tensors_apart() -> None:

@@ -24,8 +24,8 @@ from inductor_bench.worker.device.nvml import Driver, GpuProcess
 from inductor_bench.worker.device.use import IDLE, Clock, ClockSummary, ClockWatch, describe_clocks, find_use
 from inductor_bench.workflows.kernel.advice import advise
 from inductor_bench.workflows.kernel.run import _measure_all
-from inductor_bench.workflows.kernel.session import KernelOptions
 from inductor_bench.workflows.kernel.timing import measure_file
+from inductor_bench.workflows.options import KernelOptions
 
 GIB = 1 << 30
 NOBODY = 4_194_305

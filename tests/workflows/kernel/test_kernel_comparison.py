@@ -25,7 +25,7 @@ from inductor_bench.report.kernel.comparison import comparison_lines, explain_di
 from inductor_bench.source.standalone.same_arguments import takes_alike
 from inductor_bench.workflows.kernel import compare
 from inductor_bench.workflows.kernel.compare import find_config_conflict
-from inductor_bench.workflows.kernel.session import KernelOptions
+from inductor_bench.workflows.options import KernelOptions
 
 TIMES = {("first", 0): 100e-6, ("first", 2): 80e-6, ("second", 3): 60e-6, ("second", 0): 99.9e-6, ("second", 4): 40e-6}
 SPACE = {"value": (0, 2, 3, 4)}

@@ -21,7 +21,6 @@ from inductor_bench.autotune.tuner import Tuner
 from inductor_bench.devices.nvidia.architectures import ARCHITECTURES
 from inductor_bench.devices.nvidia.device import NVIDIA
 from inductor_bench.errors import InductorBenchError
-from inductor_bench.launch.cores import COMPILE_THREADS
 from inductor_bench.launch.session import WorkerLostError
 from inductor_bench.messages.kernels import Build, Change, Drop, Facts, Forget, Load, RecordedFacts
 from inductor_bench.messages.machine import (
@@ -237,13 +236,14 @@ def test_workers_that_time_get_ready_once_after_other_jobs_were_looked_for(
     monkeypatch.setattr(session, "usable_cores", lambda: 16)
     bench = Bench(tmp_path, {})
     workers = bench.timing_workers(9, {NVIDIA.type}, library=library)
-    assert bench.requests == [TellEnvironment, FindDeviceUse] and bench.started == ["measure"]
+    looked = [TellEnvironment, FindDeviceUse, TellArchitecture]
+    assert bench.requests == looked and bench.started == ["measure"]
     assert len(workers) == (3 if gpus else 1)
     compilers = [StartCompilers] if library and gpus else []
     list(workers[0]())
-    assert bench.requests[2:] == [*compilers, GetReady]
+    assert bench.requests[3:] == [*compilers, GetReady]
     list(workers[-1]())
-    assert bench.requests[3 + len(compilers) :] == ([TellEnvironment, *compilers, GetReady] if gpus else [])
+    assert bench.requests[4 + len(compilers) :] == ([TellEnvironment, *compilers, GetReady] if gpus else [])
     asked = len(bench.requests)
     list(workers[-1]())
     bench.measuring[0].alive = False
@@ -270,16 +270,27 @@ def test_workers_that_time_are_as_many_as_cores_kernels_and_memory_allow(
         assert len(bench.timing_workers(kernels, {NVIDIA.type})) == expected, (cores, memory, kernels)
 
 
-def test_workers_that_time_take_turns_at_the_device_and_share_the_cores(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("failure", [InductorBenchError("the driver tells nothing"), HUNG])
+def test_what_the_first_worker_could_not_say_is_not_asked_while_it_times(
+    failure: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(session, "visible_gpus", lambda: ("0",))
+    bench = Bench(tmp_path, {FindDeviceUse: failure, TellArchitecture: failure})
+    bench.timing_workers(9, {NVIDIA.type})
+    asked = len(bench.requests)
+    assert bench.find_other_jobs(NVIDIA.type) == ""
+    with pytest.raises(type(failure)):
+        bench.compile_pool(NVIDIA.type)
+    assert len(bench.requests) == asked
+
+
+def test_workers_that_time_take_turns_at_the_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(session, "visible_gpus", lambda: ("0",))
     monkeypatch.setattr(session, "usable_cores", lambda: 12)
     bench = Bench(tmp_path, {})
     bench.start_ahead([written(tmp_path, f"k{number}", "") for number in range(5)])
     assert bench.started[:3] == ["measure", "measure-1", "measure-2"]
     assert {variables[TURN] for variables in bench.variables[:3]} == {str(tmp_path / "device-turn")}
-    assert {variables[COMPILE_THREADS] for variables in bench.variables[:3]} == {"4"}
 
 
 # The winner

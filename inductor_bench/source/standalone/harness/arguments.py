@@ -32,7 +32,7 @@ class Arguments(NamedTuple):
 
 def draw_normal(count: int, seed: int) -> torch.Tensor:
     """Nearly normal numbers, the same to the last bit everywhere: sums of eight uniform whole numbers."""
-    return _sum_of_eight(count, seed) if count < PATTERN_ELEMENTS else _long_pattern(seed)
+    return _long_pattern(seed) if count == PATTERN_ELEMENTS else _sum_of_eight(count, seed)
 
 
 def build_arguments(

@@ -10,7 +10,9 @@ import torch
 
 from .arguments import (
     Arguments,
+    Draw,
     build_arguments,
+    draw_normal,
     mutated_storages,
     restore,
     snapshot,
@@ -64,11 +66,11 @@ class Operator:
             raise RefusedError(f"this build of torch has no operator {name}")
         return found
 
-    def make_arguments(self, seed: int = 0) -> Arguments:
+    def make_arguments(self, seed: int = 0, draw: Draw = draw_normal) -> Arguments:
         """Raises: RefusedError: there is no such device. ValueError: an argument cannot be made again."""
         if self.device == "cuda" and not torch.cuda.is_available():
             raise RefusedError("the operator ran on a GPU, and this torch finds none")
-        return build_arguments(self.launch, self.device, seed, self.folder)
+        return build_arguments(self.launch, self.device, seed, self.folder, draw)
 
     def call(self, arguments: Arguments) -> Any:
         """Calls the operator once and keeps the result for :meth:`outputs`."""

@@ -140,9 +140,10 @@ class GpuTimer:
 
     def _make_sampler(self, call: BoundCall, state: str) -> Callable[[], float]:
         sets = self.copies if state == "cold" else self.copies[:1] * self.warm_launches
-        launches = {id(each): call.bind(each) for each in sets}
+        launches: dict[int, Callable[[], Any]] = {}
 
         def launch_first() -> None:
+            launches.update({id(each): call.bind(each) for each in sets})
             self._restore(sets[0])
             launches[id(sets[0])]()
 

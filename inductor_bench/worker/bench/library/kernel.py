@@ -17,6 +17,7 @@ from inductor_bench.store.formats import codec
 
 from ...device.protocol import Timer
 from ...device.runtimes import runtime_of
+from ..computed import draw_on
 from ..kernel import threads_of
 from ..times import find_values_folder, make_measured
 from . import variants
@@ -69,7 +70,7 @@ class OperatorBenchKernel:
         return Compiled()
 
     def make_arguments(self) -> Arguments:
-        return self.operator.make_arguments()
+        return self.operator.make_arguments(draw=draw_on(self.operator.device))
 
     def compute(self, arguments: Arguments) -> list[torch.Tensor]:
         torch.manual_seed(0)  # each variant must draw the same random numbers

@@ -22,6 +22,8 @@ from inductor_bench.source.standalone.harness.arguments import Arguments, tensor
 from inductor_bench.source.standalone.harness.operator_main import Operator, count_bytes, count_flops
 from inductor_bench.source.standalone.harness.switches import switched
 
+from ...device.exclusive import exclusive
+
 if TYPE_CHECKING:
     from .choices import Choice
 
@@ -132,8 +134,9 @@ class LibraryCandidates:
         from .lowering import find_choices
 
         self._operator, self.wide = operator, wide
-        arguments = operator.make_arguments()
-        result = operator.bind(arguments)()
+        with exclusive():
+            arguments = operator.make_arguments()
+            result = operator.bind(arguments)()
         self._results = SharedResults(result)  # a call with another result than a tensor has no choices
         find = partial(find_choices, operator.find(), arguments, result)
         with switched(operator.switches()):
