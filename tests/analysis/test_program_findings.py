@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 import run_builder as build
 import step_runs
+from finding_examples import GRADIENT_COPIES
 from inline import change
 
 from inductor_bench.analysis.findings.finding import CAUTION, FINE, NOTE, Finding
@@ -263,6 +264,20 @@ def test_collectives_are_no_advice_while_the_host_sets_the_pace() -> None:
     found = the(idle, "collectives")
     assert (found.level, found.gain_s) == ("note", 0.0) and "start them earlier" not in found.text
     assert the(with_parts(parts, step_s=6e-3), "collectives").level == "advice"
+
+
+def test_copies_of_gradients_out_of_the_buckets_are_as_many_as_gradients() -> None:
+    gathered, copies, reduced = GRADIENT_COPIES
+    assert the(with_parts(list(GRADIENT_COPIES)), "gradient-copies").gain_s == copies.time_s
+    for other in (
+        [gathered, copies],
+        [gathered, replace(copies, calls=140), reduced],
+        [gathered, replace(copies, label="host to device"), reduced],
+        [gathered, replace(copies, time_s=0.05e-3), reduced],
+        [copies, reduced],
+        [gathered, copies, replace(reduced, label="AllGather")],
+    ):
+        assert "gradient-copies" not in kinds(with_parts(other))
 
 
 def test_what_gathers_gradients_is_not_told_to_be_compiled() -> None:

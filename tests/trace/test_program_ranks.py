@@ -89,6 +89,8 @@ def test_the_report_names_the_rank_that_is_awaited_and_does_not_blame_its_device
     run = replace(build.run("training", [], peaks=build.H200), program=program)
     (uneven,) = (finding.text for finding in findings(run) if finding.kind == "uneven-ranks")
     assert uneven.startswith("rank 1 waits for rank 0: ") and "the host of rank 0 is late, not its device" in uneven
+    copied = [finding.text for finding in findings(run) if finding.kind == "gradient-copies"]
+    assert [text.split(": ")[1].split(" copies")[0] for text in copied] == (["149"] if training is DDP else [])
     table = rank_table(run)
     assert table is not None and table.title.startswith("2 ranks; rank 0 sets the pace")
     assert not any("100%" in cell for row in table.rows for cell in row), "a rank that waits is not busy"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from .... import units
-from ....records.program import COLLECTIVE, IDLE, QUEUED, RankSteps
+from ....records.program import COLLECTIVE, COPY, EAGER, IDLE, QUEUED, RankSteps
 from ...costs.ranks import exposed_s, idle_s, pace_setter, work_s
 from ...costs.step import host_sets_pace, parts_of, step_of
 from ..evidence import LEAST_SHARE, RunEvidence
@@ -30,6 +30,22 @@ def collectives(evidence: RunEvidence) -> Iterator[Finding]:
     if matters:
         text += ": start them earlier or in larger buckets, or let more work run beside them"
     yield Finding("collectives", text, level=ADVICE if matters else NOTE, gain_s=exposed if matters else 0.0)
+
+
+def gradient_copies(evidence: RunEvidence) -> Iterator[Finding]:
+    """Reports DDP's copies of gradients out of its buckets: as many copies as gradients, beside all-reduces."""
+    run = evidence.run
+    copies = [part for part in parts_of(run, COPY) if part.label == "device to device"]
+    count, time_s = (sum(getattr(part, name) for part in copies) for name in ("calls", "time_s"))
+    gradients = sum(part.calls for part in parts_of(run, EAGER) if part.label == "AccumulateGrad")
+    reduced = any(part.label == "AllReduce" for part in parts_of(run, COLLECTIVE))
+    if not reduced or not gradients or round(count) != round(gradients) or time_s < LEAST_SHARE * evidence.whole.time_s:
+        return
+    text = (
+        f"DDP seems to copy each gradient out of its buckets: {units.count(count)} copies, {share_words(run, time_s)} "
+        "of a step: DistributedDataParallel(model, gradient_as_bucket_view=True) spares them"
+    )
+    yield Finding("gradient-copies", text, gain_s=time_s)
 
 
 def uneven_ranks(evidence: RunEvidence) -> Iterator[Finding]:
