@@ -38,8 +38,8 @@ class Part:
         calls: the number of calls.
         time_s: seconds of the step's wall time.
         share: the share of the step's wall time, 0 to 1.
-        device_time_s: the sum of the durations on the device; longer than ``time_s`` where other parts hide it. On a
-            CPU it is ``None``.
+        device_time_s: the sum of the durations on the device; longer than ``time_s`` where other parts hide it. Of a
+            collective it leaves out the wait that only the profiler causes. On a CPU it is ``None``.
         replays: the number of calls that replayed a CUDA graph.
         launches: the number of device activities.
         graph: the slug of the compiled graph; ``None`` for another kind, and for a graph that no file describes.

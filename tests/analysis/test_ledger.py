@@ -245,7 +245,19 @@ def test_a_collective_that_waits_longer_under_the_profiler_is_cut_first(tmp_path
     ledger = ledger_of(built, tmp_path, step_us=60)
     assert times(ledger) == {("eager", "kernel"): 30, ("collective", "AllReduce"): 30}
     assert ledger.busy_time_s == pytest.approx(60e-6)
+    reduced = part_of(ledger, "AllReduce")
+    assert reduced.device_time_s == pytest.approx(30e-6)
+    assert reduced.hidden_s == pytest.approx(0), "a wait hides nothing"
     assert times(ledger_of(built, tmp_path, step_us=20)) == {("eager", "kernel"): 20, ("collective", "AllReduce"): 0}
+
+
+def test_only_what_computation_covers_is_hidden_of_a_collective_that_waits(tmp_path: Path) -> None:
+    built = stepped()
+    for step in (0, 100):
+        built.launch("kernel", 1 + step, 10 + step, 30)
+        built.launch("ncclDevKernel_AllReduce_Sum_f32_RING_LL(x)", 2 + step, 30 + step, 65, stream=9)
+    reduced = part_of(ledger_of(built, tmp_path, step_us=60), "AllReduce")
+    assert (reduced.time_s, reduced.hidden_s) == (pytest.approx(30e-6), pytest.approx(10e-6))
 
 
 def test_small_operators_are_merged(tmp_path: Path) -> None:

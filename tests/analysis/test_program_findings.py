@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 import run_builder as build
 import step_runs
+from finding_examples import GRADIENT_COPIES
 from inline import change
 
 from inductor_bench.analysis.findings.finding import CAUTION, FINE, NOTE, Finding
@@ -18,9 +19,11 @@ from inductor_bench.records.program import (
     ALLOCATING,
     COLLECTIVE,
     COPY,
+    EAGER,
     GRAPH,
     GRAPH_INPUTS,
     IDLE,
+    LAUNCHING,
     MARKS,
     PYTHON,
     QUEUED,
@@ -221,15 +224,76 @@ def test_what_limits_the_figures() -> None:
 def test_collectives_and_uneven_ranks() -> None:
     run = step_runs.distributed()
     assert the(run, "collectives").text.startswith(
-        "collectives take 1.40 ms (17.5%) of a step exposed, and 2.60 ms behind"
+        "collectives take 1.40 ms (17.5%) of a step exposed, and 2.60 ms behind computation: start"
     )
     assert the(run, "uneven-ranks").text == (
-        "rank 0 is 2.80 ms of a step in exposed collectives, rank 1 1.40 ms: the others wait for rank 1, which works "
-        "6.12 ms and is idle 0.500 ms"
+        "rank 0 waits for rank 1: exposed collectives take 2.80 ms of the step of rank 0, and 1.40 ms of that of rank "
+        "1, whose device works 6.10 ms and not 4.70 ms: give rank 1 less work"
     )
     hidden = with_parts([Part(GRAPH, "g", 1, 9e-3, 0), Part(COLLECTIVE, "AllReduce", 1, 0.1e-3, 0, 4e-3)])
     assert the(hidden, "collectives").level == "note"
     assert not {"collectives", "uneven-ranks"} & kinds(step_runs.transformer())
+
+
+def of_ranks(*ranks: list[Part]) -> Run:
+    """A program of ranks with steps of 10 ms, the first of which is the ledger's."""
+    found = [step_runs.program(parts, step_s=10e-3).ranks[0] for parts in ranks]
+    numbered = tuple(replace(rank, rank=number, pid=number) for number, rank in enumerate(found))
+    return with_program(with_parts(ranks[0], step_s=10e-3), ranks=numbered)
+
+
+def test_a_rank_that_is_awaited_for_its_host_is_not_told_to_work_less() -> None:
+    work, waits = Part(GRAPH, "g", 1, 2e-3, 0), Part(COLLECTIVE, "AllReduce", 1, 8e-3, 0, 9e-3)
+    awaited = [work, replace(waits, time_s=0.5e-3), Part(IDLE, LAUNCHING, 9, 7.5e-3, 0)]
+    run = of_ranks(awaited, [work, waits])
+    assert the(run, "uneven-ranks").text == (
+        "rank 1 waits for rank 0: exposed collectives take 8.00 ms of the step of rank 1, and 0.500 ms of that of rank "
+        "0, whose device works 2.00 ms and is idle 7.50 ms: the host of rank 0 is late, not its device; the wait also "
+        "hides how long the host of rank 1 takes"
+    )
+    assert the(of_ranks(awaited, [work, waits], awaited), "uneven-ranks").text.startswith(
+        "all wait for rank 0, rank 1 longest: exposed"
+    )
+    gaps = of_ranks([*awaited[:2], Part(IDLE, QUEUED, 9, 7.5e-3, 0)], [work, waits])
+    assert the(gaps, "uneven-ranks").text.endswith("works 2.00 ms and is idle 7.50 ms"), "no reason is known"
+
+
+def test_collectives_are_no_advice_while_the_host_sets_the_pace() -> None:
+    parts = [Part(GRAPH, "g", 1, 5e-3, 0), Part(COLLECTIVE, "AllReduce", 1, 1e-3, 0, 1e-3)]
+    idle = with_parts([*parts, Part(IDLE, LAUNCHING, 9, 4e-3, 0)], step_s=10e-3)
+    found = the(idle, "collectives")
+    assert (found.level, found.gain_s) == ("note", 0.0) and "start them earlier" not in found.text
+    assert the(with_parts(parts, step_s=6e-3), "collectives").level == "advice"
+
+
+def test_copies_of_gradients_out_of_the_buckets_are_as_many_as_gradients() -> None:
+    gathered, copies, reduced = GRADIENT_COPIES
+    assert the(with_parts(list(GRADIENT_COPIES)), "gradient-copies").gain_s == copies.time_s
+    for other in (
+        [gathered, copies],
+        [gathered, replace(copies, calls=140), reduced],
+        [gathered, replace(copies, label="host to device"), reduced],
+        [gathered, replace(copies, time_s=0.05e-3), reduced],
+        [copies, reduced],
+        [gathered, copies, replace(reduced, label="AllGather")],
+    ):
+        assert "gradient-copies" not in kinds(with_parts(other))
+
+
+def test_what_gathers_gradients_is_not_told_to_be_compiled() -> None:
+    loss = Part(EAGER, "aten::to", 1, 1e-3, 0, source=step_runs.line(7))
+    gradients = Part(EAGER, "AccumulateGrad", 9, 2e-3, 0)
+    others = Part(EAGER, "other eager operators", 9, 0.4e-3, 0)
+    text = the(with_parts([gradients, loss, others], step_s=10e-3), "eager-operators").text
+    assert text.startswith("eager operators take 3.40 ms (34.0%) of a step, most of all aten::to 10.0%")
+    assert "other eager" not in text and text.endswith(
+        "compile the function that calls them; 2.00 ms of it gathers gradients or parameters (AccumulateGrad) and "
+        "stays eager"
+    )
+    assert "eager-operators" not in kinds(with_parts([gradients, others], step_s=10e-3))
+    line = replace(step_runs.line(7), code="loss = F.cross_entropy(model(x).float(), y)")
+    ours = the(with_parts([replace(loss, source=line), others], step_s=10e-3), "eager-operators").text
+    assert ours.endswith("compile the loss together with the model"), "a conversion on the loss's line is of the loss"
 
 
 def test_kernels_far_off_by_themselves_have_a_likely_cause() -> None:

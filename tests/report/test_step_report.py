@@ -116,8 +116,10 @@ def test_ranks_are_listed_with_the_one_that_sets_the_pace() -> None:
     lines = shown(step_runs.distributed())
     assert "2 ranks; rank 1 sets the pace, and the ledger is its own" in lines
     assert next(line for line in lines if line.startswith("rank 0")).split()[2:] == [
-        *("8.00", "ms", "93.8%", "2.80", "ms", "1.20", "ms", "0.500", "ms")
+        *("8.00", "ms", "4.70", "ms", "2.80", "ms", "1.20", "ms", "0.500", "ms")
     ]
+    assert "waits for other ranks included" in " ".join(lines), "a rank that only waits is not called busy"
+    assert not any("100%" in line for line in lines if line.startswith("rank "))
     assert not any("the ledger is its own" in line for line in shown(step_runs.transformer()))
 
 

@@ -14,7 +14,7 @@ from inductor_bench.records.category import Category
 from inductor_bench.records.code.compile_phases import CompilePhase
 from inductor_bench.records.code.details import MachineLoad
 from inductor_bench.records.module import ModuleRecord
-from inductor_bench.records.program import ALLOCATING, GRAPH, IDLE, QUEUED, Part
+from inductor_bench.records.program import ALLOCATING, COLLECTIVE, COPY, EAGER, GRAPH, IDLE, QUEUED, Part
 from inductor_bench.records.run import Capture, Run
 from inductor_bench.workflows.breakdown.eager import NO_PATTERN
 
@@ -93,6 +93,13 @@ _CONVOLUTION = {"category": Category.EXTERN_CONV, "bound": "cache", "peak_share"
 _ADDEND = {"category": Category.COPY, "name": "Memcpy DtoD (Device -> Device)", "operator": "aten.addmm", "calls": 12}
 _SIZES = "/home/user/project/train.py:3 f: tensor 'x' size mismatch at index 0. expected 8, actual 16"
 
+GRADIENT_COPIES = (
+    Part(EAGER, "AccumulateGrad", 149, 0.6e-3, 0),
+    Part(COPY, "device to device", 149, 0.5e-3, 0),
+    Part(COLLECTIVE, "AllReduce", 14, 2e-3, 0, 3e-3),
+)
+"""The parts of a DDP training that copies its gradients out of the buckets."""
+
 EXAMPLES: dict[str, Callable[[], Run]] = {
     "host-pace": step_runs.host_paced,
     "synchronisations": step_runs.transformer,
@@ -106,6 +113,7 @@ EXAMPLES: dict[str, Callable[[], Run]] = {
     "eager-optimizer": step_runs.transformer,
     "eager-operators": step_runs.transformer,
     "collectives": step_runs.distributed,
+    "gradient-copies": lambda: _parts(*GRADIENT_COPIES),
     "uneven-ranks": step_runs.distributed,
     "unsteady-steps": lambda: _transformer(step_times_s=(28e-3, 35e-3) * 10),
     "busy-step": _busy_step,

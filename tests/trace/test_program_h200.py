@@ -1,4 +1,4 @@
-"""Programs recorded on H200s: a decode loop that replays a CUDA graph, a training loop with graph breaks, and FSDP2."""
+"""Programs recorded on H200s: a decode loop that replays a CUDA graph, and a training loop with graph breaks."""
 
 from __future__ import annotations
 
@@ -9,11 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from inductor_bench.analysis.costs.ranks import exposed_s, pace_setter
 from inductor_bench.analysis.ledger.parts import GraphName, Ledger, Place, Steps, account
 from inductor_bench.analysis.traffic.eager import eager_bytes, find_operators
 from inductor_bench.messages.steps import ObservedSteps
-from inductor_bench.records.program import Part, RankSteps
+from inductor_bench.records.program import Part
 from inductor_bench.source.capture.user_lines import UserFiles
 from inductor_bench.source.module.reader import read_module
 from inductor_bench.store.formats import codec
@@ -136,31 +135,3 @@ def test_eager_operators_stand_between_the_graph_calls_of_a_step() -> None:
     between = eager_bytes(found, (), 9e12)
     assert between == {0: batch + 4, 1: 1, 2: squares + 12}, "the copy of a batch, a condition, the loss"
     assert eager_bytes(found, [(1, batch), (2, batch)], 9e12) == {0: 4, 1: 1, 2: 12}
-
-
-def rank_of(rank: int, text: int) -> RankSteps:
-    """The step of one rank of an FSDP2 training on two GPUs; its graphs are tied by the texts of the rank ``text``."""
-    folder = PROGRAMS / "fsdp"
-    seen = codec.decode(ObservedSteps, json.loads(gzip.decompress((folder / f"{rank}.steps.json.gz").read_bytes())))
-    graphs = {number: graph_of(folder / f"{text}-{number}.py.gz") for number in (0, 1)}
-    found = find_works(
-        read_program_trace(folder / f"steps-{rank}.trace.json.gz", MARKERS), MARKERS, graphs, on_host=False
-    )
-    assert found is not None and tied_share(found) == 1
-    step_s = seen.window_s / len(seen.step_times_s)
-    names = {0: GraphName("forward", "forward"), 1: GraphName("backward", "backward")}
-    ledger = account(Steps(step_s, found.window, found.works, found.calls, found.timeline, names))
-    return RankSteps(rank, seen.pid, seen.device, seen.step_times_s, step_s, ledger.busy_time_s, parts=ledger.parts)
-
-
-def test_of_two_ranks_the_one_that_the_other_waits_for_sets_the_pace() -> None:
-    first, second = rank_of(0, text=0), rank_of(1, text=1)
-    assert rank_of(1, text=0) == second, "the modules of all ranks are the same, and one is profiled"
-    assert first.step_time_s == pytest.approx(second.step_time_s, rel=0.01)
-    assert pace_setter([first, second]) is first
-    assert exposed_s(first) < 0.1 * first.step_time_s and exposed_s(second) > 0.5 * second.step_time_s
-    for rank in (first, second):
-        assert math.fsum(part.share for part in rank.parts) == pytest.approx(1, abs=1e-9)
-        assert {part.label for part in rank.parts if part.kind == "collective"} == {"AllGather", "ReduceScatter"}
-        assert [part.calls for part in rank.parts if part.kind == "graph"] == [12, 12]
-        assert (rank.busy_time_s or 0) <= rank.step_time_s * (1 + 1e-9)

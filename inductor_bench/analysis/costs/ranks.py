@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...records.program import COLLECTIVE, RankSteps
+from ...records.program import COLLECTIVE, IDLE, RankSteps
 
 EQUAL = 0.02
 """Difference of two ranks' step times, as a share of the longer one, up to which collectives keep them in step."""
@@ -25,3 +25,13 @@ def pace_setter(ranks: Sequence[RankSteps]) -> RankSteps:
 def exposed_s(rank: RankSteps) -> float:
     """Seconds of the step in collectives that no other work hides."""
     return sum(part.time_s for part in rank.parts if part.kind == COLLECTIVE)
+
+
+def idle_s(rank: RankSteps) -> float:
+    """Seconds of the step in which the rank's device is idle."""
+    return sum(part.time_s for part in rank.parts if part.kind == IDLE)
+
+
+def work_s(rank: RankSteps) -> float:
+    """Seconds of the step in which the rank's device computes or copies: neither idle nor only in collectives."""
+    return sum(part.time_s for part in rank.parts if part.kind not in (COLLECTIVE, IDLE))

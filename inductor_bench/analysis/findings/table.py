@@ -36,6 +36,7 @@ STEP_RULES = (
     Rule(("eager-optimizer",), eager.eager_optimizer),
     Rule(("eager-operators",), eager.eager_operators),
     Rule(("collectives",), ranks.collectives),
+    Rule(("gradient-copies",), ranks.gradient_copies),
     Rule(("uneven-ranks",), ranks.uneven_ranks),
     Rule(("busy-step",), steadiness.busy_step),
     Rule(("unsteady-steps",), steadiness.unsteady_steps),

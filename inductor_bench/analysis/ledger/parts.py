@@ -125,14 +125,20 @@ def account(steps: Steps) -> Ledger:
 def _without_waits(parts: list[Part], step_time_s: float) -> list[Part]:
     """The parts with shorter collectives, where the profiled step is busy for longer than the unprofiled one takes.
 
-    A collective waits for the last rank. The profiler slows the host of that rank, so that the wait is longer.
+    A collective waits for the last rank. The profiler slows the host of that rank, so that the wait is longer. What is
+    cut is waited, and not hidden: the collective's device time becomes as much shorter.
     """
     exposed = math.fsum(part.time_s for part in parts if part.kind == COLLECTIVE)
     excess = math.fsum(part.time_s for part in parts) - step_time_s
     if excess <= 0 or not exposed:
         return parts
     left = max(0.0, exposed - excess) / exposed
-    return [replace(part, time_s=part.time_s * left) if part.kind == COLLECTIVE else part for part in parts]
+    return [_shortened(part, part.time_s * (1 - left)) if part.kind == COLLECTIVE else part for part in parts]
+
+
+def _shortened(part: Part, wait_s: float) -> Part:
+    device_s = None if part.device_time_s is None else part.device_time_s - wait_s
+    return replace(part, time_s=part.time_s - wait_s, device_time_s=device_s)
 
 
 def _working_parts(steps: Steps, given: Sequence[float]) -> Iterator[Part]:

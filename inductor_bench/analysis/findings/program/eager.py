@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from .... import units
 from ....records.program import EAGER, OPTIMIZER, Part
 from ...costs.step import parts_of
-from ..evidence import RunEvidence
+from ...ledger.parts import OTHERS
+from ..evidence import LEAST_SHARE, RunEvidence
 from ..finding import Finding
 from ..phrases import join_words
 from .words import place_words, share_words
@@ -17,6 +18,9 @@ WORTH_COMPILING = 0.05
 """Share of the step from which an eager region is worth compiling."""
 
 MOST_OPERATORS = 3
+_WRAPPERS = re.compile(r"fsdp::|AccumulateGrad|RegisterPostBackwardFunction")
+"""Operators that gather gradients or parameters, for autograd, DDP and FSDP: no compiled function takes them in."""
+
 _LOSS = re.compile(r"loss|cross_entropy|log_softmax|Loss|LogSoftmax")
 
 
@@ -41,15 +45,24 @@ def eager_optimizer(evidence: RunEvidence) -> Iterator[Finding]:
 def eager_operators(evidence: RunEvidence) -> Iterator[Finding]:
     """Reports eager operators that together take a large part of the step, with their lines."""
     run = evidence.run
-    parts = parts_of(run, EAGER)
-    time_s = sum(part.time_s for part in parts)
+    every = parts_of(run, EAGER)
+    parts = [part for part in every if not _WRAPPERS.search(part.label)]
+    whole_s, time_s = (sum(part.time_s for part in some) for some in (every, parts))
     if time_s < WORTH_COMPILING * evidence.whole.time_s:
         return
-    words = join_words([_operator_words(part, evidence) for part in parts[:MOST_OPERATORS]])
-    loss = sum(part.time_s for part in parts if _LOSS.search(part.label))
+    named = [part for part in parts if part.label != OTHERS] or parts
+    words = join_words([_operator_words(part, evidence) for part in named[:MOST_OPERATORS]])
+    loss = sum(part.time_s for part in parts if _is_of_loss(part))
     what = "loss together with the model" if 2 * loss >= time_s else "function that calls them"
-    text = f"eager operators take {share_words(run, time_s)} of a step, most of all {words}: compile the {what}"
+    text = f"eager operators take {share_words(run, whole_s)} of a step, most of all {words}: compile the {what}"
+    if whole_s - time_s >= LEAST_SHARE * evidence.whole.time_s:
+        largest = next(part.label for part in every if part not in parts)
+        text += f"; {units.seconds(whole_s - time_s)} of it gathers gradients or parameters ({largest}) and stays eager"
     yield Finding("eager-operators", text, gain_s=time_s)
+
+
+def _is_of_loss(part: Part) -> bool:
+    return bool(_LOSS.search(part.label) or (part.source and _LOSS.search(part.source.code)))
 
 
 def _operator_words(part: Part, evidence: RunEvidence) -> str:

@@ -11,7 +11,7 @@ from ...text import names
 from ...text.layout import WIDE, Column, Line, Word, bars, fit_columns, gap_of, header, row, titled_row, wrapped
 from ...text.ranking import main_modules
 from ...text.run_phrases import bar_parts, folded, method_notes
-from .rows import LedgerRow, graph_cells, idle_words, ledger_rows, rank_table
+from .rows import RANK_WORDS, LedgerRow, graph_cells, idle_words, ledger_rows, rank_table
 
 MOST_GRAPHS = 12
 NARROWEST_PART = 18
@@ -76,12 +76,12 @@ def rank_lines(run: Run, width: int) -> Iterator[Line]:
         return
     yield from wrapped(table.title, width, "", "title")
     gap = gap_of(width)
-    short = ("rank", "step", "busy", "exposed", "hidden", "idle")
+    short = ("rank", "step", "work", "exposed", "hidden", "idle")
     columns = [Column(short[0], 14, False), *(Column(title, 8) for title in short[1:])]
     yield header(columns, gap)
     for cells in table.rows:
         yield [Word(row(columns, cells, gap).rstrip())]
-    yield from wrapped("exposed, hidden: time in collectives alone, and beside other work", width, "", "dim")
+    yield from wrapped(RANK_WORDS, width, "", "dim")
     yield []
 
 

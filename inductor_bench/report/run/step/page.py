@@ -10,7 +10,7 @@ from ....records.program import GRAPH, IDLE, Interval, Timeline
 from ....records.run import Run
 from ...page.parts import FEW_ROWS, Bar, Cell, Column, DataTable, Lanes, Lines, Part, Row, Stretch, columns_of
 from ...text import palette
-from .rows import LedgerRow, bar_rows, graph_colours, idle_words, ledger_rows, rank_table
+from .rows import RANK_WORDS, LedgerRow, bar_rows, graph_colours, idle_words, ledger_rows, rank_table
 from .timeline import interval_colour, lanes_of, legend_of
 
 LEAST_LABELLED = 4.0
@@ -100,4 +100,5 @@ def rank_parts(run: Run) -> tuple[Part, ...]:
     if table is None:
         return ()
     rows = tuple(Row(tuple(map(Cell, cells))) for cells in table.rows)
-    return (Lines((f"{table.title}.",), "note"), DataTable(columns_of(table.header, table.alignment), rows))
+    said = Lines((f"{table.title}.", f"{RANK_WORDS}."), "note")
+    return (said, DataTable(columns_of(table.header, table.alignment), rows))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from .... import units
-from ....analysis.costs.ranks import exposed_s, pace_setter
+from ....analysis.costs.ranks import exposed_s, idle_s, pace_setter, work_s
 from ....analysis.costs.step import graph_use, parts_of, runs_on_host, step_of
 from ....analysis.findings.program.ranks import rank_name
 from ....analysis.findings.program.words import place_words
@@ -15,6 +15,12 @@ from ....records.module import ModuleRecord
 from ....records.program import COLLECTIVE, COPY, EAGER, GRAPH, IDLE, Part, RankSteps
 from ....records.run import Run
 from ...text import names, palette
+
+RANK_WORDS = (
+    "work: the device computes or copies · exposed: it is in collectives and computes nothing, waits for other ranks "
+    "included · hidden: collectives beside computation"
+)
+"""What the columns of the ranks mean."""
 
 MOST_PARTS = 12
 MOST_RANKS = 16
@@ -154,19 +160,18 @@ def rank_table(run: Run) -> Table | None:
     rows = tuple(_rank_row(rank) for rank in ranks[:MOST_RANKS])
     more = f"; {len(ranks) - MOST_RANKS} more in tables/step.csv" if len(ranks) > MOST_RANKS else ""
     title = f"{len(ranks)} ranks; {rank_name(pace_setter(ranks))} sets the pace, and the ledger is its own{more}"
-    return Table(title, ("rank", "step", "busy", "exposed collectives", "hidden", "idle"), "lrrrrr", rows)
+    return Table(title, ("rank", "step", "work", "exposed collectives", "hidden", "idle"), "lrrrrr", rows)
 
 
 def _rank_row(rank: RankSteps) -> tuple[str, ...]:
     collectives = [part for part in rank.parts if part.kind == COLLECTIVE]
-    idle = sum(part.time_s for part in rank.parts if part.kind == IDLE) if rank.parts else None
     return (
         rank_name(rank),
         units.seconds(rank.step_time_s),
-        units.percent(rank.busy_time_s / rank.step_time_s if rank.busy_time_s is not None else None),
+        units.seconds(work_s(rank) if rank.parts else None),
         units.seconds(exposed_s(rank) if rank.parts else None),
         units.seconds(sum(part.hidden_s for part in collectives) if rank.parts else None),
-        units.seconds(idle),
+        units.seconds(idle_s(rank) if rank.parts else None),
     )
 
 
