@@ -45,7 +45,7 @@ class Tuner:
         listing_device: the type of the device whose compile pool lists the configurations; ``None`` where the worker
             that times lists them.
         opens_last: whether its search begins once the kernels that do not open last are done, because its candidates
-            begin to compile as it opens, on all cores.
+            begin to compile as it opens.
         pruning: decides when the search ends early, for one kernel of many; ``None`` for a search to its end.
 
     Attributes:

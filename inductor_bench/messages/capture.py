@@ -54,6 +54,7 @@ class Observation:
         threads: number of torch's threads in the process.
         rank: rank of the process in a distributed program.
         cuda_graphs: whether the program runs the module as a CUDA graph.
+        max_autotune: whether the program compiles the module with max-autotune.
         tf32: whether products of float32 may be computed in TF32.
         switches: torch's switches that select the library kernels.
         configs: the config of each Triton kernel that ran, by its variable in the module.
@@ -70,6 +71,7 @@ class Observation:
     threads: int | None = None
     rank: int | None = None
     cuda_graphs: bool = False
+    max_autotune: bool = False
     tf32: bool = False
     switches: dict[str, bool] = field(default_factory=dict)
     configs: dict[str, dict[str, int]] = field(default_factory=dict)

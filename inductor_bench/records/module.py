@@ -154,6 +154,7 @@ class ModuleRecord:
         threads: the number of torch's threads; CPU only.
         tf32: whether float32 matrix products may use TF32.
         cuda_graphs: whether the program compiles it for CUDA graphs, without which it runs by itself.
+        max_autotune: whether the program compiles it with max-autotune.
         categories: the sums over the kernels of each category.
         kernels: the kernels.
         outputs: the trace and the log.
@@ -177,6 +178,7 @@ class ModuleRecord:
     threads: int | None = None
     tf32: bool = False
     cuda_graphs: bool = False
+    max_autotune: bool = False
     categories: tuple[CategoryTotal, ...] = ()
     kernels: tuple[Kernel, ...] = ()
     outputs: Inline[Outputs] = Outputs()

@@ -47,6 +47,7 @@ class Part:
         source: the user's line; ``None`` where it is unknown.
         refusal: of a compiled graph, Inductor's reason for not using CUDA graphs although they were asked for.
         moved_bytes: of copies, the bytes that one step copies; ``None`` where they are unknown.
+        is_fused: of an optimizer, whether torch's fused kernels take most of its device time.
     """
 
     kind: str
@@ -62,6 +63,7 @@ class Part:
     source: SourceLine | None = None
     refusal: str = ""
     moved_bytes: float | None = None
+    is_fused: bool = False
 
     @property
     def hidden_s(self) -> float:

@@ -189,8 +189,14 @@ def test_generated_kernels_far_below_the_memory_limit_with_their_gain() -> None:
     assert gains == sorted(gains, reverse=True) and found.gain_s == pytest.approx(sum(gains))
     assert f"{len(slow)} generated kernels reach less than 70% of the DRAM bandwidth" in found.text
     assert f"({sum(gains) / 61.625e-3:.1%}) less, an upper bound; mode='max-autotune" in found.text
-    tuned = replace(run, request=replace(run.request, mode="max-autotune-no-cudagraphs"))
-    assert "tunes" not in the(tuned, "below-memory-limit").text
+    asked = replace(run, request=replace(run.request, mode="max-autotune-no-cudagraphs"))
+    found_in = replace(run, modules=tuple(replace(module, max_autotune=True) for module in run.modules))
+    for tuned in (asked, found_in):
+        text = the(tuned, "below-memory-limit").text
+        assert "mode=" not in text and text.endswith(
+            "max-autotune chose their configs, and --autotune coordesc tries more"
+        )
+        assert all("max-autotune'" not in each.text for each in findings(tuned)), "no advice to do what is done"
 
 
 def test_library_kernels_are_spoken_of_apart_and_nothing_is_promised() -> None:

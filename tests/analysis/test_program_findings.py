@@ -25,6 +25,7 @@ from inductor_bench.records.program import (
     IDLE,
     LAUNCHING,
     MARKS,
+    OPTIMIZER,
     PYTHON,
     QUEUED,
     SYNCHRONISING,
@@ -159,6 +160,10 @@ def test_eager_regions_worth_compiling() -> None:
     )
     assert "eager-operators" not in kinds(step_runs.distributed()), "1% is not worth it"
     assert "eager-optimizer" not in kinds(step_runs.decode())
+    assert run.program is not None
+    parts = tuple(replace(part, is_fused=part.kind == OPTIMIZER) for part in run.program.parts)
+    fused = replace(run, program=replace(run.program, parts=parts))
+    assert "eager-optimizer" not in kinds(fused), "it moves no more bytes than its compiled step would"
 
 
 def test_waiting_has_its_line() -> None:

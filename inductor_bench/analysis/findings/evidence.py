@@ -165,3 +165,8 @@ def is_addend_copy(kernel: Kernel) -> bool:
 def finding_of(kind: str, text: str, rows: Rows, level: str = ADVICE, gain_s: float = 0.0) -> Finding:
     """Makes a finding about some kernels and their graphs."""
     return Finding(kind, text, slugs(row.module for row in rows), tuple(row.place for row in rows), level, gain_s)
+
+
+def is_max_autotuned(run: Run, rows: Iterable[Row]) -> bool:
+    """Whether max-autotune has chosen for all of these kernels already."""
+    return run.request.mode in TUNING_MODES or all(row.module.max_autotune for row in rows)

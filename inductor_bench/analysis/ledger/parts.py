@@ -100,6 +100,7 @@ class _Sums:
     device_time_s: float = 0.0
     launches: int = 0
     moved_bytes: int | None = 0
+    fused_s: float = 0.0
     operators: set[int] = field(default_factory=set)  # without an operator: the launch, as a negative number
     graph_calls: set[int] = field(default_factory=set)
     replays: set[int] = field(default_factory=set)
@@ -152,6 +153,7 @@ def _working_parts(steps: Steps, given: Sequence[float]) -> Iterator[Part]:
         if counted:
             one.device_time_s += work.duration_s
             one.launches += 1
+            one.fused_s += work.duration_s * work.is_fused
             known = one.moved_bytes is not None and work.moved_bytes is not None
             one.moved_bytes = (one.moved_bytes or 0) + (work.moved_bytes or 0) if known else None
             one.operators.add(work.op if work.op >= 0 else -2 - round(work.launch_start_s * 1e9))
@@ -176,6 +178,7 @@ def _working_parts(steps: Steps, given: Sequence[float]) -> Iterator[Part]:
             source=key.place.source,
             refusal=key.refusal,
             moved_bytes=one.moved_bytes / count if key.kind == COPY and one.moved_bytes is not None else None,
+            is_fused=key.kind == OPTIMIZER and 2 * one.fused_s > one.device_time_s,
         )
 
 

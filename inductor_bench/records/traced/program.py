@@ -76,6 +76,7 @@ class Work:
         event: the index of the device event; -1 on a CPU.
         lane: where it ran, for a picture.
         moved_bytes: the size of a copy; ``None`` where it is unknown.
+        is_fused: whether it is a kernel of torch's fused optimizers.
         activity: the call site and kernel, where they are known.
     """
 
@@ -92,6 +93,7 @@ class Work:
     event: int = -1
     lane: str = ""
     moved_bytes: int | None = None
+    is_fused: bool = False
     activity: Activity | None = None
 
     @property

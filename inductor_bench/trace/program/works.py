@@ -17,6 +17,9 @@ from .reader import Markers
 from .steps import find_graph_calls, find_window, without_first
 from .ties import KnownGraph, host_activities, tie_events
 
+FUSED_OPTIMIZER = "::FusedOptimizerTensorListMetadata<"
+"""A part of the name of each kernel that updates parameters for an optimizer with ``fused=True``. (2.11)"""
+
 
 @dataclass(frozen=True)
 class ProgramWorks:
@@ -121,6 +124,7 @@ def _device_works(
                 if event.device == first
                 else f"device {event.device} stream {event.stream}",
                 moved_bytes=event.moved_bytes,
+                is_fused=FUSED_OPTIMIZER in event.name,
                 activity=tied.get(index),
             )
         )

@@ -278,6 +278,7 @@ def _first_look(path: str, stem: Path) -> Observation:
         threads=torch.get_num_threads(),
         rank=int(os.environ["RANK"]) if os.environ.get("RANK", "").isdigit() else None,
         cuda_graphs=inductor.is_using_cuda_graphs(),
+        max_autotune=inductor.is_max_autotuning(),
         tf32=switches["matmul_tf32"],
         switches=switches,
     )

@@ -189,6 +189,13 @@ def is_using_cuda_graphs() -> bool:
     return bool(config.triton.cudagraphs)
 
 
+def is_max_autotuning() -> bool:
+    """Whether modules compiled with the present settings are tuned by max-autotune. (2.11, 2.13)"""
+    from torch._inductor import config
+
+    return bool(config.max_autotune)
+
+
 def vector_isa() -> str | None:
     """The vector instruction set of C++ kernels compiled on this machine, for example ``avx512``. (2.11, 2.13)"""
     from torch._inductor.cpu_vec_isa import pick_vec_isa

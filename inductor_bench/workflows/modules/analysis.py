@@ -134,6 +134,7 @@ def describe_module(attributed: AttributedModule, folder: RunFolder, costs: Cost
         threads=details.threads if device_of(source.device).runs_on_host else None,
         tf32=profiled.module.tf32 and device_of(source.device).has_tf32,
         cuda_graphs=profiled.module.cuda_graphs and not device_of(source.device).runs_on_host,
+        max_autotune=profiled.module.max_autotune,
         categories=total_categories(kernels, whole),
         kernels=kernels,
         outputs=Outputs(

@@ -82,6 +82,11 @@ class FoundModule:
         return any(seen.cuda_graphs for seen in self.observations)
 
     @property
+    def max_autotune(self) -> bool:
+        """Whether the program compiles the module with max-autotune."""
+        return any(seen.max_autotune for seen in self.observations)
+
+    @property
     def live_reason(self) -> str:
         """The reason why the module must be profiled in the program; empty where its file can be profiled."""
         return next((seen.live_reason for seen in self.observations if seen.live_reason), "")

@@ -28,7 +28,7 @@ STEP_KEPT = "the figures of the step are those of the first analysis, by inducto
 """The note of a program whose RUN another version of the tool analyses again."""
 
 
-OBSERVED = ("program_calls", "tf32", "cuda_graphs")
+OBSERVED = ("program_calls", "tf32", "cuda_graphs", "max_autotune")
 """What was seen in the program's process, and stands in no file of the module."""
 
 

@@ -9,7 +9,16 @@ from collections.abc import Iterator
 
 from .... import units
 from ....records.category import Category
-from ..evidence import LEAST_SHARE, TUNING_MODES, Row, RunEvidence, finding_of, in_program, is_addend_copy, time_of
+from ..evidence import (
+    LEAST_SHARE,
+    Row,
+    RunEvidence,
+    finding_of,
+    in_program,
+    is_addend_copy,
+    is_max_autotuned,
+    time_of,
+)
 from ..finding import Finding
 from ..phrases import join_words
 
@@ -54,7 +63,7 @@ def copied_addends(evidence: RunEvidence) -> Iterator[Finding]:
         f"{operators} calls copy what they add into their output before the product, {units.count(calls)} times per "
         f"{per}, {whole.format(time_of(rows))}: cuBLAS adds to the output"
     )
-    if evidence.run.request.mode not in TUNING_MODES:
+    if not is_max_autotuned(evidence.run, rows):
         text += "; try mode='max-autotune-no-cudagraphs', whose Triton products read the addend where it lies"
     yield finding_of("copied-addends", text, rows, gain_s=in_program(rows, lambda row: row.cost.time_s))
 

@@ -14,17 +14,18 @@ from ..evidence import (
     LEAST_GAIN,
     LEAST_SHARE,
     SHORT_S,
-    TUNING_MODES,
     UNTUNABLE,
     RunEvidence,
     finding_of,
     gain_of,
     in_program,
+    is_max_autotuned,
     time_of,
 )
 from ..finding import Finding
 from ..phrases import plural
 
+MORE_CONFIGS = "max-autotune chose their configs, and --autotune coordesc tries more"
 NARROW = 0.75  # number of blocks per multiprocessor below which part of the GPU is idle
 
 
@@ -49,8 +50,9 @@ def below_limit(evidence: RunEvidence) -> Iterator[Finding]:
             f"{plural(len(low), 'generated kernel')} {verb} less than {FAR_FROM_ROOF:.0%} {roof}: at 100% {they} would "
             f"take {whole.format(gain_of(low))} less, an upper bound"
         )
-        if all(row.device.suggests_tuning for row in low) and run.request.mode not in TUNING_MODES:
-            text += f"; mode='max-autotune-no-cudagraphs' tunes {them}"
+        if all(row.device.suggests_tuning for row in low):
+            tunes = f"mode='max-autotune-no-cudagraphs' tunes {them}"
+            text += f"; {MORE_CONFIGS if is_max_autotuned(run, low) else tunes}"
         gain = in_program(low, lambda row: row.cost.gain_limit_s or 0.0)
         yield finding_of(f"below-{bound}-limit", text, low, gain_s=gain)
 

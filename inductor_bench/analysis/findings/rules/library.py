@@ -14,13 +14,13 @@ from ..evidence import (
     FAR_FROM_ROOF,
     LEAST_GAIN,
     LEAST_SHARE,
-    TUNING_MODES,
     Rows,
     RunEvidence,
     finding_of,
     in_program,
     is_addend_copy,
     is_layout_copy,
+    is_max_autotuned,
     time_of,
 )
 from ..finding import Finding
@@ -33,7 +33,7 @@ HOTSPOT = 0.2  # share of the whole time from which an operator is reported
 def library_below_limit(evidence: RunEvidence) -> Iterator[Finding]:
     """Reports library calls far from every roof. Another call, layout or algorithm may be faster."""
     rows, whole, run = evidence.critical_rows, evidence.whole, evidence.run
-    retuned = "" if run.request.mode in TUNING_MODES else " or mode='max-autotune'"
+    retuned = "" if is_max_autotuned(run, rows) else " or mode='max-autotune'"
     kinds = {
         Category.EXTERN_CONV: ("convolutions", f"torch.backends.cudnn.benchmark=True, channels_last{retuned}"),
         Category.EXTERN_GEMM: ("matrix products", retuned.removeprefix(" or ")),
