@@ -47,7 +47,7 @@ class Evidence:
 
     Attributes:
         costs: FLOPs and bytes of library operators, by operator and arguments.
-        kernel_bytes: bytes that one call of a C++ kernel accesses, by kernel name.
+        kernel_bytes: bytes that one call of a kernel accesses, by its name, where its own count is missing or low.
         compiled: the properties of compiled kernels, by kernel name.
         source_lines: lines of the model's source, by provenance handle.
         dram_shares: DRAM's bytes per byte that a call site of the module touches in the program's step, by its index.

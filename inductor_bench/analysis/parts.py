@@ -21,10 +21,13 @@ MOVES = frozenset({"aten::copy_", "aten::fill_", "aten::zero_"})
 HELPERS = re.compile(
     r"splitk_?reduce|[a-z0-9]_reduce(_kernel)?$|reduce_wgrad|helper_kernel|tensortransform|nchwtonhwc|nhwctonchw"
     r"|nhwcslice|addpadding|generictranspose|converttensor|scalepackedtensor|computeoffsets|winogradtiles|dot_do_o"
-    r"|convert_dq|splitkv_combine|lean_reduction",
+    r"|convert_dq|splitkv_combine|lean_reduction|direct_copy_kernel",
     re.IGNORECASE,
 )
-"""Matches the names of helper kernels, which libraries launch before or after the kernel that does the work."""
+"""Matches the names of helper kernels, which libraries launch before or after the kernel that does the work.
+
+Among them are copies without an inner operator: ``addmm`` copies what it adds into its output.
+"""
 
 _MASK = 10  # index of output_mask among the arguments of aten::convolution_backward
 _INPUT = re.compile(r"dgrad|backward_data|depthwise\dd_backward_kernel", re.IGNORECASE)

@@ -11,13 +11,17 @@ from functools import cache
 from typing import Any
 
 import pytest
-from h200 import activities_of
+from h200 import FOLDER, activities_of, text_of
 
 from inductor_bench.analysis.kernel_aggregation import Evidence, aggregate_kernels
 from inductor_bench.analysis.parts import HELPERS, Part, _sides, find_parts
 from inductor_bench.records.kernel import Kernel
 from inductor_bench.records.traced.activity import Activity
 from inductor_bench.records.traced.operators import OperatorCall, OperatorCost
+from inductor_bench.source.module.reader import read_module
+from inductor_bench.trace.attribution import attribute_activities
+from inductor_bench.trace.iterations import split_iterations
+from inductor_bench.trace.reading.reader import read_trace
 from inductor_bench.worker.costs.operators import count_operator_costs
 
 BACKWARD = "mixnet_l_p10/backward"
@@ -27,6 +31,14 @@ BYTES = {"c10::Half": 2, "float": 4}
 @cache
 def first_iteration() -> tuple[Activity, ...]:
     return tuple(activity for activity in activities_of(BACKWARD) if activity.iteration == 0)
+
+
+def replayed(name: str) -> tuple[Activity, ...]:
+    """One run of a module by itself, of those that programs replay."""
+    folder, number = name.split("/")
+    source = read_module(text_of(f"programs/{folder}/{number}.py"))
+    trace = read_trace(FOLDER / "programs" / folder / f"{number}.trace.json.gz")
+    return attribute_activities(trace, split_iterations(trace, expected=1), source)
 
 
 @cache
@@ -157,3 +169,13 @@ def test_kernels_that_cannot_be_told_apart_share_the_call_by_time() -> None:
     found = {kernel.name: kernel for kernel in aggregate_kernels([first, second], 1, [0], Evidence(costs=costs))}
     assert (found["first"].work.flops, found["second"].work.flops) == (pytest.approx(100), pytest.approx(300))
     assert sum(group.operator_calls for kernel in found.values() for group in kernel.shapes) == pytest.approx(1)
+
+
+def test_the_copy_of_an_addend_has_no_part_of_the_product() -> None:
+    graph = replayed("graphs/0")
+    members = [one for calls in calls_of(graph, "aten::addmm").values() for one in calls]
+    parts = find_parts(members)
+    copies = [part for one, part in zip(members, parts, strict=True) if "direct_copy_kernel" in one.name]
+    products = [part for one, part in zip(members, parts, strict=True) if "direct_copy_kernel" not in one.name]
+    assert copies == [None] * 8, "one for each of the four linear layers in two blocks"
+    assert len(products) == 8 and all(part is not None and part.operator == "aten::addmm" for part in products)

@@ -7,12 +7,13 @@ from h200 import source_of, text_of
 from source_data import CPU, module_of
 from source_data import text_of as cpu_text_of
 
-from inductor_bench.analysis.traffic.kernel_bytes import touched_bytes
+from inductor_bench.analysis.traffic.kernel_bytes import least_bytes, touched_bytes
 from inductor_bench.records.code.launch import Argument, TensorView
 from inductor_bench.source.module.reader import read_module
 from inductor_bench.source.static.launches import read_static_launches
 from inductor_bench.workflows.extract.candidates import list_candidates
 from inductor_bench.workflows.extract.module import ModuleKernels
+from inductor_bench.workflows.modules.analysis import _kernel_bytes
 
 CPP = """extern "C"  void  kernel(float* in_out_ptr0,
                        const half* in_ptr0,
@@ -63,6 +64,40 @@ def test_what_inductor_counts_is_what_the_signature_gives(name: str) -> None:
     sizes = {"float32": 4, "float16": 2, "int64": 8, "uint8": 1, "bool": 1}
     arguments = [tensor(*eval(shape), stride=eval(stride), itemsize=sizes[dtype]) for shape, stride, dtype in calls]
     assert touched_bytes("triton", kernel.source, arguments) == kernel.moved_bytes
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        # The gradient of an embedding that is also the last layer: zeros and an atomic addition, then this sum.
+        ("programs/graphs/1", {"triton_poi_fused__to_copy_add_mm_25": 50257 * 768 * (2 + 4 + 4)}),
+        # What a user's kernel wrote is read.
+        ("gpu_kinds/2_inference", dict.fromkeys(("triton_poi_fused_sin_0", "triton_poi_fused_cos_1"), 2 * 4 << 20)),
+        ("programs/graphs/0", {}),
+        ("gpu_kinds/0_backward", {}),
+        ("mixnet_l_p10/forward", {}),
+        ("mixnet_l_p10/backward", {}),
+    ],
+)
+def test_a_buffer_that_was_changed_in_place_before_counts(name: str, expected: dict[str, int]) -> None:
+    source = read_module(text_of(f"{name}.py"))
+    kernels = {kernel.name: kernel for kernel in source.kernels if kernel.moved_bytes}
+    found, counted = {}, 0
+    for launch in read_static_launches(text_of(f"{name}.py"), source):
+        kernel = kernels.get(launch.kernel)
+        least = least_bytes(kernel.source, launch.arguments) if kernel else None
+        counted += least is not None
+        if kernel and least is not None and least > (kernel.moved_bytes or 0):
+            found[launch.kernel] = least
+    assert counted and found == expected
+
+
+def test_the_record_has_the_larger_count() -> None:
+    source = read_module(text_of("programs/graphs/1.py"))
+    found = _kernel_bytes(source, read_static_launches(text_of("programs/graphs/1.py"), source))
+    own = {kernel.name: kernel.moved_bytes for kernel in source.kernels if kernel.name in found}
+    assert {name for name, size in own.items() if size != found[name]} == {"triton_poi_fused__to_copy_add_mm_25"}
+    assert found["triton_poi_fused__to_copy_add_mm_25"] == 50257 * 768 * (2 + 4 + 4)
 
 
 def test_a_file_of_a_cpp_kernel_that_was_never_measured_has_these_bytes() -> None:

@@ -1,4 +1,8 @@
-"""Programs recorded on H200s: a decode loop that replays a CUDA graph, and a training loop with graph breaks."""
+"""Programs recorded on H200s: a decode loop and a training that replay CUDA graphs, and a training with graph breaks.
+
+``graphs`` is ``scripts/programs/graphs.py`` with ``BACKENDS=ATEN``: all profiled steps, without the arguments that
+nothing reads and with process and thread ids of their own, and one run of each module by itself.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +15,7 @@ import pytest
 
 from inductor_bench.analysis.ledger.parts import GraphName, Ledger, Place, Steps, account
 from inductor_bench.analysis.traffic.eager import eager_bytes, find_operators
-from inductor_bench.messages.steps import ObservedSteps
+from inductor_bench.messages.steps import BOUNDARY, ObservedSteps
 from inductor_bench.records.program import Part
 from inductor_bench.source.capture.user_lines import UserFiles
 from inductor_bench.source.module.reader import read_module
@@ -55,9 +59,9 @@ def works_of(name: str) -> ProgramWorks:
 def ledger_of(name: str) -> Ledger:
     found, seen = works_of(name), observed(name)
     program = read_program_trace(PROGRAMS / name / "steps.trace.json.gz", MARKERS)
-    lines = read_program_trace(PROGRAMS / name / "lines.trace.json.gz", MARKERS, frames=True)
-    files = UserFiles((PROGRAMS / name,))
-    calls = find_user_calls(program, found.tops, lines, MARKERS)
+    stacks, files = PROGRAMS / name / "lines.trace.json.gz", UserFiles((PROGRAMS / name,))
+    lines = read_program_trace(stacks, MARKERS, frames=True) if stacks.is_file() else None
+    calls = find_user_calls(program, found.tops, lines, MARKERS) if lines else {}
     steps = Steps(
         step_time_s=seen.window_s / len(seen.step_times_s),
         window=found.window,
@@ -76,7 +80,29 @@ def part_of(ledger: Ledger, kind: str, label: str) -> Part:
     return part
 
 
-@pytest.mark.parametrize("name", ["decode", "breaks"])
+def busy_by_hand(name: str) -> float:
+    """Seconds of a profiled step in which the device works: a sweep over the raw events, with none of the tool's code.
+
+    As in the ledger, the first profiled step does not count, and a step ends with the work that was launched in it.
+    """
+    text = gzip.decompress((PROGRAMS / name / "steps.trace.json.gz").read_bytes())
+    events = json.loads(text)["traceEvents"]
+    called = {e["args"].get("correlation"): e["ts"] for e in events if e["cat"] == "cuda_runtime"}
+    device = [event for event in events if event["cat"] in ("kernel", "gpu_memcpy", "gpu_memset")]
+    marks = sorted(event["ts"] for event in events if event["name"].startswith(BOUNDARY))
+    start, end = (
+        max([mark, *(e["ts"] + e["dur"] for e in device if called.get(e["args"]["correlation"], e["ts"]) < mark)])
+        for mark in (marks[1], marks[-1])
+    )
+    busy, until = 0.0, start
+    for event in sorted(device, key=lambda event: event["ts"]):
+        stop = min(end, event["ts"] + event["dur"])
+        busy += max(0.0, stop - max(until, event["ts"]))
+        until = max(until, stop)
+    return busy / (len(marks) - 2) / 1e6
+
+
+@pytest.mark.parametrize("name", ["decode", "breaks", "graphs"])
 def test_parts_add_up_and_every_event_has_one_owner(name: str) -> None:
     ledger, found = ledger_of(name), works_of(name)
     assert math.fsum(part.share for part in ledger.parts) == pytest.approx(1, abs=1e-9)
@@ -112,6 +138,42 @@ def test_a_decode_step_is_one_replay_and_its_inputs() -> None:
     inputs = part_of(ledger, "copy", "inputs of a CUDA graph")
     assert inputs.calls == 1 and inputs.launches == 1
     assert not [part for part in ledger.parts if part.label == "synchronising" and part.share > 0.001]
+
+
+def test_forward_and_backward_of_a_training_step_are_replays_tied_to_kernels_and_calls() -> None:
+    ledger, found = ledger_of("graphs"), works_of("graphs")
+    for number in (0, 1):
+        graph = part_of(ledger, "graph", f"graph-{number}")
+        launches = graph_of(PROGRAMS / "graphs" / f"{number}.py.gz").launches
+        assert (graph.calls, graph.replays, graph.launches) == (1, 1, len(launches)), "nothing but one replay"
+        works = [work for work in found.works if work.kind == "graph" and work.graph == number]
+        whole = sum(work.duration_s for work in works)
+        assert all(work.replayed for work in works)
+        assert sum(work.duration_s for work in works if is_tied(work)) >= 0.995 * whole
+        placed = [
+            (work.activity, work.duration_s) for work in works if work.activity and work.activity.call is not None
+        ]
+        assert sum(duration_s for _, duration_s in placed) >= 0.995 * whole
+        kernels = [(one.kernel.name, one.name) for one, _ in placed if one.kernel]
+        assert kernels and all(kernel == name for kernel, name in kernels), "a generated kernel is that of its name"
+
+
+def test_the_ledger_of_replays_is_the_one_counted_by_hand() -> None:
+    ledger, seen = ledger_of("graphs"), observed("graphs")
+    step_s = seen.window_s / len(seen.step_times_s)
+    assert math.fsum(part.time_s for part in ledger.parts) == pytest.approx(step_s, rel=0.01)
+    assert ledger.busy_time_s == pytest.approx(busy_by_hand("graphs"), rel=0.005)
+    assert 0.97 < ledger.busy_time_s / step_s < 0.98
+
+
+def test_inputs_of_the_replays_are_copied_and_a_fused_optimizer_is_a_part() -> None:
+    ledger = ledger_of("graphs")
+    inputs = part_of(ledger, "copy", "inputs of a CUDA graph")
+    assert (inputs.calls, inputs.launches) == (2, 2), "the tokens of the forward and the gradient of the loss"
+    optimizer = part_of(ledger, "optimizer", "AdamW")
+    assert (optimizer.calls, optimizer.launches) == (1, 4), "three fused kernels and the counters of steps"
+    (eager,) = (part for part in ledger.parts if part.kind == "eager")
+    assert eager.launches == 1, "the gradient of the loss: one fill"
 
 
 def test_copies_reads_and_data_loading_have_their_lines() -> None:

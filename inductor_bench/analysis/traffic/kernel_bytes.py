@@ -14,6 +14,8 @@ from .cpp_accesses import accessed_elements
 
 CPP_SIGNATURE = re.compile(r"\bkernel\s*\(([^)]*)\)")
 TRITON_SIGNATURE = re.compile(r"'signature': \{([^}]*)\}")
+_BUFFER = re.compile(r"(in|out|in_out)_ptr\d+")
+_ELEMENTS = re.compile(r"^    ([xyz]|r\d?_?)numel = (\d+)$", re.MULTILINE)
 
 
 def touched_bytes(language: str, source: str, arguments: Sequence[Argument]) -> int | None:
@@ -41,6 +43,31 @@ def touched_bytes(language: str, source: str, arguments: Sequence[Argument]) -> 
         size = stored_elements(tensor.shape, tensor.stride)
         size = min(size, accessed.get(name, size)) * tensor.itemsize
         total += 2 * size if name.startswith("in_out_ptr") else size
+    return total
+
+
+def least_bytes(source: str, arguments: Sequence[Argument]) -> int | None:
+    """The least that Inductor means to count of one launch: of each buffer no more than the kernel has elements.
+
+    Inductor leaves out buffers that it knows by another name because they were changed in place before: by an atomic
+    addition, a user's kernel, or a collective. Its count is then less than this one.
+
+    Args:
+        source: the text of a generated Triton kernel.
+        arguments: the arguments of one launch, in order.
+
+    Returns:
+        The number of bytes, or ``None`` where the text does not tell the number of elements.
+    """
+    names, tensors = _triton_pointers(source), [one.tensor for one in arguments if one.tensor is not None]
+    sizes = dict(_ELEMENTS.findall(source))
+    if names is None or len(names) != len(tensors) or "x" not in sizes:
+        return None
+    elements = math.prod(int(size) for size in sizes.values())
+    total = 0
+    for name, tensor in zip(names, tensors, strict=True):
+        size = min(stored_elements(tensor.shape, tensor.stride), elements) * tensor.itemsize
+        total += size * (2 if name.startswith("in_out_ptr") else 1) if _BUFFER.fullmatch(name) else 0
     return total
 
 

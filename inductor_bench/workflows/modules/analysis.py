@@ -10,11 +10,11 @@ from statistics import fmean, median
 from ... import units
 from ...analysis.kernel_aggregation import Evidence, aggregate_kernels, steady_iterations, total_categories
 from ...analysis.parts import find_parts
-from ...analysis.traffic.kernel_bytes import touched_bytes
+from ...analysis.traffic.kernel_bytes import least_bytes, touched_bytes
 from ...devices.table import device_of
 from ...errors import InductorBenchError
 from ...records.code.launch import Launch
-from ...records.code.source import ModuleSource
+from ...records.code.source import KernelDefinition, ModuleSource
 from ...records.kernel import Kernel
 from ...records.module import IdleTime, Loads, Method, ModuleRecord, ModuleTimes, Outputs, ProfiledIterations
 from ...records.run import AcceleratorFacts, Environment
@@ -194,18 +194,27 @@ def _evidence(attributed: AttributedModule, costs: Costs) -> Evidence:
 
 
 def _kernel_bytes(source: ModuleSource, launches: Sequence[Launch]) -> dict[str, float]:
-    """Mean bytes per launch of each kernel without a count of its own."""
-    kernels = {kernel.name: kernel for kernel in source.kernels if kernel.moved_bytes is None}
+    """Mean bytes per launch of each kernel without a count of its own, or with one that leaves out a buffer."""
+    kernels = {kernel.name: kernel for kernel in source.kernels}
     sizes: dict[str, list[tuple[int, int]]] = {}
     for launch in launches:
         kernel = kernels.get(launch.kernel)
-        size = touched_bytes(kernel.language, kernel.source, launch.arguments) if kernel else None
+        size = _launch_bytes(kernel, launch) if kernel else None
         if size is not None:
             sizes.setdefault(launch.kernel, []).append((size, launch.calls))
     return {
         name: sum(size * calls for size, calls in found) / sum(calls for _, calls in found)
         for name, found in sizes.items()
     }
+
+
+def _launch_bytes(kernel: KernelDefinition, launch: Launch) -> int | None:
+    if kernel.moved_bytes is None:
+        return touched_bytes(kernel.language, kernel.source, launch.arguments)
+    if kernel.language != "triton":
+        return None
+    least = least_bytes(kernel.source, launch.arguments)
+    return max(least, kernel.moved_bytes) if least is not None else None
 
 
 def _finish(kernel: Kernel, profiled: ProfiledModule, whole: float | None) -> Kernel:
