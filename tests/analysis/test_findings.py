@@ -239,6 +239,7 @@ def test_layout_copies_within_library_calls() -> None:
         ({"spills": 64}, "spills", "1 kernel spills registers to memory (up to 64 a thread): 1.00 ms (16.4%)"),
         ({"category": Category.OTHER}, "other", "1 kernel could not be put into a category: 1.00 ms (16.4%)"),
         ({"grid": (16, 2, 1)}, "few-blocks", "1 generated kernel starts 32 blocks on 132 multiprocessors"),
+        ({"grid": (1, 1, 1)}, "few-blocks", "1 generated kernel starts 1 block on 132 multiprocessors"),
         (
             {"category": Category.EXTERN_ATEN, "operator": "aten.sort", "time_s": 2e-3},
             "hotspot",

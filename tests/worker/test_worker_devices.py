@@ -135,6 +135,7 @@ def time_windows(
         return seen[-1]
 
     monkeypatch.setattr(race_timer, "_time_window", take)
+    monkeypatch.setattr(race_timer, "_take_device", lambda: None)
     monkeypatch.setattr(GpuTimer, "__init__", lambda self: None)
     return seen, race_timer.GpuRaceTimer()
 

@@ -74,9 +74,9 @@ def few_blocks(evidence: RunEvidence) -> Iterator[Finding]:
     if whole.part(time_of(narrow)) < LEAST_SHARE:
         return
     blocks = max(math.prod(row.kernel.launch.grid) for row in narrow)
-    most = f"{blocks}" if len(narrow) == 1 else f"at most {blocks}"
+    most = plural(blocks, "block") if len(narrow) == 1 else f"at most {plural(blocks, 'block')}"
     text = (
-        f"{plural(len(narrow), 'generated kernel')} {'starts' if len(narrow) == 1 else 'start'} {most} blocks on "
+        f"{plural(len(narrow), 'generated kernel')} {'starts' if len(narrow) == 1 else 'start'} {most} on "
         f"{multiprocessors} multiprocessors, so part of the GPU idles in {'its' if len(narrow) == 1 else 'their'} "
         f"{whole.format(time_of(narrow))}"
     )
