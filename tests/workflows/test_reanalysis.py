@@ -46,6 +46,16 @@ def test_a_row_that_would_lose_its_costs_in_the_step_is_worse() -> None:
     assert worse == ["costs in the step"]
 
 
+@pytest.mark.parametrize(("name", "lost"), [("direct_copy_kernel_cuda", []), ("sgemm", ["FLOPs", "moved bytes"])])
+def test_a_helper_may_lose_its_part_of_the_work(name: str, lost: list[str]) -> None:
+    """Earlier versions gave the copy of an addend a part of the product's work."""
+    module = step_runs.transformer().modules[0]
+    kernel = change(module.kernels[0], name=name, flops=2e9, moved_bytes=3e6)
+    old = replace(module, kernels=(kernel,))
+    new = replace(module, kernels=(change(kernel, flops=None, moved_bytes=None),))
+    assert [what for what, known in KNOWN.items() if known(new) < known(old)] == lost
+
+
 def test_a_module_keeps_what_was_seen_in_the_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     old = change(step_runs.transformer().modules[0], tf32=True, cuda_graphs=True, program_calls=7, trace="trace.json")
     found = replace(old, tf32=False, cuda_graphs=False, program_calls=None)

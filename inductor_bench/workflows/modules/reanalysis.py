@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from ...analysis.parts import HELPERS
 from ...errors import InductorBenchError
-from ...records.kernel import Kernel
+from ...records.kernel import Kernel, Work
 from ...records.module import ModuleRecord
 from ...records.run import Failure, Run
 from ...source.capture.labels import ModuleLabel
@@ -101,14 +102,19 @@ def _count(get: Callable[[Kernel], object]) -> Callable[[ModuleRecord], int]:
     return lambda module: sum(get(kernel) not in (None, ()) for kernel in module.kernels)
 
 
+def _count_work(get: Callable[[Work], object]) -> Callable[[ModuleRecord], int]:
+    """The number of kernels with a figure of their work. Helpers are left out: earlier versions shared work with some."""
+    return _count(lambda kernel: None if HELPERS.search(kernel.name) else get(kernel.work))
+
+
 KNOWN: Mapping[str, Callable[[ModuleRecord], int]] = {
     "wall times": lambda module: len(module.times.wall_samples_s),
     "peak memory": lambda module: module.peak_memory_bytes is not None,
     "the time as one CUDA graph": lambda module: module.times.graph_time_s is not None,
     "kernels": lambda module: len(module.kernels),
     "source lines": _count(lambda kernel: kernel.origin.source_lines),
-    "FLOPs": _count(lambda kernel: kernel.work.flops),
-    "moved bytes": _count(lambda kernel: kernel.work.moved_bytes),
+    "FLOPs": _count_work(lambda work: work.flops),
+    "moved bytes": _count_work(lambda work: work.moved_bytes),
     "registers": _count(lambda kernel: kernel.compiled.registers),
     "costs in the step": _count(lambda kernel: kernel.step_time_s),
 }
