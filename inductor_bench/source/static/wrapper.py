@@ -181,6 +181,10 @@ class WrapperReader(ABC):
             places = [*call.args[2:], *(keyword.value for keyword in call.keywords)]
             dtype = next((path[1] for path in map(dotted, places) if path[:1] == ("torch",) and len(path) == 2), None)
             return self._new(self._sizes_of(call.args[0]), self._sizes_of(call.args[1]), dtype)
+        if isinstance(call.func, ast.Attribute) and call.func.attr == "as_strided" and len(call.args) == 2:
+            padded = self._evaluate(call.func.value)  # a buffer with padded rows: empty_strided_cuda(…).as_strided(…)
+            if isinstance(padded, View):
+                return padded.with_layout(self._sizes_of(call.args[0]), self._sizes_of(call.args[1]))
         if name == "reinterpret_tensor" and len(call.args) >= 3:
             base = self._evaluate(call.args[0])
             offset = self._evaluate(call.args[3]) if len(call.args) > 3 else 0

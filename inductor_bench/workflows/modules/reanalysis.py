@@ -103,7 +103,7 @@ def _count(get: Callable[[Kernel], object]) -> Callable[[ModuleRecord], int]:
 
 
 def _count_work(get: Callable[[Work], object]) -> Callable[[ModuleRecord], int]:
-    """The number of kernels with a figure of their work. Helpers are left out: earlier versions shared work with some."""
+    """The number of kernels with a figure of their work, without helpers: earlier versions gave some of them a part."""
     return _count(lambda kernel: None if HELPERS.search(kernel.name) else get(kernel.work))
 
 

@@ -54,9 +54,7 @@ TYPES = {
 LOST = {"samples/collective/module_0": 1, "samples/wrapper/module_0": 1}
 """Library calls whose arguments only a run tells: one waits for what another process sends, one is made from C++."""
 
-UNREAD = dict.fromkeys(
-    ("programs/graphs/1", "programs/norms/1"), "the module's text does not tell its arguments; only a run does"
-)
+UNREAD = {"programs/norms/1": "the module's text does not tell its arguments; only a run does"}
 """Modules whose kernels take results of plain Python: ``buf3 = workspace_0[…].view(512, 1024).sum(dim=0)``."""
 
 SWITCHES = {"matmul_tf32": True, "cudnn_tf32": True, "cudnn_benchmark": True, "cudnn_deterministic": False}
