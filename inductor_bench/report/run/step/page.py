@@ -13,8 +13,8 @@ from ...text import palette
 from .rows import RANK_WORDS, LedgerRow, bar_rows, graph_colours, idle_words, ledger_rows, rank_table
 from .timeline import interval_colour, lanes_of, legend_of
 
-LEAST_LABELLED = 4.0
-"""Width in percent of the page from which a stretch has a label."""
+CHARACTER = 0.55
+"""Width in percent of a wide page that a character of a label takes."""
 TICKS = 5
 NUMBERS = ("calls", "time", "share")
 
@@ -32,9 +32,9 @@ def css_colour(colour: str) -> str:
 
 
 def stretch(width: float, colour: str, text: str, label: str = "", left: float | None = None) -> Stretch:
-    """A stretch with its colours; the label is left out where it is narrow."""
+    """A stretch with its colours; a label that does not fit is left out."""
     ink = "inherit" if colour == palette.IDLE else palette.ink_on(colour)
-    return Stretch(width, css_colour(colour), text, left, label if width >= LEAST_LABELLED else "", ink)
+    return Stretch(width, css_colour(colour), text, left, label if width >= CHARACTER * len(label) else "", ink)
 
 
 def _bar(run: Run) -> Bar:
