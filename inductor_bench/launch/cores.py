@@ -42,8 +42,8 @@ def compile_threads(cores: int, devices: int, at_once: int) -> int | None:
     return max(1, share) if devices > 1 else None
 
 
-def timing_workers(cores: int) -> int:
-    """The number of workers that share a device to time candidates: the others load while one of them times."""
+def most_timing_workers(cores: int) -> int:
+    """Maximum number of workers that share a device to time candidates: the others load while one of them times."""
     return max(1, min(MOST_TIMERS, cores // CORES_OF_A_TIMER))
 
 

@@ -5,6 +5,7 @@ The parent decides the order of requests, runs the race and gives the verdict.
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
 from collections.abc import Callable
@@ -221,7 +222,7 @@ class Bench:
         key = launch_key(kernel)
         if key not in self._timers:
             if is_memory_short():
-                self._free_memory()
+                self._make_room()
             self._timers[key] = self._use_memory(lambda: kernel.make_timer(self._computed.arguments_for(kernel)))
         return self._timers[key]
 
@@ -278,11 +279,15 @@ class Bench:
     def _use_memory(self, work: Callable[[], Result]) -> Result:
         """Uses the device for work that allocates; once more without what other kernels hold where memory runs out."""
         with exclusive():
-            try:
+            with contextlib.suppress(torch.OutOfMemoryError):  # its traceback would hold what the attempt has allocated
                 return work()
-            except torch.OutOfMemoryError:
-                self._free_memory()
-                return work()
+            self._make_room()
+            return work()
+
+    def _make_room(self) -> None:
+        """Frees what other kernels hold, and gives it back to the device, which other workers may share."""
+        self._free_memory()
+        give_memory_back()
 
     def _free_memory(self) -> None:
         """Frees all arguments and timers, which take most memory; kernels stay loaded."""
@@ -291,7 +296,6 @@ class Bench:
         self._outputs.clear()
         self._timers.clear()
         self._computed.forget()
-        give_memory_back()
 
     def forget(self, _: kernels.Forget) -> None:
         self._free_memory()

@@ -19,7 +19,7 @@ from ...devices.nvidia.device import NVIDIA
 from ...devices.nvidia.visible import VISIBLE_GPUS, visible_gpus
 from ...devices.table import device_of
 from ...errors import InductorBenchError
-from ...launch.cores import CORES_KEPT, timing_workers, usable_cores
+from ...launch.cores import CORES_KEPT, most_timing_workers, usable_cores
 from ...launch.diagnosis import last_error, remedy
 from ...launch.session import WorkerLostError, WorkerSession
 from ...launch.worker import WorkerPool
@@ -161,7 +161,7 @@ class KernelSession:
         count = 1
         if visible_gpus():
             memory = self.environment.device.accelerator_memory_bytes or 0
-            count = max(1, min(timing_workers(usable_cores()), memory // MEMORY_OF_A_WORKER, kernels))
+            count = max(1, min(most_timing_workers(usable_cores()), memory // MEMORY_OF_A_WORKER, kernels))
         ready: list[Request[Any]] = [StartCompilers(count)] if library and visible_gpus() else []
         if ready or any(device and not device_of(device).runs_on_host for device in devices):
             ready.append(GetReady())
@@ -214,7 +214,7 @@ class KernelSession:
         if on_host:
             load_s = max(load_s, LOAD_S)  # these workers import torch when they load their first file
             return CompilePool(self.start, min(usable_cores(), MOST_COMPILE_WORKERS), load_s, compile_s)
-        kept = max(CORES_KEPT, timing_workers(usable_cores()))
+        kept = max(CORES_KEPT, most_timing_workers(usable_cores()))
         count = max(1, min(usable_cores() - kept, MOST_COMPILE_WORKERS))
         return CompilePool(self._start_without_gpu, count, load_s, compile_s)
 
@@ -222,7 +222,7 @@ class KernelSession:
         """Starts the workers that time and those that compile Triton kernels, so that they import torch together."""
         if not visible_gpus():
             return
-        for number in range(min(timing_workers(usable_cores()), len(files))):
+        for number in range(min(most_timing_workers(usable_cores()), len(files))):
             self._start_measuring(number)
         if triton := sum(map(holds_triton_kernel, files)):
             pool = self.pools[NVIDIA.type] = self._make_pool(on_host=False)
