@@ -30,5 +30,8 @@ for _ in range(int(sys.argv[1])):
     compiled(torch.rand(32, 64)).square().mean().backward()
     optimizer.step()
     optimizer.zero_grad()
-dist.barrier()
+# The barrier's work is kept until the interpreter clears the module. Without a name for it, Gloo's thread frees it, and
+# if that thread then waits for the interpreter's lock while the interpreter ends, the process aborts.
+barrier = dist.barrier(async_op=True)
+barrier.wait()
 dist.destroy_process_group()

@@ -48,8 +48,8 @@ def start(*words: str, **variables: str) -> tuple[list[ObservedSteps], str]:
         capture_output=True,
         text=True,
         timeout=600,
-        check=True,
     )
+    assert ended.returncode == 0, ended.stderr
     return observations(folder, ended), ended.stdout
 
 
