@@ -206,6 +206,14 @@ def test_library_kernels_are_spoken_of_apart_and_nothing_is_promised() -> None:
         "library convolutions take 1.00 ms (16.4%) in 1 kernel at 1% of its roof; Inductor does not tune them: try "
         "torch.backends.cudnn.benchmark=True, channels_last or mode='max-autotune'"
     )
+    tuned = with_kernel(**fields)
+    (module,) = tuned.modules
+    other = replace(quiet(), slug="other")
+    tuned = replace(tuned, modules=(replace(module, max_autotune=True), other))
+    text = the(tuned, "library-below-limit").text
+    assert text.endswith("1% of its roof; try torch.backends.cudnn.benchmark=True or channels_last"), (
+        "only the graph of the calls counts"
+    )
     assert "below-memory-limit" not in kinds(with_kernel(**{**fields, "bound": "memory"}))
     assert "library-below-limit" not in kinds(with_kernel(**{**fields, "peak_share": 0.5}))
     # What only rearranges tensors is spoken of elsewhere.

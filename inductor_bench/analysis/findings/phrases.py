@@ -11,11 +11,14 @@ from ...records.module import ModuleRecord
 _PATH = re.compile(r"(?:/[^/\s:]+)+/(?P<tail>[^/\s:]+/[^/\s:]+)(?=:\d)")
 
 
-def join_words(words: list[str], most: int = 4) -> str:
-    """Joins words: ``a``, ``a and b``, ``a, b and c``, or ``a, b, c, d and 7 more`` for more than ``most`` words."""
+def join_words(words: list[str], most: int = 4, last: str = "and") -> str:
+    """Joins words: ``a``, ``a and b``, ``a, b and c``, or ``a, b, c, d and 7 more`` for more than ``most`` words.
+
+    ``last`` is the conjunction.
+    """
     if len(words) > most:
         words = [*words[:most], f"{len(words) - most} more"]
-    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}" if words else ""
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} {last} {words[-1]}" if words else ""
 
 
 def plural(number: float, noun: str) -> str:

@@ -33,11 +33,10 @@ HOTSPOT = 0.2  # share of the whole time from which an operator is reported
 def library_below_limit(evidence: RunEvidence) -> Iterator[Finding]:
     """Reports library calls far from every roof. Another call, layout or algorithm may be faster."""
     rows, whole, run = evidence.critical_rows, evidence.whole, evidence.run
-    retuned = "" if is_max_autotuned(run, rows) else " or mode='max-autotune'"
     kinds = {
-        Category.EXTERN_CONV: ("convolutions", f"torch.backends.cudnn.benchmark=True, channels_last{retuned}"),
-        Category.EXTERN_GEMM: ("matrix products", retuned.removeprefix(" or ")),
-        Category.EXTERN_ATTENTION: ("attention calls", "another backend of scaled_dot_product_attention"),
+        Category.EXTERN_CONV: ("convolutions", ["torch.backends.cudnn.benchmark=True", "channels_last"]),
+        Category.EXTERN_GEMM: ("matrix products", []),
+        Category.EXTERN_ATTENTION: ("attention calls", ["another backend of scaled_dot_product_attention"]),
     }
     for category, (noun, advice) in kinds.items():
         low = [
@@ -57,8 +56,11 @@ def library_below_limit(evidence: RunEvidence) -> Iterator[Finding]:
         if len(low) > 1 and not highest.startswith("<"):
             at += " or less"
         text = f"library {noun} take {whole.format(time_of(low))} in {plural(len(low), 'kernel')}{at}"
-        if advice and replaceable:
-            text += f"; Inductor does not tune them: try {advice}"
+        is_chosen = is_max_autotuned(run, low)
+        tries = [*advice, *([] if is_chosen or category is Category.EXTERN_ATTENTION else ["mode='max-autotune'"])]
+        if tries and replaceable:
+            reason = "" if is_chosen else " Inductor does not tune them:"
+            text += f";{reason} try {join_words(tries, last='or')}"
         gain = in_program(low, lambda row: row.cost.gain_limit_s or 0.0)
         yield finding_of("library-below-limit", text, low, gain_s=gain)
 
