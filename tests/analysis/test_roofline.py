@@ -54,6 +54,16 @@ def test_a_rate_beyond_dram_means_the_cache_unless_it_is_within_the_spread() -> 
     assert (at_the_roof.bound, at_the_roof.peak_share, at_the_roof.gain_limit_s) == ("memory", 1.0, 0.0)
 
 
+def test_writes_that_exceed_the_cache_may_be_faster_than_reads_and_writes_together() -> None:
+    """A fill of 154 MB ran at 4.5 TB/s on an H200, whose DRAM roof is 4.35 TB/s."""
+    fill = judge_kernel(timed(time_s=1e-3, calls=1, moved_bytes=1.05e9), GPU)
+    assert (fill.bound, fill.peak_share, fill.gain_limit_s) == ("memory", 1.0, 0.0)
+    step = TimedWork(1e-3, 1, Work(1.05e9), dram_bytes=1.05e9, cache_bytes=0.0)
+    assert judge_kernel(step, GPU) == fill, "a prediction for the step changes nothing"
+    small = judge_kernel(timed(time_s=9e-6, calls=1, moved_bytes=9.4e6), GPU)
+    assert small.bound == "cache", "the cache holds all of its bytes"
+
+
 def test_no_share_is_given_beyond_every_roof_and_no_gain_is_negative() -> None:
     judged = judge_kernel(timed(time_s=1e-4, calls=1, moved_bytes=1e9), GPU)
     assert (judged.bound, judged.peak_share, judged.gain_limit_s) == ("cache", None, 0.0)
