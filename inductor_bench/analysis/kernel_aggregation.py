@@ -206,6 +206,7 @@ def _kernel(category: Category, members: Sequence[Member], context: _Context) ->
             source_lines=tuple(
                 dict.fromkeys(line for site in sites for line in evidence.source_lines.get(site.handle or "", ()))
             ),
+            padded_sides=definition.padded_sides if definition else (),
         ),
         unjudged=_unjudged(definition, counted, evidence),
         dram_bytes=dram_part(moved, (activity for activity, _ in counted), evidence.dram_shares),

@@ -70,8 +70,8 @@ def judge_kernel(timed: TimedWork, peaks: Peaks | None) -> Judgement:
     The doubtful cases are decided as follows:
 
     - no peaks, no time or no calls: ``unknown``; rates are given where they can be.
-    - at most ``cache_bytes`` per call, or a bandwidth above :data:`WRITE_SPREAD` times the memory roof: the cache serves
-      the kernel. If the cache's bandwidth was not measured, the roof and the gain are unknown.
+    - at most ``cache_bytes`` per call, or a bandwidth above :data:`WRITE_SPREAD` times the memory roof: the cache
+      serves the kernel. If the cache's bandwidth was not measured, the roof and the gain are unknown.
     - known ``dram_bytes``: they decide instead of the size of a call, unless the kernel is faster than DRAM can serve
       them. Without a measured cache bandwidth the roof is unknown where the cache serves the larger part.
     - FLOPs of an element type whose matrix rate was not measured: ``unknown``, because the missing roof may be the

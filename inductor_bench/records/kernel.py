@@ -96,11 +96,14 @@ class Origin:
         source_nodes: the nodes of the graph.
         aten_ops: the ATen operators.
         source_lines: the lines of the program.
+        padded_sides: of a generated kernel that only copies a matrix into a larger one, because Inductor pads matrices
+            for faster products: each side that grows, before and after.
     """
 
     source_nodes: tuple[str, ...] = ()
     aten_ops: tuple[str, ...] = ()
     source_lines: tuple[SourceLine, ...] = ()
+    padded_sides: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True)

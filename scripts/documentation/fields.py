@@ -142,4 +142,4 @@ def plural(hint: Any) -> str:
     """As :func:`type_words`, of several values."""
     words = type_words(hint)
     many = {"text": "texts", "number": "numbers", "whole number": "whole numbers", "any value": "values"}
-    return many.get(words, words.replace("object with", "objects with"))
+    return many.get(words, words.replace("object with", "objects with").replace("list of", "lists of"))

@@ -270,6 +270,19 @@ def test_a_kernel_of_this_kind_is_named(fields: dict[str, object], kind: str, wo
     assert kind not in kinds(with_kernel())
 
 
+def test_copies_into_padded_matrices_are_summed_up_with_the_sides() -> None:
+    run = with_kernel(padded_sides=((50257, 50264), (2047, 2048)))
+    found = the(run, "padded-products")
+    assert found.text == (
+        "1 generated kernel only copies matrices into larger ones (50257 to 50264 and 2047 to 2048), 1.00 ms (16.4%): "
+        "Inductor pads them for the products that follow; a size of 50264 or 2048 in the model, such as a padded "
+        "vocabulary, needs no copies"
+    )
+    assert found.gain_s == pytest.approx(1e-3) and found.kernels == (("forward", "odd"),)
+    assert "padded-products" not in kinds(with_kernel(padded_sides=((50257, 50264),), time_s=1e-5))
+    assert "padded-products" not in kinds(with_kernel())
+
+
 def test_a_copy_before_a_product_is_told_apart_from_other_copies() -> None:
     seed = {"category": Category.COPY, "name": "Memcpy DtoD (Device -> Device)", "operator": "aten.addmm", "calls": 12}
     run = with_kernel(**seed)

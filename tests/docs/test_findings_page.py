@@ -77,6 +77,7 @@ THRESHOLDS: dict[str, tuple[str, ...]] = {
     "layout-copies": (LEAST,),
     "copies": (share(copies.COPIES),),
     "copied-addends": (LEAST,),
+    "padded-products": (LEAST,),
     "noise": (share(certainty.NOISE),),
     "outliers": (share(certainty.OUTLIERS), share(certainty.MANY_OUTLIERS)),
     "few-samples": (f"Fewer than {certainty.FEW_SAMPLES} ",),

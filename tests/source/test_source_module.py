@@ -16,6 +16,7 @@ from source_data import CPU, GPU, cpu_sample, gpu_sample, module_of, text_of
 from inductor_bench.errors import InductorBenchError
 from inductor_bench.records.category import Category
 from inductor_bench.records.code.source import ModuleSource
+from inductor_bench.source.module.comments import read_comment
 from inductor_bench.source.module.cpp_text import has_profile_mark
 from inductor_bench.source.module.reader import read_module
 
@@ -137,6 +138,37 @@ def test_kernel_facts_come_from_its_own_text() -> None:
     assert kernel.source.startswith("\nimport triton\n") and kernel.source.rstrip().endswith('GB/s")')
     text = text_of(MIXNET / "forward.py").splitlines()
     assert text[kernel.line - 1].startswith("triton_poi_fused__to_copy_1 = async_compile.triton(")
+
+
+def test_kernels_that_only_pad_matrices_for_products_name_the_sides() -> None:
+    """GPT-2's vocabulary of 50257 words, in a step of training (torch 2.11)."""
+    padding = {}
+    for number in range(2):
+        text = gzip.decompress((GPU / f"programs/graphs/{number}.py.gz").read_bytes()).decode()
+        padding |= {kernel.name: kernel.padded_sides for kernel in read_module(text).kernels if kernel.padded_sides}
+    copies = ("triton_poi_fused__to_copy_mm_t_18", "triton_poi_fused_mm_0", "triton_poi_fused_mm_t_2")
+    assert padding == dict.fromkeys((*copies, "triton_poi_fused_mm_3"), ((50257, 50264),))
+
+
+PAD = (
+    '%{} : Tensor "bf16[{}][264, 1]cuda:0" = '
+    "call_function[target=torch.ops.aten.constant_pad_nd.default](args = (%{}, [0, 7, 1, 0]), kwargs = {{}})"
+)
+NEGATE = "%b : [num_users=1] = call_function[target=torch.ops.aten.neg.default](args = (%a,), kwargs = {})"
+
+
+@pytest.mark.parametrize(
+    ("lines", "sides"),
+    [
+        ([PAD.format("constant_pad_nd_default", "8, 264", "a")], ((257, 264),)),
+        ([PAD.format("constant_pad_nd", "8, 264", "a")], ()),  # the program's own padding
+        ([PAD.format("constant_pad_nd_default_1", "s0, 264", "a")], ()),
+        ([NEGATE], ()),
+        ([NEGATE, PAD.format("constant_pad_nd_default", "8, 264", "b")], ()),
+    ],
+)
+def test_padding_counts_where_a_kernel_does_nothing_else(lines: list[str], sides: tuple[tuple[int, int], ...]) -> None:
+    assert read_comment(["# Graph fragment:", *(f"#   {line}" for line in lines)]).padded_sides == sides
 
 
 def test_flops_are_taken_from_templates_only() -> None:

@@ -139,6 +139,7 @@ EXAMPLES: dict[str, Callable[[], Run]] = {
     "host-copies": lambda: with_kernel(category=Category.COPY, name="Memcpy HtoD (Pageable -> Device)"),
     "copies": lambda: with_kernel(**{**_ADDEND, "operator": "aten.copy_"}),
     "copied-addends": lambda: with_kernel(**_ADDEND),
+    "padded-products": lambda: with_kernel(padded_sides=((50257, 50264),)),
     "full-float32": lambda: with_kernel(category=Category.EXTERN_GEMM, name="ampere_sgemm_128x64_nn"),
     "short-kernels": _short,
     "spills": lambda: with_kernel(spills=64),

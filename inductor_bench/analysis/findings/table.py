@@ -63,6 +63,7 @@ RULES = (
     Rule(("host-copies",), copies.host_copies),
     Rule(("copies",), copies.device_copies),
     Rule(("copied-addends",), copies.copied_addends),
+    Rule(("padded-products",), copies.padded_products),
     Rule(("full-float32",), float32.full_float32),
     Rule(("short-kernels",), launches.short_kernels),
     Rule(("spills",), launches.spills),

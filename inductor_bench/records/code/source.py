@@ -41,6 +41,8 @@ class KernelDefinition:
         moved_bytes: Inductor's estimate (each buffer once), where the module holds one.
         template_flops: the FLOPs of one call of a template kernel, as Inductor counts them.
         family_id: a hash of the content that is independent of sizes, too.
+        padded_sides: of a kernel that only copies a matrix into a larger one for a product, as Inductor's ``pad_mm``
+            does: each side that grows, before and after.
     """
 
     name: str
@@ -54,6 +56,7 @@ class KernelDefinition:
     moved_bytes: int | None = None
     template_flops: int | None = None
     family_id: str = ""
+    padded_sides: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True)

@@ -99,6 +99,7 @@ def describe_kernel(definition: Definition, called_ops: Iterable[str]) -> Kernel
         moved_bytes=round(float(moved.group(1)) * 1e9) if moved else None,
         template_flops=(round(float(flop.group(1))) or None) if flop else None,
         family_id=family_id("cpp" if language in _CPP else language, source, definition.name),
+        padded_sides=definition.comment.padded_sides,
     )
 
 

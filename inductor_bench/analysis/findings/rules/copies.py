@@ -20,7 +20,7 @@ from ..evidence import (
     time_of,
 )
 from ..finding import Finding
-from ..phrases import join_words
+from ..phrases import join_words, plural
 
 COPIES = 0.03  # share of the whole time from which copies within the device are reported
 
@@ -66,6 +66,22 @@ def copied_addends(evidence: RunEvidence) -> Iterator[Finding]:
     if not is_max_autotuned(evidence.run, rows):
         text += "; try mode='max-autotune-no-cudagraphs', whose Triton products read the addend where it lies"
     yield finding_of("copied-addends", text, rows, gain_s=in_program(rows, lambda row: row.cost.time_s))
+
+
+def padded_products(evidence: RunEvidence) -> Iterator[Finding]:
+    """Reports generated kernels that only copy matrices into larger ones, which Inductor does for faster products."""
+    whole, rows = evidence.whole, [row for row in evidence.critical_rows if row.kernel.origin.padded_sides]
+    if not rows or whole.part(time_of(rows)) < LEAST_SHARE:
+        return
+    sides = dict.fromkeys(side for row in rows for side in row.kernel.origin.padded_sides)
+    grown = join_words([f"{before} to {after}" for before, after in sides], 3)
+    larger = join_words(list(dict.fromkeys(str(after) for _, after in sides)), 3, last="or")
+    text = (
+        f"{plural(len(rows), 'generated kernel')} only {'copies' if len(rows) == 1 else 'copy'} matrices into larger "
+        f"ones ({grown}), {whole.format(time_of(rows))}: Inductor pads them for the products that follow; a size of "
+        f"{larger} in the model, such as a padded vocabulary, needs no copies"
+    )
+    yield finding_of("padded-products", text, rows, gain_s=in_program(rows, lambda row: row.cost.time_s))
 
 
 def _is_host_copy(row: Row) -> bool:
