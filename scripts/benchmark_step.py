@@ -197,7 +197,10 @@ def check_cost(command: list[str], step_s: float) -> Check:
         return Check("observed", False, f"the observation was not in its window but {', '.join(states) or 'absent'}")
     ratio = paired_ratio(times["observed_s"], times["unobserved_s"], CONFIDENCE)
     unobserved = statistics.median(times["unobserved_s"])
-    words = f"{ratio.median:.4f} [{ratio.low:.4f}, {ratio.high:.4f}] of {1e3 * unobserved:.3f} ms, {ratio.pairs} pairs"
+    words = (
+        f"{ratio.median:.4f} [{ratio.low:.4f}, {ratio.high:.4f}] of {1e3 * unobserved:.3f} ms, {ratio.pairs} pairs: "
+        f"{1e6 * (ratio.median - 1) * unobserved:+.1f} µs a step"
+    )
     return Check("observed", ratio.median <= 1.01, words)
 
 

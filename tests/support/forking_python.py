@@ -55,9 +55,9 @@ def _become(words: list[str], variables: dict[str, str], folder: str) -> None:
     os.environ.update(variables)
     sys.argv = words
     if "INDUCTOR_BENCH_CAPTURE" in variables:
-        from inductor_bench.worker.capture.observation import observe
+        from inductor_bench.worker.capture.startup import install
 
-        observe(sys.modules["torch._inductor.codecache"])
+        install()
     runpy.run_path(words[0], run_name="__main__")
 
 
