@@ -28,7 +28,7 @@ SPREAD = 1.03
 """Largest ratio of a rate to its roof that counts as at the roof. Both are medians that repeat within a few percent."""
 
 WRITE_SPREAD = 1.1
-"""The same ratio for calls that move more bytes than the cache holds.
+"""The same ratio for DRAM.
 
 The roof is that of kernels that read and write. Kernels that write most of their bytes ran up to 3.4% above it on an
 H200, whose data sheet allows 10%.
@@ -149,7 +149,7 @@ def _needed_times(timed: TimedWork, peaks: Peaks, bandwidth: float | None) -> di
     """
     needs: dict[str, float | None] = {}
     work = timed.work
-    if timed.dram_bytes is not None and timed.dram_bytes <= SPREAD * peaks.memory_bandwidth * timed.time_s:
+    if timed.dram_bytes is not None and timed.dram_bytes <= WRITE_SPREAD * peaks.memory_bandwidth * timed.time_s:
         needs.update(_resident_times(timed.dram_bytes, timed.cache_bytes or 0.0, peaks))
     elif work.moved_bytes and bandwidth is not None:
         within = peaks.cache_bytes is not None and work.moved_bytes / timed.calls <= peaks.cache_bytes

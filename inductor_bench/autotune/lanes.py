@@ -1,4 +1,4 @@
-"""The kernels of a pipeline on their way, and the workers that time them."""
+"""The kernels of a pipeline on their way, the workers that time them, and the state of all of them for a report."""
 
 from __future__ import annotations
 
@@ -53,3 +53,22 @@ class Lane:
     def runs_on_host(self) -> bool:
         """Whether its device is known to be the host."""
         return self.tuner.timing.is_known and device_of(self.tuner.device).runs_on_host
+
+
+@dataclass(frozen=True)
+class PipelineState:
+    """The state of the kernels, for a report to the user.
+
+    Attributes:
+        timed: a kernel that is opened or timed now; ``None`` while there is none.
+        done: number of kernels that are tuned or have failed.
+        kernels: number of all kernels.
+        candidates: number of candidates so far.
+        compiling: number of jobs in the compile pools.
+    """
+
+    timed: Hashable | None
+    done: int
+    kernels: int
+    candidates: int
+    compiling: int

@@ -14,13 +14,13 @@ from __future__ import annotations
 import contextlib
 import select
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
+from ..devices.table import device_of
 from ..errors import InductorBenchError
 from ..launch.session import WorkerLostError, WorkerSession
 from ..records.tuning import Tuning
 from .compile_pool import BUDGET_SPENT, CompileJob, CompileOutcome, CompilePool
-from .lanes import Lane, Slot
+from .lanes import Lane, PipelineState, Slot
 from .timing_worker import Waiting
 from .tuner import Tuner
 
@@ -33,25 +33,6 @@ OPENED_BY_EACH = 2
 """The same for each of several workers."""
 
 
-@dataclass(frozen=True)
-class PipelineState:
-    """The state of the kernels, for a report to the user.
-
-    Attributes:
-        timed: a kernel that is opened or timed now; ``None`` while there is none.
-        done: number of kernels that are tuned or have failed.
-        kernels: number of all kernels.
-        candidates: number of candidates so far.
-        compiling: number of jobs in the compile pools.
-    """
-
-    timed: Hashable | None
-    done: int
-    kernels: int
-    candidates: int
-    compiling: int
-
-
 class Pipeline:
     """Tunes kernels, the first of them first where several are ready.
 
@@ -60,7 +41,7 @@ class Pipeline:
         method: the name of a method, for their searches.
         compile_pool: returns the compile pool of a device type; its failure fails all kernels of that device.
         workers: return the workers that time, each as :class:`Slot` describes it.
-        is_over: whether the budget is spent.
+        left_s: the seconds that are left of the budget; ``None`` without one.
         report: called before each timing, and before each wait.
     """
 
@@ -70,10 +51,10 @@ class Pipeline:
         method: str,
         compile_pool: Callable[[str], CompilePool],
         workers: Sequence[Callable[[], Waiting[WorkerSession]]],
-        is_over: Callable[[], bool],
+        left_s: Callable[[], float | None],
         report: Callable[[PipelineState], None] = lambda state: None,
     ) -> None:
-        self._method, self._compile_pool, self._is_over, self._report = method, compile_pool, is_over, report
+        self._method, self._compile_pool, self._left_s, self._report = method, compile_pool, left_s, report
         self._slots = [Slot(worker) for worker in workers]
         self._lanes = {name: Lane(tuner) for name, tuner in tuners.items()}
         self._unfinished = dict(self._lanes)
@@ -98,11 +79,11 @@ class Pipeline:
             else:
                 lane.search = lane.tuner.search(self._method)
         yield from self._take_finished()
-        for slot in tuple(self._slots) if self._unfinished and not self._is_over() else ():
+        for slot in tuple(self._slots) if self._unfinished and not self._is_over else ():
             slot.readying = slot.worker()
             self._get_ready(slot)
         while self._unfinished:
-            if self._is_over():
+            if self._is_over:
                 self._give_up_jobs()
             if not self._begin_timings():
                 if self._held and not self._host_is_timed:
@@ -113,6 +94,12 @@ class Pipeline:
                     self._report(self._state())
                     self._wait()
             yield from self._take_finished()
+
+    @property
+    def _is_over(self) -> bool:
+        """Whether the budget is spent."""
+        left_s = self._left_s()
+        return left_s is not None and left_s <= 0
 
     def _take_finished(self) -> list[tuple[Hashable, TuningOutcome]]:
         finished, self._finished = self._finished, []
@@ -248,7 +235,9 @@ class Pipeline:
         lane = self._lanes[name]
         lane.outstanding.update(job.key for job in jobs)
         self._owners.update((job.key, name) for job in jobs)
-        if jobs:
+        if jobs and self._is_over:
+            self._give_up_jobs()
+        elif jobs:
             device = lane.tuner.device
             try:
                 if device not in self._pools:
@@ -258,11 +247,15 @@ class Pipeline:
                 self._fail_device(device, error)
 
     def _wait(self) -> None:
-        """Waits until a pool or a worker that times has an answer, and takes all answers that are there."""
+        """Waits until a pool or a worker that times has an answer, or the budget ends; takes all answers there are."""
         asked = [slot.asked for slot in self._slots if slot.asked is not None]
         sessions = [worker.session for pool in self._pools.values() for worker in pool.busy] + asked
         limits = [each.left_s for each in sessions if each.left_s is not None]
-        select.select(sessions, [], [], min(limits, default=None))
+        left_s = self._left_s()
+        if left_s is not None and left_s > 0:
+            limits.append(left_s)
+        if sessions:  # without any, the workers of a pool have died
+            select.select(sessions, [], [], min(limits, default=None))
         for slot in tuple(self._slots):
             if slot.asked is not None and slot.asked.is_answered():
                 self._take_answer(slot)
@@ -288,12 +281,17 @@ class Pipeline:
                 lane.outcomes.append(outcome)
 
     def _give_up_jobs(self) -> None:
-        """Ends the wait for all jobs. A job that is being done goes on, and its outcome is ignored."""
+        """Ends the wait for all jobs. A job that is being done goes on, and its outcome is ignored.
+
+        It ends where the host runs the kernels, because these are timed while nothing else is at work.
+        """
         for key in list(self._owners):
             self._take([CompileOutcome(key, "untried", BUDGET_SPENT)])
-        for pool in self._pools.values():
+        for device, pool in self._pools.items():
             for _ in pool.give_up():
                 pass
+            if pool.is_busy and device_of(device).runs_on_host:
+                pool.end()
 
     def _fail_device(self, device: str, error: InductorBenchError | WorkerLostError) -> None:
         for name, lane in self._lanes.items():

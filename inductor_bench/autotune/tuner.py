@@ -52,7 +52,8 @@ class Tuner:
         facts: the facts of the kernel, once they are known.
         candidates: all candidates, the default first.
         binaries: the first candidate of each binary, by the binary's digest and shared memory in bytes.
-        time_s: the time spent on checks and races in seconds.
+        time_s: seconds from the begin to the end of its checks and races, without those in which it compiled. Waits for
+            other workers that use the device count.
         cut_short: what ended the search before its method did.
     """
 

@@ -16,11 +16,10 @@ CUDA_GRAPHS = "cuda-graphs"
 
 @dataclass(frozen=True)
 class ComparedStep:
-    """One step: whether it ran the pins, and its seconds on the device's clock and on the host's."""
+    """One step: whether it ran the pins, and its seconds, on the device's clock where there is one."""
 
     tuned: bool
     time_s: float
-    host_time_s: float
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,7 @@ class ObservedSteps:
 
     Attributes:
         pid: id of the process.
-        rank, local_rank, world_size: of a distributed program; ``None`` otherwise.
+        rank: of a process of a distributed program; ``None`` otherwise.
         device: the type of the device whose work the step waits for: ``cuda``, ``xpu`` or ``cpu``.
         state: one of the states above.
         source: ``marks``, ``optimizer`` or ``pattern``; empty before steps were recognised.
@@ -48,7 +48,6 @@ class ObservedSteps:
         compiling_steps: the number of steps in the rest of it, in which something was compiled.
         first_step_time_s: the time of the first step.
         step_times_s: the times of the timed steps, in order, on the device's clock where there is one.
-        host_step_times_s: the same steps on the host's clock.
         window_s: the time of the whole timed window; the mean step is ``window_s / len(step_times_s)``.
         profiled_steps: the number of whole steps between the first and the last boundary in ``trace``.
         graphs: the compiled graphs in the order of their first call.
@@ -63,8 +62,6 @@ class ObservedSteps:
     device: str
     state: str
     rank: int | None = None
-    local_rank: int | None = None
-    world_size: int | None = None
     source: str = ""
     steps: int = 0
     settled_after: int = 0
@@ -73,7 +70,6 @@ class ObservedSteps:
     compiling_steps: int = 0
     first_step_time_s: float | None = None
     step_times_s: tuple[float, ...] = ()
-    host_step_times_s: tuple[float, ...] = ()
     window_s: float = 0.0
     profiled_steps: int = 0
     graphs: tuple[ObservedGraph, ...] = ()

@@ -133,7 +133,7 @@ class Times:
     Attributes:
         samples_s: the samples.
         method: the method of timing; empty where no kernel was timed.
-        retaken: number of samples that were taken again, because the host was late with their launches.
+        retaken: number of windows that were timed again, because the host was late with their launches.
     """
 
     samples_s: tuple[float, ...]

@@ -108,7 +108,8 @@ class Tuning:
         verdict: the verdict on the best contender; empty for ``configs``.
         best_config: the configuration of the best candidate.
         ratio: the best contender's ratio to the default in the final rounds.
-        time_s: duration of the retune in seconds.
+        time_s: seconds of the retune's checks and races, including waits for other workers that use the device, and
+            without compilation.
         notes: remarks for the user.
         cut_short: what ended the search before its method did: ``gain`` (too little was left to win for the step) or
             ``budget``; empty where nothing did.

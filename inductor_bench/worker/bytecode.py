@@ -18,8 +18,8 @@ from inductor_bench.store.peaks import cache_folder
 def keep_bytecode(package: str = "torch") -> None:
     """Writes bytecode to the tool's cache, and reads it there, where ``package`` has none and would get none.
 
-    Processes that this one starts do the same. Nothing changes where the cache cannot be written, or where others can
-    write it, because bytecode is executed.
+    Processes that this one starts do the same. Bytecode is executed, so the cache is made a folder that only its owner
+    can write. Nothing changes where that is impossible.
     """
     spec = importlib.util.find_spec(package)
     if spec is None or spec.cached is None or os.path.exists(spec.cached):

@@ -270,6 +270,14 @@ def test_a_kernel_of_this_kind_is_named(fields: dict[str, object], kind: str, wo
     assert kind not in kinds(with_kernel())
 
 
+def test_a_kernel_is_beyond_a_peak_where_no_share_of_it_is_known() -> None:
+    served = {"bound": "memory", "peak_share": 0.95, "bandwidth": 1.58 * build.H200.memory_bandwidth}
+    assert "beyond-peaks" not in kinds(with_kernel(time_s=4e-3, **served)), "the cache serves a part of its bytes"
+    assert build.H200.cache_bandwidth
+    faster = {"bound": "cache", "peak_share": None, "bandwidth": 1.2 * build.H200.cache_bandwidth}
+    assert "by up to 20%" in the(with_kernel(time_s=4e-3, **faster), "beyond-peaks").text
+
+
 def test_copies_into_padded_matrices_are_summed_up_with_the_sides() -> None:
     run = with_kernel(padded_sides=((50257, 50264), (2047, 2048)))
     found = the(run, "padded-products")

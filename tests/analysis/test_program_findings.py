@@ -155,7 +155,7 @@ def test_eager_regions_worth_compiling() -> None:
     run = step_runs.transformer()
     assert the(run, "eager-optimizer").text.startswith("AdamW runs eagerly and takes 5.10 ms (17.0%) of a step in 221")
     text = the(run, "eager-operators").text
-    assert "aten::cross_entropy_loss 6.3% (project/train.py:41)" in text and text.endswith(
+    assert "aten.cross_entropy_loss 6.3% (project/train.py:41)" in text and text.endswith(
         "loss together with the model"
     )
     assert "eager-operators" not in kinds(step_runs.distributed()), "1% is not worth it"
@@ -290,7 +290,7 @@ def test_what_gathers_gradients_is_not_told_to_be_compiled() -> None:
     gradients = Part(EAGER, "AccumulateGrad", 9, 2e-3, 0)
     others = Part(EAGER, "other eager operators", 9, 0.4e-3, 0)
     text = the(with_parts([gradients, loss, others], step_s=10e-3), "eager-operators").text
-    assert text.startswith("eager operators take 3.40 ms (34.0%) of a step, most of all aten::to 10.0%")
+    assert text.startswith("eager operators take 3.40 ms (34.0%) of a step, most of all aten.to 10.0%")
     assert "other eager" not in text and text.endswith(
         "compile the function that calls them; 2.00 ms of it gathers gradients or parameters (AccumulateGrad) and "
         "stays eager"

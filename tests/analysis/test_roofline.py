@@ -60,8 +60,10 @@ def test_writes_that_exceed_the_cache_may_be_faster_than_reads_and_writes_togeth
     assert (fill.bound, fill.peak_share, fill.gain_limit_s) == ("memory", 1.0, 0.0)
     step = TimedWork(1e-3, 1, Work(1.05e9), dram_bytes=1.05e9, cache_bytes=0.0)
     assert judge_kernel(step, GPU) == fill, "a prediction for the step changes nothing"
-    small = judge_kernel(timed(time_s=9e-6, calls=1, moved_bytes=9.4e6), GPU)
-    assert small.bound == "cache", "the cache holds all of its bytes"
+    small = TimedWork(9e-6, 1, Work(9.4e6))
+    assert judge_kernel(small, GPU).bound == "cache", "the cache holds all of its bytes"
+    served = judge_kernel(replace(small, dram_bytes=9.4e6, cache_bytes=0.0), GPU)
+    assert (served.bound, served.peak_share, served.gain_limit_s) == ("memory", 1.0, 0.0)
 
 
 def test_no_share_is_given_beyond_every_roof_and_no_gain_is_negative() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import os
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -13,7 +15,8 @@ import pytest
 from fake_device import SEGFAULT, SIX, Device, Line, Session, finds, times_of
 
 from inductor_bench.autotune.compile_pool import CompileJob, CompilePool
-from inductor_bench.autotune.pipeline import OPENED_AHEAD, Pipeline, PipelineState
+from inductor_bench.autotune.lanes import PipelineState
+from inductor_bench.autotune.pipeline import OPENED_AHEAD, Pipeline
 from inductor_bench.autotune.timing_worker import ask_worker
 from inductor_bench.autotune.tuner import Tuner
 from inductor_bench.devices.nvidia.device import NVIDIA
@@ -92,6 +95,7 @@ def pipeline(
     find: Callable[[Facts], Any] | None = None,
     workers: int = 1,
     worker: Callable[[int], Any] | None = None,
+    left_s: Callable[[], float | None] = lambda: None,
     **tuner: Any,
 ) -> Iterator[Pipeline]:
     pool, numbers = CompilePool(device.start, 2, 30.0, 30.0), itertools.count(1)
@@ -101,7 +105,7 @@ def pipeline(
     }
     try:
         each = [partial(worker or device.worker, number) for number in range(workers)]
-        yield Pipeline(tuners, "max", lambda _: pool, each, lambda: False)
+        yield Pipeline(tuners, "max", lambda _: pool, each, left_s)
     finally:
         pool.end()
         device.close()
@@ -350,3 +354,22 @@ def test_a_worker_that_is_lost_costs_its_kernel_only(count: int) -> None:
     with pipeline(device, dict.fromkeys("abc"[:count], GPU), listing_device=NVIDIA.type) as made:
         outcomes = dict(made.run())
     assert all(isinstance(one, Tuning) and one.best_config == {"value": 2} for one in outcomes.values())
+
+
+class StuckDevice(LateDevice):
+    """The candidates compile without end."""
+
+    def start(self, name: str) -> Any:
+        session = super().start(name)
+        if not name.startswith("race"):
+            os.read(session.fileno(), 100)  # nothing can be read until the worker answers
+            session.is_answered = lambda: False
+        return session
+
+
+def test_a_compilation_without_end_does_not_outlast_the_budget() -> None:
+    end = time.monotonic() + 0.3
+    with pipeline(StuckDevice(times_of), {"k": SIX}, left_s=lambda: end - time.monotonic()) as one:
+        ((_, outcome),) = one.run()
+    assert isinstance(outcome, InductorBenchError) and "the budget was spent" in str(outcome)
+    assert time.monotonic() < end + 5, "each session alone would be waited for 30 s"

@@ -11,7 +11,7 @@ import pytest
 from fake_device import SIX, TIMES, Device, Line, Session, times_of, tune, tune_all
 
 from inductor_bench.autotune.candidates import BudgetSpentError
-from inductor_bench.autotune.pipeline import PipelineState
+from inductor_bench.autotune.lanes import PipelineState
 from inductor_bench.errors import InductorBenchError
 from inductor_bench.launch.session import WorkerLostError
 from inductor_bench.messages.kernels import Binary, Build, Drop, Load, Numbered

@@ -209,6 +209,7 @@ def tune_all(
     device: Device, kernels: dict[str, Line], method: str = "max", report: Any = None, **more: Any
 ) -> dict[Any, Tuning | InductorBenchError | WorkerLostError]:
     over = more.pop("is_over", lambda: False)
+    left_s = more.pop("left_s", lambda: 0.0 if over() else None)
     numbers = itertools.count(1)
     pool = CompilePool(device.start, 2, 30.0, 30.0)
     tuners: dict[Any, Tuner] = {
@@ -216,7 +217,7 @@ def tune_all(
         for name, each in kernels.items()
     }
     try:
-        made = Pipeline(tuners, method, lambda _: pool, [device.worker], over, report or (lambda state: None))
+        made = Pipeline(tuners, method, lambda _: pool, [device.worker], left_s, report or (lambda state: None))
         return dict(made.run())
     finally:
         pool.end()

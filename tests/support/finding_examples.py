@@ -85,7 +85,8 @@ def _busy_step() -> Run:
 
 
 def _slow_peaks() -> Run:
-    kernel = {"bound": "memory", "peak_share": None, "bandwidth": 1.71 * build.H200.memory_bandwidth}
+    assert build.H200.cache_bandwidth
+    kernel = {"bound": "cache", "peak_share": None, "bandwidth": 1.71 * build.H200.cache_bandwidth}
     return with_kernel(time_s=4e-3, **kernel)
 
 

@@ -152,7 +152,7 @@ def test_forked_children_and_a_sudden_exit_lose_nothing() -> None:
 def test_ranks_measure_the_same_steps() -> None:
     words = ["-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone"]
     ranks, _ = start(*words, str(runs.PROGRAMS / "ranks.py"), "160")
-    assert sorted(one.rank or 0 for one in ranks) == [0, 1] and {one.world_size for one in ranks} == {2}
+    assert sorted(one.rank or 0 for one in ranks) == [0, 1]
     assert {one.state for one in ranks} == {DONE}
     (numbers,) = {tuple(number for _, number in ranges(one.trace, BOUNDARY)) for one in ranks}
     assert len(numbers) == ranks[0].profiled_steps + 1 and len({one.settled_after for one in ranks}) == 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from typing import Any
 
@@ -60,7 +60,8 @@ class NvidiaRuntime:
         """Adds the current GPU's facts. An AMD GPU gets no compute capability: its version only looks like one."""
         device = replace(environment.device, cuda=torch.version.cuda or torch.version.hip)
         if self.is_present():
-            device = self._describe(device)
+            with suppress(RuntimeError):  # a GPU that serves another process alone, or is full: its first use tells it
+                device = self._describe(device)
         return replace(environment, device=device)
 
     def _describe(self, device: AcceleratorFacts) -> AcceleratorFacts:

@@ -25,8 +25,8 @@ from .exclusive import exclusive
 HOLD_CYCLES = 400_000
 """Clock cycles for which the device waits before a window, without work."""
 
-HOLD_S = 160e-6
-"""Seconds that these cycles take at least: no GPU has a clock above 2.5 GHz."""
+HOLD_S = 125e-6
+"""Seconds that these cycles take at least: no GPU has a clock above 3.2 GHz."""
 
 SWITCH_CYCLES = 1000
 """Clock cycles of the work that makes the device turn to this process before a window."""
@@ -89,11 +89,13 @@ class GpuRaceTimer(GpuTimer):
     def _late_s(self, replay: Callable[[], object], count: int, window: Window) -> float:
         """Seconds by which the host was too late for the window; 0 where the device's queue was never empty."""
         first_s, other_s = self._fastest.get(replay, (float("inf"), float("inf")))
-        first_s, other_s = min(first_s, window.first_s), min(other_s, window.others_s / max(count - 1, 1))
+        first_s = min(first_s, window.first_s)
+        if count > 1:
+            other_s = min(other_s, window.others_s / (count - 1))
         self._fastest[replay] = first_s, other_s
         late_s = max(window.first_s - max(HOLD_S, first_s + LATE_S), 0.0)
         slack_s = LATE_SHARE * window.device_s / count
-        return late_s + max(window.others_s - other_s * (count - 1) - slack_s, 0.0)
+        return late_s + (max(window.others_s - other_s * (count - 1) - slack_s, 0.0) if count > 1 else 0.0)
 
 
 def _take_device() -> None:

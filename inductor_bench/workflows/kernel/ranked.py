@@ -14,7 +14,7 @@ from pathlib import Path
 from ... import units
 from ...analysis.statistics import summarize
 from ...autotune.candidates import BudgetSpentError
-from ...autotune.pipeline import PipelineState
+from ...autotune.lanes import PipelineState
 from ...autotune.stake import Pruning, Stake, find_least
 from ...autotune.tuner import Tuner
 from ...records.retune import FASTER, UNREACHED

@@ -159,7 +159,8 @@ class KernelSession:
             library: whether library calls are among the kernels.
         """
         count = 1
-        if visible_gpus():
+        on_host = bool(devices) and all(device and device_of(device).runs_on_host for device in devices)
+        if visible_gpus() and not on_host:
             memory = self.environment.device.accelerator_memory_bytes or 0
             count = max(1, min(most_timing_workers(usable_cores()), memory // MEMORY_OF_A_WORKER, kernels))
         ready: list[Request[Any]] = [StartCompilers(count)] if library and visible_gpus() else []
@@ -179,7 +180,7 @@ class KernelSession:
             self.no_architecture = error
 
     def _steps_to_worker(self, number: int, ready: Sequence[Request[Any]]) -> Waiting[WorkerSession]:
-        """The steps to a worker that times. At the first call it gets ready; after a loss another is started."""
+        """The steps to a worker that times. At its first call it gets ready; after a loss another is started."""
         requests: list[Request[Any]] = []
         if not self.has_worker(number):
             self._start_measuring(number)
@@ -187,6 +188,8 @@ class KernelSession:
         if number not in self.readied:
             self.readied.add(number)
             requests += ready
+        elif requests:  # the first kernel does the rest
+            requests += [one for one in ready if isinstance(one, StartCompilers)]
         session = self.measuring[number]
         for request in requests:
             yield from ask_worker(session, request, max(self.options.timeout_s or LOAD_S, LOAD_S))
@@ -250,9 +253,14 @@ class KernelSession:
         """Starts the clock of the budget."""
         self.began = time.monotonic()
 
+    def left_s(self) -> float | None:
+        """The seconds that are left of the budget; ``None`` without one."""
+        return None if self.options.budget_s is None else self.options.budget_s - (time.monotonic() - self.began)
+
     def is_over(self) -> bool:
         """Whether the budget is spent."""
-        return self.options.budget_s is not None and time.monotonic() - self.began > self.options.budget_s
+        left_s = self.left_s()
+        return left_s is not None and left_s <= 0
 
     def close(self) -> None:
         for pool in self.pools.values():

@@ -9,8 +9,9 @@ from pathlib import Path
 
 from ...autotune.candidates import BudgetSpentError, NoCandidatesError
 from ...autotune.compile_pool import BUDGET_SPENT
+from ...autotune.lanes import PipelineState
 from ...autotune.methods import METHODS
-from ...autotune.pipeline import Pipeline, PipelineState, TuningOutcome
+from ...autotune.pipeline import Pipeline, TuningOutcome
 from ...autotune.stake import Pruning
 from ...autotune.tuner import Tuner
 from ...autotune.variants.cpu import FixedKernel
@@ -86,7 +87,7 @@ def run_tuners(
     devices, library = {one.device for one in tuners.values()}, any(one.opens_last for one in tuners.values())
     workers = session.timing_workers(len(tuners), devices, library=library)
     report = report or _report_stages(tuners, session)
-    yield from Pipeline(tuners, method, session.compile_pool, workers, session.is_over, report).run()
+    yield from Pipeline(tuners, method, session.compile_pool, workers, session.left_s, report).run()
 
 
 def _report_stages(tuners: Mapping[Hashable, Tuner], session: KernelSession) -> Callable[[PipelineState], None]:

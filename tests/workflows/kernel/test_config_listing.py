@@ -29,7 +29,7 @@ def listing(device: Device, variants: Line = SIX) -> Any:
     pool = CompilePool(device.start, 2, 30.0, 30.0)
     timer = ConfigTimer("k.py", finds(variants), itertools.count(1), timeout_s=30.0)
     try:
-        return dict(Pipeline({"k": timer}, "configs", lambda _: pool, [device.worker], lambda: False).run())["k"]
+        return dict(Pipeline({"k": timer}, "configs", lambda _: pool, [device.worker], lambda: None).run())["k"]
     finally:
         pool.end()
         device.close()
@@ -96,7 +96,7 @@ def test_candidates_are_numbered_as_their_reasons_say_and_long_lists_are_folded(
     tuning = many({"default": 1, "best": 1, "slower": 20, "duplicate": 3, "refused": 2})
     kernel = with_tuning(tuning)
     text = text_of(tuning_lines(kernel, tuning, width), width)
-    assert "1 → 6 configs" in text[1] and text[1].endswith(" of timing, 3 duplicate, 2 refused")
+    assert "1 → 6 configs" in text[1] and text[1].endswith(" of checks and timing, 3 duplicate, 2 refused")
     assert text[2].startswith("  faster    0.100 ms → ")
     titles, first, second = (line.split() for line in text[4:7])
     assert titles == ["no.", "status", "time", "ratio", "regs", "spills", "config"]

@@ -87,7 +87,7 @@ def test_a_pool_that_cannot_be_greeted_fails_the_kernels_of_its_device_only(trou
     tuners: dict[Any, Tuner] = {
         name: Tuner(f"{name}.py", finds(space), numbers, timeout_s=30.0) for name, space in spaces.items()
     }
-    outcomes = dict(Pipeline(tuners, "max", pools.__getitem__, [device.worker], lambda: False).run())
+    outcomes = dict(Pipeline(tuners, "max", pools.__getitem__, [device.worker], lambda: None).run())
     for pool in pools.values():
         pool.end()
     device.close()
@@ -248,7 +248,8 @@ def test_workers_that_time_get_ready_once_after_other_jobs_were_looked_for(
     list(workers[-1]())
     bench.measuring[0].alive = False
     list(workers[0]())
-    assert bench.requests[asked:] == [TellEnvironment], "a lost worker is replaced, and gets ready by itself"
+    replaced = [TellEnvironment, *compilers]
+    assert bench.requests[asked:] == replaced, "a lost worker is replaced, and gets ready by itself"
 
 
 def test_workers_that_time_are_as_many_as_cores_kernels_and_memory_allow(

@@ -67,4 +67,6 @@ def _is_of_loss(part: Part) -> bool:
 
 def _operator_words(part: Part, evidence: RunEvidence) -> str:
     place = place_words(part)
-    return f"{part.label} {units.percent(evidence.whole.part(part.time_s))}" + (f" ({place})" if place else "")
+    return f"{part.label.replace('::', '.', 1)} {units.percent(evidence.whole.part(part.time_s))}" + (
+        f" ({place})" if place else ""
+    )

@@ -52,13 +52,15 @@ def beyond_peaks(evidence: RunEvidence) -> Iterator[Finding]:
 
 
 def _beyond(row: Row, peaks: Peaks | None) -> float:
-    """The ratio of a kernel's rate to the measured peak that bounds it; 0 where one of them is unknown."""
+    """The ratio of a kernel's rate to the measured peak that bounds it; 0 where one of them is unknown.
+
+    No kernel is faster than DRAM: one that seems to be counts as served by the cache.
+    """
     roof, kernel = row.kernel.roof, row.kernel
     if peaks is None:
         return 0.0
     rates = {
         "compute": (roof.flop_rate, matrix_roof(kernel.work.dtype, peaks, tf32=row.module.tf32)),
-        "memory": (roof.bandwidth, peaks.memory_bandwidth),
         "cache": (roof.bandwidth, peaks.cache_bandwidth),
     }
     rate, peak = rates.get(roof.bound, (None, None))

@@ -80,7 +80,7 @@ def layout_copies(evidence: RunEvidence) -> Iterator[Finding]:
 
 
 def hotspots(evidence: RunEvidence) -> Iterator[Finding]:
-    """Reports operators that take much of the time and have no roof to compare with."""
+    """Reports operators that take much of the time, other than convolutions, matrix products and attention."""
     rows, whole = evidence.critical_rows, evidence.whole
     groups: dict[str, Rows] = {}
     for row in rows:

@@ -285,4 +285,4 @@ class Comparison:
 
 def _describe(sample: _Sample) -> ComparedStep:
     times = times_of([sample.begin, sample.end])
-    return ComparedStep(sample.tuned, times.steps_s[0], times.host_steps_s[0])
+    return ComparedStep(sample.tuned, times.steps_s[0])

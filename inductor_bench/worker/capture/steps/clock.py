@@ -40,7 +40,6 @@ class Times:
     """The times of consecutive steps in seconds, and of all together."""
 
     steps_s: tuple[float, ...] = ()
-    host_steps_s: tuple[float, ...] = ()
     window_s: float = 0.0
 
 
@@ -166,7 +165,6 @@ def times_of(*windows: Sequence[Moment]) -> Times:
     times = [_times_of(window) for window in windows]
     return Times(
         tuple(step for one in times for step in one.steps_s),
-        tuple(step for one in times for step in one.host_steps_s),
         sum(one.window_s for one in times),
     )
 
@@ -174,8 +172,8 @@ def times_of(*windows: Sequence[Moment]) -> Times:
 def _times_of(moments: Sequence[Moment]) -> Times:
     if len(moments) < 2:
         return Times()
-    host = tuple(end.arrived_s - begin.left_s for begin, end in pairwise(moments))
     if any(moment.event is None for moment in moments):
-        return Times(host, host, sum(host))
+        steps = tuple(end.arrived_s - begin.left_s for begin, end in pairwise(moments))
+        return Times(steps, sum(steps))
     steps = tuple(begin.event.elapsed_time(end.event) / 1e3 for begin, end in pairwise(moments))
-    return Times(steps, host, moments[0].event.elapsed_time(moments[-1].event) / 1e3)
+    return Times(steps, moments[0].event.elapsed_time(moments[-1].event) / 1e3)

@@ -223,9 +223,7 @@ class Measurement:
 
     def _keep_times(self, *windows: Sequence[Moment]) -> None:
         times = times_of(*windows)
-        self.found = replace(
-            self.found, step_times_s=times.steps_s, host_step_times_s=times.host_steps_s, window_s=times.window_s
-        )
+        self.found = replace(self.found, step_times_s=times.steps_s, window_s=times.window_s)
 
     def _read_unfinished(self) -> bool:
         """Takes the steps since the last compilation for the window. Returns whether there are any."""

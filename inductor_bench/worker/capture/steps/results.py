@@ -17,8 +17,6 @@ def no_steps_yet() -> ObservedSteps:
         device="",
         state=WAITING,
         rank=_variable("RANK"),
-        local_rank=_variable("LOCAL_RANK"),
-        world_size=_variable("WORLD_SIZE"),
     )
 
 
