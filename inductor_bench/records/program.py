@@ -121,6 +121,7 @@ class Program:
         ranks: every observed process, by rank.
         notes: what limits these figures, in words.
         eager_step_time_s: the mean step of the same program without compilation, by ``--eager``; else ``None``.
+        eager_median_step_time_s: the median of the same steps.
     """
 
     step_time_s: float
@@ -135,6 +136,7 @@ class Program:
     ranks: tuple[RankSteps, ...] = field(default_factory=tuple)
     notes: tuple[str, ...] = ()
     eager_step_time_s: float | None = None
+    eager_median_step_time_s: float | None = None
 
 
 HOST_LANE = "host"

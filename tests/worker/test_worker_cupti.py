@@ -11,14 +11,18 @@ import torch
 from inductor_bench.worker.upstream.cupti import VARIABLE, WAITS, detaching_cupti
 
 
-@pytest.mark.parametrize(("cuda", "within"), [("12.8", "1"), ("13.0", "1"), ("12.4", None)])
+@pytest.mark.parametrize(
+    ("cuda", "is_used", "within"),
+    [("12.8", True, "1"), ("13.0", True, "1"), ("12.4", True, None), ("13.0", False, None)],
+)
 @pytest.mark.parametrize("fails", [False, True])
 def test_the_variable_is_set_only_while_cupti_is_detached(
-    monkeypatch: pytest.MonkeyPatch, cuda: str, within: str | None, *, fails: bool
+    monkeypatch: pytest.MonkeyPatch, cuda: str, within: str | None, *, is_used: bool, fails: bool
 ) -> None:
     synchronize = Mock()
     monkeypatch.setattr(torch.version, "cuda", cuda)
     monkeypatch.setattr(torch.cuda, "synchronize", synchronize)
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: is_used)
     monkeypatch.delenv(VARIABLE, raising=False)
     try:
         with detaching_cupti():
@@ -33,6 +37,7 @@ def test_the_variable_is_set_only_while_cupti_is_detached(
 
 def test_the_programs_own_choice_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.version, "cuda", "12.8")
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
     monkeypatch.setenv(VARIABLE, "0")
     with detaching_cupti():
         assert os.environ[VARIABLE] == "0"

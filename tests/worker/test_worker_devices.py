@@ -95,7 +95,7 @@ def test_a_race_on_a_gpu_takes_short_windows(monkeypatch: pytest.MonkeyPatch) ->
     ("first_us", "taken", "retaken"),
     [
         ((50, 51), 2, 0),
-        ((50, 159), 2, 0),  # late, while the device was held
+        ((50, 124), 2, 0),  # late, while the device was held
         ((50, 240, 52), 3, 1),  # the second window: the first launch came after the hold
         ((300, 315), 2, 0),  # the launch always takes longer than the hold
         ((300, 360, 310), 3, 1),

@@ -174,13 +174,18 @@ def is_far_off(ratio: float | None) -> bool:
 def eager_ratio(program: Program) -> float | None:
     """The time of an eager step divided by that of a compiled one; ``None`` where the program was not run eagerly.
 
-    It is exactly 1 where the difference is below :data:`EQUAL_STEPS`, or within the middle half of the compiled steps:
-    the two were timed in different runs, and neither can be called faster.
+    It is exactly 1 where the difference of the means, or that of the medians, is below :data:`EQUAL_STEPS` or the width
+    of the middle half of the compiled steps, or where the two have different signs: the steps were timed in different
+    runs, a few slow ones decide a mean, and neither can be called faster.
     """
     if program.eager_step_time_s is None or not program.step_time_s:
         return None
     ratio = program.eager_step_time_s / program.step_time_s
-    return 1.0 if abs(ratio - 1) <= max(EQUAL_STEPS, step_spread(program)) else ratio
+    ratios = [ratio]
+    if program.eager_median_step_time_s is not None and program.step_times_s:
+        ratios.append(program.eager_median_step_time_s / statistics.median(program.step_times_s))
+    least = max(EQUAL_STEPS, step_spread(program))
+    return ratio if min(ratios) > 1 + least or max(ratios) < 1 - least else 1.0
 
 
 def step_spread(program: Program) -> float:

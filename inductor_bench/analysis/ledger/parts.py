@@ -2,7 +2,7 @@
 
 The unprofiled step is the measure. The device's busy time is taken from the profile, because the profiler slows the
 host only; a collective that waits for a slower host is cut first. The rest of the unprofiled step is idle time, divided
-as the profiled idle time is.
+as the profiled idle time is. Where the host is the device, all parts of the profiled step are scaled alike.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class Steps:
 
 @dataclass(frozen=True)
 class Ledger:
-    """The parts of a step, and its busy time per profiled step in seconds."""
+    """The parts of a step, and in seconds the device's busy time in it and the time of a profiled step."""
 
     parts: tuple[Part, ...]
     busy_time_s: float
@@ -114,13 +114,18 @@ def account(steps: Steps) -> Ledger:
     given, pauses = divide(intervals, start, end)
     parts = _without_waits(list(_working_parts(steps, given)), steps.step_time_s)
     busy = math.fsum(part.time_s for part in parts)
-    scale = min(1.0, steps.step_time_s / busy) if busy else 1.0
+    profiled_s = (end - start) / window.steps
+    if steps.on_host:
+        busy *= steps.step_time_s / profiled_s
+        scale = steps.step_time_s / profiled_s
+    else:
+        scale = min(1.0, steps.step_time_s / busy) if busy else 1.0
     parts = [replace(part, time_s=part.time_s * scale) for part in parts]
     parts = _merge_small(parts, steps.step_time_s)
     parts += _idle_parts(steps, pauses, steps.step_time_s - math.fsum(part.time_s for part in parts))
     shared = [replace(part, share=part.time_s / steps.step_time_s) for part in parts]
     shared.sort(key=lambda part: (-part.time_s, part.label, part.module))
-    return Ledger(tuple(shared), busy, (end - start) / window.steps)
+    return Ledger(tuple(shared), busy, profiled_s)
 
 
 def _without_waits(parts: list[Part], step_time_s: float) -> list[Part]:

@@ -19,11 +19,12 @@ def detaching_cupti() -> Iterator[None]:
 
     Kineto detaches it in a thread of its own, when a call of CUDA's runtime returns: the synchronisations are such
     calls. The variable is removed after them, because profiles in quick succession crash with it (kineto issue 1169).
-    It is not set where the program or torch has set it. CUDA before 12.6 crashes at a profile after it.
+    It is not set where the program or torch has set it, and where the process does not use CUDA: on a machine without a
+    GPU each call of a torch that was built with CUDA fails. CUDA before 12.6 crashes at a profile after it.
     """
     import torch
 
-    if VARIABLE in os.environ or not _can_attach_again(torch.version.cuda):
+    if VARIABLE in os.environ or not torch.cuda.is_initialized() or not _can_attach_again(torch.version.cuda):
         yield
         return
     os.environ[VARIABLE] = "1"

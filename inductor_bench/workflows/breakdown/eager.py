@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -54,11 +55,12 @@ def time_eager(
         return replace(run, program=replace(program, notes=(*program.notes, NO_PATTERN))), ()
     try:
         ended = _run_eager(program, request, folder, environment, python, progress)
-        found = eager_step_time_s(read_steps(folder.work / FOLDER), program)
+        found, median_s = eager_step_times_s(read_steps(folder.work / FOLDER), program) or (None, None)
     except InductorBenchError as error:
         return run, (Failure("eager", "invalid", error.message, error.hint),)
     failures = (_failure(request, ended),) if found is None else ()
-    return replace(run, program=replace(program, eager_step_time_s=found)), failures
+    timed = replace(program, eager_step_time_s=found, eager_median_step_time_s=median_s)
+    return replace(run, program=timed), failures
 
 
 def _run_eager(
@@ -84,10 +86,13 @@ def _run_eager(
     return run_program(request, command, observed, log, progress, watch, how="without compilation: ")
 
 
-def eager_step_time_s(observations: Sequence[ObservedSteps], program: Program) -> float | None:
-    """The mean step of the slowest process; ``None`` where none found steps as the compiled program's were found."""
+def eager_step_times_s(observations: Sequence[ObservedSteps], program: Program) -> tuple[float, float] | None:
+    """The mean and the median step of the slowest process.
+
+    They are ``None`` where no process found steps as the compiled program's were found.
+    """
     times = [
-        one.window_s / len(one.step_times_s)
+        (one.window_s / len(one.step_times_s), statistics.median(one.step_times_s))
         for one in observations
         if one.step_times_s and one.source == program.step_source
     ]
