@@ -18,6 +18,7 @@ from ..report.renderer import View, as_json, as_page
 from ..store.batch import BATCH
 from ..store.files import write_text
 from ..store.folder import PAGE
+from ..store.formats.archive import refuse_other_file
 from ..workflows.options import AMP, MODES
 from .breakdown import ARGUMENTS, ProgramCommand
 from .options.limits import timeout_option
@@ -69,6 +70,9 @@ def read_percent(context: click.Context, parameter: click.Parameter, value: str 
     return share
 
 
+RECORD_IN_BUNDLE = "comparison.json"
+
+
 @click.command("compare", cls=ProgramCommand, no_args_is_help=True, help=HELP)
 @click.argument("targets", metavar="A B | TARGET", nargs=-1, shell_complete=complete_path)
 @click.option("--python", "pythons", metavar="PATH", multiple=True, help="The interpreter of A, and that of B.")
@@ -100,6 +104,8 @@ def command(context: click.Context, /, **values: Any) -> int:
     targets, limit, bundle = values.pop("targets"), values.pop("fail_above"), values.pop("bundle")
     name, view = take_view(values)
     arguments = context.meta.get(ARGUMENTS, ())
+    if bundle is not None:
+        refuse_other_file(bundle, RECORD_IN_BUNDLE)
     with Console(quiet=values.pop("quiet"), verbose=values.pop("verbose")) as console:
         if len(targets) == 2 and not arguments and all((Path(target) / BATCH).is_file() for target in targets):
             _refuse_options(values, bundle)
@@ -175,7 +181,7 @@ def _write_bundle(path: Path, compared: Compared, files: dict[str, str], limit: 
     texts = {
         "comparison.md": comparison_markdown(compared.comparison, len(compared.comparison.kernels), limit),
         "comparison.html": as_page(FORMATS, compared.comparison, files, limit),
-        "comparison.json": as_json(compared.comparison) + "\n",
+        RECORD_IN_BUNDLE: as_json(compared.comparison) + "\n",
     }
     write_archive(path, {**{name: text.encode() for name, text in texts.items()}, **compared.kernels})
     console.note(f"Written: {path}   the report, the record, {len(compared.kernels)} files of kernels")

@@ -24,7 +24,10 @@ GRACE_S = 3.0
 WAKE_S = 0.5
 """Maximum seconds of one uninterrupted wait."""
 
-TAIL_LINES = 15
+TAIL_LINES, TAIL_BYTES = 15, 64_000
+
+MOST_OF_A_LINE = 1_000_000
+"""Characters of a line that are read at once."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +65,9 @@ class ProcessResult:
     def tail(self, lines: int = TAIL_LINES) -> str:
         """The last lines of the log, or an empty string."""
         try:
-            text = self.log.read_text(encoding="utf-8", errors="replace")
+            with self.log.open("rb") as stream:
+                stream.seek(max(0, self.log.stat().st_size - TAIL_BYTES))
+                text = stream.read().decode("utf-8", errors="replace")
         except OSError:
             return ""
         return "\n".join(text.splitlines()[-lines:])
@@ -251,7 +256,7 @@ class _LogReader:
     def _copy(self) -> None:
         assert self._child.stdout is not None
         with contextlib.suppress(ValueError):  # the pipe was closed during a read
-            for line in self._child.stdout:
+            while line := self._child.stdout.readline(MOST_OF_A_LINE):
                 self._write(self._hide(line))
                 self._on_line(line.rstrip("\n"))
 

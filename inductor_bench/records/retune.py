@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -155,7 +156,7 @@ class RetuneRow(NamedTuple):
         row = self._replace(tuned_default_s=default_s, tuned_best_s=best_s, speedup=speedup, verdict=verdict)
         if verdict != FASTER:
             return row._replace(saving_s=0.0)
-        factor = default_s * self.calls / self.time_s
+        factor = default_s * self.calls / self.time_s if self.time_s else math.inf
         if not 1 / LIKENESS <= factor <= LIKENESS:
             why = f"by itself it takes {factor:.2g} times what it takes in the model, so that nothing is projected"
             return row._replace(saving_s=0.0, caution="; ".join(filter(None, [why, self.caution])))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Protocol
@@ -76,7 +77,7 @@ def _written(applied: Applied, view: View) -> Iterator[Line]:
     yield []
     places = "  ".join(path.name for path in applied.written)
     yield from labelled("Written", f"{applied.folder}/tuned/   {places}", view.width)
-    command = f"inductor-bench apply {applied.folder} --verify -- python train.py"
+    command = f"inductor-bench apply {shlex.quote(str(applied.folder))} --verify -- python train.py"
     yield from labelled("Next", command, view.width)
     yield [Word("          runs a program with the configs and without, and says what they save", "dim")]
 

@@ -27,6 +27,18 @@ def write_text(path: Path, text: str) -> None:
     write_bytes(path, _bytes_of(text))
 
 
+def remove_file(path: Path) -> None:
+    """Removes a file, if it is there.
+
+    Raises:
+        InductorBenchError: the disk is read-only, or the folder belongs to another user.
+    """
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as error:
+        raise InductorBenchError(f"cannot remove {path}: {error.strerror or error}") from error
+
+
 def _bytes_of(text: str) -> bytes:
     return text.encode("utf-8", "backslashreplace")
 

@@ -167,6 +167,11 @@ TORCH = "/opt/venv/lib/python3.12/site-packages/torch/optim/optimizer.py:80: "
             "3 recompilations: b/c.py:3 f: tensor 'x' size mismatch at index 0. expected 8, actual 16; dynamic=True or "
             "torch._dynamo.mark_dynamic compiles once for all sizes",
         ),
+        (
+            {"recompiles": ("/a/b/c.py:67 inner: tensor 'fn._modules['0']._parameters['bias']' size mismatch",)},
+            "recompiles",
+            "1 recompilation: b/c.py:67 inner: tensor 'fn._modules['0']._parameters['bias']' size mismatch",
+        ),
     ],
 )
 def test_what_dynamo_says_is_shortened(capture: dict[str, tuple[str, ...]], kind: str, text: str) -> None:

@@ -166,6 +166,25 @@ def test_eager_regions_worth_compiling() -> None:
     assert "eager-optimizer" not in kinds(fused), "it moves no more bytes than its compiled step would"
 
 
+def test_advice_about_eager_parts_can_be_followed() -> None:
+    def optimizer(*names: str) -> str:
+        return the(
+            with_parts([Part(OPTIMIZER, name, 1, 1e-3, 0) for name in names], step_s=4e-3), "eager-optimizer"
+        ).text
+
+    assert optimizer("SGD").endswith("compile its step (torch.compile(optimizer.step)), or pass fused=True")
+    assert optimizer("RMSprop").endswith("compile its step (torch.compile(optimizer.step))"), "it has no fused form"
+    assert optimizer("SGD", "RMSprop").endswith("compile their step (torch.compile(optimizer.step))")
+    data, recurrent = Part(EAGER, "aten::randn", 1, 2e-3, 0), Part(EAGER, "aten::lstm", 1, 1e-3, 0)
+    assert "eager-operators" not in kinds(with_parts([data, recurrent], step_s=4e-3))
+    line = replace(step_runs.line(7), code="loss = step(torch.zeros(8), model)")
+    zeros = Part(EAGER, "aten::zeros", 1, 1e-3, 0, source=line)
+    text = the(with_parts([data, zeros], step_s=4e-3), "eager-operators").text
+    assert text.startswith("eager operators take 1.00 ms (25.0%) of a step") and text.endswith(
+        "function that calls them"
+    )
+
+
 def test_waiting_has_its_line() -> None:
     assert "around synchronisations at project/train.py:47:" in the(step_runs.transformer(), "synchronisations").text
     two = [Part(IDLE, SYNCHRONISING, 1, 1e-3, 0, source=step_runs.line(n)) for n in (3, 5)]
@@ -322,7 +341,10 @@ def test_a_program_without_a_profile_says_what_its_graphs_say() -> None:
     run = build.mixnet()
     timed = replace(run, program=Program(62e-3, (62e-3,) * 3, MARKS))
     old, new = headline(run), headline(timed)
-    assert old is not None and new is not None and findings(timed) == findings(run)
+    few = {found.kind for found in findings(timed)} - {found.kind for found in findings(run)}
+    assert old is not None and new is not None and few == {"few-steps"}
+    ended = with_program(timed, notes=("the program ended after 3 steps",))
+    assert the(ended, "step-note").text == "the program ended after 3 steps", "it says why there is no profile"
     lead = "62.0 ms a step (marked by the program; 3 timed), not profiled; its graphs by themselves: "
     assert new == replace(old, text=lead + old.text)
 

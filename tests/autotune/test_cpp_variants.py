@@ -130,6 +130,16 @@ def test_schedules_replace_each_other() -> None:
     assert "schedule" not in plain
 
 
+@pytest.mark.parametrize(
+    "change", [{"threads": 100000}, {"threads": None}, {"threads": True}, {"flags": "x"}, {"vector_bits": "x"}]
+)
+def test_values_that_no_kernel_has_are_refused(change: dict[str, Any]) -> None:
+    source = kernel("forward", "cpp_fused_0")
+    cpp = recorded(source)
+    with pytest.raises(UnfitVariantError):
+        vary(source, cpp, {**default_config(source, cpp), **change})
+
+
 def test_one_thread_has_nothing_to_share() -> None:
     source = kernel("forward", "cpp_fused_0")
     axes = variant_axes(source, recorded(source, threads=1), PROCESSORS, WIDTHS)

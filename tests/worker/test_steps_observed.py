@@ -149,6 +149,12 @@ def test_forked_children_and_a_sudden_exit_lose_nothing() -> None:
     assert printed.count("result:") == 1 and found.state == DONE and Path(found.trace).is_file()
 
 
+def test_a_sudden_exit_within_the_window_keeps_its_steps() -> None:
+    found, printed = observe("exit", 20)
+    assert printed.count("result:") == 1 and found.state != DONE
+    assert len(found.step_times_s) >= 5, "os._exit calls no exit handlers"
+
+
 def test_ranks_measure_the_same_steps() -> None:
     words = ["-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone"]
     ranks, _ = start(*words, str(runs.PROGRAMS / "ranks.py"), "160")

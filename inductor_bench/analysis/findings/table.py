@@ -24,6 +24,9 @@ class Rule(NamedTuple):
     find: Callable[[RunEvidence], Iterator[Finding]]
 
 
+CERTAINTY = Rule(("few-steps", "untied", "step-note"), steadiness.certainty)
+"""It also applies to a step that was timed and not profiled."""
+
 STEP_RULES = (
     Rule(("host-pace",), host.host_work),
     Rule(("synchronisations",), host.synchronisations),
@@ -40,7 +43,7 @@ STEP_RULES = (
     Rule(("uneven-ranks",), ranks.uneven_ranks),
     Rule(("busy-step",), steadiness.busy_step),
     Rule(("unsteady-steps",), steadiness.unsteady_steps),
-    Rule(("few-steps", "untied", "step-note"), steadiness.certainty),
+    CERTAINTY,
     Rule(("alone-less", "alone-more"), alone.off_by_themselves),
     Rule(("against-eager",), compiling.against_eager),
     Rule(("compile-time",), compiling.compile_time),
@@ -96,7 +99,8 @@ def findings(run: Run) -> tuple[Finding, ...]:
     about kernels is a note while the host sets the pace of the program's step.
     """
     evidence, disturbed = RunEvidence(run), busy_machine.disturbed_graphs(run)
-    rules = (*STEP_RULES, *RULES) if evidence.in_step else RULES
+    of_step = STEP_RULES if evidence.in_step else (CERTAINTY,) if run.program is not None else ()
+    rules = (*of_step, *RULES)
     every = (finding for rule in rules for finding in rule.find(evidence))
     found = [finding for finding in every if not busy_machine.rests_on(finding, disturbed)]
     if host_sets_pace(run):

@@ -26,6 +26,8 @@ FLAGS: dict[str, dict[str, Any]] = {
 }
 """The settings of ``torch._inductor.config`` for each named set of compiler flags. (2.11, 2.13)"""
 
+MOST_THREADS = 1024
+
 _UNROLL = '#pragma GCC optimize("unroll-loops")\n'
 _SHARED_LOOP = re.compile(r"#pragma omp for(?P<clauses>[^\n]*)")
 _PARALLEL = re.compile(r"#pragma omp parallel(?! for)(?P<clauses>[^\n]*)")
@@ -83,6 +85,7 @@ def vary(source: str, recorded: Mapping[str, Any], config: Config) -> tuple[str,
         UnfitVariantError: this source cannot be changed to the configuration.
     """
     now, changed = default_config(source, recorded), dict(recorded)
+    _check(config)
     if config["threads"] != now["threads"]:
         source = _with_threads(source, recorded, config["threads"])
         changed["threads"] = config["threads"]
@@ -97,6 +100,21 @@ def vary(source: str, recorded: Mapping[str, Any], config: Config) -> tuple[str,
         source = (_UNROLL if config["flags"] == "unroll" else "") + source
         changed["flags"], changed["options"] = config["flags"], FLAGS[config["flags"]]
     return source, changed
+
+
+def _check(config: Config) -> None:
+    """Checks the values of a configuration, which a record may hold that was edited.
+
+    Raises:
+        UnfitVariantError: a value is missing or impossible.
+    """
+    threads, bits = config.get("threads"), config.get("vector_bits", 256)
+    if type(threads) is not int or not 1 <= threads <= MOST_THREADS:
+        raise UnfitVariantError(f"{threads!r} is no number of threads")
+    if config.get("flags") not in FLAGS:
+        raise UnfitVariantError(f"{config.get('flags')!r} are no flags of a configuration")
+    if type(bits) is not int or bits < 0 or bits % 32:
+        raise UnfitVariantError(f"{bits!r} is no width of vectors")
 
 
 def with_fixed_threads(source: str, threads: int) -> str:

@@ -59,7 +59,8 @@ class ModesFolder:
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or error
             raise InductorBenchError(f"cannot create {self.path}: {reason}", ANOTHER) from error
-        own = {LOCK, self.work.name, *(left.name for left in leftovers_of(self.record))}
+        own = {LOCK, self.work.name, self.records.name, self.logs.name}
+        own.update(left.name for left in leftovers_of(self.record))
         if not self.exists() and any(item.name not in own for item in self.path.iterdir()):
             raise UsageError(f"{self.path} is not empty and holds no comparison of modes", ANOTHER)
 
@@ -101,7 +102,7 @@ class ModesFolder:
             raise InductorBenchError(f"{self.path} holds no {COMPARISON}", "inductor-bench modes TARGET writes one")
         data = read_json(self.record)
         number = data.get("format") if isinstance(data, dict) else None
-        if not isinstance(number, int):
+        if type(number) is not int:
             raise InductorBenchError(f"{self.record} is not a comparison of modes", _DAMAGED)
         if number > FORMAT:
             raise InductorBenchError(

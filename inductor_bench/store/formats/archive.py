@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import io
+import os
 import tempfile
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from ...errors import InductorBenchError
+from ...errors import InductorBenchError, UsageError
 from ...records.forms import is_place
 from ..files import write_bytes
 from ..folder import RECORD
@@ -63,6 +64,21 @@ def _is_wanted(name: str, base: str) -> bool:
     if not name.startswith(base) or not is_place(place):
         return False
     return place == RECORD or (place.startswith(_WANTED) and place.endswith(_SUFFIXES) and place.count("/") == 1)
+
+
+def refuse_other_file(path: Path, member: str) -> None:
+    """Checks that a zip file may be written to a path: nothing is there, or an earlier zip file with this member.
+
+    Raises:
+        UsageError: something else is there, which would be lost.
+    """
+    if not os.path.lexists(path):
+        return
+    if path.is_file() and not path.is_symlink():
+        with contextlib.suppress(OSError, zipfile.BadZipFile), zipfile.ZipFile(path) as archive:
+            if member in archive.namelist():
+                return
+    raise UsageError(f"{path} exists and is no bundle", "choose another path for --bundle")
 
 
 def write_archive(path: Path, files: Mapping[str, bytes]) -> None:

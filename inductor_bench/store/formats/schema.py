@@ -40,7 +40,7 @@ def upgrade(data: dict[str, Any], origin: str) -> dict[str, Any]:
         InductorBenchError: the record has no format number, or one that this version cannot read.
     """
     number = data.get("format")
-    if not isinstance(number, int):
+    if type(number) is not int:
         raise InductorBenchError(f"{origin} carries no format number, so it is not a record of inductor-bench")
     if number > FORMAT:
         raise NewerFormatError(

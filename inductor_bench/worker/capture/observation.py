@@ -6,7 +6,6 @@ the program, with the program's inputs.
 
 from __future__ import annotations
 
-import atexit
 import functools
 import json
 import os
@@ -31,6 +30,7 @@ from inductor_bench.store.formats import codec
 from ..switches import read_switches
 from ..upstream import compiling, inductor
 from . import modes
+from .exits import save_at_exit
 from .steps.boundaries import StepMeasurement
 from .steps.graphs import Graphs
 from .steps.observer import RECOVERABLE, StepObserver, measure_window
@@ -82,7 +82,7 @@ def observe(codecache: ModuleType) -> None:
     inductor.watch_compiled_modules(codecache, on_load)
     _write(folder / f"{owner}.followed", "")
 
-    atexit.register(save_measured)
+    save_at_exit(steps.finish, save_measured)
 
 
 def _choose_measurement(folder: Path) -> Callable[[Graphs], StepMeasurement]:
@@ -109,7 +109,7 @@ def observe_eager() -> None:
     steps = StepObserver(measure, lambda: modes.note_measured(steps.device))
     steps.begin_eager(os.environ[EAGER])
     running.append(steps)
-    atexit.register(lambda: modes.note_measured(steps.device))
+    save_at_exit(steps.finish, lambda: modes.note_measured(steps.device))
 
 
 class ObservedModule:

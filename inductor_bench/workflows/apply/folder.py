@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 
 from ...errors import InductorBenchError
 from ...records.run import Run
-from ...store.files import own_folder, write_text
+from ...store.files import own_folder, remove_file, write_text
 from ...store.folder import RunFolder
 from ...units import MISSING, seconds
 from .pins import PinnedKernel, PinnedRun, lookup_table
@@ -70,7 +71,7 @@ def write_tuned(run: Run, folder: RunFolder, pinned: PinnedRun) -> list[Path]:
         del texts[TABLE], texts[MODULE]
     for name in (TABLE, MODULE):
         if name not in texts:
-            (place / name).unlink(missing_ok=True)
+            remove_file(place / name)
     for name, text in texts.items():
         write_text(place / name, text)
     return [place / name for name in texts]
@@ -91,8 +92,8 @@ def page(run: Run, folder: RunFolder, pinned: PinnedRun, left: Mapping[str, str]
         f"Projected saving: {seconds(pinned.predicted_s)} of a step. Proven is what `--verify` measures.",
         "",
         "```bash",
-        f"inductor-bench apply {folder.path.name} -- python train.py             # any program, unchanged",
-        f"inductor-bench apply {folder.path.name} --verify -- python train.py    # and what it saves",
+        f"inductor-bench apply {shlex.quote(folder.path.name)} -- python train.py             # any program, unchanged",
+        f"inductor-bench apply {shlex.quote(folder.path.name)} --verify -- python train.py    # and what it saves",
         "```",
         "",
     ]

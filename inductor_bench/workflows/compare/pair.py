@@ -13,7 +13,7 @@ from ...analysis.comparison.environment import INTERPRETER
 from ...errors import InductorBenchError, UsageError
 from ...records.comparisons.run import EnvironmentDifference
 from ...store.files import read_json, write_json
-from ...store.folder import RECORD, RunFolder, first_free_folder
+from ...store.folder import PAGE, RECORD, RunFolder, first_free_folder, remove_run
 from ...store.formats import codec
 from ...store.redaction import Redaction
 from ..breakdown.request import is_command
@@ -78,7 +78,9 @@ def run_pair(options: PairOptions, progress: Progress) -> PairedRuns:
             outcome = run_breakdown(_request(options, side, place), progress)
         except KeyboardInterrupt as stop:
             kept = f"interrupted; `inductor-bench compare {shlex.quote(str(folder))}` compares the finished runs"
-            raise KeyboardInterrupt(kept if sides["b"] else f"interrupted; the finished runs are in {folder}") from stop
+            raise KeyboardInterrupt(
+                kept if sides["b"] else "interrupted before a run of each side had finished"
+            ) from stop
         if not outcome.run.modules:
             failure = next(iter(outcome.run.failures), None)
             why = f": {failure.message}" if failure is not None else ""
@@ -98,8 +100,8 @@ def open_pair(folder: Path) -> PairedRuns:
     changed = codec.decode(tuple[EnvironmentDifference, ...], read_json(folder / PAIR))
     sides: dict[str, tuple[OpenedRun, ...]] = {}
     for side in ("a", "b"):
-        numbered = sorted((int(path.name[2:]), path) for path in folder.glob(f"{side}-*") if path.name[2:].isdecimal())
-        runs = [(path, RunFolder(path)) for _, path in numbered if (path / RECORD).is_file()]
+        of_side = [path for _, path in _numbered(folder) if path.name.startswith(side)]
+        runs = [(path, RunFolder(path)) for path in of_side if (path / RECORD).is_file()]
         opened = [OpenedRun(str(path), run.load(), run) for path, run in runs]
         sides[side] = tuple(one for one in opened if one.run.modules)
         if not sides[side]:
@@ -131,10 +133,27 @@ def _make_folder(options: BreakdownOptions) -> Path:
     if options.output is None:
         return first_free_folder(Path("runs"), title)
     if options.output.exists() and any(options.output.iterdir()) and not options.force:
+        goes_on = f"compare its finished runs (inductor-bench compare {shlex.quote(str(options.output))}), "
+        known = goes_on if (options.output / PAIR).is_file() else ""
         raise UsageError(
-            f"{options.output} is not empty", "choose another folder with -o, or replace its runs with --force"
+            f"{options.output} is not empty", f"{known}choose another folder with -o, or replace its runs with --force"
         )
+    _remove_earlier(options.output)
     return options.output
+
+
+def _remove_earlier(folder: Path) -> None:
+    """Removes an earlier comparison from a folder: its runs would count among those that are made now."""
+    if (folder / PAIR).is_file():
+        for _, run in _numbered(folder):
+            remove_run(RunFolder(run))
+        for name in (PAIR, PAGE):
+            (folder / name).unlink(missing_ok=True)
+
+
+def _numbered(folder: Path) -> list[tuple[int, Path]]:
+    """The folders of the runs of both sides, by number."""
+    return sorted((int(path.name[2:]), path) for path in folder.glob("[ab]-*") if path.name[2:].isdecimal())
 
 
 def _request(options: PairOptions, side: str, place: Path) -> BreakdownOptions:

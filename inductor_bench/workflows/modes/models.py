@@ -6,10 +6,13 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from ...errors import InductorBenchError
+from ...errors import InductorBenchError, UsageError
 from ...records.batches.batch import ModelRequest
 from ...records.modes.models import ModelModes, ModesByModel
 from ...records.run import Failure
+from ...store.files import refuse_link
+from ...store.folder import PAGE
+from ...store.folders.modes import ANOTHER, ModesFolder
 from ..batch.list_options import YAML, merge
 from ..batch.list_text import read_list
 from ..options import BreakdownOptions
@@ -42,11 +45,13 @@ def run_list(options: ModesOptions, progress: Progress) -> ModesByModel:
     """Compares the modes of each model, or goes on with what was interrupted. One that fails does not end the others.
 
     Raises:
-        UsageError: the list cannot be read.
+        UsageError: the list cannot be read, or the folder holds other files.
+        InductorBenchError: the folder cannot be made, or is a symbolic link.
         ListInterrupted: the user stopped it; it holds what was measured before, and so do the folders.
     """
     program = options.program
     requests = merge(read_list(Path(program.targets[0])), _own_options(program))
+    _make_folder(folder_of(program), {Path(request.name).parts[0] for request in requests})
     found: list[ModelModes] = []
     try:
         for model in _compare_each(options, requests, progress):
@@ -54,6 +59,19 @@ def run_list(options: ModesOptions, progress: Progress) -> ModesByModel:
     except KeyboardInterrupt as stop:
         raise ListInterrupted(ModesByModel(program.targets[0], tuple(found)), folder_of(program)) from stop
     return ModesByModel(program.targets[0], tuple(found))
+
+
+def _make_folder(folder: Path, models: set[str]) -> None:
+    """Makes the folder of the list's comparisons, which holds folders of comparisons and their page only."""
+    refuse_link(folder)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        others = [item.name for item in folder.iterdir() if item.name not in {PAGE, *models}]
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise InductorBenchError(f"cannot create {folder}: {reason}", ANOTHER) from error
+    if any(not ModesFolder(folder / name).exists() for name in others):
+        raise UsageError(f"{folder} is not empty and holds no comparison of modes of models", ANOTHER)
 
 
 def _own_options(program: BreakdownOptions) -> dict[str, object]:

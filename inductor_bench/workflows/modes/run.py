@@ -145,8 +145,8 @@ class _Comparing:
             rows=tuple(ModeRow(row.name, row) for row in map(self._hidden, options.rows)),
             program_sha256=sha256_of_file(file) or "",
         )
-        if self._folder.exists() and not options.program.force:
-            earlier = self._folder.load()
+        earlier = self._folder.load() if self._folder.exists() and not options.program.force else None
+        if earlier is not None and any(row.processes for row in earlier.rows):
             difference = _difference(earlier, fresh)
             if difference:
                 hint = "choose another folder with -o, or measure again with --force"
@@ -203,6 +203,12 @@ class _Comparing:
             raise UsageError(
                 f"{self._folder.path} was begun with {', '.join(filter(None, _place_of(known)))}",
                 "choose another folder with -o, or measure again with --force",
+            )
+        if known.versions.torch and known.variables != found.variables:
+            names = sorted(name for name, _ in known.variables.items() ^ found.variables.items())
+            raise UsageError(
+                f"{self._folder.path} was begun with other values of {', '.join(names)}",
+                "set them as before, choose another folder with -o, or measure again with --force",
             )
         self.comparison = replace(self.comparison, environment=found)
         self._save()

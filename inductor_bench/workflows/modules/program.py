@@ -164,7 +164,8 @@ def _read_trace(folder: Path) -> tuple[StructuredTrace, tuple[Failure, ...]]:
         return read_structured_trace(folder), ()
     except InductorBenchError as error:
         # A program that never imported torch leaves no trace, so only its printed lines are used.
-        failure = Failure("capture", "invalid", error.message, error.hint) if any(folder.iterdir()) else None
+        is_empty = folder.is_dir() and not any(folder.iterdir())
+        failure = None if is_empty else Failure("capture", "invalid", error.message, error.hint)
         return StructuredTrace(), (failure,) if failure else ()
 
 

@@ -37,7 +37,7 @@ GELU = "triton_poi_fused_gelu_mul_sigmoid_tanh_1"
 
 def save(path: Path, run: Run) -> Path:
     """A RUN folder with the record, and a text as the file of each kernel."""
-    (path / "kernels").mkdir(parents=True)
+    (path / "kernels").mkdir(parents=True, exist_ok=True)
     RunFolder(path).save(run)
     for kernel in run.modules[0].kernels:
         if kernel.file:
@@ -199,6 +199,17 @@ def test_a_bundle_holds_the_report_and_both_versions(a: Path, b: Path, tmp_path:
         assert json.loads(archive.read("comparison.json"))["verdict"] == "slower"
 
 
+def test_a_bundle_takes_the_place_of_nothing_but_a_bundle(a: Path, b: Path, tmp_path: Path) -> None:
+    path, run = tmp_path / "bundle.zip", zipped(a)
+    link, before = tmp_path / "link.zip", run.read_bytes()
+    assert invoke(a, b, "--bundle", path)[0] == 0 and invoke(a, b, "--bundle", path)[0] == 0
+    link.symlink_to(path)
+    for other in (run, a, a / RECORD, link, Path("/dev/null")):
+        with pytest.raises(UsageError, match="exists and is no bundle"):
+            invoke(a, b, "--bundle", other)
+    assert run.read_bytes() == before
+
+
 def save_batch(path: Path, **runs: Run | None) -> Path:
     folder = BatchFolder(path)
     models = []
@@ -262,8 +273,14 @@ def test_runs_are_interleaved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         ("X", "old", "1"),
     ]
     assert found.verdict == "slower" and found.step.delta_s == pytest.approx(0.3 * found.step.a_s)
-    with pytest.raises(UsageError, match="is not empty"):
+    with pytest.raises(UsageError, match="is not empty") as refused:
         run_pair(options, Silent())
+    assert "compare its finished runs" in (refused.value.hint or "")
+    (tmp_path / "out" / "notes.txt").write_text("mine")
+    again = replace(options, breakdown=replace(options.breakdown, force=True), runs=1)
+    assert compare_program(again, Silent()).comparison.a.runs == 1
+    assert sorted(path.parent.name for path in (tmp_path / "out").glob("*/record.json")) == ["a-1", "b-1"]
+    assert (tmp_path / "out" / "notes.txt").read_text() == "mine"
 
 
 def test_the_runs_of_an_interrupted_comparison_are_compared_without_running_anything(

@@ -7,7 +7,7 @@ from pathlib import Path
 import mode_rows
 import pytest
 
-from inductor_bench.errors import UsageError
+from inductor_bench.errors import InductorBenchError, UsageError
 from inductor_bench.records.modes.comparison import ModeComparison, ModeProcess
 from inductor_bench.records.run import Failure, Request
 from inductor_bench.workflows.modes import run as modes
@@ -64,6 +64,17 @@ def test_a_model_that_cannot_be_compared_does_not_end_the_others(ran: list[Reque
     Path("modes/models/mixnet_l/notes.txt").write_text("mine")
     found = compare()
     assert found["mixnet_l"] is None and found["convnext_tiny"] is not None
+
+
+def test_a_folder_with_other_files_or_a_link_is_refused(ran: list[Request]) -> None:
+    Path("run").mkdir()
+    Path("run/record.json").write_text("{}")
+    with pytest.raises(UsageError, match="run is not empty and holds no comparison of modes"):
+        compare(output=Path("run"))
+    Path("link").symlink_to("run")
+    with pytest.raises(InductorBenchError, match="symbolic link"):
+        compare(output=Path("link"))
+    assert not ran and not Path("run/report.html").exists()
 
 
 def test_an_interrupted_list_has_what_was_measured(ran: list[Request], monkeypatch: pytest.MonkeyPatch) -> None:

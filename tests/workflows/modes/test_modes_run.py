@@ -217,6 +217,31 @@ def test_a_variable_that_the_comparison_sets_itself_is_no_row(ran: list[tuple[st
     assert not Path("modes").exists()
 
 
+def test_a_stop_before_the_first_process_leaves_a_folder_that_serves_again(
+    monkeypatch: pytest.MonkeyPatch, ran: list[tuple[str, int]]
+) -> None:
+    answer_with(monkeypatch, ran)
+    for name in ("records", "logs", ".work"):
+        (Path("modes/train") / name).mkdir(parents=True)
+    assert compare().measured
+
+
+def test_what_measured_nothing_binds_to_no_options(monkeypatch: pytest.MonkeyPatch, ran: list[tuple[str, int]]) -> None:
+    answer_with(monkeypatch, ran, lambda _: Failure("modes", "invalid", "it is no Python"))
+    compare()
+    answer_with(monkeypatch, ran)
+    assert compare(steps=7).measured
+
+
+def test_other_variables_are_another_comparison(monkeypatch: pytest.MonkeyPatch, ran: list[tuple[str, int]]) -> None:
+    answer_with(monkeypatch, ran)
+    compare()
+    other = replace(mode_rows.ENVIRONMENT, variables={"OMP_NUM_THREADS": "2"})
+    monkeypatch.setattr(modes, "take_survey", lambda *_, **__: Survey(other))
+    with pytest.raises(UsageError, match="was begun with other values of OMP_NUM_THREADS"):
+        compare(rounds=3)
+
+
 def test_files_of_the_user_are_never_removed(monkeypatch: pytest.MonkeyPatch, ran: list[tuple[str, int]]) -> None:
     answer_with(monkeypatch, ran)
     Path("mine").mkdir()

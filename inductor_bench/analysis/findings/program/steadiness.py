@@ -19,6 +19,7 @@ SPREAD = 0.1  # width of the middle half of the steps, as a share of their media
 DRIFT = 0.05  # change from the first to the last third of the steps, as a share of the mean
 APART = 0.2  # gap between two groups of steps, as a share of the median
 SMALLEST_GROUP = 0.2  # share of the steps that a group has at least
+ENOUGH_FOR_GROUPS = 10  # number of steps from which two groups are no chance of a busy machine
 FEW_STEPS = 5  # number of steps below which their mean is uncertain
 UNTIED = 0.005  # share of the graphs' device time without a kernel from which it is reported
 
@@ -61,7 +62,10 @@ def unsteady_steps(evidence: RunEvidence) -> Iterator[Finding]:
     low, middle, high = statistics.quantiles(times, n=4)
     if len(groups) == 2:
         words = " and ".join(f"{len(one)} of about {units.seconds(statistics.median(one))}" for one in groups)
-        text = f"the timed steps come in groups, {words}: shapes or work that change; the figures are means over both"
+        why = (
+            "shapes or work that change" if len(times) >= ENOUGH_FOR_GROUPS else "shapes or work that change, or a load"
+        )
+        text = f"the timed steps come in groups, {words}: {why}; the figures are means over both"
     elif abs(change) >= DRIFT:
         third = len(times) // 3
         first, last = (statistics.mean(some) for some in (times[:third], times[-third:]))
@@ -99,8 +103,8 @@ def _drift(times: Sequence[float]) -> float:
 
 
 def certainty(evidence: RunEvidence) -> Iterator[Finding]:
-    """Reports what limits the figures of the step."""
-    program = step_of(evidence.run)
+    """Reports what limits the figures of the step, or why it was not profiled."""
+    program = evidence.run.program
     if program is None:
         return
     if len(program.step_times_s) < FEW_STEPS:

@@ -18,6 +18,9 @@ from ..phrases import join_words, labels, plural, short_paths, slugs
 MOST_REASON = 150  # largest number of characters of Dynamo's reason for one graph break
 
 _REASON_NOISE = re.compile(r"^\d+/\d+: |\s*\bMessage: None\b\.?|\s*\bHint: .*$")
+_SIZES = re.compile(r"size|stride")
+_WEIGHTS = re.compile(r"_modules\[|\._parameters|\._buffers|_modules\.")
+"""A guard on a weight: another model runs the same code, and no dynamic shape makes one graph of both."""
 
 
 def graph_breaks(evidence: RunEvidence) -> Iterator[Finding]:
@@ -47,7 +50,7 @@ def recompilations(evidence: RunEvidence) -> Iterator[Finding]:
     if recompiles:
         reasons = join_words(list(dict.fromkeys(_short_reason(reason) for reason in recompiles)), 2)
         text = f"{plural(len(recompiles), 'recompilation')}: {reasons}"
-        if any("size" in reason or "stride" in reason for reason in recompiles):
+        if any(_SIZES.search(reason) and not _WEIGHTS.search(reason) for reason in recompiles):
             text += "; dynamic=True or torch._dynamo.mark_dynamic compiles once for all sizes"
         yield Finding("recompiles", text, level=CAUTION)
 

@@ -62,7 +62,7 @@ def unsteady_kernels(evidence: RunEvidence) -> Iterator[Finding]:
 
     def moves(row: Row) -> bool:
         every, steady = row.kernel.samples_s, row.module.profiled.steady_iterations
-        samples = [every[i] for i in steady if i < len(every)] or list(every)
+        samples = [every[i] for i in steady if 0 <= i < len(every)] or list(every)
         if len(samples) < 5 or whole.part(row.cost.time_s) < LEAST_SHARE:
             return False
         low, middle, high = statistics.quantiles(samples, n=4)

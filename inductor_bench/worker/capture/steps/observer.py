@@ -126,7 +126,7 @@ class StepObserver:
     def _stay(self) -> None:
         """Writes what was measured at the end of the program, and nothing in its forked children."""
         os.register_at_fork(after_in_child=self._leave_child)
-        atexit.register(self._finish)
+        atexit.register(self.finish)
 
     def add_hooks(self) -> None:
         """Begins to hear the program's marks, optimizers, profilers and calls of compiled graphs."""
@@ -276,7 +276,7 @@ class StepObserver:
             traceback.print_exc()
         self._end()
 
-    def _finish(self) -> None:
+    def finish(self) -> None:
         """Writes at the end of the program what was measured until then."""
         if self.is_done:
             return
