@@ -237,6 +237,17 @@ def test_a_busy_time_beyond_the_step_is_scaled(tmp_path: Path) -> None:
     assert ledger.busy_time_s == pytest.approx(80e-6)
 
 
+def test_on_a_cpu_the_profiler_slows_all_parts_alike(tmp_path: Path) -> None:
+    built = stepped()
+    for step in (0, 100):
+        built.op("aten::mm", 10 + step, 60)
+    ledger = ledger_of(built, tmp_path, step_us=50, on_host=True)
+    found = times(ledger)
+    assert found["eager", "aten::mm"] == pytest.approx(30), "60 of 100 profiled microseconds, of 50"
+    assert sum(time for (kind, _), time in found.items() if kind == "idle") == pytest.approx(20)
+    assert ledger.busy_time_s == pytest.approx(30e-6) and ledger.profiled_step_time_s == pytest.approx(100e-6)
+
+
 def test_a_collective_that_waits_longer_under_the_profiler_is_cut_first(tmp_path: Path) -> None:
     built = stepped()
     for step in (0, 100):

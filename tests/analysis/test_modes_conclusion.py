@@ -101,6 +101,15 @@ def test_the_fastest_row_wins_and_its_longer_compilation_pays() -> None:
     assert figures.recompile_time_s == 1.0
 
 
+def test_of_rows_with_the_same_code_the_plainer_one_wins_though_the_other_is_surely_faster_than_eager() -> None:
+    noisy = row("default", [0.05, 0.14, 0.05, 0.06], 10.0, codes=("a",))
+    same = row("max-autotune-no-cudagraphs", [0.05, 0.0502, 0.0498, 0.05], 10.0, codes=("a",))
+    compared = comparison(EAGER, noisy, same)
+    ratios = [one.figures.to_eager for one in compared.rows[1:] if one.figures is not None]
+    assert [ratio is not None and ratio.verdict == "faster" for ratio in ratios] == [False, True]
+    assert compared.winner is not None and compared.winner.name == "default"
+
+
 def test_within_noise_the_shorter_compilation_wins() -> None:
     noisy = row("max-autotune", [0.049, 0.0505, 0.0488, 0.0502], 30.0, codes=("b",))
     winner = comparison(EAGER, DEFAULT, noisy).winner

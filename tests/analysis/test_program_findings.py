@@ -335,6 +335,9 @@ def test_kernels_far_off_by_themselves_have_a_likely_cause() -> None:
     cpu = step_runs.cpu()
     shorter = (step_runs.in_step(cpu.modules[0], 2, 2.0), *cpu.modules[1:])
     assert "the number of threads differs" in the(replace(cpu, modules=shorter), "alone-less").text
+    load = MachineLoad(20, 2, 6.0, 0.2, 0.1, 0.9, 0.0, 40)
+    busy = replace(cpu, modules=tuple(change(module, wall_load=load) for module in shorter))
+    assert the(busy, "alone-less").text.endswith("the machine was busy")
 
 
 def test_a_program_without_a_profile_says_what_its_graphs_say() -> None:

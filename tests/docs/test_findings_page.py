@@ -78,6 +78,7 @@ THRESHOLDS: dict[str, tuple[str, ...]] = {
     "copies": (share(copies.COPIES),),
     "copied-addends": (LEAST,),
     "padded-products": (LEAST,),
+    "longer-profile": (f"{steadiness.LONGER_PROFILE:g} times",),
     "noise": (share(certainty.NOISE),),
     "outliers": (share(certainty.OUTLIERS), share(certainty.MANY_OUTLIERS)),
     "few-samples": (f"Fewer than {certainty.FEW_SAMPLES} ",),

@@ -83,3 +83,35 @@ def test_without_the_text_the_profilers_line_stands(files: UserFiles) -> None:
 def test_a_call_of_a_module_is_that_of_its_attribute(module: str, line: int, files: UserFiles) -> None:
     found = files.find(UserCall(module, "app/train.py", 22, "forward", (module, "_call_impl", "forward")))
     assert found is not None and found.line == line
+
+
+SCRIPT = """criterion = nn.CrossEntropyLoss()
+recurrent = nn.LSTM(2, 3)
+for x in data:
+    y = recurrent(x)
+    loss = criterion(y, x)
+
+def train_step(x):
+    loss = model(x)
+    loss.backward()
+    optimizer.step()
+"""
+
+
+@pytest.mark.parametrize(
+    ("function", "called", "line"),
+    [
+        ("<module>", ("CrossEntropyLoss", "_call_impl", "forward"), 5),
+        ("<module>", ("LSTM", "forward", "lstm"), 4),
+        ("torch_dynamo_resume_in_train_step_at_9", ("step",), 10),
+        ("torch_dynamo_resume_in_train_step_at_9", ("backward",), 9),
+        ("torch_dynamo_resume_in_train_step_at_9", ("model",), None),  # it ran before the break
+        ("torch_dynamo_resume_in_train_step_at_9", ("unknown",), None),
+    ],
+)
+def test_modules_in_variables_and_what_runs_after_a_graph_break(
+    function: str, called: tuple[str, ...], line: int | None, tmp_path: Path
+) -> None:
+    (tmp_path / "script.py").write_text(SCRIPT)
+    found = UserFiles((tmp_path,)).find(UserCall("", "script.py", 9, function, called))
+    assert (found.line if found else None) == line

@@ -84,6 +84,13 @@ def _busy_step() -> Run:
     return replace(cpu, modules=tuple(change(module, wall_load=load) for module in cpu.modules))
 
 
+def _longer_profile() -> Run:
+    run = step_runs.cpu()
+    assert run.program is not None
+    ranks = tuple(replace(rank, profiled_step_time_s=1.39 * rank.step_time_s) for rank in run.program.ranks)
+    return _program(run, ranks=ranks)
+
+
 def _slow_peaks() -> Run:
     assert build.H200.cache_bandwidth
     kernel = {"bound": "cache", "peak_share": None, "bandwidth": 1.71 * build.H200.cache_bandwidth}
@@ -119,6 +126,7 @@ EXAMPLES: dict[str, Callable[[], Run]] = {
     "unsteady-steps": lambda: _transformer(step_times_s=(28e-3, 35e-3) * 10),
     "busy-step": _busy_step,
     "few-steps": lambda: _transformer(step_times_s=(30e-3, 31e-3)),
+    "longer-profile": _longer_profile,
     "untied": _untied,
     "step-note": lambda: _transformer(notes=(NO_PATTERN,)),
     "alone-less": step_runs.decode,

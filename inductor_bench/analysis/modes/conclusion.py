@@ -149,7 +149,8 @@ def _winner(rows: Sequence[ModeRow]) -> ModeWinner | None:
         return None
     fastest = min(usable, key=_step_time)
     close = [fastest, *(row for row in usable if row is not fastest and _is_close(row))]
-    sure = [row for row in close if _is_faster_than_eager(row)] or close
+    faster = [row for row in close if _is_faster_than_eager(row)]
+    sure = [row for row in close if row in faster or any(has_same_code(row, other) for other in faster)] or close
     shortest_s = min(map(_compile_time, sure))
     # rows stand in the order in which they are asked for, and the plain modes come first
     chosen = next(row for row in rows if row in sure and _compile_time(row) <= shortest_s * COMPILE_NOISE)

@@ -1,8 +1,9 @@
 """Finds the line of the user's program that called an operator, from what a trace with Python stacks says of it.
 
 The profiler names the function and the line on which it begins. The line of the call follows from the function's
-text: it is the only one that calls a function of that name, that calls an attribute to which the file assigns a module
-of that class, or that holds the operation. Where there are several, the function's first line stands for them.
+text: it is the only one that calls a function of that name, that calls a variable or an attribute to which the file
+assigns a module of that class, or that holds the operation. Where there are several, the function's first line stands
+for them. After a graph break Dynamo runs the rest of a function as one of its own, whose name says where it begins.
 """
 
 from __future__ import annotations
@@ -10,12 +11,14 @@ from __future__ import annotations
 import ast
 import functools
 import linecache
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from ...records.code.source import SourceLine
 from ...records.traced.program import UserCall
 
+_RESUMED = re.compile(r"torch_dynamo_resume_in_(?P<function>.+)_at_(?P<line>\d+)")
 _FILE = "<module>"
 """The name of the function that runs a file."""
 
@@ -63,14 +66,22 @@ def _line_of_call(path: Path, call: UserCall) -> int | None:
     tree = _parse(path)
     if tree is None:
         return None if call.function == _FILE else call.line
+    resumed = _RESUMED.fullmatch(call.function)
+    if resumed is not None:
+        call = call._replace(function=resumed["function"], line=int(resumed["line"]))
     function = tree if call.function == _FILE else _function(tree, call)
     calls = list(_calls(function)) if function is not None else []
-    attributes = _attributes(tree)
+    made = _made(tree)
     for called in call.called:
-        wanted = {called, *attributes.get(called, ())}
-        lines = {line for line, names in calls if not wanted.isdisjoint(names)}
+        names, constructed = made.get(called, (set(), set()))
+        wanted = {called, *names}
+        lines = {line for line, found in calls if not wanted.isdisjoint(found)} - constructed
+        if resumed is not None:
+            lines = {line for line in lines if line >= call.line}
         if len(lines) == 1:
             return lines.pop()
+    if resumed is not None:
+        return None
     if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
         return function.lineno
     return None if call.function == _FILE else call.line
@@ -85,9 +96,12 @@ def _parse(path: Path) -> ast.Module | None:
 
 
 @functools.lru_cache(maxsize=64)
-def _attributes(tree: ast.Module) -> dict[str, set[str]]:
-    """The attributes to which a file assigns an object, by the class: ``self.head = nn.Linear(…)``."""
-    found: dict[str, set[str]] = {}
+def _made(tree: ast.Module) -> dict[str, tuple[set[str], set[int]]]:
+    """The variables and attributes to which a file assigns an object, and the lines that do, by the class.
+
+    Examples are ``self.head = nn.Linear(…)`` and ``criterion = nn.CrossEntropyLoss()``.
+    """
+    found: dict[str, tuple[set[str], set[int]]] = {}
     for node in ast.walk(tree):
         if not isinstance(node, ast.Assign):
             continue
@@ -95,9 +109,13 @@ def _attributes(tree: ast.Module) -> dict[str, set[str]]:
         pairs = [(target, value)]
         if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple):
             pairs = list(zip(target.elts, value.elts, strict=False))
-        for attribute, made in pairs:
-            if isinstance(attribute, ast.Attribute) and isinstance(made, ast.Call):
-                found.setdefault(_called_name(made), set()).add(attribute.attr)
+        for place, made in pairs:
+            name = place.attr if isinstance(place, ast.Attribute) else getattr(place, "id", None)
+            if name is not None and isinstance(made, ast.Call):
+                names, lines = found.setdefault(_called_name(made), (set(), set()))
+                names.add(name)
+                if _called_name(made)[:1].isupper():  # a class
+                    lines.add(made.func.end_lineno or made.lineno)
     return found
 
 

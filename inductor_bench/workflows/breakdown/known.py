@@ -28,6 +28,7 @@ from ...store.cache.tunings import (
 from ...store.files import read_text
 from ...store.folder import RunFolder
 from ..apply.pins import make_pin
+from ..kernel.advice import is_of_busy_machine
 
 BUDGET = "budget"
 _PLACES = ("storage", "offset")
@@ -69,8 +70,8 @@ class KnownTunings:
     def keep(self, rows: Iterable[Retune], environment: Environment) -> bool:
         """Keeps the tunings that were measured in an environment; returns whether all could be written.
 
-        What the budget cut short and what was measured beside another job is left for another time. A verdict takes the
-        place of an earlier one, also where it is that nothing is decided.
+        What the budget cut short, and what was measured beside another job or on a busy machine, is left for another
+        time. A verdict takes the place of an earlier one, also where it is that nothing is decided.
         """
         now = datetime.now(timezone.utc).isoformat(timespec="seconds")
         origin = TuningOrigin(self.run.run_id, self.run.title, now)
@@ -80,6 +81,8 @@ class KnownTunings:
             if key is not None and row.failure is not None and row.failure.kind == NO_CANDIDATES:
                 written &= save_tuning(KnownTuning(key, None, origin, failure=row.failure))
             if kernel is None or key is None or kernel.tuning is None or kernel.shared_device:
+                continue
+            if is_of_busy_machine(kernel.tuning):
                 continue
             if kernel.tuning.cut_short != BUDGET and row.known_from is None and not kernel.edited:
                 kept = replace(kernel, file="", original=ModelCalls())

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ...analysis.statistics import CONFIDENCE, find_drift
-from ...records.tuning import MeasuredKernel
+from ...records.tuning import MeasuredKernel, Tuning
 
 FEWEST_SAMPLES = 9
 SPREAD = 0.05
@@ -59,6 +59,9 @@ def _judge_times(kernel: MeasuredKernel) -> Iterator[str]:
             yield f"the {state} time rests on {timing.samples} samples only: measure again to be sure"
 
 
+OF_A_BUSY_MACHINE = "says nothing about an idle one"
+
+
 def busy_notes(axes: Mapping[str, Any], method: str, load: float, processors: int) -> list[str]:
     """Notes on a tuning on a busy machine, which slows variants with more threads most.
 
@@ -75,4 +78,9 @@ def busy_notes(axes: Mapping[str, Any], method: str, load: float, processors: in
         why = f"the machine is busy, load {load:.1f} on {processors} CPUs"
     else:
         return []
-    return [f"{why}: which {shared} won says nothing about an idle one"] if shared else []
+    return [f"{why}: which {shared} won {OF_A_BUSY_MACHINE}"] if shared else []
+
+
+def is_of_busy_machine(tuning: Tuning) -> bool:
+    """Whether a tuning has a note of :func:`busy_notes`."""
+    return any(note.endswith(OF_A_BUSY_MACHINE) for note in tuning.notes)

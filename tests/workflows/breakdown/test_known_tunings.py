@@ -19,6 +19,7 @@ from inductor_bench.report.run.console import run_lines
 from inductor_bench.store.folder import RunFolder
 from inductor_bench.workflows.breakdown import autotune
 from inductor_bench.workflows.breakdown.known import digest_launch
+from inductor_bench.workflows.kernel.advice import busy_notes
 from inductor_bench.workflows.options import BreakdownOptions, RetuneOptions
 from inductor_bench.workflows.progress import Silent
 
@@ -109,7 +110,11 @@ def changed(**changes: object) -> Engine:
 
 
 @pytest.mark.parametrize(
-    "changes", [{"cut_short": "budget"}, {"cut_short": "gain"}, {"shared_device": "python"}, {"tuning": None}]
+    "changes",
+    [
+        *({"cut_short": "budget"}, {"cut_short": "gain"}, {"shared_device": "python"}, {"tuning": None}),
+        {"cut_short": "", "notes": tuple(busy_notes({"threads": (1, 2)}, "wall", 9.0, 2))},
+    ],
 )
 def test_half_a_tuning_and_a_doubtful_one_are_not_taken_over(
     changes: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -6,10 +6,11 @@ from collections.abc import Iterator
 
 from .... import units
 from ....records.run import Peaks
-from ...costs.step import alone_ratio, is_far_off
+from ...costs.step import alone_ratio, is_far_off, runs_on_host
 from ..evidence import LEAST_SHARE, Row, Rows, RunEvidence, finding_of, time_of
 from ..finding import CAUTION, NOTE, Finding
 from ..phrases import plural
+from ..rules.busy_machine import busiest
 
 
 def off_by_themselves(evidence: RunEvidence) -> Iterator[Finding]:
@@ -19,7 +20,8 @@ def off_by_themselves(evidence: RunEvidence) -> Iterator[Finding]:
     longer = [row for row in far if row not in shorter]
     for rows, how in ((shorter, "less"), (longer, "more")):
         if rows:
-            cause = _cause(rows, evidence.run.peaks, how)
+            busy = runs_on_host(evidence.run) and busiest(evidence.run.modules) is not None
+            cause = "the machine was busy" if busy else _cause(rows, evidence.run.peaks, how)
             text = (
                 f"{plural(len(rows), 'kernel')}, {evidence.whole.format(time_of(rows))} of a step, "
                 f"{'takes' if len(rows) == 1 else 'take'} over 25% {how} time in the module's own run than in the "
@@ -32,7 +34,7 @@ def off_by_themselves(evidence: RunEvidence) -> Iterator[Finding]:
 def _cause(rows: Rows, peaks: Peaks | None, how: str) -> str:
     first = rows[0]
     cache = first.device.words.whole_cache
-    if first.module.dynamic:
+    if all(row.module.dynamic for row in rows):
         return "its sizes are symbols, and its own run has the sizes for which it was compiled, not the program's"
     if first.device.runs_on_host:
         inside = f"its data is in {cache} there" if how == "less" else f"the program left its data in {cache}"

@@ -21,6 +21,7 @@ APART = 0.2  # gap between two groups of steps, as a share of the median
 SMALLEST_GROUP = 0.2  # share of the steps that a group has at least
 ENOUGH_FOR_GROUPS = 10  # number of steps from which two groups are no chance of a busy machine
 FEW_STEPS = 5  # number of steps below which their mean is uncertain
+LONGER_PROFILE = 1.2  # ratio of a profiled step to a timed one on a CPU from which it is reported
 UNTIED = 0.005  # share of the graphs' device time without a kernel from which it is reported
 
 
@@ -102,6 +103,21 @@ def _drift(times: Sequence[float]) -> float:
     return (statistics.mean(last) - statistics.mean(first)) / statistics.mean(times)
 
 
+def _longer_profile(evidence: RunEvidence) -> Iterator[Finding]:
+    """Reports a profile that slowed a host that is the device, so that parts are less certain."""
+    program = evidence.run.program
+    if program is None or not runs_on_host(evidence.run):
+        return
+    pairs = [(rank.profiled_step_time_s, rank.step_time_s) for rank in program.ranks]
+    profiled_s, timed_s = max(((a, b) for a, b in pairs if a and b), key=lambda pair: pair[0] / pair[1], default=(0, 1))
+    if profiled_s >= LONGER_PROFILE * timed_s:
+        text = (
+            f"profiled steps took {units.seconds(profiled_s)}, {units.whole_percent(profiled_s / timed_s - 1)} longer "
+            "than the timed ones: all parts are shortened alike, and those of many short operators may be too large"
+        )
+        yield Finding("longer-profile", text, level=CAUTION)
+
+
 def certainty(evidence: RunEvidence) -> Iterator[Finding]:
     """Reports what limits the figures of the step, or why it was not profiled."""
     program = evidence.run.program
@@ -110,6 +126,7 @@ def certainty(evidence: RunEvidence) -> Iterator[Finding]:
     if len(program.step_times_s) < FEW_STEPS:
         text = f"only {plural(len(program.step_times_s), 'step')} could be timed: their mean is uncertain"
         yield Finding("few-steps", text, level=CAUTION)
+    yield from _longer_profile(evidence)
     tied = [rank.tied_share for rank in program.ranks if rank.tied_share is not None]
     if tied and min(tied) < 1 - UNTIED:
         text = (
