@@ -580,6 +580,26 @@ def test_a_busy_machine_makes_the_noise_of_single_runs_larger() -> None:
     assert found.verdict == records.UNDECIDED and found.step.noise == pytest.approx(1 / 3)
 
 
+def test_figures_that_do_not_count_decide_nothing() -> None:
+    calm, load = build.cpu(), MachineLoad(20, 2, 4.1, 0.2, 0.1, 0.12, 0.0, 40)
+
+    def twenty_times(kernel: Kernel) -> Kernel:
+        return change(kernel, time_s=20 * kernel.time_s, samples_s=tuple(20 * one for one in kernel.samples_s))
+
+    slow = pairs.each_module(
+        calm,
+        lambda module: change(
+            module,
+            wall_time_s=20 * module.times.wall_time_s,
+            busy_time_s=20 * (module.times.busy_time_s or 0.0),
+            wall_samples_s=tuple(20 * one for one in module.times.wall_samples_s),
+            kernels=tuple(map(twenty_times, module.kernels)),
+        ),
+    )
+    found = compare(calm, pairs.each_module(slow, lambda module: change(module, wall_load=load)))
+    assert found.verdict == records.UNDECIDED and "a busy machine disturbed figures of one of the runs" in words(found)
+
+
 @pytest.mark.parametrize("on_host", [False, True])
 def test_single_parts_of_equal_programs_differ_by_no_more_than_noise(on_host: bool) -> None:
     spread = 0.07 if on_host else 0.01

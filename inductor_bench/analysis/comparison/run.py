@@ -27,6 +27,7 @@ from ...records.comparisons.run import (
 from ...records.run import Run
 from ..costs.step import step_of
 from ..findings.phrases import join_words
+from ..findings.rules.busy_machine import disturbed
 from .causes import Setting, kernel_change
 from .environment import (
     TORCH,
@@ -41,7 +42,16 @@ from .environment import (
     why_incomparable,
 )
 from .likeness import Sources
-from .noise import Noise, judge, noise_between, step_effect_s, step_error_s, unexplained_noise
+from .noise import (
+    DISTURBED,
+    UNEXPLAINED,
+    Noise,
+    judge,
+    noise_between,
+    step_effect_s,
+    step_error_s,
+    undeciding_noise,
+)
 from .pairing import GraphPair, Match, pair_graphs, pair_kernels, with_kernels_of_both
 from .parts import difference_parts
 from .regrouping import regrouped
@@ -100,8 +110,8 @@ def compare_runs(
     kernels = [kernel_change(match, setting) for match in matches]
     step = _step_change(first, second, step_noise)
     parts = difference_parts(first, second, graphs, kernels, step, setting)
-    if first.on_host and len(a) == 1 == len(b) and not around and not _is_explained(step, parts):
-        step = _step_change(first, second, unexplained_noise(step_noise, first, second))
+    if len(a) == 1 == len(b) and (doubt := _doubt(first, second, step, parts, around)):
+        step = _step_change(first, second, undeciding_noise(step_noise, first, second, doubt))
     reasons = why_incomparable(first, second, matches)
     notes = [note for side, runs in (("A", a), ("B", b)) for run in runs for note in doubts(side, run)]
     notes += [ONE_PROFILE.format(join_words(unknown))] if unknown else []
@@ -128,6 +138,15 @@ def _is_explained(step: StepChange, parts: Sequence[PartChange]) -> bool:
     sure_s = sum(part.delta_s for part in parts if part.verdict == step.verdict)
     unexplained_s = abs(step.delta_s - sure_s)
     return step.verdict not in (SLOWER, FASTER) or unexplained_s <= step.noise * max(step.a_s, step.b_s)
+
+
+def _doubt(
+    a: Side, b: Side, step: StepChange, parts: Sequence[PartChange], around: Sequence[EnvironmentDifference]
+) -> str:
+    """Why the difference of two single runs may be noise as a whole; empty where nothing says so."""
+    if any(disturbed(run) is not None for run in (*a.runs, *b.runs)):
+        return DISTURBED
+    return UNEXPLAINED if a.on_host and not around and not _is_explained(step, parts) else ""
 
 
 def _without_verdicts(rows: Sequence[Row], reasons: Sequence[str]) -> tuple[Row, ...]:
