@@ -191,9 +191,9 @@ def code_words(comparison: RunComparison) -> str:
         code = f"{plural(libraries, 'kernel')} of libraries {'has' if libraries == 1 else 'have'} the same name, and "
         code += "another torch may bring other code"
         generated = plural(whole - libraries, "generated kernel")
-        code = f"All {generated} have the same code in both; {code}" if whole > libraries else code
+        code = f"{_all_have(whole - libraries, generated)} the same code in both; {code}" if whole > libraries else code
     else:
-        code = f"All {plural(whole, 'kernel')} have the same code in both"
+        code = f"{_all_have(whole, plural(whole, 'kernel'))} the same code in both"
     configs = [change for change in kernels if CONFIG in change.seconds]
     if configs:
         luck = signed(sum(change.seconds[CONFIG] for change in configs))
@@ -255,6 +255,10 @@ def _largest(comparison: RunComparison, cause: str) -> KernelChange | None:
         if change.cause == cause and change.a and change.b and change.a[0].file and change.b[0].file:
             return change
     return None
+
+
+def _all_have(number: int, words: str) -> str:
+    return f"The only {words.removeprefix('1 ')} has" if number == 1 else f"All {words} have"
 
 
 def _file(folder: str, file: str | None) -> str:

@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Mapping
 from pathlib import Path
 
+from ...analysis.findings.phrases import plural
 from ...errors import InductorBenchError
 from ...records.run import Run
 from ...store.files import own_folder, remove_file, write_text
@@ -88,7 +89,7 @@ def page(run: Run, folder: RunFolder, pinned: PinnedRun, left: Mapping[str, str]
     lines = [
         f"# Tuned configs of {run.title}",
         "",
-        f"{len(kernels)} kernels run faster with another config, by themselves, on {device} with {versions}.",
+        f"Faster with another config, by themselves, on {device} with {versions}: {plural(len(kernels), 'kernel')}.",
         f"Projected saving: {seconds(pinned.predicted_s)} of a step. Proven is what `--verify` measures.",
         "",
         "```bash",

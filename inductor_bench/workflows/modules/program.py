@@ -250,7 +250,7 @@ def program_failures(request: Request, ended: ProcessResult, refusal: Path, *, c
         reason = last_error(ended.tail(ERROR_LINES)) if ended.exit_code == UNCAUGHT else ""
         hint = {
             "timeout": "give it more time with --timeout SECONDS",
-            "signal": "an out-of-memory kill or a crash in native code is likely",
+            "signal": f"an out-of-memory kill or a crash in native code is likely; read {ended.log}",
             "exit": remedy(reason) or f"read {ended.log}",
         }[ended.kind]
         if request.kind == COMMAND and "No module named 'torch'" in reason:
