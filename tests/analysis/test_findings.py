@@ -8,6 +8,7 @@ from functools import cache
 import h200
 import pytest
 import run_builder as build
+import step_runs
 from inline import change, make
 from quiet_runs import quiet, run_of, with_kernel
 
@@ -524,6 +525,18 @@ def test_a_retune_that_was_refused_here_is_not_proposed_here() -> None:
     assert compiled == "inductor-bench kernel runs/m-1/kernels/triton_poi_fused_add_0.py --target sm_90 --autotune"
     unknown = replace(refused, environment=change(run.environment, compute_capability="3.5"))
     assert len(commands(unknown)) == 1
+
+
+def test_on_a_cpu_a_retune_is_proposed_where_generated_kernels_take_a_part_of_the_step() -> None:
+    run = step_runs.cpu()
+    kernel = replace(run.modules[0].kernels[0], category=Category.CPP, file="kernels/one.py", step_time_s=1e-3)
+    retune = "inductor-bench breakdown runs/m-1 --autotune --top 20"
+
+    def proposed(**fields: object) -> bool:
+        kernels = (replace(kernel, **fields),)  # type: ignore[arg-type]
+        return retune in commands(replace(run, modules=(replace(run.modules[0], kernels=kernels),)))
+
+    assert proposed() and not proposed(step_time_s=1e-6) and not proposed(category=Category.EXTERN_CONV)
 
 
 def commands(run: Run) -> list[str]:

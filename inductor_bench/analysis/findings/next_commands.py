@@ -14,8 +14,9 @@ from ...records.model_sources import COMPILED_HERE
 from ...records.retune import FASTER
 from ...records.retunes.verification import SAVES
 from ...records.run import Failure, Run
-from ..costs.step import Cost, cost_of, host_sets_pace
+from ..costs.step import Cost, cost_of, host_sets_pace, runs_on_host, step_of
 from .command_again import command_again, program_words
+from .evidence import LEAST_SHARE
 from .headline import headline
 from .table import findings
 
@@ -93,10 +94,19 @@ def _kernel_commands(run: Run, place: str) -> Iterator[NextCommand]:
     if written:
         best, _ = max(written, key=_potential)
         yield NextCommand(f"python {place}/{best.file}", "times that kernel by itself; --check compares its outputs")
-    if written and not run.retunes:
+    if written and not run.retunes and _is_worth_retuning(run, written):
         why = "retunes the kernels that take most time; nothing else is measured again"
         yield NextCommand(f"inductor-bench breakdown {place} --autotune --top 20", why)
     yield from _apply_commands(run, place)
+
+
+def _is_worth_retuning(run: Run, kernels: Sequence[tuple[Kernel, Cost]]) -> bool:
+    """Whether a retune can win something of the step: on a CPU, generated kernels have to take a part of it."""
+    program = step_of(run)
+    if program is None or not runs_on_host(run):
+        return True
+    generated_s = sum(cost.time_s for kernel, cost in kernels if not kernel.category.is_library)
+    return generated_s >= LEAST_SHARE * program.step_time_s
 
 
 def _apply_commands(run: Run, place: str) -> Iterator[NextCommand]:
