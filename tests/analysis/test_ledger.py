@@ -248,6 +248,17 @@ def test_on_a_cpu_the_profiler_slows_all_parts_alike(tmp_path: Path) -> None:
     assert ledger.busy_time_s == pytest.approx(30e-6) and ledger.profiled_step_time_s == pytest.approx(100e-6)
 
 
+def test_on_a_cpu_no_collective_is_cut_before_all_parts_are_shortened(tmp_path: Path) -> None:
+    built = stepped()
+    for step in (0, 100):
+        built.op("aten::mm", 10 + step, 40)
+        built.op("c10d::allreduce_", 50 + step, 50)
+    ledger = ledger_of(built, tmp_path, step_us=60, on_host=True)
+    found = times(ledger)
+    assert found["collective", "allreduce"] == pytest.approx(30) and found["eager", "aten::mm"] == pytest.approx(24)
+    assert ledger.busy_time_s == pytest.approx(54e-6)
+
+
 def test_a_collective_that_waits_longer_under_the_profiler_is_cut_first(tmp_path: Path) -> None:
     built = stepped()
     for step in (0, 100):

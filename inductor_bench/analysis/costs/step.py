@@ -181,11 +181,17 @@ def eager_ratio(program: Program) -> float | None:
     if program.eager_step_time_s is None or not program.step_time_s:
         return None
     ratio = program.eager_step_time_s / program.step_time_s
-    ratios = [ratio]
-    if program.eager_median_step_time_s is not None and program.step_times_s:
-        ratios.append(program.eager_median_step_time_s / statistics.median(program.step_times_s))
+    medians = median_steps(program)
+    ratios = [ratio, medians[1] / medians[0]] if medians else [ratio]
     least = max(EQUAL_STEPS, step_spread(program))
     return ratio if min(ratios) > 1 + least or max(ratios) < 1 - least else 1.0
+
+
+def median_steps(program: Program) -> tuple[float, float] | None:
+    """The medians of the compiled and of the eager steps in seconds; ``None`` where either is unknown."""
+    compiled_s = statistics.median(program.step_times_s) if program.step_times_s else 0.0
+    eager_s = program.eager_median_step_time_s
+    return (compiled_s, eager_s) if compiled_s and eager_s is not None else None
 
 
 def step_spread(program: Program) -> float:

@@ -112,13 +112,13 @@ def account(steps: Steps) -> Ledger:
     intervals = [Span(work.start_s, work.end_s, _PRIORITIES.get(work.kind, 0)) for work in steps.works]
     start, end = window.bounds[0], window.bounds[-1]
     given, pauses = divide(intervals, start, end)
-    parts = _without_waits(list(_working_parts(steps, given)), steps.step_time_s)
-    busy = math.fsum(part.time_s for part in parts)
-    profiled_s = (end - start) / window.steps
+    parts, profiled_s = list(_working_parts(steps, given)), (end - start) / window.steps
     if steps.on_host:
-        busy *= steps.step_time_s / profiled_s
         scale = steps.step_time_s / profiled_s
+        busy = scale * math.fsum(part.time_s for part in parts)
     else:
+        parts = _without_waits(parts, steps.step_time_s)
+        busy = math.fsum(part.time_s for part in parts)
         scale = min(1.0, steps.step_time_s / busy) if busy else 1.0
     parts = [replace(part, time_s=part.time_s * scale) for part in parts]
     parts = _merge_small(parts, steps.step_time_s)

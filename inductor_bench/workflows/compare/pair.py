@@ -12,7 +12,7 @@ from pathlib import Path
 from ...analysis.comparison.environment import INTERPRETER
 from ...errors import InductorBenchError, UsageError
 from ...records.comparisons.run import EnvironmentDifference
-from ...store.files import read_json, write_json
+from ...store.files import read_json, refuse_link, remove_file, write_json
 from ...store.folder import PAGE, RECORD, RunFolder, first_free_folder, remove_run
 from ...store.formats import codec
 from ...store.redaction import Redaction
@@ -143,12 +143,18 @@ def _make_folder(options: BreakdownOptions) -> Path:
 
 
 def _remove_earlier(folder: Path) -> None:
-    """Removes an earlier comparison from a folder: its runs would count among those that are made now."""
+    """Removes an earlier comparison from a folder: its runs would count among those that are made now.
+
+    Raises:
+        InductorBenchError: the folder of a run is a symbolic link, or a file cannot be removed.
+    """
     if (folder / PAIR).is_file():
         for _, run in _numbered(folder):
-            remove_run(RunFolder(run))
+            refuse_link(run)
+            if (run / RECORD).is_file():
+                remove_run(RunFolder(run))
         for name in (PAIR, PAGE):
-            (folder / name).unlink(missing_ok=True)
+            remove_file(folder / name)
 
 
 def _numbered(folder: Path) -> list[tuple[int, Path]]:

@@ -10,7 +10,7 @@ from ...errors import InductorBenchError, UsageError
 from ...records.batches.batch import ModelRequest
 from ...records.modes.models import ModelModes, ModesByModel
 from ...records.run import Failure
-from ...store.files import refuse_link
+from ...store.files import own_folder
 from ...store.folder import PAGE
 from ...store.folders.modes import ANOTHER, ModesFolder
 from ..batch.list_options import YAML, merge
@@ -63,14 +63,8 @@ def run_list(options: ModesOptions, progress: Progress) -> ModesByModel:
 
 def _make_folder(folder: Path, models: set[str]) -> None:
     """Makes the folder of the list's comparisons, which holds folders of comparisons and their page only."""
-    refuse_link(folder)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        others = [item.name for item in folder.iterdir() if item.name not in {PAGE, *models}]
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise InductorBenchError(f"cannot create {folder}: {reason}", ANOTHER) from error
-    if any(not ModesFolder(folder / name).exists() for name in others):
+    others = [item for item in own_folder(folder).iterdir() if item.name not in {PAGE, *models}]
+    if not all(ModesFolder(item).exists() for item in others):
         raise UsageError(f"{folder} is not empty and holds no comparison of modes of models", ANOTHER)
 
 

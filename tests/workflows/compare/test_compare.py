@@ -281,6 +281,10 @@ def test_runs_are_interleaved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert compare_program(again, Silent()).comparison.a.runs == 1
     assert sorted(path.parent.name for path in (tmp_path / "out").glob("*/record.json")) == ["a-1", "b-1"]
     assert (tmp_path / "out" / "notes.txt").read_text() == "mine"
+    (tmp_path / "out" / "b-7").symlink_to(save(tmp_path / "elsewhere", pairs.run()))
+    with pytest.raises(InductorBenchError, match="is a symbolic link"):
+        compare_program(again, Silent())
+    assert (tmp_path / "elsewhere" / RECORD).is_file()
 
 
 def test_the_runs_of_an_interrupted_comparison_are_compared_without_running_anything(

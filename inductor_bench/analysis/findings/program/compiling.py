@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-import statistics
 from collections.abc import Iterator
 
 from .... import units
 from ....records.code.compile_phases import total_s
 from ....records.program import PATTERN
-from ...costs.step import eager_ratio, step_of, step_spread
+from ...costs.step import eager_ratio, median_steps, step_of, step_spread
 from ..evidence import RunEvidence
 from ..finding import CAUTION, FINE, NOTE, Finding
 from ..phrases import join_words
@@ -52,8 +51,7 @@ def against_eager(evidence: RunEvidence) -> Iterator[Finding]:
         yield Finding("against-eager", text, level=FINE)
     elif ratio == 1:
         varies = f"steps vary by {units.percent(step_spread(program))}"
-        if program.eager_median_step_time_s is not None:
-            medians = statistics.median(program.step_times_s), program.eager_median_step_time_s
+        if medians := median_steps(program):
             compiled, eager = (f"{units.seconds(median_s)} in the median" for median_s in medians)
         text = f"compiled and eager steps take equally long ({compiled}, eager {eager}; {varies})"
         yield Finding("against-eager", f"{text}: {cost} has not paid off", level=CAUTION)

@@ -7,6 +7,7 @@ import statistics
 from collections.abc import Iterator, Sequence
 
 from .... import units
+from ....records.program import Program
 from ...costs.step import host_sets_pace, runs_on_host, step_of
 from ..command_again import command_again
 from ..evidence import RunEvidence
@@ -103,11 +104,8 @@ def _drift(times: Sequence[float]) -> float:
     return (statistics.mean(last) - statistics.mean(first)) / statistics.mean(times)
 
 
-def _longer_profile(evidence: RunEvidence) -> Iterator[Finding]:
-    """Reports a profile that slowed a host that is the device, so that parts are less certain."""
-    program = evidence.run.program
-    if program is None or not runs_on_host(evidence.run):
-        return
+def _longer_profile(program: Program) -> Iterator[Finding]:
+    """Reports that the profiler slowed a device that is the host, which makes the parts less certain."""
     pairs = [(rank.profiled_step_time_s, rank.step_time_s) for rank in program.ranks]
     profiled_s, timed_s = max(((a, b) for a, b in pairs if a and b), key=lambda pair: pair[0] / pair[1], default=(0, 1))
     if profiled_s >= LONGER_PROFILE * timed_s:
@@ -126,7 +124,8 @@ def certainty(evidence: RunEvidence) -> Iterator[Finding]:
     if len(program.step_times_s) < FEW_STEPS:
         text = f"only {plural(len(program.step_times_s), 'step')} could be timed: their mean is uncertain"
         yield Finding("few-steps", text, level=CAUTION)
-    yield from _longer_profile(evidence)
+    if runs_on_host(evidence.run):
+        yield from _longer_profile(program)
     tied = [rank.tied_share for rank in program.ranks if rank.tied_share is not None]
     if tied and min(tied) < 1 - UNTIED:
         text = (
