@@ -133,7 +133,7 @@ class Times:
     Attributes:
         samples_s: the samples.
         method: the method of timing; empty where no kernel was timed.
-        retaken: number of windows that were timed again, because the host was late with their launches.
+        retaken: number of samples that were taken again, because the host was late with a launch.
     """
 
     samples_s: tuple[float, ...]
@@ -143,17 +143,20 @@ class Times:
 
 @dataclass(frozen=True)
 class Sample(Request[Times]):
-    """Times one call of each kernel in turn.
+    """Times one call of each variant of a kernel in turn.
 
-    The worker sends ``Begun`` before each kernel.
+    The worker sends ``Begun`` before it waits for a kernel. A GPU has all of them in its queue by then, unless they
+    run ``singly``, so that ``Begun`` names a kernel that hangs, and one that crashes only where they do.
 
     Attributes:
-        order: the kernels in the order of timing.
+        order: the variants in the order of timing.
         state: ``cold`` (data out of the caches) or ``warm``.
+        singly: whether each is launched after the end of the one before it.
     """
 
     order: tuple[int, ...]
     state: str
+    singly: bool = False
 
 
 @dataclass(frozen=True)

@@ -211,8 +211,8 @@ class _Turn:
 class _Timer:
     method, retaken = "graphs", 0
 
-    def __init__(self, turn: _Turn) -> None:
-        self.turn, self.seen = turn, list[tuple[str, int]]()
+    def __init__(self, turn: _Turn, has_queue: bool = True) -> None:
+        self.turn, self.has_queue, self.seen = turn, has_queue, list[tuple[str, int]]()
 
     def bind(self, bind: Any) -> object:
         return object()
@@ -220,9 +220,13 @@ class _Timer:
     def get_ready(self, call: Any, state: str) -> None:
         self.seen.append(("ready", self.turn.held))
 
-    def cold(self, call: Any) -> float:
-        self.seen.append(("sample", self.turn.held))
-        return 1e-6
+    def samples(self, calls: Any, state: str, begin: Any) -> list[float]:
+        assert state == "cold"
+        for place, _ in enumerate(calls):
+            begin(place)
+        self.seen.append((f"{len(calls)} samples", self.turn.held))
+        self.retaken += 1
+        return [1e-6] * len(calls)
 
 
 def _loaded(timer: _Timer) -> Any:
@@ -232,15 +236,22 @@ def _loaded(timer: _Timer) -> Any:
     return _Loaded(kernel)  # type: ignore[arg-type]
 
 
-def test_a_device_is_held_for_all_samples_and_not_while_graphs_are_captured(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("has_queue", "singly", "runs"),
+    [(True, False, ["4 samples"]), (True, True, ["1 samples"] * 4), (False, False, ["1 samples"] * 4)],
+)
+def test_a_device_is_held_for_all_samples_and_not_while_graphs_are_captured(
+    has_queue: bool, singly: bool, runs: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     turn, told = _Turn(monkeypatch), list[Begun]()
-    bench, timer = Bench(told.append), _Timer(turn)
+    bench, timer = Bench(told.append), _Timer(turn, has_queue)
     bench._kernels = {number: _loaded(timer) for number in (1, 2)}
-    found = bench.sample(Sample((1, 2, 2, 1), "cold"))
-    assert found.samples_s == (1e-6,) * 4
+    found = bench.sample(Sample((1, 2, 2, 1), "cold", singly))
+    assert found.samples_s == (1e-6,) * 4 and found.retaken == len(runs)
     assert timer.seen[:2] == [("ready", 0), ("ready", 0)], "the first captures run beside the samples of others"
-    assert [held for what, held in timer.seen if what == "sample"] == [1, 1, 1, 1]
+    assert [one for one in timer.seen if one[0] != "ready"] == [(run, 1) for run in runs]
     assert [part.number for part in told] == [1, 2, 1, 2, 2, 1]
+    assert bench.sample(Sample((), "cold")).samples_s == ()
 
 
 def test_a_wait_for_the_device_is_told_with_the_kernel_that_waits(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,13 +19,12 @@ from inductor_bench.messages.jobs import ListLaunches
 from inductor_bench.messages.machine import TellArchitecture
 from inductor_bench.messages.request import encode_request
 from inductor_bench.records.code.details import Details
-from inductor_bench.source.standalone.harness.timing_cuda import GpuTimer
 from inductor_bench.store.formats import codec
 from inductor_bench.worker import survey as worker_survey
 from inductor_bench.worker.bench.bench import Bench
 from inductor_bench.worker.bench.triton_kernel import TritonBenchKernel
 from inductor_bench.worker.capture import programs
-from inductor_bench.worker.device import nvidia, race_timer
+from inductor_bench.worker.device import nvidia
 from inductor_bench.worker.device.environment import describe_environment
 from inductor_bench.worker.device.runtimes import NVIDIA_RUNTIME, best_device_type, open_device, runtime_of
 from inductor_bench.worker.profile.measurement import measure_graph_replay, measure_run
@@ -89,55 +87,6 @@ def test_a_race_on_a_gpu_takes_short_windows(monkeypatch: pytest.MonkeyPatch) ->
     NVIDIA_RUNTIME.make_timer({}, arguments, lambda made: print, moved=8, reset=[1])
     windows = {"window_s": nvidia.RACE_WINDOW_S, "warm_up_s": nvidia.RACE_WARM_UP_S, "gap": {"cold": 1e-6}}
     assert seen == {"moved": 8, "reset": [1], **windows}
-
-
-@pytest.mark.parametrize(
-    ("first_us", "taken", "retaken"),
-    [
-        ((50, 51), 2, 0),
-        ((50, 124), 2, 0),  # late, while the device was held
-        ((50, 240, 52), 3, 1),  # the second window: the first launch came after the hold
-        ((300, 315), 2, 0),  # the launch always takes longer than the hold
-        ((300, 360, 310), 3, 1),
-        ((50, 900, 300, 200, 100, 50), 5, 3),  # always late: the window in which it was least late
-    ],
-)
-def test_a_window_is_timed_again_where_its_first_launch_was_late(
-    first_us: tuple[int, ...], taken: int, retaken: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    seen, timer = time_windows([race_timer.Window((700 + us) * 1e-6, us * 1e-6, 0.0) for us in first_us], monkeypatch)
-    replay = lambda: None  # noqa: E731
-    assert timer._window(replay, 1) == seen[0].device_s
-    assert timer._window(replay, 1) == min(window.device_s for window in seen[1:])
-    assert (len(seen), timer.retaken) == (taken, retaken)
-
-
-@pytest.mark.parametrize(("others_us", "taken"), [((30, 30), 2), ((30, 120), 2), ((30, 200, 30), 3)])
-def test_later_launches_may_be_late_while_the_queue_holds_work(
-    others_us: tuple[int, ...], taken: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    windows = [race_timer.Window(800e-6, 40e-6, us * 1e-6) for us in others_us]
-    seen, timer = time_windows(windows, monkeypatch)
-    replay = lambda: None  # noqa: E731
-    for _ in range(2):
-        assert timer._window(replay, 4) == 800e-6
-    assert len(seen) == taken
-
-
-def time_windows(
-    windows: Iterable[race_timer.Window], monkeypatch: pytest.MonkeyPatch
-) -> tuple[list[race_timer.Window], race_timer.GpuRaceTimer]:
-    """A timer that takes these windows, and the list of those that it has taken."""
-    left, seen = iter(windows), list[race_timer.Window]()
-
-    def take(replay: Any, count: int) -> race_timer.Window:
-        seen.append(next(left))
-        return seen[-1]
-
-    monkeypatch.setattr(race_timer, "_time_window", take)
-    monkeypatch.setattr(race_timer, "_take_device", lambda: None)
-    monkeypatch.setattr(GpuTimer, "__init__", lambda self: None)
-    return seen, race_timer.GpuRaceTimer()
 
 
 @pytest.mark.usefixtures("rocm")

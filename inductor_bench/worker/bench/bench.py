@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -190,20 +190,28 @@ class Bench:
         return find_use(driver) if driver is not None else None
 
     def sample(self, request: times.Sample) -> times.Times:
+        timer: Timer | None = None
         for number in dict.fromkeys(request.order):
             self._begin(number)
-            self._get_ready(self._kernels[number], request.state)
-        samples_s: list[float] = []
-        retaken, method = 0, ""
+            timer = self._get_ready(self._kernels[number], request.state)
+        if timer is None:
+            return times.Times(())
+        at_once = timer.has_queue and not request.singly
         with exclusive():  # for all samples, because each change between workers takes the device a while
-            for number in request.order:
-                self._begin(number)
-                loaded = self._kernels[number]
-                timer = self._get_ready(loaded, request.state)
-                retaken -= timer.retaken
-                samples_s.append(getattr(timer, request.state)(loaded.call))
-                retaken, method = retaken + timer.retaken, timer.method
-        return times.Times(tuple(samples_s), method, retaken)
+            found = [
+                self._sample(numbers, request.state)
+                for numbers in ([request.order] if at_once else [(number,) for number in request.order])
+            ]
+        samples_s = tuple(seconds for one in found for seconds in one.samples_s)
+        return times.Times(samples_s, found[-1].method, sum(one.retaken for one in found))
+
+    def _sample(self, numbers: Sequence[int], state: str) -> times.Times:
+        """Samples variants of one kernel at once."""
+        timers = [self._get_ready(self._kernels[number], state) for number in numbers]
+        timer, before = timers[0], timers[0].retaken
+        calls = [self._kernels[number].call for number in numbers]
+        samples_s = timer.samples(calls, state, lambda place: self._begin(numbers[place]))
+        return times.Times(tuple(samples_s), timer.method, timer.retaken - before)
 
     def _get_ready(self, loaded: _Loaded, state: str) -> Timer:
         """The timer of a kernel, which has done everything that precedes its first sample."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
@@ -27,7 +27,7 @@ _PROCESS = Path("/proc/self")
 class CpuRaceTimer(CpuTimer):
     """The harness's timer, with the name of its method. The host does the work, so it is never late with launches."""
 
-    retaken = 0
+    has_queue, retaken = False, 0
 
     @property
     def method(self) -> str:
@@ -35,6 +35,13 @@ class CpuRaceTimer(CpuTimer):
 
     def get_ready(self, call: Any, state: str) -> None:
         return
+
+    def samples(self, calls: Sequence[Any], state: str, begin: Callable[[int], None]) -> list[float]:
+        seconds: list[float] = []
+        for place, call in enumerate(calls):
+            begin(place)
+            seconds.append(self.warm(call) if state == "warm" else self.cold(call))
+        return seconds
 
 
 class CpuRuntime:

@@ -1,119 +1,130 @@
-"""The harness's GPU timer for races, whose windows do not depend on when the host launches.
+"""The harness's GPU timer for races: the windows of many samples wait in the device's queue, one after another.
 
-Several workers may share the device. A timer has it for itself for each window, and while it launches anything else;
-graphs are captured beside the other workers' windows, because a capture runs nothing.
+Several workers may share the device. A timer has it for itself for each order of samples, and while it launches
+anything else; graphs are captured beside the other workers' samples, because a capture runs nothing.
 
-While other cores compile, the host may lose its core between two launches of a window. The device would then wait, and
-the wait would be part of the window's time. So the device is kept busy until the first launch of the window is in its
-queue; where the host is later than that, the window is timed again.
+While other cores compile, the host may lose its core between two launches. The device would then wait, and the wait
+would be part of a window's time. So each launch of a window is made while the one before it still runs, and the first
+one while the device is held without work. A sample in which a launch came later is taken again.
 """
 
 from __future__ import annotations
 
-import time
-import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
 
-from inductor_bench.source.standalone.harness.timing_cuda import BoundCall, GpuTimer
+from inductor_bench.source.standalone.harness.timing_cuda import TOO_SHORT, BoundCall, GpuTimer, Read, Sampler
 
 from .exclusive import exclusive
 
 HOLD_CYCLES = 400_000
-"""Clock cycles for which the device waits before a window, without work."""
-
-HOLD_S = 125e-6
-"""Seconds that these cycles take at least: no GPU has a clock above 3.2 GHz."""
-
-SWITCH_CYCLES = 1000
-"""Clock cycles of the work that makes the device turn to this process before a window."""
+"""Clock cycles for which the device waits before a window, without work, where its queue is empty."""
 
 MOST_RETAKEN = 3
-LATE_S = 20e-6
-"""Seconds by which a first launch that takes longer than the hold may exceed the fastest one."""
-
-LATE_SHARE = 0.5
-"""Share of the device's time for one replay by which later launches may exceed the fastest: the queue holds one."""
 
 
 @dataclass(frozen=True)
-class Window:
-    """One timed window: seconds of the device, and of the host until the first launch and for the other launches."""
+class _Launched:
+    """A sample in the queue of the device. ``is_late`` tells whether the queue was empty at one of its launches."""
 
-    device_s: float
-    first_s: float
-    others_s: float
+    read: Read
+    is_late: bool
 
 
 class GpuRaceTimer(GpuTimer):
     """The timer of a kernel and its variants.
 
     Attributes:
-        retaken: number of windows that were timed again.
+        retaken: number of samples that were taken again.
     """
+
+    has_queue = True
 
     def __init__(self, *arguments: Any, **how: Any) -> None:
         self.retaken = 0
-        self._fastest: weakref.WeakKeyDictionary[Callable[[], object], tuple[float, float]] = (
-            weakref.WeakKeyDictionary()
-        )
+        self._is_late = False
+        self._last: torch.cuda.Event | None = None
+        self._restore_all: Callable[[], object] | None = None
         with exclusive():
             super().__init__(*arguments, **how)
+            if self.method.startswith("graphs") and self.originals:
+                self._restore_all = self._capture([partial(self._restore, each) for each in self.copies], False)
 
     def get_ready(self, call: BoundCall, state: str) -> None:
         if state not in call.samplers:
             call.samplers[state] = self._make_sampler(call, state)
+
+    def samples(self, calls: Sequence[BoundCall], state: str, begin: Callable[[int], None]) -> list[float]:
+        for call in calls:
+            self.get_ready(call, state)
+        return self._take([call.samplers[state] for call in calls], begin)
+
+    def restore(self) -> None:
+        super().restore() if self._restore_all is None else self._restore_all()
+
+    def _take(self, samplers: Sequence[Sampler], begin: Callable[[int], None] = lambda place: None) -> list[float]:
+        """One sample of each, in this order; those of the last attempt where the host was late in each."""
+        found, left = [0.0] * len(samplers), list(range(len(samplers)))
+        with exclusive():
+            for attempt in range(1 + MOST_RETAKEN):
+                self.retaken += len(left) if attempt else 0
+                launched = [self._launch(samplers[place]) for place in left]
+                again: list[int] = []
+                for place, sample in zip(left, launched, strict=True):
+                    begin(place)
+                    seconds = sample.read()
+                    found[place] = seconds if seconds > 0 else found[place]
+                    again += [place] if sample.is_late or seconds <= 0 else []
+                left = again
+        for place in left:
+            if not found[place]:
+                begin(place)
+                raise RuntimeError(TOO_SHORT)
+        return found
+
+    def _launch(self, sampler: Sampler) -> _Launched:
+        self._is_late = False
+        read = sampler()
+        return _Launched(read, self._is_late)
 
     def _run(self, launch: Callable[[], object]) -> None:
         with exclusive():
             super()._run(launch)
 
     def _window(self, replay: Callable[[], object], count: int) -> float:
-        """Seconds of ``count`` replays on the device; of several attempts the one in which the host was least late."""
-        best_s, least_late_s = 0.0, float("inf")
-        for attempt in range(1 + MOST_RETAKEN):
-            with exclusive():
-                _take_device()
-                window = _time_window(replay, count)
-            late_s = self._late_s(replay, count, window)
-            if late_s < least_late_s:
-                best_s, least_late_s = window.device_s, late_s
-            if not late_s:
-                break
-            self.retaken += attempt < MOST_RETAKEN
-        return best_s
+        with exclusive():
+            return super()._window(replay, count)
 
-    def _late_s(self, replay: Callable[[], object], count: int, window: Window) -> float:
-        """Seconds by which the host was too late for the window; 0 where the device's queue was never empty."""
-        first_s, other_s = self._fastest.get(replay, (float("inf"), float("inf")))
-        first_s = min(first_s, window.first_s)
-        if count > 1:
-            other_s = min(other_s, window.others_s / (count - 1))
-        self._fastest[replay] = first_s, other_s
-        late_s = max(window.first_s - max(HOLD_S, first_s + LATE_S), 0.0)
-        slack_s = LATE_SHARE * window.device_s / count
-        return late_s + (max(window.others_s - other_s * (count - 1) - slack_s, 0.0) if count > 1 else 0.0)
+    def _launch_window(self, replay: Callable[[], object], count: int) -> Read:
+        """Puts a window into the device's queue, and notes where the queue was empty at a launch.
 
+        Each replay of a graph ends with an event, which costs the same in the windows of both lengths. Where calls are
+        timed without graphs, the first launch alone is watched.
+        """
+        if self._last is None or self._last.query():
+            torch.cuda._sleep(HOLD_CYCLES)
+        each_ends = self.method.startswith("graphs")
+        start = last = _record()
+        for place in range(count):
+            replay()
+            if place == 0 or each_ends:
+                self._is_late |= last.query()
+            if place == count - 1 or each_ends:
+                last = _record()
+        self._last = last
 
-def _take_device() -> None:
-    """Lets the device turn to this process, which takes it a while after another one has used it."""
-    torch.cuda._sleep(SWITCH_CYCLES)
-    torch.cuda.synchronize()
+        def read() -> float:
+            last.synchronize()
+            return float(start.elapsed_time(last)) * 1e-3
+
+        return read
 
 
-def _time_window(replay: Callable[[], object], count: int) -> Window:
-    start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-    began = time.perf_counter()
-    torch.cuda._sleep(HOLD_CYCLES)
-    start.record()
-    replay()
-    launched = time.perf_counter()
-    for _ in range(count - 1):
-        replay()
-    end.record()
-    ended = time.perf_counter()
-    end.synchronize()
-    return Window(float(start.elapsed_time(end)) * 1e-3, launched - began, ended - launched)
+def _record() -> torch.cuda.Event:
+    event = torch.cuda.Event(enable_timing=True)
+    event.record()
+    return event

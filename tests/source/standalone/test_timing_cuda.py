@@ -2,164 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from types import SimpleNamespace
-from typing import Any
-
 import pytest
 
 from inductor_bench.source.standalone.harness import launch_gap, timing_cuda
-from inductor_bench.source.standalone.harness.arguments import Arguments
 from inductor_bench.source.standalone.harness.launch_gap import measure_cuda
 from inductor_bench.source.standalone.harness.timing_cuda import GpuTimer
+from tests.support.fake_gpu import FRESH, LAUNCH, USED, Device, Kernel, copied
 
 GAPS = {"cold": 5e-7, "warm": 2e-7}
-COPY_S, FLUSH_S, GRAPH_S, EVENT_S = 3e-6, 50e-6, 8e-6, 2e-6
-FRESH, USED = "fresh", "used"
-
-
-class Device:
-    """A GPU on which everything takes its time at once, and what is captured takes it when it is replayed."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-        self.captured: list[tuple[float, Callable[[], None]]] | None = None
-        self.disturbances: list[float] = []
-        """Seconds that the next windows take longer."""
-
-    def launch(self, seconds: float, effect: Callable[[], None] = lambda: None) -> None:
-        if self.captured is not None:
-            self.captured.append((seconds, effect))
-        else:
-            self.now += seconds
-            effect()
-
-    def torch(self) -> Any:
-        properties = SimpleNamespace(L2_cache_size=60 << 20)
-        graph = SimpleNamespace(default_capture_stream=None)
-        cuda = SimpleNamespace(
-            Event=lambda enable_timing: Event(self),
-            CUDAGraph=lambda: Graph(self),
-            Stream=lambda: None,
-            stream=lambda stream: Nothing(),
-            graph=graph,
-            synchronize=lambda: None,
-            current_device=lambda: 0,
-            get_device_properties=lambda index: properties,
-            mem_get_info=lambda: (10 << 30, 20 << 30),
-            memory_reserved=lambda: 0,
-            memory_allocated=lambda: 0,
-        )
-        return SimpleNamespace(
-            cuda=cuda,
-            Tensor=Nothing,
-            float32=None,
-            zeros=lambda *_, **__: Nothing(),
-            sum=lambda *_, **__: self.launch(FLUSH_S),
-        )
-
-
-class Nothing:
-    def __enter__(self) -> None: ...
-
-    def __exit__(self, *_: object) -> None: ...
-
-
-class Event:
-    def __init__(self, device: Device) -> None:
-        self.device, self.at = device, 0.0
-
-    def record(self) -> None:
-        self.device.now += EVENT_S
-        self.at = self.device.now
-
-    def synchronize(self) -> None: ...
-
-    def elapsed_time(self, end: Event) -> float:
-        late = self.device.disturbances.pop(0) if self.device.disturbances else 0.0
-        return (end.at - self.at + late) * 1e3
-
-
-class Graph:
-    def __init__(self, device: Device) -> None:
-        self.device, self.nodes = device, list[tuple[float, Callable[[], None]]]()
-
-    def capture_begin(self) -> None:
-        assert self.device.captured is None
-        self.device.captured = self.nodes
-
-    def capture_end(self) -> None:
-        self.device.captured = None
-
-    def replay(self) -> None:
-        self.device.now += GRAPH_S
-        for seconds, effect in self.nodes:
-            self.device.launch(seconds, effect)
-
-
-class Storage:
-    def __init__(self, device: Device, value: str) -> None:
-        self.device, self.value = device, value
-
-    def numel(self) -> int:
-        return 40 << 20
-
-    def clone(self) -> Storage:
-        return Storage(self.device, self.value)
-
-    def copy_(self, other: Storage) -> None:
-        self.device.launch(COPY_S, lambda: setattr(self, "value", other.value))
 
 
 @pytest.fixture
 def device(monkeypatch: pytest.MonkeyPatch) -> Device:
     made = Device()
     monkeypatch.setattr(timing_cuda, "torch", made.torch())
+    monkeypatch.setattr("torch", made.torch())
     monkeypatch.setattr(timing_cuda, "copy_arguments", lambda launch, arguments, place: copied(arguments))
     monkeypatch.setattr(launch_gap, "torch", made.torch())
     monkeypatch.setattr(launch_gap, "_gap_on", lambda index: {"cold": 0.0, "warm": 0.0})
     return made
-
-
-def copied(arguments: Arguments) -> Arguments:
-    return Arguments([], {}, [storage.clone() for storage in arguments.storages])  # type: ignore[misc]
-
-
-LAUNCH = {
-    "storages": [{"size_bytes": 40 << 20}, {"size_bytes": 40 << 20}],
-    "arguments": [
-        {"kind": "tensor", "items": [], "tensor": {"storage": index, "shape": [10], "stride": [1], "itemsize": 4}}
-        for index in range(2)
-    ],
-    "keywords": {},
-    "mutated": [1],
-}
-
-
-class Kernel:
-    """Reads storage 0 and writes storage 1; ``wants`` is what it must find in the latter, if anything."""
-
-    def __init__(self, device: Device, seconds: float, wants: str | None = None, captures: bool = True) -> None:
-        self.device, self.seconds, self.wants, self.captures = device, seconds, wants, captures
-        self.found: list[str] = []
-
-    def arguments(self) -> Arguments:
-        return Arguments([], {}, [Storage(self.device, FRESH), Storage(self.device, FRESH)])  # type: ignore[list-item]
-
-    def bind(self, arguments: Arguments) -> Callable[[], None]:
-        written: Any = arguments.storages[1]
-
-        def write() -> None:
-            self.found.append(written.value)
-            assert self.wants in (None, written.value), "it would wait for ever"
-            written.value = USED
-
-        def call() -> None:
-            if self.device.captured is not None and not self.captures:
-                raise RuntimeError("operation not permitted when stream is capturing")
-            self.device.launch(self.seconds, write)
-
-        return call
 
 
 @pytest.mark.parametrize("seconds", [1e-6, 40e-6, 5e-3])
@@ -179,6 +40,7 @@ def profiled(device: Device, monkeypatch: pytest.MonkeyPatch) -> list[list[float
     numbers = Kernel(device, 3e-6)
     monkeypatch.undo()
     monkeypatch.setattr(timing_cuda, "torch", device.torch())
+    monkeypatch.setattr("torch", device.torch())
     monkeypatch.setattr(launch_gap, "torch", device.torch())
     monkeypatch.setattr(timing_cuda, "copy_arguments", lambda launch, arguments, place: copied(arguments))
     monkeypatch.setattr(launch_gap, "build_arguments", lambda launch, place: numbers.arguments())

@@ -22,7 +22,7 @@ from typing import Any
 
 import torch
 
-from .arguments import Arguments, copy_arguments, mutated_storages, touched_bytes
+from .arguments import Arguments, allocated_bytes, copy_arguments, mutated_storages, touched_bytes
 
 WINDOW_S = 2e-3
 COLD_GRAPH_S = 4e-4
@@ -32,8 +32,11 @@ MOST_STORAGES = 4096  # over all copies
 MEMORY_SHARE = 0.4
 WARM_UP_S = 0.05
 MOST_DISTURBED = 4  # samples that come out at nothing, which is what a disturbed short window makes of them
+TOO_SHORT = "its time is too short to be told from what goes on around it"
 
 Bind = Callable[[Arguments], Callable[[], Any]]
+Read = Callable[[], float]  # waits for the end of what was launched, and gives its seconds
+Sampler = Callable[[], Read]  # launches one sample
 
 
 class BoundCall:
@@ -41,7 +44,7 @@ class BoundCall:
 
     def __init__(self, bind: Bind) -> None:
         self.bind = bind
-        self.samplers: dict[str, Callable[[], float]] = {}
+        self.samplers: dict[str, Sampler] = {}
 
 
 class GpuTimer:
@@ -62,7 +65,6 @@ class GpuTimer:
     Attributes:
         method: ``graphs``, or why events around plain launches have to do: these include the time that the host needs
             for a launch, where that is longer than the kernel; or that gaps are not known and so part of the times.
-            One timer has one method.
     """
 
     def __init__(
@@ -132,13 +134,12 @@ class GpuTimer:
         if state not in call.samplers:
             call.samplers[state] = self._make_sampler(call, state)
         for _ in range(MOST_DISTURBED):
-            self.restore()
-            seconds = call.samplers[state]()
+            seconds = call.samplers[state]()()
             if seconds > 0:
                 return seconds
-        raise RuntimeError("its time is too short to be told from what goes on around it")
+        raise RuntimeError(TOO_SHORT)
 
-    def _make_sampler(self, call: BoundCall, state: str) -> Callable[[], float]:
+    def _make_sampler(self, call: BoundCall, state: str) -> Sampler:
         sets = self.copies if state == "cold" else self.copies[:1] * self.warm_launches
         launches: dict[int, Callable[[], Any]] = {}
 
@@ -150,35 +151,49 @@ class GpuTimer:
         self._run(launch_first)  # what is set up at the first call cannot be captured
         runs = [launches[id(each)] for each in sets]
         if not self.method.startswith("graphs"):
-            window, resets = self._by_events(sets, runs), self._by_events(sets, [])
-            off = statistics.median(resets() for _ in range(5)) if self.reset else 0.0
-            return lambda: window() - off
+            off = statistics.median(self._take([self._by_events(sets, [])] * 5)) if self.reset else 0.0
+            return self._after_restore(self._by_events(sets, runs), off)
         if self.reset and state not in self._reset_time:
-            slope = self._slope(sets, [None] * len(sets), state == "cold")
-            self._reset_time[state] = statistics.median(slope() for _ in range(5))
-        slope, off = (
-            self._slope(sets, runs, state == "cold"),
-            self._reset_time.get(state, 0.0) + self.gap.get(state, 0.0),
-        )
-        return lambda: slope() - off
+            resets = self._slope(sets, [None] * len(sets), state == "cold")
+            self._reset_time[state] = statistics.median(self._take([resets] * 5))
+        off = self._reset_time.get(state, 0.0) + self.gap.get(state, 0.0)
+        return self._after_restore(self._slope(sets, runs, state == "cold"), off)
 
-    def _slope(self, sets: Sequence[Arguments], runs: Sequence[Any], flush: bool) -> Callable[[], float]:
+    def _after_restore(self, sampler: Sampler, off: float) -> Sampler:
+        """The sampler after a restore, which is not timed, and its time without ``off`` seconds."""
+
+        def launch() -> Read:
+            self.restore()
+            read = sampler()
+            return lambda: read() - off
+
+        return launch
+
+    def _take(self, samplers: Sequence[Sampler]) -> list[float]:
+        """One sample of each, in this order."""
+        return [launch()() for launch in samplers]
+
+    def _slope(self, sets: Sequence[Arguments], runs: Sequence[Any], flush: bool) -> Sampler:
         """Gives the time of one more launch, by a window of a long graph and one of a short graph."""
         many, few = len(sets), len(sets) // 4
-        long = self._capture(runs, flush, sets)
-        short = self._capture(runs[:few], flush, sets[:few])
+        long, short = self._capture(runs, flush, sets), self._capture(runs[:few], flush, sets[:few])
         # As many replays of either: what starting a window costs must be the same in both.
         count = min(max(1, round(self.window_s / max(self._window(long, 1), 1e-6))), 400)
         turns = [0]
 
-        def sample() -> float:
+        def launch() -> Read:
             turns[0] += 1
             order = (long, short) if turns[0] % 2 else (short, long)
-            times = [self._window(each, count) / count for each in order]
-            longer, shorter = times if turns[0] % 2 else times[::-1]
-            return (longer - shorter) / (many - few)
+            reads = [self._launch_window(each, count) for each in order]
 
-        return sample
+            def read() -> float:
+                times = [each() / count for each in reads]
+                longer, shorter = times if order[0] is long else times[::-1]
+                return (longer - shorter) / (many - few)
+
+            return read
+
+        return launch
 
     def _estimate(self, call: Callable[[], Any], warm_up_s: float) -> tuple[float, int]:
         """Seconds of a call, roughly, and the bytes that it allocates, after ``warm_up_s`` seconds of such calls."""
@@ -239,31 +254,36 @@ class GpuTimer:
         launch()
         torch.cuda.synchronize()
 
-    def _by_events(self, sets: Sequence[Arguments], runs: Sequence[Any]) -> Callable[[], float]:
+    def _by_events(self, sets: Sequence[Arguments], runs: Sequence[Any]) -> Sampler:
         """Gives the mean time of a launch with each of the sets in turn; without ``runs`` it only resets."""
         count = max(5, min(round(self.window_s / self.estimate), 500))
 
-        def sample() -> float:
+        def launch() -> Read:
             place = iter(range(count))
 
-            def launch() -> None:
+            def call() -> None:
                 turn = next(place) % len(sets)
                 self._reset(sets[turn])
                 if runs:
                     runs[turn]()
 
-            return self._window(launch, count) / count
+            read = self._launch_window(call, count)
+            return lambda: read() / count
 
-        return sample
+        return launch
 
     def _window(self, replay: Callable[[], object], count: int) -> float:
+        return self._launch_window(replay, count)()
+
+    def _launch_window(self, replay: Callable[[], object], count: int) -> Read:
+        """Launches and times a window: this timer has one window at a time on the device."""
         start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
         start.record()
         for _ in range(count):
             replay()
         end.record()
         end.synchronize()
-        return float(start.elapsed_time(end)) * 1e-3
+        return lambda: float(start.elapsed_time(end)) * 1e-3
 
     def _reset(self, arguments: Arguments) -> None:
         for index in self.reset:
@@ -288,10 +308,3 @@ def _capturing(graph: Any) -> Iterator[None]:
         finally:  # after an error the end of the capture raises another
             with contextlib.nullcontext() if well else contextlib.suppress(RuntimeError):
                 graph.capture_end()
-
-
-def allocated_bytes(result: Any) -> int:
-    """The bytes of the GPU tensors that a call returned."""
-    values = result if isinstance(result, list | tuple) else [result]
-    tensors = [value for value in values if isinstance(value, torch.Tensor) and value.is_cuda]
-    return sum(tensor.untyped_storage().nbytes() for tensor in tensors)
