@@ -70,10 +70,11 @@ class Clock:
         requests: number of their requests.
         timers: number of workers that time.
         samples: number of samples.
-        retaken: number of windows that were timed again.
+        retaken: number of samples that were taken again.
         pool: seconds of the pool's workers, by request, summed over the workers.
         waiting_s: seconds in which no worker that times was at work.
         first_sample_s: seconds from the start to the first sample.
+        timeline: the worker, the request, and the seconds of its begin and end from the start.
     """
 
     began: float = field(default_factory=time.monotonic)
@@ -91,6 +92,7 @@ class Clock:
     pool_size: int = 0
     pool_first_s: float | None = None
     pool_last_s: float = 0.0
+    timeline: list[tuple[str, str, float, float]] = field(default_factory=list)
 
 
 @contextmanager
@@ -98,6 +100,7 @@ def watched(clock: Clock, profile: Path | None) -> Iterator[None]:
     """Counts the time of all sessions into ``clock``; with ``profile`` the worker that times writes its profile."""
     posted: dict[int, tuple[str, float]] = {}
     timing: set[int] = set()
+    names: dict[int, str] = {}
     post, collect, start = WorkerSession.post, WorkerSession.collect, kernel_sessions.KernelSession.start
     wait = Pipeline._wait
 
@@ -108,6 +111,7 @@ def watched(clock: Clock, profile: Path | None) -> Iterator[None]:
                 run = (*words("cProfile"), "-o", str(profile), "-m")
                 stack.enter_context(mock.patch.object(sessions, "module_words", lambda module: (*run, module)))
             made = start(self, name, **variables)
+        names[id(made)] = name
         if name.startswith("measure"):
             timing.add(id(made))
             clock.timers += 1
@@ -130,6 +134,7 @@ def watched(clock: Clock, profile: Path | None) -> Iterator[None]:
             return answer
         finally:
             name, since = posted.pop(id(self), ("?", time.monotonic()))
+            clock.timeline.append((names.get(id(self), ""), name, since - clock.began, time.monotonic() - clock.began))
             into, count = (clock.phases, clock.requests) if id(self) in timing else (clock.pool, clock.pool_requests)
             into[name] = into.get(name, 0.0) + time.monotonic() - since
             count[name] = count.get(name, 0) + 1
@@ -263,8 +268,8 @@ def describe(trial: Trial) -> Iterator[str]:
     sample_s = clock.phases.get("Sample", 0.0) / max(clock.samples, 1)
     first = f"{clock.first_sample_s:.1f} s" if clock.first_sample_s else "never"
     yield (
-        f"      {clock.samples} samples, {sample_s * 1e3:.2f} ms each, first after {first}; {clock.retaken} windows "
-        f"timed again; record saved {clock.saves} times in {clock.saving_s:.2f} s"
+        f"      {clock.samples} samples, {sample_s * 1e3:.2f} ms each, first after {first}; {clock.retaken} taken "
+        f"again; record saved {clock.saves} times in {clock.saving_s:.2f} s"
     )
     if clock.pool_size:
         span_s = clock.pool_last_s - (clock.pool_first_s or 0.0)

@@ -39,6 +39,8 @@ GENERATED, LIBRARY = 44, 12
 METHODS = {
     "cold": ("this tool, cold", "cold_s", "profiled_cold_s"),
     "warm": ("this tool, warm", "warm_s", "profiled_warm_s"),
+    "race_cold": ("a retune's timer, cold", "race_cold_s", "profiled_cold_s"),
+    "race_warm": ("a retune's timer, warm", "race_warm_s", "profiled_warm_s"),
     "inductor": ("Inductor's benchmarker", "inductor_s", "profiled_zeroed_s"),
     "do_bench": ("triton.testing.do_bench", "do_bench_s", "profiled_zeroed_s"),
 }
@@ -161,7 +163,7 @@ def _accuracy(outcomes: list[Outcome]) -> Iterator[Row]:
             if not found:
                 continue
             inside = sum(abs(error) <= each.limit_s(truth) for truth, error, _ in found)
-            ours = method in ("cold", "warm")
+            ours = method not in ("inductor", "do_bench")
             text = f"{inside} of {len(found)} ({inside / len(found):.0%}); {_off(found, each)}"
             quantity = f"{title}, {each.title}, against the profiler"
             yield Row(each.id if ours else "", quantity, each.target, text, inside == len(found) if ours else None)

@@ -51,6 +51,7 @@ def time_kernel(one: RunFile) -> Outcome:
         "method": measured.method,
         "cold_s": statistics.median(measured.cold),
         "warm_s": statistics.median(measured.warm),
+        **{f"race_{state}_s": median_s for state, median_s in sample_medians(kernel, timer).items()},
         **by_others,
         **profile_both(kernel, timer),
         "profiled_zeroed_s": overwritten.median_s,
@@ -141,11 +142,17 @@ def compare_configs(path: Path) -> Outcome:
 
 
 def sample_and_profile(kernel: Kernel, timer: Any) -> dict[str, float]:
-    call, times = timer.bind(kernel.bind), profile_both(kernel, timer)
+    times = profile_both(kernel, timer)
     return {
-        **{state: statistics.median(getattr(timer, state)(call) for _ in range(SAMPLES)) for state in STATES},
+        **sample_medians(kernel, timer),
         **{f"profiled_{state}": times[f"profiled_{state}_s"] for state in STATES},
     }
+
+
+def sample_medians(kernel: Kernel, timer: Any) -> dict[str, float]:
+    """The median time in both states, in seconds, of samples as a race takes them."""
+    calls = [timer.bind(kernel.bind)] * SAMPLES
+    return {state: statistics.median(timer.samples(calls, state, lambda place: None)) for state in STATES}
 
 
 def repeat_medians(path: Path) -> Outcome:

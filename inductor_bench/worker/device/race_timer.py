@@ -63,6 +63,9 @@ class GpuRaceTimer(GpuTimer):
             self.get_ready(call, state)
         return self._take([call.samplers[state] for call in calls], begin)
 
+    def _sample(self, call: BoundCall, state: str) -> float:
+        return self.samples([call], state, lambda place: None)[0]
+
     def restore(self) -> None:
         super().restore() if self._restore_all is None else self._restore_all()
 
