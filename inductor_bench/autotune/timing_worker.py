@@ -125,21 +125,16 @@ class TimingWorker:
         Raises:
             InductorBenchError: the default cannot be timed.
         """
-        singly = False
         while True:
             yield from self._load_all(order)
             session = yield from self._session()
             sound = [one for one in order if not one.status]
-            request = Sample(tuple(one.number for one in sound), state, singly)
             try:
-                times = yield from self._ask(session, request, ANSWER_S)
-            except (WorkerLostError, InductorBenchError) as error:
-                has_crashed = not session.alive and getattr(error, "kind", "crashed") == "crashed"
-                if has_crashed and not singly:  # which of those in the device's queue it was is told by one at a time
-                    singly = True
-                    continue
-                status = error.kind if isinstance(error, WorkerLostError) else "refused"
-                self._mark_failed(order, session.part, status, error.message)
+                times = yield from self._ask(session, Sample(tuple(one.number for one in sound), state), ANSWER_S)
+            except WorkerLostError as lost:
+                self._mark_failed(order, session.part, lost.kind, lost.message)
+            except InductorBenchError as error:
+                self._mark_failed(order, session.part, "refused", error.message)
             else:
                 self.method = times.method or self.method
                 samples = iter(times.samples_s)

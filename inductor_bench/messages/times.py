@@ -143,20 +143,17 @@ class Times:
 
 @dataclass(frozen=True)
 class Sample(Request[Times]):
-    """Times one call of each variant of a kernel in turn.
+    """Times one call of each kernel in turn.
 
-    The worker sends ``Begun`` before it waits for a kernel. A GPU has all of them in its queue by then, unless they
-    run ``singly``, so that ``Begun`` names a kernel that hangs, and one that crashes only where they do.
+    The worker sends ``Begun`` before each kernel.
 
     Attributes:
-        order: the variants in the order of timing.
+        order: the kernels in the order of timing.
         state: ``cold`` (data out of the caches) or ``warm``.
-        singly: whether each is launched after the end of the one before it.
     """
 
     order: tuple[int, ...]
     state: str
-    singly: bool = False
 
 
 @dataclass(frozen=True)

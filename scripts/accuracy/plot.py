@@ -24,6 +24,8 @@ BAND = "#e8f3ec"
 LOOKS: dict[str, dict[str, Any]] = {
     "cold": {"marker": "o", "color": palette.COLOURS[Category.POINTWISE]},
     "warm": {"marker": "o", "color": palette.COLOURS[Category.EXTERN_GEMM]},
+    "race_cold": {"marker": "v", "color": palette.COLOURS[Category.POINTWISE]},
+    "race_warm": {"marker": "v", "color": palette.COLOURS[Category.EXTERN_GEMM]},
     "inductor": {"marker": "D", "color": palette.COLOURS[Category.REDUCTION]},
     "do_bench": {"marker": "s", "color": palette.COLOURS[Category.PERSISTENT_REDUCTION]},
 }

@@ -151,8 +151,8 @@ def sample_and_profile(kernel: Kernel, timer: Any) -> dict[str, float]:
 
 def sample_medians(kernel: Kernel, timer: Any) -> dict[str, float]:
     """The median time in both states, in seconds, of samples as a race takes them."""
-    calls = [timer.bind(kernel.bind)] * SAMPLES
-    return {state: statistics.median(timer.samples(calls, state, lambda place: None)) for state in STATES}
+    call = timer.bind(kernel.bind)
+    return {state: statistics.median(getattr(timer, state)(call) for _ in range(SAMPLES)) for state in STATES}
 
 
 def repeat_medians(path: Path) -> Outcome:

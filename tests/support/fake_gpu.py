@@ -147,11 +147,16 @@ LAUNCH = {
 
 
 class Kernel:
-    """Reads storage 0 and writes storage 1; ``wants`` is what it must find in the latter, if anything."""
+    """Reads storage 0 and writes storage 1.
+
+    ``wants`` is what it must find in the latter, if anything; ``stall_s`` by how much the host is late with the next
+    launch.
+    """
 
     def __init__(self, device: Device, seconds: float, wants: str | None = None, captures: bool = True) -> None:
         self.device, self.seconds, self.wants, self.captures = device, seconds, wants, captures
         self.found: list[str] = []
+        self.stall_s = 0.0
 
     def arguments(self) -> Arguments:
         return Arguments([], {}, [Storage(self.device, FRESH), Storage(self.device, FRESH)])  # type: ignore[list-item]
@@ -165,6 +170,8 @@ class Kernel:
             written.value = USED
 
         def call() -> None:
+            stall_s, self.stall_s = self.stall_s, 0.0
+            self.device.host += stall_s
             if self.device.captured is not None and not self.captures:
                 raise RuntimeError("operation not permitted when stream is capturing")
             self.device.launch(self.seconds, write)

@@ -211,22 +211,21 @@ class _Turn:
 class _Timer:
     method, retaken = "graphs", 0
 
-    def __init__(self, turn: _Turn, has_queue: bool = True) -> None:
-        self.turn, self.has_queue, self.seen = turn, has_queue, list[tuple[str, int]]()
+    def __init__(self, turn: _Turn) -> None:
+        self.turn, self.seen = turn, list[tuple[str, int]]()
 
     def bind(self, bind: Any) -> object:
         return object()
 
+    def run_first(self, call: Any, state: str) -> None:
+        self.seen.append(("first", self.turn.held))
+
     def get_ready(self, call: Any, state: str) -> None:
         self.seen.append(("ready", self.turn.held))
 
-    def samples(self, calls: Any, state: str, begin: Any) -> list[float]:
-        assert state == "cold"
-        for place, _ in enumerate(calls):
-            begin(place)
-        self.seen.append((f"{len(calls)} samples", self.turn.held))
-        self.retaken += 1
-        return [1e-6] * len(calls)
+    def cold(self, call: Any) -> float:
+        self.seen.append(("sample", self.turn.held))
+        return 1e-6
 
 
 def _loaded(timer: _Timer) -> Any:
@@ -236,22 +235,15 @@ def _loaded(timer: _Timer) -> Any:
     return _Loaded(kernel)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(
-    ("has_queue", "singly", "runs"),
-    [(True, False, ["4 samples"]), (True, True, ["1 samples"] * 4), (False, False, ["1 samples"] * 4)],
-)
-def test_a_device_is_held_for_all_samples_and_not_while_graphs_are_captured(
-    has_queue: bool, singly: bool, runs: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_device_is_held_for_all_samples_and_not_while_graphs_are_captured(monkeypatch: pytest.MonkeyPatch) -> None:
     turn, told = _Turn(monkeypatch), list[Begun]()
-    bench, timer = Bench(told.append), _Timer(turn, has_queue)
+    bench, timer = Bench(told.append), _Timer(turn)
     bench._kernels = {number: _loaded(timer) for number in (1, 2)}
-    found = bench.sample(Sample((1, 2, 2, 1), "cold", singly))
-    assert found.samples_s == (1e-6,) * 4 and found.retaken == len(runs)
-    assert timer.seen[:2] == [("ready", 0), ("ready", 0)], "the first captures run beside the samples of others"
-    assert [one for one in timer.seen if one[0] != "ready"] == [(run, 1) for run in runs]
-    assert [part.number for part in told] == [1, 2, 1, 2, 2, 1]
-    assert bench.sample(Sample((), "cold")).samples_s == ()
+    found = bench.sample(Sample((1, 2, 2, 1), "cold"))
+    assert found.samples_s == (1e-6,) * 4
+    captures = [("ready", 0), ("ready", 0)]  # beside the samples of others
+    assert timer.seen == [("first", 1), ("first", 1), *captures, *[("sample", 1)] * 4]
+    assert [part.number for part in told] == [1, 2, 1, 2, 1, 2, 2, 1]
 
 
 def test_a_wait_for_the_device_is_told_with_the_kernel_that_waits(monkeypatch: pytest.MonkeyPatch) -> None:

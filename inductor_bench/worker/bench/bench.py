@@ -7,19 +7,16 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
 
-from inductor_bench.devices.nvidia.architectures import Architecture
 from inductor_bench.errors import InductorBenchError
-from inductor_bench.messages import kernels, machine, times
+from inductor_bench.messages import kernels, times
 from inductor_bench.messages.request import Request, by_name, decode_request
-from inductor_bench.records.device_use import DeviceUse
-from inductor_bench.records.run import Environment
 from inductor_bench.source.standalone.harness.triton_definition import use_inductors_assembler
 from inductor_bench.source.standalone.same_arguments import takes_alike
 from inductor_bench.store.formats import codec
@@ -28,11 +25,11 @@ from ..device.exclusive import exclusive, on_wait
 from ..device.nvidia import give_memory_back, is_memory_short
 from ..device.nvml import driver_of_current_gpu
 from ..device.protocol import Timer
-from ..device.runtimes import NVIDIA_RUNTIME
-from ..device.use import ClockWatch, describe_clocks, find_use
+from ..device.use import ClockWatch, describe_clocks
 from .computed import LastComputed, launch_key
 from .kernel import REFUSALS, Kernel
 from .library.kernel import OperatorBenchKernel
+from .machine import MACHINE_ANSWERS
 from .opening import import_file, open_kernel
 from .outputs import describe_difference
 from .triton_kernel import TritonBenchKernel
@@ -65,12 +62,7 @@ class Bench:
         self._timers: dict[str, Timer] = {}
         self._computed = LastComputed()
         self._answers: dict[type[Request[Any]], Callable[[Any], Any]] = {
-            machine.TellEnvironment: self.environment,
-            machine.FindDeviceUse: self.device_use,
-            machine.TellArchitecture: self.architecture,
-            machine.GetReady: self.get_ready,
-            machine.StartCompilers: self.start_compilers,
-            machine.Pretend: self.pretend,
+            **MACHINE_ANSWERS,
             kernels.Load: self.load,
             kernels.TellFacts: self.facts,
             kernels.Vary: self.vary,
@@ -116,11 +108,6 @@ class Bench:
             return True
         return False
 
-    def environment(self, _: machine.TellEnvironment) -> Environment:
-        from ..device.environment import describe_environment
-
-        return describe_environment()
-
     def load(self, request: kernels.Load) -> kernels.Facts:
         kernel = open_kernel(import_file(Path(request.file)), request.file)
         self._kernels[request.number] = _Loaded(kernel)
@@ -159,18 +146,31 @@ class Bench:
         return self._use_memory(compare)
 
     def prepare(self, request: times.Prepare) -> times.Preparation:
-        return times.Preparation(tuple(self._prepare(variant, request.of) for variant in request.variants))
+        found = {one.number: self._attempt(self._make, one, request.of) for one in request.variants}
+        with exclusive():  # for all of them, because each change between workers takes the device a while
+            for one in request.variants:
+                made = found[one.number]
+                if not made.refusal:
+                    compared = self._attempt(self._compare, one, request.of)
+                    found[one.number] = replace(compared, compiled=made.compiled)
+        return times.Preparation(tuple(found.values()))
 
-    def _prepare(self, variant: times.Variant, of: int) -> times.Prepared:
+    def _attempt(
+        self, step: Callable[[times.Variant, int], times.Prepared], variant: times.Variant, of: int
+    ) -> times.Prepared:
         self._begin(variant.number)
         try:
-            compiled = self.vary(kernels.Vary(variant.number, of, variant.change))
-            checked = self.check(times.Check(variant.number, against=of))
+            return step(variant, of)
         except InductorBenchError as error:
             return times.Prepared(refusal=error.message)
         except REFUSALS as error:
             return times.Prepared(refusal=str(error))
-        return times.Prepared(compiled, checked.difference)
+
+    def _make(self, variant: times.Variant, of: int) -> times.Prepared:
+        return times.Prepared(self.vary(kernels.Vary(variant.number, of, variant.change)))
+
+    def _compare(self, variant: times.Variant, of: int) -> times.Prepared:
+        return times.Prepared(difference=self.check(times.Check(variant.number, against=of)).difference)
 
     def verify(self, request: times.Verify) -> times.Verified:
         kernel = self._kernels[request.number].kernel
@@ -185,43 +185,35 @@ class Bench:
         seen = describe_clocks(clock.clocks, clock.highest_mhz)
         return replace(measured, clock_mhz=seen.mhz, clock_change=seen.change, throttled=seen.throttled)
 
-    def device_use(self, _: machine.FindDeviceUse) -> DeviceUse | None:
-        driver = driver_of_current_gpu()
-        return find_use(driver) if driver is not None else None
-
     def sample(self, request: times.Sample) -> times.Times:
-        timer: Timer | None = None
+        with exclusive():  # for all of them, because each change between workers takes the device a while
+            for number in dict.fromkeys(request.order):
+                self._begin(number)
+                loaded, timer = self._timed(number)
+                timer.run_first(loaded.call, request.state)
         for number in dict.fromkeys(request.order):
             self._begin(number)
-            timer = self._get_ready(self._kernels[number], request.state)
-        if timer is None:
-            return times.Times(())
-        at_once = timer.has_queue and not request.singly
-        with exclusive():  # for all samples, because each change between workers takes the device a while
-            found = [
-                self._sample(numbers, request.state)
-                for numbers in ([request.order] if at_once else [(number,) for number in request.order])
-            ]
-        samples_s = tuple(seconds for one in found for seconds in one.samples_s)
-        return times.Times(samples_s, found[-1].method, sum(one.retaken for one in found))
+            loaded, timer = self._timed(number)
+            timer.get_ready(loaded.call, request.state)
+        samples_s: list[float] = []
+        retaken, method = 0, ""
+        with exclusive():
+            for number in request.order:
+                self._begin(number)
+                loaded, timer = self._timed(number)
+                loaded.kernel.prepare()
+                retaken -= timer.retaken
+                samples_s.append(getattr(timer, request.state)(loaded.call))
+                retaken, method = retaken + timer.retaken, timer.method
+        return times.Times(tuple(samples_s), method, retaken)
 
-    def _sample(self, numbers: Sequence[int], state: str) -> times.Times:
-        """Samples variants of one kernel at once."""
-        timers = [self._get_ready(self._kernels[number], state) for number in numbers]
-        timer, before = timers[0], timers[0].retaken
-        calls = [self._kernels[number].call for number in numbers]
-        samples_s = timer.samples(calls, state, lambda place: self._begin(numbers[place]))
-        return times.Times(tuple(samples_s), timer.method, timer.retaken - before)
-
-    def _get_ready(self, loaded: _Loaded, state: str) -> Timer:
-        """The timer of a kernel, which has done everything that precedes its first sample."""
-        if loaded.call is None:
+    def _timed(self, number: int) -> tuple[_Loaded, Timer]:
+        """A loaded kernel with its timer and its call; another kernel may have freed them."""
+        loaded = self._kernels[number]
+        if loaded.timer is None:
             loaded.timer = self._timer_of(loaded.kernel)
             loaded.call = loaded.timer.bind(loaded.kernel.bind)
-        assert loaded.timer is not None
-        loaded.kernel.prepare()
-        loaded.timer.get_ready(loaded.call, state)
-        return loaded.timer
+        return loaded, loaded.timer
 
     def _timer_of(self, kernel: Kernel) -> Timer:
         """The timer for the kernel's launch; kernels with the same launch key share a timer and its arguments."""
@@ -234,11 +226,6 @@ class Bench:
 
     def describe(self, request: times.Describe) -> times.Described:
         return self._kernels[request.number].kernel.describe()
-
-    def pretend(self, request: machine.Pretend) -> machine.Versions:
-        from ..upstream.triton import pretend_gpu
-
-        return machine.Versions(**pretend_gpu(request.architecture))
 
     def triton_configs(self, request: kernels.ListTritonConfigs) -> kernels.TritonConfigs:
         return self._triton(request.number).configs()
@@ -253,18 +240,6 @@ class Bench:
         kernel, began = self._triton(request.number), time.perf_counter()
         binary = kernel.compile_binary(request.config or kernel.now, request.read)
         return replace(binary, time_s=time.perf_counter() - began)
-
-    def architecture(self, _: machine.TellArchitecture) -> Architecture:
-        return NVIDIA_RUNTIME.architecture()
-
-    def get_ready(self, _: machine.GetReady) -> None:
-        NVIDIA_RUNTIME.get_ready()
-
-    def start_compilers(self, request: machine.StartCompilers) -> None:
-        from ..upstream.inductor import import_compiler, share_compilers
-
-        share_compilers(request.sharers)
-        import_compiler()
 
     def _triton(self, number: int) -> TritonBenchKernel:
         kernel = self._kernels[number].kernel

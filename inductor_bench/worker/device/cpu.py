@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
@@ -27,21 +27,17 @@ _PROCESS = Path("/proc/self")
 class CpuRaceTimer(CpuTimer):
     """The harness's timer, with the name of its method. The host does the work, so it is never late with launches."""
 
-    has_queue, retaken = False, 0
+    retaken = 0
 
     @property
     def method(self) -> str:
         return describe_method(len(self.copies), 0.0)
 
-    def get_ready(self, call: Any, state: str) -> None:
+    def run_first(self, call: Any, state: str) -> None:
         return
 
-    def samples(self, calls: Sequence[Any], state: str, begin: Callable[[int], None]) -> list[float]:
-        seconds: list[float] = []
-        for place, call in enumerate(calls):
-            begin(place)
-            seconds.append(self.warm(call) if state == "warm" else self.cold(call))
-        return seconds
+    def get_ready(self, call: Any, state: str) -> None:
+        return
 
 
 class CpuRuntime:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
@@ -25,30 +25,23 @@ class Timer(Protocol):
         """The method of timing, as the harness names it."""
 
     @property
-    def has_queue(self) -> bool:
-        """Whether calls are launched into a queue of the device, so that many may be launched before one ends."""
-
-    @property
     def retaken(self) -> int:
         """Number of samples that were taken again, because the host was late with a launch."""
 
     def bind(self, bind: Bind) -> Any:
         """The call of a kernel with the arguments of the timer."""
 
+    def run_first(self, call: Any, state: str) -> None:
+        """Runs a call once, which has to precede :meth:`get_ready` in a state (``cold`` or ``warm``)."""
+
     def get_ready(self, call: Any, state: str) -> None:
-        """Does what the first sample of a call in a state (``cold`` or ``warm``) would do before it is timed."""
+        """Does what the first sample of a call would do before it is timed, as far as that uses the host only."""
 
-    def samples(self, calls: Sequence[Any], state: str, begin: Callable[[int], None]) -> list[float]:
-        """Seconds of each of these calls, one after another, with the kernel's data out of the caches or in them.
+    def warm(self, call: Any) -> float:
+        """Seconds of one call with the kernel's data in the caches."""
 
-        Args:
-            calls: the calls, each as :meth:`bind` returned it; a call may stand at several places.
-            state: ``cold`` or ``warm``.
-            begin: called with the place of each call before the wait for its end.
-
-        Raises:
-            RuntimeError: the call whose place was given last cannot be timed.
-        """
+    def cold(self, call: Any) -> float:
+        """Seconds of one call with the kernel's data out of the caches."""
 
 
 class DeviceRuntime(Protocol):

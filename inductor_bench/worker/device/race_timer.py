@@ -1,11 +1,14 @@
-"""The harness's GPU timer for races: the windows of many samples wait in the device's queue, one after another.
+"""The harness's GPU timer for races, whose windows do not depend on when the host launches.
 
-Several workers may share the device. A timer has it for itself for each order of samples, and while it launches
-anything else; graphs are captured beside the other workers' samples, because a capture runs nothing.
+Several workers may share the device. A timer has it for itself for each sample, and while it launches anything else;
+graphs are captured beside the other workers' samples, because a capture runs nothing.
 
 While other cores compile, the host may lose its core between two launches. The device would then wait, and the wait
-would be part of a window's time. So each launch of a window is made while the one before it still runs, and the first
-one while the device is held without work. A sample in which a launch came later is taken again.
+would be part of a window's time. So both windows of a sample wait in the device's queue: each launch is made while the
+one before it still runs, and the first one while the device is held without work. Windows in which a launch came later
+are timed again. Between two samples the queue is empty, so that what other processes do on the device, the loading of
+their kernels above all, is done then: a change from one process to another takes the device 0.4 ms (H200), and would be
+part of a window.
 """
 
 from __future__ import annotations
@@ -17,114 +20,99 @@ from typing import Any
 
 import torch
 
-from inductor_bench.source.standalone.harness.timing_cuda import TOO_SHORT, BoundCall, GpuTimer, Read, Sampler
+from inductor_bench.source.standalone.harness.timing_cuda import BoundCall, GpuTimer
 
 from .exclusive import exclusive
 
-HOLD_CYCLES = 400_000
-"""Clock cycles for which the device waits before a window, without work, where its queue is empty."""
+HOLD_CYCLES = 200_000
+"""Clock cycles for which the device waits before the first window, without work: 0.1 ms. Each time that the host is
+later, they double."""
 
 MOST_RETAKEN = 3
 
 
 @dataclass(frozen=True)
-class _Launched:
-    """A sample in the queue of the device. ``is_late`` tells whether the queue was empty at one of its launches."""
+class _Window:
+    """A window in the device's queue.
 
-    read: Read
+    Attributes:
+        start: recorded before its first launch.
+        end: recorded after its last one.
+        is_late: whether the queue was empty at one of its launches.
+    """
+
+    start: torch.cuda.Event
+    end: torch.cuda.Event
     is_late: bool
+
+    def read(self) -> float:
+        """Waits for its end, and returns its seconds on the device."""
+        self.end.synchronize()
+        return float(self.start.elapsed_time(self.end)) * 1e-3
 
 
 class GpuRaceTimer(GpuTimer):
     """The timer of a kernel and its variants.
 
     Attributes:
-        retaken: number of samples that were taken again.
+        retaken: number of samples whose windows were timed again.
     """
-
-    has_queue = True
 
     def __init__(self, *arguments: Any, **how: Any) -> None:
         self.retaken = 0
-        self._is_late = False
-        self._last: torch.cuda.Event | None = None
-        self._restore_all: Callable[[], object] | None = None
+        self._restore_all: Callable[[], object] = super().restore
         with exclusive():
             super().__init__(*arguments, **how)
             if self.method.startswith("graphs") and self.originals:
                 self._restore_all = self._capture([partial(self._restore, each) for each in self.copies], False)
 
+    def run_first(self, call: BoundCall, state: str) -> None:
+        if state not in call.samplers and state not in call.runs:
+            self._run_first(call, state)
+
     def get_ready(self, call: BoundCall, state: str) -> None:
         if state not in call.samplers:
             call.samplers[state] = self._make_sampler(call, state)
 
-    def samples(self, calls: Sequence[BoundCall], state: str, begin: Callable[[int], None]) -> list[float]:
-        for call in calls:
-            self.get_ready(call, state)
-        return self._take([call.samplers[state] for call in calls], begin)
-
-    def _sample(self, call: BoundCall, state: str) -> float:
-        return self.samples([call], state, lambda place: None)[0]
-
     def restore(self) -> None:
-        super().restore() if self._restore_all is None else self._restore_all()
-
-    def _take(self, samplers: Sequence[Sampler], begin: Callable[[int], None] = lambda place: None) -> list[float]:
-        """One sample of each, in this order; those of the last attempt where the host was late in each."""
-        found, left = [0.0] * len(samplers), list(range(len(samplers)))
-        with exclusive():
-            for attempt in range(1 + MOST_RETAKEN):
-                self.retaken += len(left) if attempt else 0
-                launched = [self._launch(samplers[place]) for place in left]
-                again: list[int] = []
-                for place, sample in zip(left, launched, strict=True):
-                    begin(place)
-                    seconds = sample.read()
-                    found[place] = seconds if seconds > 0 else found[place]
-                    again += [place] if sample.is_late or seconds <= 0 else []
-                left = again
-        for place in left:
-            if not found[place]:
-                begin(place)
-                raise RuntimeError(TOO_SHORT)
-        return found
-
-    def _launch(self, sampler: Sampler) -> _Launched:
-        self._is_late = False
-        read = sampler()
-        return _Launched(read, self._is_late)
+        self._restore_all()
 
     def _run(self, launch: Callable[[], object]) -> None:
         with exclusive():
             super()._run(launch)
 
     def _window(self, replay: Callable[[], object], count: int) -> float:
-        with exclusive():
-            return super()._window(replay, count)
+        return self._windows((replay,), count)[0]
 
-    def _launch_window(self, replay: Callable[[], object], count: int) -> Read:
-        """Puts a window into the device's queue, and notes where the queue was empty at a launch.
+    def _windows(self, replays: Sequence[Callable[[], object]], count: int) -> list[float]:
+        """Seconds of ``count`` replays of each; of the last attempt where the host was late in all of them."""
+        for attempt in range(1 + MOST_RETAKEN):
+            with exclusive():
+                torch.cuda.synchronize()
+                torch.cuda._sleep(HOLD_CYCLES << attempt)
+                windows = [self._launch(replay, count) for replay in replays]
+                times = [window.read() for window in windows]
+            if attempt == MOST_RETAKEN or not any(window.is_late for window in windows):
+                break
+            self.retaken += 1
+        return times
+
+    def _launch(self, replay: Callable[[], object], count: int) -> _Window:
+        """Puts a window into the device's queue.
 
         Each replay of a graph ends with an event, which costs the same in the windows of both lengths. Where calls are
-        timed without graphs, the first launch alone is watched.
+        timed without graphs, only the first launch is watched.
         """
-        if self._last is None or self._last.query():
-            torch.cuda._sleep(HOLD_CYCLES)
         each_ends = self.method.startswith("graphs")
         start = last = _record()
+        is_late = False
         for place in range(count):
             replay()
             if place == 0 or each_ends:
-                self._is_late |= last.query()
+                is_late |= last.query()
             if place == count - 1 or each_ends:
                 last = _record()
-        self._last = last
-
-        def read() -> float:
-            last.synchronize()
-            return float(start.elapsed_time(last)) * 1e-3
-
-        return read
+        return _Window(start, last, is_late)
 
 
 def _record() -> torch.cuda.Event:

@@ -16,7 +16,6 @@ GAPS = {"cold": 5e-7, "warm": 2e-7}
 def device(monkeypatch: pytest.MonkeyPatch) -> Device:
     made = Device()
     monkeypatch.setattr(timing_cuda, "torch", made.torch())
-    monkeypatch.setattr("torch", made.torch())
     monkeypatch.setattr(timing_cuda, "copy_arguments", lambda launch, arguments, place: copied(arguments))
     monkeypatch.setattr(launch_gap, "torch", made.torch())
     monkeypatch.setattr(launch_gap, "_gap_on", lambda index: {"cold": 0.0, "warm": 0.0})
@@ -40,7 +39,6 @@ def profiled(device: Device, monkeypatch: pytest.MonkeyPatch) -> list[list[float
     numbers = Kernel(device, 3e-6)
     monkeypatch.undo()
     monkeypatch.setattr(timing_cuda, "torch", device.torch())
-    monkeypatch.setattr("torch", device.torch())
     monkeypatch.setattr(launch_gap, "torch", device.torch())
     monkeypatch.setattr(timing_cuda, "copy_arguments", lambda launch, arguments, place: copied(arguments))
     monkeypatch.setattr(launch_gap, "build_arguments", lambda launch, place: numbers.arguments())

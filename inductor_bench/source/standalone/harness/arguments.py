@@ -265,10 +265,3 @@ def tensors_in(value: Any) -> list[torch.Tensor]:
     if isinstance(value, list | tuple):
         return [tensor for item in value for tensor in tensors_in(item)]
     return []
-
-
-def allocated_bytes(result: Any) -> int:
-    """The bytes of the GPU tensors that a call returned."""
-    values = result if isinstance(result, list | tuple) else [result]
-    tensors = [value for value in values if isinstance(value, torch.Tensor) and value.is_cuda]
-    return sum(tensor.untyped_storage().nbytes() for tensor in tensors)

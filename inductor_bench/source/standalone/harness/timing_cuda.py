@@ -15,6 +15,7 @@ subtracted.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,7 +23,7 @@ from typing import Any
 
 import torch
 
-from .arguments import Arguments, allocated_bytes, copy_arguments, mutated_storages, touched_bytes
+from .arguments import Arguments, copy_arguments, mutated_storages, touched_bytes
 
 WINDOW_S = 2e-3
 COLD_GRAPH_S = 4e-4
@@ -32,19 +33,17 @@ MOST_STORAGES = 4096  # over all copies
 MEMORY_SHARE = 0.4
 WARM_UP_S = 0.05
 MOST_DISTURBED = 4  # samples that come out at nothing, which is what a disturbed short window makes of them
-TOO_SHORT = "its time is too short to be told from what goes on around it"
 
 Bind = Callable[[Arguments], Callable[[], Any]]
-Read = Callable[[], float]  # waits for the end of what was launched, and gives its seconds
-Sampler = Callable[[], Read]  # launches one sample
 
 
 class BoundCall:
-    """One way to make the call, and how it is sampled: filled in when the first sample is taken."""
+    """One way to make the call, and by state its launches and how it is sampled, once the first sample is taken."""
 
     def __init__(self, bind: Bind) -> None:
         self.bind = bind
-        self.samplers: dict[str, Sampler] = {}
+        self.runs: dict[str, list[Callable[[], Any]]] = {}
+        self.samplers: dict[str, Callable[[], float]] = {}
 
 
 class GpuTimer:
@@ -132,15 +131,21 @@ class GpuTimer:
 
     def _sample(self, call: BoundCall, state: str) -> float:
         if state not in call.samplers:
+            self._run_first(call, state)
             call.samplers[state] = self._make_sampler(call, state)
         for _ in range(MOST_DISTURBED):
-            seconds = call.samplers[state]()()
+            self.restore()
+            seconds = call.samplers[state]()
             if seconds > 0:
                 return seconds
-        raise RuntimeError(TOO_SHORT)
+        raise RuntimeError("its time is too short to be told from what goes on around it")
 
-    def _make_sampler(self, call: BoundCall, state: str) -> Sampler:
-        sets = self.copies if state == "cold" else self.copies[:1] * self.warm_launches
+    def _sets(self, state: str) -> list[Arguments]:
+        return self.copies if state == "cold" else self.copies[:1] * self.warm_launches
+
+    def _run_first(self, call: BoundCall, state: str) -> None:
+        """Launches the call once: what is set up at the first call cannot be captured."""
+        sets = self._sets(state)
         launches: dict[int, Callable[[], Any]] = {}
 
         def launch_first() -> None:
@@ -148,52 +153,41 @@ class GpuTimer:
             self._restore(sets[0])
             launches[id(sets[0])]()
 
-        self._run(launch_first)  # what is set up at the first call cannot be captured
-        runs = [launches[id(each)] for each in sets]
+        self._run(launch_first)
+        call.runs[state] = [launches[id(each)] for each in sets]
+
+    def _make_sampler(self, call: BoundCall, state: str) -> Callable[[], float]:
+        sets, runs = self._sets(state), call.runs.pop(state)
         if not self.method.startswith("graphs"):
-            off = statistics.median(self._take([self._by_events(sets, [])] * 5)) if self.reset else 0.0
-            return self._after_restore(self._by_events(sets, runs), off)
+            window, resets = self._by_events(sets, runs), self._by_events(sets, [])
+            off = statistics.median(resets() for _ in range(5)) if self.reset else 0.0
+            return lambda: window() - off
         if self.reset and state not in self._reset_time:
-            resets = self._slope(sets, [None] * len(sets), state == "cold")
-            self._reset_time[state] = statistics.median(self._take([resets] * 5))
+            slope = self._slope(sets, [None] * len(sets), state == "cold")
+            self._reset_time[state] = statistics.median(slope() for _ in range(5))
+        slope = self._slope(sets, runs, state == "cold")
         off = self._reset_time.get(state, 0.0) + self.gap.get(state, 0.0)
-        return self._after_restore(self._slope(sets, runs, state == "cold"), off)
+        return lambda: slope() - off
 
-    def _after_restore(self, sampler: Sampler, off: float) -> Sampler:
-        """The sampler after a restore, which is not timed, and its time without ``off`` seconds."""
-
-        def launch() -> Read:
-            self.restore()
-            read = sampler()
-            return lambda: read() - off
-
-        return launch
-
-    def _take(self, samplers: Sequence[Sampler]) -> list[float]:
-        """One sample of each, in this order."""
-        return [launch()() for launch in samplers]
-
-    def _slope(self, sets: Sequence[Arguments], runs: Sequence[Any], flush: bool) -> Sampler:
+    def _slope(self, sets: Sequence[Arguments], runs: Sequence[Any], flush: bool) -> Callable[[], float]:
         """Gives the time of one more launch, by a window of a long graph and one of a short graph."""
         many, few = len(sets), len(sets) // 4
         long, short = self._capture(runs, flush, sets), self._capture(runs[:few], flush, sets[:few])
-        # As many replays of either: what starting a window costs must be the same in both.
-        count = min(max(1, round(self.window_s / max(self._window(long, 1), 1e-6))), 400)
-        turns = [0]
+        turns, counts = itertools.count(), list[int]()
 
-        def launch() -> Read:
-            turns[0] += 1
-            order = (long, short) if turns[0] % 2 else (short, long)
-            reads = [self._launch_window(each, count) for each in order]
+        def sample() -> float:
+            if not counts:
+                self._run(short)  # the first replay of a graph loads it
+                self._run(long)
+                # As many replays of either: what starting a window costs must be the same in both.
+                counts.append(min(max(1, round(self.window_s / max(self._window(long, 1), 1e-6))), 400))
+                self.restore()
+            long_first = next(turns) % 2 == 0
+            times = self._windows((long, short) if long_first else (short, long), counts[0])
+            longer, shorter = times if long_first else times[::-1]
+            return (longer - shorter) / counts[0] / (many - few)
 
-            def read() -> float:
-                times = [each() / count for each in reads]
-                longer, shorter = times if order[0] is long else times[::-1]
-                return (longer - shorter) / (many - few)
-
-            return read
-
-        return launch
+        return sample
 
     def _estimate(self, call: Callable[[], Any], warm_up_s: float) -> tuple[float, int]:
         """Seconds of a call, roughly, and the bytes that it allocates, after ``warm_up_s`` seconds of such calls."""
@@ -241,7 +235,6 @@ class GpuTimer:
                 result = run() if run is not None else None
                 if distinct:  # else the next call would write where this one did, which is in the cache
                     kept.append(result)
-        self._run(graph.replay)
         kept.clear()
 
         def replay() -> None:
@@ -254,36 +247,35 @@ class GpuTimer:
         launch()
         torch.cuda.synchronize()
 
-    def _by_events(self, sets: Sequence[Arguments], runs: Sequence[Any]) -> Sampler:
+    def _by_events(self, sets: Sequence[Arguments], runs: Sequence[Any]) -> Callable[[], float]:
         """Gives the mean time of a launch with each of the sets in turn; without ``runs`` it only resets."""
         count = max(5, min(round(self.window_s / self.estimate), 500))
 
-        def launch() -> Read:
-            place = iter(range(count))
+        def sample() -> float:
+            place = itertools.count()
 
-            def call() -> None:
+            def launch() -> None:
                 turn = next(place) % len(sets)
                 self._reset(sets[turn])
                 if runs:
                     runs[turn]()
 
-            read = self._launch_window(call, count)
-            return lambda: read() / count
+            return self._window(launch, count) / count
 
-        return launch
+        return sample
+
+    def _windows(self, replays: Sequence[Callable[[], object]], count: int) -> list[float]:
+        """Seconds of ``count`` replays of each."""
+        return [self._window(replay, count) for replay in replays]
 
     def _window(self, replay: Callable[[], object], count: int) -> float:
-        return self._launch_window(replay, count)()
-
-    def _launch_window(self, replay: Callable[[], object], count: int) -> Read:
-        """Launches and times a window: this timer has one window at a time on the device."""
         start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
         start.record()
         for _ in range(count):
             replay()
         end.record()
         end.synchronize()
-        return lambda: float(start.elapsed_time(end)) * 1e-3
+        return float(start.elapsed_time(end)) * 1e-3
 
     def _reset(self, arguments: Arguments) -> None:
         for index in self.reset:
@@ -308,3 +300,10 @@ def _capturing(graph: Any) -> Iterator[None]:
         finally:  # after an error the end of the capture raises another
             with contextlib.nullcontext() if well else contextlib.suppress(RuntimeError):
                 graph.capture_end()
+
+
+def allocated_bytes(result: Any) -> int:
+    """The bytes of the GPU tensors that a call returned."""
+    values = result if isinstance(result, list | tuple) else [result]
+    tensors = [value for value in values if isinstance(value, torch.Tensor) and value.is_cuda]
+    return sum(tensor.untyped_storage().nbytes() for tensor in tensors)
