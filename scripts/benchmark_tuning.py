@@ -302,7 +302,7 @@ def copy_run(run: Path, folder: Path, name: str) -> Path:
 def run_unlimited(copy: Path, options: argparse.Namespace) -> Trial:
     """Retunes all kernels to the end of each search, with the usual screenings."""
     with ExitStack() as stack:
-        stack.enter_context(mock.patch.object(stake.Pruning, "ends", lambda self, before, now: False))
+        stack.enter_context(mock.patch.object(stake.Pruning, "ends", lambda self, before, now, are_neighbours: False))
         stack.enter_context(mock.patch.object(stake, "NEGLIGIBLE", 0.0))
         stack.enter_context(mock.patch.object(tuner, "QUICK_SCREENING", tuner.SCREENING))
         return retune(copy, "all, unlimited", options, ALL)

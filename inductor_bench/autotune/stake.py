@@ -14,6 +14,9 @@ SLACK = 0.03
 NEGLIGIBLE = 0.02
 """Share of what all kernels can win that the kernels together may win which are left as they are."""
 
+MUCH_LEFT = 5
+"""What is left to win counts as much from this multiple of the least gain that is searched for."""
+
 FEW = 32
 """Number of kernels up to which each is tuned to the end of its search."""
 
@@ -67,10 +70,18 @@ class Pruning:
     stake: Stake
     least_s: float
 
-    def ends(self, before: float, now: float) -> bool:
-        """Whether to end the search after candidates that moved the best relative time from ``before`` to ``now``."""
-        gained_s = (before - now) * self.stake.time_s
-        return self.stake.left_s(now) < self.least_s or 0 < gained_s < self.least_s
+    def ends(self, before: float, now: float, *, are_neighbours: bool) -> bool:
+        """Whether to end the search after candidates that moved the best relative time from ``before`` to ``now``.
+
+        Args:
+            before: the best relative time before them.
+            now: the best relative time since.
+            are_neighbours: whether they are one step away from the best before. Little gained by these tells that the
+                best is near; little gained by max-autotune's list tells so only where little is left.
+        """
+        left_s, gained_s = self.stake.left_s(now), (before - now) * self.stake.time_s
+        is_near = are_neighbours or left_s < MUCH_LEFT * self.least_s
+        return left_s < self.least_s or (is_near and 0 < gained_s < self.least_s)
 
 
 def find_least(stakes: Collection[Stake]) -> float:

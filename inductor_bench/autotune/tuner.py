@@ -129,7 +129,7 @@ class Tuner:
     def _search(self, method: str) -> TuningSteps:
         yield from self._open()
         search = METHODS[method].search(self.variants)
-        configs, new = next(search), [self.candidates[0]]
+        configs, new, are_neighbours = next(search), [self.candidates[0]], False
         while True:
             new += self._add_candidates(configs)
             yield from self._compile(new)
@@ -139,9 +139,11 @@ class Tuner:
             if self.is_over():
                 self.cut_short = "budget"
                 break
-            if self.pruning and self.pruning.ends(before, self._best_relative_time()):
+            best = self._best_relative_time()
+            if self.pruning and self.pruning.ends(before, best, are_neighbours=are_neighbours):
                 self.cut_short = "gain"
                 break
+            are_neighbours = True
             try:
                 configs, new = search.send(self._best_so_far().config), []
             except StopIteration:

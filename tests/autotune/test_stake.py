@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
 from inductor_bench.autotune.stake import FEW, NEGLIGIBLE, Pruning, Stake, find_least
@@ -30,6 +32,10 @@ def test_of_many_kernels_those_are_left_that_can_win_next_to_nothing_together() 
 
 def test_a_search_ends_where_little_is_left_or_little_was_gained() -> None:
     pruning = Pruning(Stake(1e-3, 2e-4), least_s=1e-5)
-    assert not pruning.ends(1.0, 1.0), "nothing was gained by max-autotune's list: the neighbours may"
-    assert not pruning.ends(1.0, 0.9) and pruning.ends(1.0, 0.77) and pruning.ends(0.9, 0.895)
-    assert not Pruning(Stake(1e-3, 2e-4), 0.0).ends(1.0, 0.5)
+    for are_neighbours in (False, True):
+        ends = partial(pruning.ends, are_neighbours=are_neighbours)
+        assert not ends(1.0, 1.0), "nothing was gained: the neighbours of the default may gain"
+        assert not ends(1.0, 0.9) and ends(1.0, 0.77)
+        assert ends(0.9, 0.895) is are_neighbours, "0.125 ms are left, which neighbours may win"
+        assert ends(0.82, 0.815), "little is left"
+        assert not Pruning(Stake(1e-3, 2e-4), 0.0).ends(1.0, 0.5, are_neighbours=are_neighbours)

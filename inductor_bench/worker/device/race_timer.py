@@ -24,8 +24,8 @@ from inductor_bench.source.standalone.harness.timing_cuda import BoundCall, GpuT
 
 from .exclusive import exclusive
 
-HOLD_CYCLES = 200_000
-"""Clock cycles for which the device waits before the first window, without work: 0.1 ms. Each time that the host is
+HOLD_CYCLES = 400_000
+"""Clock cycles for which the device waits before the first window, without work: 0.2 ms. Each time that the host is
 later, they double."""
 
 MOST_RETAKEN = 3
