@@ -131,3 +131,15 @@ def test_what_cannot_be_captured_is_timed_by_launches(device: Device) -> None:
     timer.cold(call)
     kernel.stall_s = 50e-3  # at the next launch, which is that of the hold's window
     assert timer.cold(call) == pytest.approx(200e-6, rel=0.01) and timer.retaken == 1
+
+
+def test_a_call_that_is_far_slower_than_the_default_is_timed_by_single_launches(device: Device) -> None:
+    default = Kernel(device, 20e-6)
+    timer = timer_of(device, default)
+    for seconds, is_far_slower in ((100e-6, False), (0.2, True)):
+        kernel = Kernel(device, seconds)
+        assert take(timer, kernel, count=2) == pytest.approx([seconds] * 2, rel=0.01)
+        assert (len(kernel.found) == 4) is is_far_slower, "the first, one that tells how slow it is, and two samples"
+    locked = timer_of(device, default, reset=[1])
+    slow = Kernel(device, 1e-3, wants=FRESH)
+    assert take(locked, slow, count=1) == pytest.approx([1e-3]), "a lock is reset before every launch"
