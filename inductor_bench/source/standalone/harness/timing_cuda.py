@@ -145,16 +145,15 @@ class GpuTimer:
 
     def _run_first(self, call: BoundCall, state: str) -> None:
         """Launches the call once: what is set up at the first call cannot be captured."""
+        self._run(self._bind_runs(call, state))
+
+    def _bind_runs(self, call: BoundCall, state: str) -> Callable[[], Any]:
+        """Binds the call to its arguments, and returns the first of its launches."""
         sets = self._sets(state)
-        launches: dict[int, Callable[[], Any]] = {}
-
-        def launch_first() -> None:
-            launches.update({id(each): call.bind(each) for each in sets})
-            self._restore(sets[0])
-            launches[id(sets[0])]()
-
-        self._run(launch_first)
+        launches = {id(each): call.bind(each) for each in sets}
         call.runs[state] = [launches[id(each)] for each in sets]
+        self._restore(sets[0])
+        return call.runs[state][0]
 
     def _make_sampler(self, call: BoundCall, state: str) -> Callable[[], float]:
         sets, runs = self._sets(state), call.runs.pop(state)
