@@ -70,7 +70,7 @@ class Clock:
         requests: number of their requests.
         timers: number of workers that time.
         samples: number of samples.
-        retaken: number of samples that were taken again.
+        retaken: number of attempts at a sample that were repeated.
         pool: seconds of the pool's workers, by request, summed over the workers.
         waiting_s: seconds in which no worker that times was at work.
         first_sample_s: seconds from the start to the first sample.
@@ -268,8 +268,8 @@ def describe(trial: Trial) -> Iterator[str]:
     sample_s = clock.phases.get("Sample", 0.0) / max(clock.samples, 1)
     first = f"{clock.first_sample_s:.1f} s" if clock.first_sample_s else "never"
     yield (
-        f"      {clock.samples} samples, {sample_s * 1e3:.2f} ms each, first after {first}; {clock.retaken} taken "
-        f"again; record saved {clock.saves} times in {clock.saving_s:.2f} s"
+        f"      {clock.samples} samples, {sample_s * 1e3:.2f} ms each, first after {first}; {clock.retaken} attempts "
+        f"repeated; record saved {clock.saves} times in {clock.saving_s:.2f} s"
     )
     if clock.pool_size:
         span_s = clock.pool_last_s - (clock.pool_first_s or 0.0)

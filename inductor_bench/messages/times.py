@@ -58,7 +58,7 @@ class Preparation:
 class Prepare(Request[Preparation]):
     """Makes and compiles variants of kernel ``of``, and compares the results of each with those of ``of``.
 
-    The worker sends ``Begun`` before each variant.
+    The worker sends ``Begun`` before it makes each variant, and before it compares each.
     """
 
     of: int
@@ -133,7 +133,7 @@ class Times:
     Attributes:
         samples_s: the samples.
         method: the method of timing; empty where no kernel was timed.
-        retaken: number of samples that were taken again, because the host was late with a launch.
+        retaken: number of attempts that were repeated, because the host was late with a launch.
     """
 
     samples_s: tuple[float, ...]
@@ -145,7 +145,7 @@ class Times:
 class Sample(Request[Times]):
     """Times one call of each kernel in turn.
 
-    The worker sends ``Begun`` before each kernel.
+    The worker sends ``Begun`` before each step with a kernel: its first launch, its capture and each of its samples.
 
     Attributes:
         order: the kernels in the order of timing.

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
+import weakref
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -143,3 +147,113 @@ def test_a_call_that_is_far_slower_than_the_default_is_timed_by_single_launches(
     locked = timer_of(device, default, reset=[1])
     slow = Kernel(device, 1e-3, wants=FRESH)
     assert take(locked, slow, count=1) == pytest.approx([1e-3]), "a lock is reset before every launch"
+
+
+@pytest.mark.parametrize(("mutated", "captures"), [([], True), ([1], True), ([], False)])
+def test_a_timer_is_freed_with_its_last_reference(device: Device, mutated: list[int], captures: bool) -> None:
+    kernel = Kernel(device, 20e-6, captures=captures)
+    gap = {"cold": 0.0, "warm": 0.0}
+    timer = GpuRaceTimer({**LAUNCH, "mutated": mutated}, kernel.arguments(), kernel.bind, window_s=7e-4, gap=gap)
+    take(timer, kernel, count=1)
+    copies = weakref.ref(timer.copies[0].storages[0])
+    gc.disable()
+    try:
+        del timer
+        assert copies() is None, "its memory would wait for a collection"
+    finally:
+        gc.enable()
+
+
+def test_each_launch_of_a_window_of_several_is_watched(device: Device) -> None:
+    kernel = Kernel(device, 20e-6)
+    timer = timer_of(device, kernel)
+    timer.window_s = 3e-3
+    call = timer.bind(kernel.bind)
+    timer.cold(call)
+    device.stalls = [0.0, 0.0, 50e-3]  # of the restore, and of the first window's first and second replay
+    assert timer.cold(call) == pytest.approx(20e-6) and timer.retaken == 1
+
+
+def test_a_host_that_is_late_with_the_last_event_takes_the_sample_again(
+    device: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kernel = Kernel(device, 20e-6)
+    timer = timer_of(device, kernel)
+    call = timer.bind(kernel.bind)
+    timer.cold(call)
+    stalls = [0.0, 0.0, 0.0, 4e-3]  # of the events of both windows
+    record = race_timer._record
+
+    def record_late() -> Any:
+        device.host += stalls.pop(0) if stalls else 0.0
+        return record()
+
+    monkeypatch.setattr(race_timer, "_record", record_late)
+    assert timer.cold(call) == pytest.approx(20e-6) and timer.retaken == 1 and not stalls
+
+
+def test_a_call_that_waits_for_the_device_is_watched_no_longer(device: Device) -> None:
+    kernel = Kernel(device, 200e-6, captures=False)
+    bind = kernel.bind
+
+    def bind_waiting(arguments: Any) -> Any:
+        call = bind(arguments)
+        return lambda: (call(), device.wait())
+
+    kernel.bind = bind_waiting  # type: ignore[method-assign]
+    timer = timer_of(device, kernel)
+    assert timer.method.startswith("events")
+    assert take(timer, kernel, count=10) == pytest.approx([200e-6] * 10, rel=0.1)
+    assert timer.retaken <= 2 * MOST_RETAKEN, "in the first windows only"
+
+
+def test_a_fast_call_whose_first_launch_is_late_is_not_taken_for_a_slow_one(device: Device) -> None:
+    kernel, other = Kernel(device, 20e-6), Kernel(device, 20e-6)
+    timer = timer_of(device, kernel)
+    call = timer.bind(lambda arguments: lambda: (setattr(device, "host", device.host + 5e-3), other.bind(arguments)()))
+    timer.run_first(call, "cold")
+    assert "cold" in call.runs and "cold" not in call.samplers
+
+
+def test_a_call_whose_first_launch_fails_is_launched_again(device: Device) -> None:
+    kernel = Kernel(device, 20e-6)
+    for how in ({}, {"reset": [1]}):
+        timer = timer_of(device, kernel, **how)
+        call = timer.bind(lambda arguments: lambda: 1 / 0)
+        for _ in range(2):
+            with pytest.raises(ZeroDivisionError):
+                timer.run_first(call, "cold")
+
+
+def test_a_call_of_a_new_timer_needs_no_separate_first_launch(device: Device) -> None:
+    kernel = Kernel(device, 20e-6)
+    timer = timer_of(device, kernel)
+    call = timer.bind(kernel.bind)
+    timer.get_ready(call, "cold")
+    assert timer.cold(call) == pytest.approx(20e-6)
+
+
+def test_the_device_is_used_in_this_process_turn_only(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    held, seen = 0, list[bool]()
+    launch = device.launch
+
+    @contextlib.contextmanager
+    def exclusive() -> Iterator[None]:
+        nonlocal held
+        held += 1
+        yield
+        held -= 1
+
+    def watched(seconds: float, effect: Any = lambda: None) -> None:
+        if device.captured is None:
+            seen.append(held > 0)
+        launch(seconds, effect)
+
+    monkeypatch.setattr(race_timer, "exclusive", exclusive)
+    monkeypatch.setattr(device, "launch", watched)
+    for how in ({}, {"reset": [1]}):
+        kernel = Kernel(device, 20e-6, wants=FRESH if how else None)
+        timer = timer_of(device, kernel, **how)
+        take(timer, kernel)
+        timer.restore()
+    assert seen and all(seen)

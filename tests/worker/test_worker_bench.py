@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,14 +13,15 @@ import torch
 from gather_kernel import SOURCE, gather_launch
 
 from inductor_bench.errors import InductorBenchError
-from inductor_bench.messages.kernels import Change
-from inductor_bench.messages.times import Begun, Check, Sample
-from inductor_bench.source.standalone.harness import timing_cpu
+from inductor_bench.messages.kernels import Change, Compiled, Vary
+from inductor_bench.messages.times import Begun, Check, Checked, Prepare, Sample, Variant
+from inductor_bench.source.standalone.harness import arguments, timing_cpu
 from inductor_bench.source.standalone.harness.arguments import PATTERN_ELEMENTS, Arguments, draw_normal
+from inductor_bench.source.standalone.harness.operator_main import RefusedError
 from inductor_bench.source.standalone.harness.triton_main import TritonKernel
 from inductor_bench.store.formats import codec
 from inductor_bench.worker.bench import bench as bench_module
-from inductor_bench.worker.bench import computed
+from inductor_bench.worker.bench import computed, outputs
 from inductor_bench.worker.bench import kernel as kernel_module
 from inductor_bench.worker.bench.bench import Bench, _Loaded
 from inductor_bench.worker.bench.cpp_kernel import CppBenchKernel
@@ -281,3 +283,62 @@ def test_kernels_of_a_gpu_share_their_random_numbers_whatever_their_language() -
     shared = computed._draw_shared("cpu", count, 3)
     assert torch.equal(shared, draw_normal(PATTERN_ELEMENTS, 3)[:count])
     assert torch.equal(computed._draw_shared("cpu", PATTERN_ELEMENTS + 2, 3), draw_normal(PATTERN_ELEMENTS + 2, 3))
+
+
+def test_candidates_are_made_beside_other_workers_and_compared_in_one_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    turn, told, seen = _Turn(monkeypatch), list[Begun](), list[tuple[str, int, int]]()
+    bench = Bench(told.append)
+
+    def vary(request: Vary) -> Compiled:
+        seen.append(("made", request.number, turn.held))
+        if request.number == 2:
+            raise InductorBenchError("it does not compile")
+        return Compiled(registers=request.number)
+
+    def check(request: Check) -> Checked:
+        seen.append(("compared", request.number, turn.held))
+        if request.number == 3:
+            raise RefusedError("it needs 9 GB")
+        return Checked("output 0: 1 of 2 elements differ")
+
+    monkeypatch.setattr(bench, "vary", vary)
+    monkeypatch.setattr(bench, "check", check)
+    found = bench.prepare(Prepare(7, tuple(Variant(number, Change()) for number in (1, 2, 3)))).variants
+    assert seen == [("made", 1, 0), ("made", 2, 0), ("made", 3, 0), ("compared", 1, 1), ("compared", 3, 1)]
+    assert [part.number for part in told] == [1, 2, 3, 1, 3]
+    assert [one.refusal for one in found] == ["", "it does not compile", "it needs 9 GB"]
+    assert found[0].difference == "output 0: 1 of 2 elements differ" and found[0].compiled == Compiled(registers=1)
+
+
+def test_a_kernel_on_a_cpu_is_prepared_before_each_of_its_samples(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench, timer, prepared = Bench(lambda part: None), _Timer(_Turn(monkeypatch)), list[int]()
+    bench._kernels = {number: _loaded(timer) for number in (1, 2)}
+    for number, loaded in bench._kernels.items():
+        monkeypatch.setattr(loaded.kernel, "prepare", partial(prepared.append, number))
+    bench.sample(Sample((1, 2, 2, 1), "cold"))
+    assert prepared == [1, 2, 2, 1], "each has a number of threads of its own"
+
+
+def test_what_arguments_are_filled_with_is_drawn_ahead_by_one_thread() -> None:
+    arguments._long_pattern.cache_clear()
+    threads = torch.get_num_threads()
+    computed.draw_ahead()
+    assert torch.get_num_threads() == threads
+    misses = arguments._long_pattern.cache_info().misses
+    launch = {
+        "storages": [
+            {"size_bytes": 8, "alignment": 256, "dtype": "float32", "device": "cuda", "values": {"kind": "random"}}
+        ]
+        * computed.USUAL_STORAGES,
+        "arguments": [],
+    }
+    arguments.build_arguments(launch, "cpu", draw=partial(computed._draw_shared, "cpu"))
+    assert arguments._long_pattern.cache_info().misses == misses
+
+
+def test_operators_of_comparisons_run_ahead_on_any_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    found: list[str] = []
+    describe = outputs.describe_difference
+    monkeypatch.setattr(outputs, "describe_difference", lambda *pair: found.append(describe(*pair)))
+    outputs.compare_ahead(torch.device("cpu"))
+    assert found == ["output 0: 8 of 8 elements differ"] * 3

@@ -20,6 +20,7 @@ _MOST_ENDS = 64
 
 _DIGITS = re.compile(r"\d{300}")
 _LARGEST = 2**63
+_UNPARSED = (SyntaxError, ValueError, RecursionError, MemoryError)
 _LEAVES = (ast.Name, ast.expr_context, ast.operator)
 
 
@@ -29,11 +30,10 @@ def parse(text: str) -> ast.Module:
     Raises:
         InductorBenchError: the text is not Python, or exceeds a limit; the message says which.
     """
-    if _DIGITS.search(text):
-        raise InductorBenchError("it holds a number of hundreds of digits")
+    _check_digits(text)
     try:
         tree = ast.parse(text)
-    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+    except _UNPARSED as error:
         what = f"line {error.lineno}: {error.msg}" if isinstance(error, SyntaxError) else error
         raise InductorBenchError(f"it is not Python ({what})") from None
     _check_limits(tree)
@@ -52,19 +52,18 @@ def find_statement(text: str, first_line: re.Pattern[str]) -> ast.stmt | None:
     found = first_line.search(text)
     if found is None:
         return None
-    begin = found.start()
+    begin, lines_before = found.start(), text.count("\n", 0, found.start())
     for number, end in enumerate(_ends_after(text, begin)):
         if number == _MOST_ENDS:
             break
         try:
-            ast.parse(text[begin:end])
-        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            tree = ast.parse("\n" * lines_before + text[begin:end])
+        except _UNPARSED:
             continue
-        tree = parse(text[begin:end])
-        ast.increment_lineno(tree, text.count("\n", 0, begin))
+        _check_digits(text[begin:end])
+        _check_limits(tree)
         return tree.body[0] if tree.body else None
-    line = text.count("\n", 0, begin) + 1
-    return next((node for node in parse(text).body if _first_line(node) == line), None)
+    return next((node for node in parse(text).body if _first_line(node) == lines_before + 1), None)
 
 
 def _ends_after(text: str, begin: int) -> Iterator[int]:
@@ -76,6 +75,11 @@ def _ends_after(text: str, begin: int) -> Iterator[int]:
 def _first_line(node: ast.stmt) -> int:
     decorators: list[ast.expr] = getattr(node, "decorator_list", [])
     return min([node.lineno, *(one.lineno for one in decorators)])
+
+
+def _check_digits(text: str) -> None:
+    if _DIGITS.search(text):
+        raise InductorBenchError("it holds a number of hundreds of digits")
 
 
 def _check_limits(tree: ast.Module) -> None:

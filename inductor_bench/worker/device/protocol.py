@@ -26,16 +26,16 @@ class Timer(Protocol):
 
     @property
     def retaken(self) -> int:
-        """Number of samples that were taken again, because the host was late with a launch."""
+        """Number of attempts that were repeated, because the host was late with a launch."""
 
     def bind(self, bind: Bind) -> Any:
         """The call of a kernel with the arguments of the timer."""
 
     def run_first(self, call: Any, state: str) -> None:
-        """Runs a call once, which has to precede :meth:`get_ready` in a state (``cold`` or ``warm``)."""
+        """Runs a call once, which the rest of :meth:`get_ready` needs, in a state (``cold`` or ``warm``)."""
 
     def get_ready(self, call: Any, state: str) -> None:
-        """Does what the first sample of a call would do before it is timed, as far as that uses the host only."""
+        """Does what the first sample of a call in a state would do before it is timed."""
 
     def warm(self, call: Any) -> float:
         """Seconds of one call with the kernel's data in the caches."""

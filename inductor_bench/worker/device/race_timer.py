@@ -31,8 +31,9 @@ later, they double."""
 MOST_RETAKEN = 3
 
 SLOW, SLOW_S = 8, 1e-4
-"""Multiple of the default's time, and seconds, from which a call is timed by single launches. A template that suits a
-call badly takes a thousand times as long as the library, and its graphs would hold the device for minutes."""
+"""Multiple of the default's time, and seconds: a call that takes longer than both is timed by single launches. A
+template that suits a call badly takes a thousand times as long as the library, and its graphs would hold the device for
+minutes."""
 
 
 @dataclass(frozen=True)
@@ -59,37 +60,53 @@ class GpuRaceTimer(GpuTimer):
     """The timer of a kernel and its variants.
 
     Attributes:
-        retaken: number of samples whose windows were timed again.
+        retaken: number of attempts that were repeated, because the host was late with a launch.
     """
 
     def __init__(self, *arguments: Any, **how: Any) -> None:
         self.retaken = 0
-        self._restore_all: Callable[[], object] = super().restore
+        self._is_watched = False
+        self._restore_all: Callable[[], object] | None = None
         with exclusive():
             super().__init__(*arguments, **how)
-            if self.method.startswith("graphs") and self.originals:
+            if self._uses_graphs and self.originals:
                 self._restore_all = self._capture([partial(self._restore, each) for each in self.copies], False)
+        self._is_watched = True
+
+    @property
+    def _uses_graphs(self) -> bool:
+        return self.method.startswith("graphs")
 
     def run_first(self, call: BoundCall, state: str) -> None:
+        """Launches the call once, unless it is done; where that takes far longer than the default, it is a sample."""
         if state in call.samplers or state in call.runs:
             return
-        if self.reset:  # a launch cannot be repeated without a reset
-            self._run_first(call, state)
-            return
         with exclusive():
-            run = self._bind_runs(call, state)
-            first_s = self._window(run, 1)
-        if first_s > max(SLOW * self.estimate, SLOW_S):
-            del call.runs[state]
-            known = [first_s]
-            call.samplers[state] = lambda: known.pop() if known else self._window(run, 1)
+            if self.reset:  # a launch cannot be repeated without a reset
+                super().run_first(call, state)
+                return
+            runs = self._bind_runs(call, state)
+            (first_s,), is_late = self._time(runs[:1], 1)
+        if is_late or first_s <= max(SLOW * self.estimate, SLOW_S):
+            call.runs[state] = runs
+        else:
+            call.samplers[state] = self._by_single_launches(runs[0], state, first_s)
 
-    def get_ready(self, call: BoundCall, state: str) -> None:
-        if state not in call.samplers:
-            call.samplers[state] = self._make_sampler(call, state)
+    def _by_single_launches(self, run: Callable[[], object], state: str, first_s: float) -> Callable[[], float]:
+        known = [first_s]
+
+        def sample() -> float:
+            if known:
+                return known.pop()
+            if state == "cold":
+                self._run(self.flush)
+            return self._window(run, 1)
+
+        return sample
 
     def restore(self) -> None:
-        self._restore_all()
+        with exclusive():
+            super().restore() if self._restore_all is None else self._restore_all()
 
     def _run(self, launch: Callable[[], object]) -> None:
         with exclusive():
@@ -99,33 +116,44 @@ class GpuRaceTimer(GpuTimer):
         return self._windows((replay,), count)[0]
 
     def _windows(self, replays: Sequence[Callable[[], object]], count: int) -> list[float]:
-        """Seconds of ``count`` replays of each; of the last attempt where the host was late in all of them."""
-        for attempt in range(1 + MOST_RETAKEN):
+        return self._time(replays, count)[0]
+
+    def _time(self, replays: Sequence[Callable[[], object]], count: int) -> tuple[list[float], bool]:
+        """Seconds of ``count`` replays of each by the last attempt, and whether the host was late in all attempts.
+
+        A call that no graph can capture may wait for the device itself, and then looks late in all attempts: such calls
+        are watched no longer.
+        """
+        attempts = MOST_RETAKEN if self._is_watched else 0
+        for attempt in range(1 + attempts):
             with exclusive():
                 torch.cuda.synchronize()
                 torch.cuda._sleep(HOLD_CYCLES << attempt)
                 windows = [self._launch(replay, count) for replay in replays]
                 times = [window.read() for window in windows]
-            if attempt == MOST_RETAKEN or not any(window.is_late for window in windows):
+            is_late = self._is_watched and any(window.is_late for window in windows)
+            if not is_late:
                 break
-            self.retaken += 1
-        return times
+            self.retaken += attempt < attempts
+        if is_late and not self._uses_graphs:
+            self._is_watched = False
+        return times, is_late
 
     def _launch(self, replay: Callable[[], object], count: int) -> _Window:
         """Puts a window into the device's queue.
 
-        Each replay of a graph ends with an event, which costs the same in the windows of both lengths. Where calls are
-        timed without graphs, only the first launch is watched.
+        Each replay of a graph ends with an event, which costs the same in the windows of both lengths. It is in the
+        queue before the device reaches the replay. Where calls are timed without graphs, only the first is watched.
         """
-        each_ends = self.method.startswith("graphs")
         start = last = _record()
         is_late = False
         for place in range(count):
+            before = last
             replay()
-            if place == 0 or each_ends:
-                is_late |= last.query()
-            if place == count - 1 or each_ends:
+            if place == count - 1 or self._uses_graphs:
                 last = _record()
+            if place == 0 or self._uses_graphs:
+                is_late |= before.query()
         return _Window(start, last, is_late)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -116,6 +117,7 @@ class KnownTunings:
         return TuningKey(place, row.kernel_id, launch, row.method, self.state)
 
 
+@functools.lru_cache(maxsize=1024)
 def digest_launch(text: str) -> str | None:
     """A hash of the tensors' sizes and of the scalars with which a standalone file launches its kernel.
 

@@ -6,6 +6,7 @@ import contextlib
 import itertools
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -263,10 +264,11 @@ class KernelSession:
         return left_s is not None and left_s <= 0
 
     def close(self) -> None:
-        for pool in self.pools.values():
-            pool.end()
-        for worker in self.measuring.values():
-            worker.close()
+        with ThreadPoolExecutor(max(len(self.measuring), 1)) as threads:  # a worker takes a second to leave its GPU
+            for worker in self.measuring.values():
+                threads.submit(worker.close)
+            for pool in self.pools.values():
+                pool.end()
 
 
 def failure_of(file: Path, error: InductorBenchError | WorkerLostError) -> Failure:

@@ -110,7 +110,7 @@ def test_a_disturbed_sample_is_taken_again(device: Device) -> None:
     timer.cold(call)
     device.disturbances = [1.0, 0.0]  # the short graph's window comes first in the second sample
     assert timer.cold(call) == pytest.approx(10e-6) and not device.disturbances
-    nothing = timer.bind(Kernel(device, 0.0).bind)
+    nothing = timer.bind(Kernel(device, -1e-9).bind)
     with pytest.raises(RuntimeError, match="too short"):
         timer.cold(nothing)
 

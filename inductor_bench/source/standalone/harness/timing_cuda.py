@@ -38,7 +38,7 @@ Bind = Callable[[Arguments], Callable[[], Any]]
 
 
 class BoundCall:
-    """One way to make the call, and by state its launches and how it is sampled, once the first sample is taken."""
+    """One way to make the call. By state: its launches until it is ready to be sampled, and then how it is sampled."""
 
     def __init__(self, bind: Bind) -> None:
         self.bind = bind
@@ -130,9 +130,7 @@ class GpuTimer:
             torch.sum(self.flushed, dim=0, out=self.sink)
 
     def _sample(self, call: BoundCall, state: str) -> float:
-        if state not in call.samplers:
-            self._run_first(call, state)
-            call.samplers[state] = self._make_sampler(call, state)
+        self.get_ready(call, state)
         for _ in range(MOST_DISTURBED):
             self.restore()
             seconds = call.samplers[state]()
@@ -143,17 +141,25 @@ class GpuTimer:
     def _sets(self, state: str) -> list[Arguments]:
         return self.copies if state == "cold" else self.copies[:1] * self.warm_launches
 
-    def _run_first(self, call: BoundCall, state: str) -> None:
-        """Launches the call once: what is set up at the first call cannot be captured."""
-        self._run(self._bind_runs(call, state))
+    def get_ready(self, call: BoundCall, state: str) -> None:
+        """Does what precedes the first sample, unless it is done."""
+        self.run_first(call, state)
+        if state not in call.samplers:
+            call.samplers[state] = self._make_sampler(call, state)
 
-    def _bind_runs(self, call: BoundCall, state: str) -> Callable[[], Any]:
-        """Binds the call to its arguments, and returns the first of its launches."""
+    def run_first(self, call: BoundCall, state: str) -> None:
+        """Launches the call once, unless it is done: what is set up at the first call cannot be captured."""
+        if state not in call.samplers and state not in call.runs:
+            runs = self._bind_runs(call, state)
+            self._run(runs[0])
+            call.runs[state] = runs
+
+    def _bind_runs(self, call: BoundCall, state: str) -> list[Callable[[], Any]]:
+        """The launches of the call, each with its arguments; those of the first are restored."""
         sets = self._sets(state)
         launches = {id(each): call.bind(each) for each in sets}
-        call.runs[state] = [launches[id(each)] for each in sets]
         self._restore(sets[0])
-        return call.runs[state][0]
+        return [launches[id(each)] for each in sets]
 
     def _make_sampler(self, call: BoundCall, state: str) -> Callable[[], float]:
         sets, runs = self._sets(state), call.runs.pop(state)
@@ -235,11 +241,7 @@ class GpuTimer:
                 if distinct:  # else the next call would write where this one did, which is in the cache
                     kept.append(result)
         kept.clear()
-
-        def replay() -> None:
-            graph.replay()
-
-        return replay
+        return graph.replay
 
     def _run(self, launch: Callable[[], object]) -> None:
         """Runs work on the device to its end, outside of what is timed."""
