@@ -22,6 +22,9 @@ GRAPH_INPUTS = "inputs of a CUDA graph"
 MARKS, OPTIMIZER_STEPS, PATTERN = "marks", "optimizer", "pattern"
 """What delimits the steps: the program's own marks, its optimizer steps, or the repeating pattern of compiled calls."""
 
+LONGER_LOOP = "the counted step is a part of a longer loop"
+"""First words of the note on steps of the pattern between which other compiled calls recur."""
+
 
 @dataclass(frozen=True)
 class Part:

@@ -42,12 +42,21 @@ def infer() -> None:
         blocks(values)
 
 
+def request() -> None:
+    with torch.no_grad():
+        blocks(values[:1])
+        for _ in range(12):
+            blocks(values)
+
+
 def loop() -> None:
     for number in range(STEPS):
         if KIND == "accumulate":
             train(batches=3)
         elif KIND == "pattern":
             infer()
+        elif KIND == "requests":
+            request()
         else:
             train()
         if KIND == "marks" and number % 2:

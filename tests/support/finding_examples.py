@@ -16,6 +16,8 @@ from inductor_bench.records.code.details import MachineLoad
 from inductor_bench.records.module import ModuleRecord
 from inductor_bench.records.program import ALLOCATING, COLLECTIVE, COPY, EAGER, GRAPH, IDLE, QUEUED, Part
 from inductor_bench.records.run import Capture, Run
+from inductor_bench.worker.capture.steps.notes import around
+from inductor_bench.worker.capture.steps.pattern import LongerLoop
 from inductor_bench.workflows.breakdown.eager import NO_PATTERN
 
 PHASES = (CompilePhase("compilers of kernels", 8.5), CompilePhase("Dynamo", 5.0), CompilePhase("AOTAutograd", 0.5))
@@ -128,6 +130,7 @@ EXAMPLES: dict[str, Callable[[], Run]] = {
     "few-steps": lambda: _transformer(step_times_s=(30e-3, 31e-3)),
     "longer-profile": _longer_profile,
     "untied": _untied,
+    "longer-loop": lambda: _transformer(notes=around(LongerLoop(59, 12, 12))),
     "step-note": lambda: _transformer(notes=(NO_PATTERN,)),
     "alone-less": step_runs.decode,
     "alone-more": _shorter_calls,

@@ -37,6 +37,7 @@ from inductor_bench.worker.capture.pins.comparison import Comparison
 from inductor_bench.worker.capture.pins.kernels import PinnedAutotuner, PinnedCppKernel
 from inductor_bench.worker.capture.steps.boundaries import Boundaries
 from inductor_bench.worker.capture.steps.graphs import Graphs
+from inductor_bench.worker.capture.steps.pattern import Pattern
 from inductor_bench.workflows.apply.program import join_states, read_states
 
 OWN: Config = {"XBLOCK": 16, "R0_BLOCK": 32, "num_warps": 4, "num_stages": 1}
@@ -217,9 +218,9 @@ def test_a_program_that_ends_while_it_is_compared_says_what_its_kernels_run(
 
     kernels: Any = OneKernel()
     comparison = Comparison(tmp_path, Graphs(), kernels)
-    comparison.finish(Boundaries(lambda number: None, lambda: None))
+    comparison.finish(Boundaries(lambda number: None, lambda: None, Pattern()))
     assert not read_states(tmp_path), "a process without steps"
-    boundaries = Boundaries(lambda number: None, lambda: None)
+    boundaries = Boundaries(lambda number: None, lambda: None, Pattern())
     boundaries.source = "optimizer steps"
     comparison.finish(boundaries)
     (process,) = read_states(tmp_path)

@@ -15,7 +15,7 @@ import forking_python
 import pytest
 
 from inductor_bench.messages.steps import BOUNDARY, DONE, GRAPH_CALL, TIMING, WAITING, ObservedSteps
-from inductor_bench.records.program import MARKS, OPTIMIZER_STEPS, PATTERN
+from inductor_bench.records.program import LONGER_LOOP, MARKS, OPTIMIZER_STEPS, PATTERN
 from inductor_bench.source.capture.ranks import group_ranks
 from inductor_bench.store.formats import codec
 from inductor_bench.workflows.modules.environment import SITE
@@ -115,6 +115,13 @@ def test_blocks_that_share_a_graph_repeat_with_their_parameters() -> None:
     found, _ = observe("pattern", 200)
     assert (found.state, found.source, len(found.graphs)) == (DONE, PATTERN, 1)
     assert len(ranges(found.trace, GRAPH_CALL)) == 4 * found.profiled_steps
+
+
+def test_steps_that_are_a_part_of_a_longer_loop_are_told_so() -> None:
+    found, _ = observe("requests", 20)
+    assert (found.source, len(found.step_times_s) > 0) == (PATTERN, True)
+    assert found.notes[0].startswith(LONGER_LOOP) and "after every 12 steps" in found.notes[0]
+    assert "inductor_bench.step()" in found.notes[0] and "run more steps" not in " ".join(found.notes)
 
 
 def test_gradients_that_accumulate_are_one_step() -> None:

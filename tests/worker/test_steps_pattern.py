@@ -6,9 +6,11 @@ from collections.abc import Iterable
 
 import pytest
 
+from inductor_bench.messages.steps import PROFILING, TIMING, WAITING
 from inductor_bench.records.program import MARKS, OPTIMIZER_STEPS, PATTERN
+from inductor_bench.worker.capture.steps import notes
 from inductor_bench.worker.capture.steps.boundaries import PATIENCE, Boundaries
-from inductor_bench.worker.capture.steps.pattern import NUMBERS_ONLY, Pattern, find_period
+from inductor_bench.worker.capture.steps.pattern import NUMBERS_ONLY, LongerLoop, Pattern, find_period
 
 
 def begins(pattern: Pattern, calls: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
@@ -62,13 +64,60 @@ def test_parameters_that_move_are_ignored_after_a_while() -> None:
     assert begins(pattern, calls) and pattern.graphs == {0, 1}
 
 
+REQUEST = [(0, 0), *[(1, 0)] * 12]
+"""A call of a graph, and twelve of another."""
+
+
+def test_a_loop_around_the_cycle_is_noticed_with_the_number_of_cycles_in_it() -> None:
+    pattern = Pattern()
+    begins(pattern, REQUEST)
+    assert pattern.is_found and pattern.loop is None, "one request is no loop"
+    begins(pattern, REQUEST)
+    assert pattern.loop == LongerLoop(1, 12, 12)
+    begins(pattern, [(0, 0), *[(1, 0)] * 7, *REQUEST, *REQUEST])
+    assert pattern.loop == LongerLoop(4, 7, 12)
+
+
+def test_a_loop_around_a_cycle_of_several_calls() -> None:
+    pattern = Pattern()
+    begins(pattern, [(0, 0), (9, 0), *[(1, 0), (2, 0)] * 20] * 5)
+    assert pattern.loop == LongerLoop(4, 20, 20)
+
+
+def test_a_phase_of_a_program_is_no_loop() -> None:
+    pattern = Pattern()
+    begins(pattern, [(0, 0)] * 20)
+    pattern.forget()  # the next graph compiles
+    begins(pattern, [(1, 0)] * 20)
+    begins(pattern, [(0, 0)] * 20)
+    assert pattern.loop is None
+    begins(pattern, [(1, 0)] * 20)
+    assert pattern.loop == LongerLoop(1, 20, 20), "the second phase came again"
+
+
+def test_marked_steps_are_no_part_of_a_loop() -> None:
+    pattern = Pattern()
+    boundaries = Boundaries(lambda number: None, lambda: None, pattern)
+    begins(pattern, REQUEST * 3)
+    boundaries.cycle(1)
+    assert boundaries.loop is not None and notes.around(boundaries.loop)
+    boundaries.event(MARKS, 0)
+    assert boundaries.loop is None and notes.around(boundaries.loop) == ()
+
+
+def test_a_program_of_an_inner_loop_is_not_told_to_run_more_steps() -> None:
+    for state in (WAITING, TIMING, PROFILING):
+        (note,) = notes.ending(state, 500, 1, busy=False, loop=True)
+        assert "other compiled calls" in note and "run more steps" not in note
+
+
 class Crossed:
     """A listener of boundaries."""
 
     def __init__(self) -> None:
         self.numbers: list[int] = []
         self.restarts = 0
-        self.boundaries = Boundaries(self.numbers.append, self.restart)
+        self.boundaries = Boundaries(self.numbers.append, self.restart, Pattern())
 
     def restart(self) -> None:
         self.restarts += 1

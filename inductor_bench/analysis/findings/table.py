@@ -24,7 +24,7 @@ class Rule(NamedTuple):
     find: Callable[[RunEvidence], Iterator[Finding]]
 
 
-CERTAINTY = Rule(("few-steps", "longer-profile", "untied", "step-note"), steadiness.certainty)
+CERTAINTY = Rule(("few-steps", "longer-profile", "untied", "longer-loop", "step-note"), steadiness.certainty)
 """It also applies to a step that was timed and not profiled."""
 
 STEP_RULES = (

@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Iterator, Sequence
 
 from .... import units
-from ....records.program import Program
+from ....records.program import LONGER_LOOP, Program
 from ...costs.step import host_sets_pace, runs_on_host, step_of
 from ..command_again import command_again
 from ..evidence import RunEvidence
@@ -134,4 +134,5 @@ def certainty(evidence: RunEvidence) -> Iterator[Finding]:
         )
         yield Finding("untied", text, level=CAUTION)
     for note in program.notes:
-        yield Finding("step-note", note, level=NOTE)
+        loop = note.startswith(LONGER_LOOP)
+        yield Finding("longer-loop" if loop else "step-note", note, level=CAUTION if loop else NOTE)

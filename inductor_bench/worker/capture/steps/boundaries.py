@@ -8,6 +8,8 @@ from typing import Any, Protocol
 
 from inductor_bench.records.program import MARKS, OPTIMIZER_STEPS, PATTERN
 
+from .pattern import LongerLoop, Pattern
+
 PRIORITY = {"": 0, PATTERN: 1, OPTIMIZER_STEPS: 2, MARKS: 3}
 
 PATIENCE = 64
@@ -27,9 +29,10 @@ class Boundaries:
     Args:
         cross: called at each boundary with its number.
         restart: called when another kind of event or another origin takes over, before its first boundary.
+        pattern: the pattern whose cycles are the boundaries where no other event is.
     """
 
-    def __init__(self, cross: Callable[[int], None], restart: Callable[[], None]) -> None:
+    def __init__(self, cross: Callable[[int], None], restart: Callable[[], None], pattern: Pattern) -> None:
         self.source = ""
         self.first = 1
         """The number of the first boundary: a mark and an optimizer end the first step, a pattern begins it."""
@@ -37,9 +40,15 @@ class Boundaries:
         """Whether the program has neither marks nor optimizer steps until now."""
         self._cross = cross
         self._restart = restart
+        self._pattern = pattern
         self._anchor: Origin | None = None
         self._counts: dict[Origin, int] = {}
         self._others: dict[Origin, int] = {}
+
+    @property
+    def loop(self) -> LongerLoop | None:
+        """The loop that a step is a part of, where the pattern of calls tells; else ``None``."""
+        return self._pattern.loop if self.source == PATTERN else None
 
     def event(self, source: str, origin: int) -> None:
         """A mark or an optimizer step."""

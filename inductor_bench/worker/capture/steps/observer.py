@@ -72,7 +72,7 @@ class StepObserver:
         self._on_done = on_done
         self._graphs = Graphs()
         self._pattern = Pattern()
-        self._boundaries = Boundaries(self._cross, self._restart)
+        self._boundaries = Boundaries(self._cross, self._restart, self._pattern)
         self._measurement = measure(self._graphs)
         self._lock = threading.RLock()
         self._entered = False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 Key = tuple[int, int]
 """The number of a compiled graph, and the address of its first parameter, by which calls of one graph differ."""
@@ -16,6 +17,26 @@ NUMBERS_ONLY = 256
 
 REMEMBERED = 8192
 """Maximum number of calls that are searched for a pattern, and of keys whose first call is remembered."""
+
+
+@dataclass
+class LongerLoop:
+    """The loop around the cycle: other calls come between its repetitions.
+
+    Attributes:
+        times: the number of times that other calls came.
+        least, most: the numbers of repetitions after which they came.
+    """
+
+    times: int = 0
+    least: int = 0
+    most: int = 0
+
+    def add(self, repetitions: int) -> None:
+        """Notes that other calls came after so many repetitions."""
+        self.least = min(self.least, repetitions) if self.times else repetitions
+        self.most = max(self.most, repetitions)
+        self.times += 1
 
 
 class Pattern:
@@ -36,6 +57,18 @@ class Pattern:
         self._cycle: tuple[Key, ...] = ()
         self._place = 0
         self._begun = 0
+        self._calls = self._run_begin = 0
+        self._last_cycle: tuple[Key, ...] = ()
+        self._loops: dict[tuple[Key, ...], LongerLoop] = {}
+
+    @property
+    def loop(self) -> LongerLoop | None:
+        """The loop around the cycle that was found last; ``None`` where the cycle never came again after other calls.
+
+        A graph that compiles at such a call makes no loop: what a program does once is no iteration.
+        """
+        loop = self._loops.get(self._last_cycle)
+        return loop if loop is not None and (loop.times > 1 or self.is_found) else None
 
     @property
     def graphs(self) -> frozenset[int]:
@@ -51,6 +84,7 @@ class Pattern:
     def call(self, number: int, address: int) -> int | None:
         """Notes a call before it is made. Returns the number of the cycle that begins with it, otherwise ``None``."""
         key = (number, 0 if self._numbers_only else address)
+        self._calls += 1
         if self.is_found:
             place, cycle = self._place, self._cycle
             if key == cycle[place]:
@@ -59,12 +93,19 @@ class Pattern:
                     return None
                 self._begun += 1
                 return self._begun
-            self.forget()
+            self._leave_cycle()
         self._count(key)
         self._recent.append(key)
         if len(self._recent) >= self._next_search:
             self._search()
         return None
+
+    def _leave_cycle(self) -> None:
+        if len(self._loops) < REMEMBERED:
+            self._loops.setdefault(self._cycle, LongerLoop())
+        if self._cycle in self._loops:
+            self._loops[self._cycle].add((self._calls - 1 - self._run_begin) // len(self._cycle))
+        self.forget()
 
     def _count(self, key: Key) -> None:
         if key not in self._first_seen:
@@ -91,6 +132,7 @@ class Pattern:
         ages = [self._first_seen.get(key, REMEMBERED) for key in last]
         start = min(range(period), key=lambda place: ages[place:] + ages[:place])
         self.is_found, self._cycle = True, (*last[start:], *last[:start])
+        self._last_cycle, self._run_begin = self._cycle, self._calls - length_of_run(self._recent, period)
         self._place = (period - start) % period
         seen = self._starts.get(self._cycle[0], 0) // self._cycle.count(self._cycle[0])
         self._begun = max(self._begun, seen)
@@ -113,3 +155,11 @@ def find_period(keys: Sequence[Key]) -> int | None:
         found[length - border] = length
     fits = (period for period, length in found.items() if length >= max(REPEATS * period, len(keys) / 2))
     return min(fits, default=None)
+
+
+def length_of_run(keys: Sequence[Key], period: int) -> int:
+    """The number of the last keys that repeat with a period."""
+    place = len(keys) - period
+    while place and keys[place - 1] == keys[place - 1 + period]:
+        place -= 1
+    return len(keys) - place
