@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
@@ -143,6 +144,15 @@ def test_other_shapes_whole_numbers_and_places_of_nan_differ() -> None:
     assert compare(torch.sin, lambda x: (torch.sin(x), x), values).state == DIFFERS
     assert compare(torch.argsort, lambda x: torch.argsort(-x), values).state == DIFFERS
     assert compare(torch.sin, lambda x: torch.where(x > x.median(), torch.nan, x.sin()), values).state == DIFFERS
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_outputs_without_a_finite_number_are_not_called_equal(value: float) -> None:
+    values = torch.rand(100)
+    found = compare(lambda x: (x + value, x.argmax()), lambda x: (x + value, x.argmax()), values)
+    assert (found.state, found.error) == (UNKNOWN, None) and "no finite number" in found.reason
+    assert compare(lambda x: (x + value, x), lambda x: (x + value, x), values) == Agreement(AGREES, 0.0)
+    assert compare(lambda x: x + value, torch.sin, values).state == DIFFERS
 
 
 def test_a_program_that_draws_random_numbers_cannot_be_compared() -> None:

@@ -21,6 +21,9 @@ from .differences import relative_difference, tolerance_of
 TF32_TOLERANCE = 1e-2
 """Relative difference that rounding explains where products of float32 are computed in TF32."""
 
+MEANINGLESS = "they hold no finite number, with compilation and without; choose other inputs or weights"
+"""Why outputs that are the same say nothing."""
+
 Call = Callable[..., Any]
 
 
@@ -80,6 +83,8 @@ class OutputComparison:
         if self._error or self._outputs is None:
             return Agreement(UNKNOWN, reason=self._error or "it did not run")
         state, error, reason = self._difference(self._outputs)
+        if state == AGREES and _are_meaningless(self._reference):
+            return Agreement(UNKNOWN, reason=MEANINGLESS)
         return Agreement(state, error, reason)
 
     def _difference(self, outputs: list[torch.Tensor]) -> tuple[str, float | None, str]:
@@ -111,6 +116,12 @@ def _run(function: Call, inputs: Any, keywords: Any) -> list[torch.Tensor]:
 def _tensors(output: Any) -> list[torch.Tensor]:
     leaves = torch.utils._pytree.tree_leaves(output)
     return [leaf.detach().clone() for leaf in leaves if isinstance(leaf, torch.Tensor)]
+
+
+def _are_meaningless(outputs: list[torch.Tensor]) -> bool:
+    """Whether no real or complex output holds a finite number, although one has elements."""
+    numbers = [each for each in outputs if each.numel() and (each.is_floating_point() or each.is_complex())]
+    return bool(numbers) and not any(bool(torch.isfinite(each).any()) for each in numbers)
 
 
 @contextmanager
