@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import re
 
+from .interpreter import ANOTHER_PYTHON
+
 _TRACEBACK = "Traceback (most recent call last):"
 _ERROR_LINE = re.compile(r"^[A-Za-z_][\w.]*(Error|Exception|Interrupt|Iteration|Warning)(:|$)")
 _LONGEST = 300
 
 _REMEDIES = (
     (r"InvalidCxxCompiler|No working C\+\+ compiler", "install a C++ compiler (g++), or name one in CXX"),
-    (r"No module named 'torch'", "name an interpreter that has torch with --python"),
+    (r"No module named 'torch'", ANOTHER_PYTHON),
     (r"No module named '([\w.]+)'", r"install \1 for the interpreter that runs it, or name another with --python"),
     (
         r"needs (torch|triton), which is not installed",

@@ -5,6 +5,11 @@ from __future__ import annotations
 SAFE_PATH = {"PYTHONSAFEPATH": "1"}
 """Variables of processes that run no code of the user: Python imports nothing from the current folder."""
 
+ANOTHER_PYTHON = "name an interpreter that has torch with --python"
+"""The hint where an interpreter does not do."""
+
+NO_PYTHON = "{python} is no Python interpreter"
+
 
 def module_words(name: str) -> tuple[str, ...]:
     """The arguments that run a module of this package like ``-m``, but without the current folder on the import path.

@@ -20,7 +20,7 @@ from ..store.files import read_json, write_json
 from ..store.formats import codec
 from .cores import cores_of_this_process
 from .diagnosis import last_error, remedy
-from .interpreter import SAFE_PATH, module_words
+from .interpreter import ANOTHER_PYTHON, NO_PYTHON, SAFE_PATH, module_words
 from .process import ProcessResult, run_process
 from .ready_worker import ReadyWorker
 
@@ -32,6 +32,9 @@ MOST_READY = 4
 
 IMPORT_S = 120.0
 """Limit in seconds for the import of a package."""
+
+_SUM, _SUM_RESULT = "print(40000 + 2)", "40002"
+"""A line that Python computes, and no other program prints."""
 
 PACKAGE = Path(__file__).resolve().parent.parent
 
@@ -108,6 +111,9 @@ class WorkerPool:
         result_file.unlink(missing_ok=True)
         write_json(job_file, codec.encode_sparse(job))
         ended = self._run([job.verb, str(job_file), str(result_file)], log)
+        if ended.ok and not result_file.is_file() and not self.is_python():
+            message = NO_PYTHON.format(python=self.python)
+            return WorkerAnswer(None, Failure(job.verb, "no-python", message, ANOTHER_PYTHON, ended.tail(), name))
         return _read_result(job, ended, result_file, subject=name)
 
     def import_package(self, name: str) -> ImportedPackage:
@@ -117,9 +123,16 @@ class WorkerPool:
         environment = worker_environment(self.folder, self.environment)
         ended = run_process([self.python, "-c", code], environment=environment, log=log, timeout_s=IMPORT_S)
         said = ended.tail()
-        if ended.ok:
+        if ended.ok and said.strip():
             return ImportedPackage(version=said.strip().splitlines()[-1])
         return ImportedPackage(error=last_error(said) or ended.outcome)
+
+    def is_python(self) -> bool:
+        """Whether the workers' interpreter runs Python."""
+        log = self.folder / "interpreter.log"
+        environment = worker_environment(self.folder, self.environment)
+        ended = run_process([self.python, "-c", _SUM], environment=environment, log=log, timeout_s=IMPORT_S)
+        return _SUM_RESULT in ended.tail()
 
     def _run(self, words: list[str], log: Path) -> ProcessResult:
         if not all(worker.wait(self.timeout_s) for worker in self._ready):

@@ -159,7 +159,8 @@ def test_an_interpreter_that_is_not_there_or_has_no_torch(tmp_path: Path) -> Non
     good, bare = gather(tmp_path), tmp_path / "bare"
     bare.write_text(f'#!/bin/sh\nexec {sys.executable} -S "$@"\n')
     bare.chmod(0o755)
-    for python, why in ((tmp_path / "none", "cannot start"), (bare, "No module named 'torch'")):
+    reasons = ((tmp_path / "none", "cannot start"), ("true", "is no Python"), (bare, "No module named 'torch'"))
+    for python, why in reasons:
         done = kernel(good, "--python", python, "-q", PYTHONPATH="")
         assert done.code == 1 and done.stdout == "" and "Traceback" not in done.stderr
         assert done.stderr.startswith("Error: ") and why in done.stderr

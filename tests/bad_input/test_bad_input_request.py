@@ -158,3 +158,13 @@ def test_an_interpreter_without_torch_is_named(desk: Path) -> None:
     done = runs.breakdown(desk / "run", desk / "script.py", "--python", python, cwd=desk)
     assert done.code == 1 and "No module named 'torch'" in done.stdout
     assert done.record["failures"][0]["hint"] == "name an interpreter that has torch with --python"
+
+
+@pytest.mark.parametrize("name", ["true", "false"])
+def test_an_interpreter_that_is_no_python_is_named(desk: Path, name: str) -> None:
+    (desk / "script.py").write_text("import torch\n")
+    done = runs.breakdown(desk / "run", desk / "script.py", "--python", name, cwd=desk)
+    (failure,) = done.record["failures"]
+    assert done.code == 1 and failure["kind"] == "no-python" and "compiled nothing" not in done.stdout
+    assert failure["message"] == f"{name} started no Python that can be observed"
+    assert failure["hint"].startswith("name an interpreter that has torch with --python")

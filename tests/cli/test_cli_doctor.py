@@ -17,7 +17,8 @@ from inductor_bench.records.run import Environment, Failure, Peaks
 from inductor_bench.report.doctor import doctor_text
 from inductor_bench.report.renderer import as_json
 from inductor_bench.store.peaks import peaks_key, save_peaks
-from inductor_bench.workflows.doctor import Check, DoctorReport, check_package
+from inductor_bench.workflows.doctor import Check, DoctorReport, check_package, run_doctor
+from inductor_bench.workflows.progress import Silent
 
 PEAKS = Peaks(
     device="NVIDIA H200",
@@ -91,6 +92,13 @@ def test_an_optional_package_is_imported(tmp_path: Path, text: str | None, statu
     pool = WorkerPool(sys.executable, tmp_path, {"PYTHONPATH": str(tmp_path)})
     check = check_package("optional_one", "NAME targets", "pip install optional_one", pool)
     assert check.status == status and check.found.startswith(found)
+
+
+def test_an_interpreter_that_is_no_python_is_named() -> None:
+    report = run_doctor(None, False, Silent(), python="true")
+    assert not report.healthy and report.failure is not None
+    assert report.failure.message == "true is no Python interpreter"
+    assert report.failure.hint == "name an interpreter that has torch with --python"
 
 
 def test_json_is_the_whole_report() -> None:

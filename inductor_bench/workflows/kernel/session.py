@@ -22,6 +22,7 @@ from ...devices.table import device_of
 from ...errors import InductorBenchError
 from ...launch.cores import CORES_KEPT, most_timing_workers, usable_cores
 from ...launch.diagnosis import last_error, remedy
+from ...launch.interpreter import ANOTHER_PYTHON, NO_PYTHON
 from ...launch.session import WorkerLostError, WorkerSession
 from ...launch.worker import WorkerPool
 from ...messages.kernels import CompileTriton
@@ -102,6 +103,8 @@ class KernelSession:
             self.environment = worker.ask(TellEnvironment(), LOAD_S)
         except WorkerLostError as lost:
             said = last_error(lost.tail)
+            if not said and not self.pool.is_python():
+                raise InductorBenchError(NO_PYTHON.format(python=self.pool.python), ANOTHER_PYTHON) from None
             raise InductorBenchError(said or f"the worker {lost.message}", remedy(said)) from None
         if self.options.ncu:
             self.nsight = NsightCompute(self.pool, self.environment, self.options.timeout_s)

@@ -32,7 +32,7 @@ from ...trace.program.reader import Markers, read_program_trace
 from ..breakdown.eager import NOT_COMPILED
 from ..modules.environment import observed_environment
 from ..modules.observed import StepWatch, read_steps
-from ..modules.program import program_command, program_failures, run_program
+from ..modules.program import no_python, program_command, program_failures, run_program
 from ..progress import Progress
 
 STAGE = "mode"
@@ -61,6 +61,9 @@ COMMON = "common"
 
 UNCOMPILED = "uncompiled"
 """Kind of the failure of a program that never calls ``torch.compile``, in whatever mode."""
+
+HOPELESS = (UNCOMPILED, "no-python")
+"""Kinds of failures that all modes share."""
 
 COMPILE_HINT = "call torch.compile on the model; the modes are put into that call"
 
@@ -170,8 +173,10 @@ class ProgramRunner:
     def _read(
         self, place: Place, ended: ProcessResult, observed: Path, refusal: Path, other: ModeProcess | None
     ) -> ModeProcess | Failure:
-        if not ended.ok:
+        failure = no_python(self._request, ended, observed, self._python)
+        if failure is None and not ended.ok:
             failure = program_failures(self._request, ended, refusal, compiled=False)[0]
+        if failure is not None:
             return _failed(failure.kind, failure.message, failure.hint, failure.log_tail)
         steps, reports = read_steps(observed), _read_reports(observed)
         self._folder.save_observed(f"{place.slug}-{place.round + 1}", list(steps), self._redaction.text)

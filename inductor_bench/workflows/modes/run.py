@@ -31,7 +31,7 @@ from ..modules.targets import Target, resolve_target
 from ..options import BreakdownOptions
 from ..progress import Progress
 from .order import Turns
-from .process import CACHE, COMMON, NOT_INHERITED, OWN, STAGE, UNCOMPILED, Place, ProgramRunner
+from .process import CACHE, COMMON, HOPELESS, NOT_INHERITED, OWN, STAGE, Place, ProgramRunner
 from .sets import DEFAULT_ROUNDS
 
 CALLED = "inductor_bench.modes(…)"
@@ -229,7 +229,7 @@ class _Comparing:
             failure = self._redaction.failure(found)
             self._progress.note(f"{row.name}: {failure.message}")
             row = replace(row, failure=failure)
-            if failure.kind == UNCOMPILED:
+            if failure.kind in HOPELESS:
                 self._give_up(failure)
         else:
             if place.round in self._earlier_rounds:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from ...errors import InductorBenchError
 from ...launch.diagnosis import last_error, remedy
-from ...launch.interpreter import module_words
+from ...launch.interpreter import ANOTHER_PYTHON, module_words
 from ...launch.process import ProcessResult, run_process
 from ...messages.capture import Observation, Refusal, RunProgram
 from ...messages.steps import ObservedSteps, ObservedTouches
@@ -97,8 +97,9 @@ def capture_program(
         recompiles=structured.recompiles,
         compile_phases=structured.compile_phases,
     )
-    if request.kind == COMMAND and ended.ok and not started_python(work / "observed"):
-        failures += (_no_python(request, ended),)
+    absent = no_python(request, ended, work / "observed", python)
+    if absent is not None and (request.kind == COMMAND or not modules):
+        failures += (absent,)
     else:
         failures += program_failures(request, ended, refusal, compiled=bool(modules))
     steps, touches = read_steps(work / "observed"), read_touches(work / "observed")
@@ -234,9 +235,25 @@ def _disagreement(printed: tuple[str, ...], structured: StructuredTrace) -> str:
     return ", ".join(parts)
 
 
-def _no_python(request: Request, ended: ProcessResult) -> Failure:
-    message = "the command started no Python that can be observed"
-    hint = f"name one, without -I, -E and -S: {typed(['python', 'train.py'])}"
+def no_python(request: Request, ended: ProcessResult, observed: Path, python: str) -> Failure | None:
+    """The failure of a program that ended without any observed Python; ``None`` where its output says more.
+
+    Args:
+        request: the request.
+        ended: the end of the program.
+        observed: the folder of its observation.
+        python: the interpreter of a script.
+    """
+    if started_python(observed) or ended.kind != "exit":
+        return None
+    if not ended.ok and (request.kind == COMMAND or ended.tail().strip()):
+        return None
+    if request.kind == COMMAND:
+        message = "the command started no Python that can be observed"
+        hint = f"name one, without -I, -E and -S: {typed(['python', 'train.py'])}"
+    else:
+        message = f"{python} started no Python that can be observed"
+        hint = f"{ANOTHER_PYTHON} PATH: one that runs without -I, -E and -S"
     return Failure("capture", "no-python", message, hint, ended.tail(), request.target)
 
 

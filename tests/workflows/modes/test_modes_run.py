@@ -105,6 +105,12 @@ def test_the_same_command_runs_nothing_again_and_others_are_refused(
     assert compare(force=True).measured and len(ran) == 6
 
 
+def test_an_interpreter_that_is_no_python_is_named(ran: list[tuple[str, int]]) -> None:
+    eager, *compiled = compare(rounds=1, python="true").comparison.rows
+    assert eager.failure is not None and eager.failure.kind == NOT_TIMED
+    assert {row.failure.message for row in compiled if row.failure} == {"true started no Python that can be observed"}
+
+
 def test_an_interrupted_comparison_goes_on(monkeypatch: pytest.MonkeyPatch, ran: list[tuple[str, int]]) -> None:
     def interrupted(place: Place) -> ModeProcess:
         if len(ran) == 3:
