@@ -29,3 +29,7 @@ class UsageError(InductorBenchError):
     """The request itself cannot be carried out as typed."""
 
     exit_code = EXIT_USAGE
+
+
+class UnwritableError(InductorBenchError):
+    """A file or a folder takes nothing: the disk is full or read-only. Its hint is for verbs that have ``-o``."""

@@ -20,7 +20,7 @@ from typing import Any
 
 import click
 
-from ..errors import EXIT_BUG, EXIT_FAILURE, EXIT_INTERRUPTED, InductorBenchError, UsageError
+from ..errors import EXIT_BUG, EXIT_FAILURE, EXIT_INTERRUPTED, InductorBenchError, UnwritableError, UsageError
 from ..version import __version__
 from .output.console import Console
 
@@ -28,6 +28,9 @@ SIGNAL_GAP_S = 0.5
 """Seconds within which several signals count as one."""
 
 FULL = ("the disk is full", "free some space or choose another folder with -o")
+ELSEWHERE = "free some space, or give a copy of the folder in a place that can be written"
+"""The hint of :data:`FULL` for verbs without ``-o``, which write beside what they read."""
+
 BROKEN = ("a file or the output takes nothing", "see that stdout leads to a file, a pipe or a terminal that is there")
 MACHINE_ERRORS = {errno.ENOSPC: FULL, errno.EDQUOT: FULL, errno.EIO: BROKEN, errno.EBADF: BROKEN}
 """Failures of the machine by ``errno``: message and hint."""
@@ -113,7 +116,8 @@ def _run(given: list[str]) -> int:
         sys.stdout.flush()
         return int(code or 0)
     except InductorBenchError as error:
-        Console().error(error.message, error.hint)
+        unwritable = isinstance(error, UnwritableError) and not _takes_output(given)
+        Console().error(error.message, ELSEWHERE if unwritable else error.hint)
         return error.exit_code
     except click.ClickException as error:
         with contextlib.suppress(OSError):  # a failed write to stderr does not change the exit code
@@ -128,10 +132,17 @@ def _run(given: list[str]) -> int:
     except Exception as error:
         if isinstance(error, OSError) and error.errno in MACHINE_ERRORS:
             message, hint = MACHINE_ERRORS[error.errno]
-            Console().error(f"{message}: {error}", hint)
+            elsewhere = hint == FULL[1] and not _takes_output(given)
+            Console().error(f"{message}: {error}", ELSEWHERE if elsewhere else hint)
             return EXIT_FAILURE
         _report_bug(error, given)
         return EXIT_BUG
+
+
+def _takes_output(given: Sequence[str]) -> bool:
+    """Whether the verb of a command line has the option ``-o``."""
+    command = group.get_command(click.Context(group), given[0]) if given else None
+    return command is not None and any("-o" in parameter.opts for parameter in command.params)
 
 
 def _discard_output() -> None:

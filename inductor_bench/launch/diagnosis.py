@@ -20,7 +20,7 @@ _REMEDIES = (
     ),
     (r"TritonMissing|[Cc]annot find a working triton", "install triton; `inductor-bench doctor` says what is there"),
     (r"[Oo]ut of memory|OutOfMemoryError|MemoryError", "try a smaller batch, or free memory that others hold"),
-    (r"No space left on device|Disk quota exceeded", "free some space or choose another folder with -o"),
+    (r"No space left on device|Disk quota exceeded", "free some space on the disk that it writes to"),
     (
         r"No CUDA GPUs are available|no NVIDIA driver|not compiled with CUDA|needs a GPU|ran on a GPU",
         "this torch sees no CUDA device; `inductor-bench doctor` says what it sees",

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from ..errors import InductorBenchError
+from ..errors import InductorBenchError, UnwritableError
 
 _COPIED_AT_ONCE = 1 << 24
 
@@ -89,7 +89,7 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
         os.replace(temporary, path)
         temporary = None
     except OSError as error:
-        raise InductorBenchError(
+        raise UnwritableError(
             f"cannot write {path}: {error.strerror or error}", "free some space or choose another folder with -o"
         ) from error
     finally:
@@ -208,7 +208,7 @@ def own_folder(path: Path) -> Path:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         message = f"cannot write {path}: {error.strerror or error}"
-        raise InductorBenchError(message, "choose another folder with -o") from error
+        raise UnwritableError(message, "choose another folder with -o") from error
     return path
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import psutil
 
-from ..errors import InductorBenchError, UsageError
+from ..errors import UnwritableError, UsageError
 
 LOCK = ".lock"
 PATIENCE_S = 20.0
@@ -52,7 +52,7 @@ def locked(folder: Path, mark: str = "") -> Iterator[FolderLock]:
 
     Raises:
         UsageError: another command holds the lock; the message names its process.
-        InductorBenchError: the folder cannot be written, or its file system has no locks.
+        UnwritableError: the folder cannot be written, or its file system has no locks.
     """
     path = folder / LOCK
     descriptor = _take(path)
@@ -109,7 +109,7 @@ def _take(path: Path) -> int:
         except OSError as error:
             os.close(descriptor)
             message = f"cannot lock {path}: {error.strerror or error}"
-            raise InductorBenchError(message, "choose a folder on another file system with -o") from error
+            raise UnwritableError(message, "choose a folder on another file system with -o") from error
         os.close(descriptor)
         time.sleep(0.1)
 
@@ -119,10 +119,10 @@ def _open(path: Path) -> int:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
     except OSError as error:
         message = f"cannot write {path.parent}: {error.strerror or error}"
-        raise InductorBenchError(message, "choose another folder with -o") from error
+        raise UnwritableError(message, "choose another folder with -o") from error
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise InductorBenchError(f"cannot write {path.parent}: {path} is not a file", "choose another folder with -o")
+        raise UnwritableError(f"cannot write {path.parent}: {path} is not a file", "choose another folder with -o")
     return descriptor
 
 

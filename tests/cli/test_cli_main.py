@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 import types
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -17,14 +18,20 @@ import pytest
 import inductor_bench
 from inductor_bench.cli import main as entry
 from inductor_bench.errors import InductorBenchError, UsageError
+from inductor_bench.store.files import own_folder, write_text
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
 
-def plant_verb(monkeypatch: pytest.MonkeyPatch, function: object) -> None:
-    """Puts a verb named ``doctor`` in place that calls ``function``."""
+def plant_verb(monkeypatch: pytest.MonkeyPatch, function: object, options: Sequence[str] = ()) -> None:
+    """Puts a verb named ``doctor`` in place that calls ``function``, which gets none of the options."""
     module = types.ModuleType("inductor_bench.cli.doctor")
-    module.command = click.Command("doctor", callback=function)  # type: ignore[attr-defined, arg-type]
+    parameters = [click.Option([name, "given"], expose_value=False) for name in options]
+    module.command = click.Command(  # type: ignore[attr-defined]
+        "doctor",
+        callback=function,  # type: ignore[arg-type]
+        params=parameters,  # type: ignore[arg-type]
+    )
     monkeypatch.setitem(sys.modules, module.__name__, module)
 
 
@@ -102,6 +109,30 @@ def test_a_full_disk_is_no_bug(monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
     plant_verb(monkeypatch, write)
     assert entry.main(["doctor"]) == 1
     assert "the disk is full" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("takes_output", [True, False])
+def test_the_hint_of_a_full_disk_names_only_an_option_that_the_verb_has(
+    takes_output: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").touch()
+
+    def write_unnamed() -> None:
+        with open("/dev/full", "w") as stream:
+            stream.write("x")
+
+    works = (write_unnamed, lambda: write_text(tmp_path / "file" / "page", ""), lambda: own_folder(tmp_path / "file"))
+    for work in works:
+        plant_verb(monkeypatch, work, ["-o"] if takes_output else [])
+        assert entry.main(["doctor"]) == 1
+        hint = capsys.readouterr().err.splitlines()[-1]
+        assert hint.startswith("Hint: ") and ("-o" in hint) == takes_output
+
+
+def test_apply_and_kernel_write_where_their_input_lies() -> None:
+    outputs = {verb for verb in entry.VERBS if entry._takes_output([verb])}
+    assert outputs == {"batch", "breakdown", "compare", "extract", "modes"}
+    assert not entry._takes_output([]) and not entry._takes_output(["measure"])
 
 
 @pytest.mark.parametrize("code", [0, 1, 130])

@@ -128,7 +128,7 @@ def write_report(run: Run, folder: Path, *, plots: bool = True) -> list[Path]:
                 problems.append(problem)
     if problems:
         others = f" ({len(problems) - 1} more could not be written)" if len(problems) > 1 else ""
-        raise InductorBenchError(problems[0].message + others, problems[0].hint) from problems[0]
+        raise type(problems[0])(problems[0].message + others, problems[0].hint) from problems[0]
     return written
 
 
