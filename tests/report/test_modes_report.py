@@ -71,6 +71,13 @@ def test_the_advice_is_honest_about_noise() -> None:
     assert "Type" not in screen(comparison(EAGER, wild))
 
 
+def test_rows_that_an_interruption_left_out_are_named_as_not_measured() -> None:
+    stopped = comparison(EAGER, replace(DEFAULT, processes=()), replace(TUNED, processes=()))
+    (bare, other) = (line for line in screen(stopped).splitlines() if line.startswith(("default", "max-autotune")))
+    assert bare.split() == ["default", "not", "measured"] and other.split() == ["max-autotune", "not", "measured"]
+    assert [cells_of(one)["step"] for one in stopped.rows][1:] == ["not measured"] * 2
+
+
 def test_without_enough_there_is_no_advice() -> None:
     assert advice(comparison(replace(EAGER, processes=()))) == "No mode was measured."
     assert "nothing to compare" in advice(comparison(EAGER))

@@ -53,7 +53,7 @@ def cells_of(row: ModeRow) -> dict[str, str]:
 
 def _missing(row: ModeRow) -> str:
     if row.failure is None:
-        return ""
+        return "not measured"
     return "not timed" if row.failure.kind == NOT_TIMED else "failed"
 
 
