@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import shutil
 import signal
 import sys
 import tempfile
@@ -16,6 +17,7 @@ import time
 import traceback
 from collections.abc import Callable, Sequence
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import click
@@ -30,6 +32,9 @@ SIGNAL_GAP_S = 0.5
 FULL = ("the disk is full", "free some space or choose another folder with -o")
 ELSEWHERE = "free some space, or give a copy of the folder in a place that can be written"
 """The hint of :data:`FULL` for verbs without ``-o``, which write beside what they read."""
+
+LEAST_ROOM_BYTES = 1 << 20
+"""Free bytes below which a file system counts as full."""
 
 BROKEN = ("a file or the output takes nothing", "see that stdout leads to a file, a pipe or a terminal that is there")
 MACHINE_ERRORS = {errno.ENOSPC: FULL, errno.EDQUOT: FULL, errno.EIO: BROKEN, errno.EBADF: BROKEN}
@@ -133,10 +138,24 @@ def _run(given: list[str]) -> int:
         if isinstance(error, OSError) and error.errno in MACHINE_ERRORS:
             message, hint = MACHINE_ERRORS[error.errno]
             elsewhere = hint == FULL[1] and not _takes_output(given)
-            Console().error(f"{message}: {error}", ELSEWHERE if elsewhere else hint)
+            where = "" if error.filename or hint != FULL[1] else _full_folders(given)
+            Console().error(f"{message}: {error}{where}", ELSEWHERE if elsewhere else hint)
             return EXIT_FAILURE
         _report_bug(error, given)
         return EXIT_BUG
+
+
+def _full_folders(given: Sequence[str]) -> str:
+    """Names the folders without room, for an error that names no file: of the words given, this one, the temporary."""
+    named = [Path(word.partition("=")[2] or word).absolute() for word in given if os.sep in word]
+    existing = [next((one for one in (path, *path.parents) if one.is_dir()), path) for path in named]
+    folders = dict.fromkeys([*existing, Path.cwd(), Path(tempfile.gettempdir())])
+    full = []
+    for folder in folders:
+        with contextlib.suppress(OSError):
+            if shutil.disk_usage(folder).free < LEAST_ROOM_BYTES:
+                full.append(str(folder))
+    return f"; no room in {', '.join(full)}" if full else ""
 
 
 def _takes_output(given: Sequence[str]) -> bool:

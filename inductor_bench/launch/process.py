@@ -166,7 +166,11 @@ class ChildProcess:
                     return False
 
     def end(self, timed_out: bool = False) -> ProcessResult:
-        """Ends the process and its descendants. May be called again."""
+        """Ends the process and its descendants. May be called again.
+
+        Raises:
+            InductorBenchError: the log could not be written to its end.
+        """
         if self._time_s is None:
             self._time_s = time.monotonic() - self._begin
             try:
@@ -174,10 +178,17 @@ class ChildProcess:
                 forget_child(self._mark)
             finally:
                 self._reader.finish()
-                self._stream.close()
+                self._close_log()
         code = self._child.returncode
         name = signal.Signals(-code).name if code < 0 and not timed_out else None
         return ProcessResult(None if timed_out or code < 0 else code, name, timed_out, self._time_s, self._log)
+
+    def _close_log(self) -> None:
+        try:
+            self._stream.close()
+        except OSError as error:
+            message = f"cannot write {self._log}: {error.strerror or error}"
+            raise InductorBenchError(message, "free some space on its disk") from error
 
 
 def run_process(

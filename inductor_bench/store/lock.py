@@ -58,8 +58,7 @@ def locked(folder: Path, mark: str = "") -> Iterator[FolderLock]:
     descriptor = _take(path)
     try:
         owner = _read(descriptor)
-        os.truncate(descriptor, 0)
-        os.pwrite(descriptor, (f"{os.getpid()} {mark}".strip() + "\n").encode(), 0)
+        _sign(descriptor, path, mark)
         yield FolderLock(descriptor, owner.mark)
     finally:
         with contextlib.suppress(OSError):
@@ -112,6 +111,15 @@ def _take(path: Path) -> int:
             raise UnwritableError(message, "choose a folder on another file system with -o") from error
         os.close(descriptor)
         time.sleep(0.1)
+
+
+def _sign(descriptor: int, path: Path, mark: str) -> None:
+    try:
+        os.truncate(descriptor, 0)
+        os.pwrite(descriptor, (f"{os.getpid()} {mark}".strip() + "\n").encode(), 0)
+    except OSError as error:
+        message = f"cannot write {path}: {error.strerror or error}"
+        raise UnwritableError(message, "free some space or choose another folder with -o") from error
 
 
 def _open(path: Path) -> int:

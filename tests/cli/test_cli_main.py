@@ -111,6 +111,22 @@ def test_a_full_disk_is_no_bug(monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
     assert "the disk is full" in capsys.readouterr().err
 
 
+def test_a_full_disk_is_named_by_the_folder_where_the_error_names_no_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def usage(path: Path) -> types.SimpleNamespace:
+        return types.SimpleNamespace(free=0 if path == tmp_path else 1 << 40)
+
+    def write() -> None:
+        with open("/dev/full", "w") as stream:
+            stream.write("x")
+
+    monkeypatch.setattr("shutil.disk_usage", usage)
+    plant_verb(monkeypatch, write, ["-o"])
+    assert entry.main(["doctor", "-o", str(tmp_path / "new" / "run")]) == 1
+    assert f"No space left on device; no room in {tmp_path}\n" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("takes_output", [True, False])
 def test_the_hint_of_a_full_disk_names_only_an_option_that_the_verb_has(
     takes_output: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -21,6 +21,8 @@ from inductor_bench.launch.process import ProcessResult, run_process
 from inductor_bench.launch.worker import WorkerPool
 from inductor_bench.messages.jobs import ProfileModule, WorkerJob
 
+FULL = Path("/dev/full")
+
 
 def run(code: str, tmp_path: Path, timeout_s: float | None = 30.0, **more) -> ProcessResult:
     return run_process(
@@ -222,3 +224,8 @@ def test_a_job_that_no_worker_does_is_refused_in_words(tmp_path: Path) -> None:
     answer = pool(tmp_path).call(Unknown(), name="forward", log=tmp_path / "log.txt")
     assert answer.result is None and answer.failure is not None
     assert (answer.failure.kind, answer.failure.message) == ("invalid", "the worker knows no job dance")
+
+
+def test_a_log_that_does_not_fit_is_named() -> None:
+    with pytest.raises(InductorBenchError, match="cannot write /dev/full: No space left on device"):
+        run_process([sys.executable, "-c", "print(1)"], environment=dict(os.environ), log=FULL, timeout_s=60)

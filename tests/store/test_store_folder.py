@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
@@ -14,7 +15,7 @@ from pathlib import Path
 import pytest
 import run_builder
 
-from inductor_bench.errors import InductorBenchError, UsageError
+from inductor_bench.errors import InductorBenchError, UnwritableError, UsageError
 from inductor_bench.store import lock as locks
 from inductor_bench.store.files import file_inside, own_folder, read_json, sha256_of_text
 from inductor_bench.store.folder import OWN_FILES, RunFolder, new_run_folder
@@ -321,3 +322,14 @@ def test_a_removal_that_is_killed_leaves_a_run_that_can_be_replaced(run: Path, m
     monkeypatch.undo()
     make(run)
     assert list(run.iterdir()) == []
+
+
+def test_a_lock_that_does_not_fit_on_the_disk_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def write(*_: object) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "pwrite", write)
+    with pytest.raises(UnwritableError) as caught, locked(tmp_path):
+        raise AssertionError("it is not held")
+    assert caught.value.message == f"cannot write {tmp_path / '.lock'}: No space left on device"
+    assert not (tmp_path / ".lock").exists()
