@@ -74,6 +74,16 @@ def test_a_failure_is_tried_again_and_keeps_its_exit_code(compiler: Compiler) ->
     assert compiler.started == 2
 
 
+def test_a_library_is_linked_by_the_faster_linker_where_there_is_one(compiler: Compiler) -> None:
+    (compiler.folder / "source.cpp").write_text("one")
+    words = ("source.cpp", "-O3", "-o", "out.so", "-shared")
+    assert compiler.run(*words) == 0
+    (compiler.folder / "ld.gold").touch()
+    assert compiler.run(*words) == compiler.run(*words, "-O1") == 0 == compiler.compile("two")
+    first, second, third = (compiler.folder / "g++.log").read_text().splitlines()
+    assert "gold" not in first + third and second.endswith("-shared -O1 -fuse-ld=gold")
+
+
 @pytest.mark.parametrize("words", ["--version", "x.h -O3 -o x.h.gch", "a.o b.o -o out.so"])
 def test_other_requests_are_the_compilers(words: str, compiler: Compiler) -> None:
     (compiler.folder / words.split()[0]).write_text("text")

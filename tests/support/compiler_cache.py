@@ -40,13 +40,19 @@ def main(compiler: str, store: str, arguments: list[str]) -> int:
         os.execv(compiler, words)
     output, kept = arguments[place], os.path.join(store, _key(arguments, place))
     if not os.path.exists(kept):
-        code = os.spawnv(os.P_WAIT, compiler, words)
+        code = os.spawnv(os.P_WAIT, compiler, words + _linker(compiler, arguments))
         if code != 0:
             return code if code > 0 else 1
         _copy(output, kept)
     else:
         _copy(kept, output)
     return 0
+
+
+def _linker(compiler: str, arguments: list[str]) -> list[str]:
+    """Chooses the linker that reads torch's libraries in a third of the time, where it lies beside g++."""
+    is_there = os.path.exists(os.path.join(os.path.dirname(compiler), "ld.gold"))
+    return ["-fuse-ld=gold"] if is_there and "-shared" in arguments else []
 
 
 def _place_of_output(arguments: list[str]) -> int | None:
