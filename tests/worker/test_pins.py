@@ -336,6 +336,25 @@ def test_a_lack_of_memory_for_other_roundings_is_no_difference() -> None:
 
 
 @pytest.mark.slow
+def test_outputs_without_a_finite_number_are_not_said_to_agree() -> None:
+    import torch
+
+    from inductor_bench.worker.capture.pins.outputs import NO_NUMBERS, OutputCheck
+
+    good = Multiplying("good", 1 + 1e-6)
+    kernels: Any = MultiplyingKernels([good])
+    for value, reason in ((float("nan"), NO_NUMBERS), (float("inf"), NO_NUMBERS), (1.0, "")):
+        check = OutputCheck(kernels, "cpu")
+
+        def call(_: Any, inputs: list[torch.Tensor], value: float = value) -> tuple[torch.Tensor, ...]:
+            return good.apply(inputs[0]) * value, torch.arange(3)
+
+        check.call("graph.py", call, None, [torch.ones(8)])
+        (found,) = check.found
+        assert found.reason == reason and (found.tensors == 0) is bool(reason)
+
+
+@pytest.mark.slow
 def test_outputs_whose_shapes_depend_on_values() -> None:
     import torch
 

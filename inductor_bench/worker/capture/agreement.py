@@ -16,7 +16,7 @@ from inductor_bench.records.modes.comparison import AGREES, DIFFERS, UNKNOWN, Ag
 
 from ..device.protocol import DeviceRuntime
 from ..upstream.inductor import clone_input
-from .differences import relative_difference, tolerance_of
+from .differences import are_meaningless, relative_difference, tolerance_of
 
 TF32_TOLERANCE = 1e-2
 """Relative difference that rounding explains where products of float32 are computed in TF32."""
@@ -83,7 +83,7 @@ class OutputComparison:
         if self._error or self._outputs is None:
             return Agreement(UNKNOWN, reason=self._error or "it did not run")
         state, error, reason = self._difference(self._outputs)
-        if state == AGREES and _are_meaningless(self._reference):
+        if state == AGREES and are_meaningless(self._reference):
             return Agreement(UNKNOWN, reason=MEANINGLESS)
         return Agreement(state, error, reason)
 
@@ -116,12 +116,6 @@ def _run(function: Call, inputs: Any, keywords: Any) -> list[torch.Tensor]:
 def _tensors(output: Any) -> list[torch.Tensor]:
     leaves = torch.utils._pytree.tree_leaves(output)
     return [leaf.detach().clone() for leaf in leaves if isinstance(leaf, torch.Tensor)]
-
-
-def _are_meaningless(outputs: list[torch.Tensor]) -> bool:
-    """Whether no real or complex output holds a finite number, although one has elements."""
-    numbers = [each for each in outputs if each.numel() and (each.is_floating_point() or each.is_complex())]
-    return bool(numbers) and not any(bool(torch.isfinite(each).any()) for each in numbers)
 
 
 @contextmanager

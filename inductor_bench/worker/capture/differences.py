@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
+from typing import Any
 
 import torch
 
@@ -22,6 +24,16 @@ def tolerance_of(dtype: torch.dtype) -> float:
     if not (dtype.is_floating_point or dtype.is_complex):
         return 0.0
     return TOLERANCES.get(dtype.to_real() if dtype.is_complex else dtype, COARSE_TOLERANCE)
+
+
+def are_meaningless(outputs: Iterable[Any]) -> bool:
+    """Whether no real or complex tensor among outputs holds a finite number, although one has elements.
+
+    That two calls return the same then says nothing.
+    """
+    tensors = [each for each in outputs if isinstance(each, torch.Tensor) and each.numel()]
+    numbers = [each for each in tensors if each.is_floating_point() or each.is_complex()]
+    return bool(numbers) and not any(bool(torch.isfinite(each).any()) for each in numbers)
 
 
 def relative_difference(one: torch.Tensor, other: torch.Tensor) -> float:

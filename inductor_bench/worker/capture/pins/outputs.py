@@ -18,7 +18,7 @@ from ...device.protocol import DeviceRuntime
 from ...device.runtimes import runtime_of
 from ...upstream.inductor import clone_input
 from ...upstream.pinning import launcher_errors
-from ..differences import relative_difference, tolerance_of
+from ..differences import are_meaningless, relative_difference, tolerance_of
 from ..steps.results import words_of
 from .kernels import PinnedKernel
 from .process import PinnedKernels
@@ -42,6 +42,8 @@ FLIPPED = 0.01
 
 TF32_EPS = 2.0**-10
 """The distance of 1 to the next number in TF32, in which a GPU may compute products of float32."""
+
+NO_NUMBERS = "a graph's outputs hold no finite number, with the configs and without"
 
 BLAME_S = 20.0
 """Maximum seconds of the search for the kernels that change the outputs of one graph."""
@@ -75,7 +77,7 @@ class OutputCheck:
             self.found.append(ComparedOutputs(path, reason=reason))
             return original(compiled, inputs)
         try:
-            found = self._compare(path, partial(_run_copy, original, compiled, inputs, self._runtime))
+            found = self._compare(path, partial(_run_copy, original, compiled, inputs, self._runtime), len(inputs))
         except torch.OutOfMemoryError:
             found = ComparedOutputs(path, reason="no memory for a copy of the graph's inputs")
         except launcher_errors() as error:
@@ -86,8 +88,14 @@ class OutputCheck:
         self.found.append(found)
         return original(compiled, inputs)
 
-    def _compare(self, path: str, run: Run) -> ComparedOutputs:
-        """Runs a graph without the pins twice and with them, and drops the kernels that change its outputs."""
+    def _compare(self, path: str, run: Run, inputs: int) -> ComparedOutputs:
+        """Runs a graph without the pins twice and with them, and drops the kernels that change its outputs.
+
+        Args:
+            path: the path of the graph's module.
+            run: runs the graph.
+            inputs: the number of its inputs, which ``run`` returns before the outputs.
+        """
         own, again = run(), run()
         rounding = Rounding(run, own)
 
@@ -106,7 +114,7 @@ class OutputCheck:
 
         found = compare(self._pinned)
         if found.is_equal:
-            return found
+            return ComparedOutputs(path, reason=NO_NUMBERS) if are_meaningless(own[inputs:]) else found
         begin_s = time.perf_counter()
         for kernel in self._pinned.kernels[:]:
             if time.perf_counter() - begin_s > BLAME_S:
