@@ -31,5 +31,14 @@ class UsageError(InductorBenchError):
     exit_code = EXIT_USAGE
 
 
+FREE_SPACE = "free some space or choose another folder with -o"
+ANOTHER_FOLDER = "choose another folder with -o"
+
+
 class UnwritableError(InductorBenchError):
     """A file or a folder takes nothing: the disk is full or read-only. Its hint is for verbs that have ``-o``."""
+
+    @classmethod
+    def at(cls, place: object, error: OSError, hint: str) -> UnwritableError:
+        """The error for a file or a folder whose write failed with an error of the system."""
+        return cls(f"cannot write {place}: {error.strerror or error}", hint)

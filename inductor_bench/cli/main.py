@@ -22,14 +22,22 @@ from typing import Any
 
 import click
 
-from ..errors import EXIT_BUG, EXIT_FAILURE, EXIT_INTERRUPTED, InductorBenchError, UnwritableError, UsageError
+from ..errors import (
+    EXIT_BUG,
+    EXIT_FAILURE,
+    EXIT_INTERRUPTED,
+    FREE_SPACE,
+    InductorBenchError,
+    UnwritableError,
+    UsageError,
+)
 from ..version import __version__
 from .output.console import Console
 
 SIGNAL_GAP_S = 0.5
 """Seconds within which several signals count as one."""
 
-FULL = ("the disk is full", "free some space or choose another folder with -o")
+FULL = ("the disk is full", FREE_SPACE)
 ELSEWHERE = "free some space, or give a copy of the folder in a place that can be written"
 """The hint of :data:`FULL` for verbs without ``-o``, which write beside what they read."""
 

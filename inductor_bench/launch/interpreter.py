@@ -8,7 +8,7 @@ SAFE_PATH = {"PYTHONSAFEPATH": "1"}
 ANOTHER_PYTHON = "name an interpreter that has torch with --python"
 """The hint where an interpreter does not do."""
 
-NO_PYTHON = "{python} is no Python interpreter"
+NOT_PYTHON = "{python} is no Python interpreter"
 
 
 def module_words(name: str) -> tuple[str, ...]:

@@ -15,12 +15,13 @@ from typing import Generic
 from ..errors import InductorBenchError
 from ..messages.jobs import WorkerJob
 from ..messages.request import Answer, decode_answer
+from ..records.failure import NO_PYTHON
 from ..records.run import Failure
 from ..store.files import read_json, write_json
 from ..store.formats import codec
 from .cores import cores_of_this_process
 from .diagnosis import last_error, remedy
-from .interpreter import ANOTHER_PYTHON, NO_PYTHON, SAFE_PATH, module_words
+from .interpreter import ANOTHER_PYTHON, NOT_PYTHON, SAFE_PATH, module_words
 from .process import ProcessResult, run_process
 from .ready_worker import ReadyWorker
 
@@ -112,8 +113,8 @@ class WorkerPool:
         write_json(job_file, codec.encode_sparse(job))
         ended = self._run([job.verb, str(job_file), str(result_file)], log)
         if ended.ok and not result_file.is_file() and not self.is_python():
-            message = NO_PYTHON.format(python=self.python)
-            return WorkerAnswer(None, Failure(job.verb, "no-python", message, ANOTHER_PYTHON, ended.tail(), name))
+            message = NOT_PYTHON.format(python=self.python)
+            return WorkerAnswer(None, Failure(job.verb, NO_PYTHON, message, ANOTHER_PYTHON, ended.tail(), name))
         return _read_result(job, ended, result_file, subject=name)
 
     def import_package(self, name: str) -> ImportedPackage:

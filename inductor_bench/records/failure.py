@@ -7,9 +7,11 @@ from dataclasses import dataclass
 ELSEWHERE = "elsewhere"
 """The ``kind`` of a failure whose step is possible only on the machine that measured the run."""
 
-
 NO_CANDIDATES = "no-candidates"
 """The ``kind`` of the failure of a retune that finds nothing to choose from, as another retune would too."""
+
+NO_PYTHON = "no-python"
+"""The ``kind`` of the failure of a program or a worker that started no Python."""
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from ..errors import InductorBenchError, UnwritableError
+from ..errors import ANOTHER_FOLDER, FREE_SPACE, InductorBenchError, UnwritableError
 
 _COPIED_AT_ONCE = 1 << 24
 
@@ -89,9 +89,7 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
         os.replace(temporary, path)
         temporary = None
     except OSError as error:
-        raise UnwritableError(
-            f"cannot write {path}: {error.strerror or error}", "free some space or choose another folder with -o"
-        ) from error
+        raise UnwritableError.at(path, error, FREE_SPACE) from error
     finally:
         if temporary is not None:
             with contextlib.suppress(OSError):
@@ -207,8 +205,7 @@ def own_folder(path: Path) -> Path:
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        message = f"cannot write {path}: {error.strerror or error}"
-        raise UnwritableError(message, "choose another folder with -o") from error
+        raise UnwritableError.at(path, error, ANOTHER_FOLDER) from error
     return path
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..errors import InductorBenchError, UsageError
+from ..errors import ANOTHER_FOLDER, InductorBenchError, UsageError
 from ..records.run import Run
 from .files import file_inside, leftovers_of, read_json, write_json
 from .formats import codec, schema
@@ -20,7 +20,6 @@ from .lock import LOCK, locked
 RECORD = "record.json"
 PAGE = "report.html"
 """The name of the HTML page in the folder of a run, a batch, a comparison, or a comparison of modes."""
-ANOTHER = "choose another folder with -o"
 _DAMAGED = "the record is damaged; take it from a copy of the run, or measure again"
 
 
@@ -153,7 +152,7 @@ def _make(path: Path | None, title: str, *, force: bool) -> Path:
         path.mkdir(parents=True, exist_ok=True)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
-        raise InductorBenchError(f"cannot create {path or 'runs/'}: {reason}", ANOTHER) from error
+        raise InductorBenchError(f"cannot create {path or 'runs/'}: {reason}", ANOTHER_FOLDER) from error
     return path
 
 
@@ -165,12 +164,12 @@ def _check_replaceable(folder: RunFolder, *, force: bool) -> None:
     """
     path = folder.path
     if not path.is_dir():
-        raise UsageError(f"{path} exists and is not a folder", ANOTHER)
+        raise UsageError(f"{path} exists and is not a folder", ANOTHER_FOLDER)
     if not any(item.name != LOCK for item in path.iterdir()):
         return
     reason = _irreplaceable_reason(folder)
     if reason:
-        raise UsageError(f"{path} is not empty and is not a run of inductor-bench: {reason}", ANOTHER)
+        raise UsageError(f"{path} is not empty and is not a run of inductor-bench: {reason}", ANOTHER_FOLDER)
     if not force:
         raise UsageError(f"{path} holds an earlier run", "replace it with --force, or choose another folder with -o")
 
@@ -210,7 +209,7 @@ def remove_run(folder: RunFolder) -> None:
             path.unlink(missing_ok=True)
         _remove_empty(folder.path)
     except OSError as error:
-        raise InductorBenchError(f"cannot remove {folder.path}: {error.strerror or error}", ANOTHER) from error
+        raise InductorBenchError(f"cannot remove {folder.path}: {error.strerror or error}", ANOTHER_FOLDER) from error
 
 
 def _own_files(folder: RunFolder) -> Iterator[Path]:

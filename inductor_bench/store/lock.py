@@ -18,7 +18,7 @@ from pathlib import Path
 
 import psutil
 
-from ..errors import UnwritableError, UsageError
+from ..errors import ANOTHER_FOLDER, FREE_SPACE, UnwritableError, UsageError
 
 LOCK = ".lock"
 PATIENCE_S = 20.0
@@ -118,19 +118,17 @@ def _sign(descriptor: int, path: Path, mark: str) -> None:
         os.truncate(descriptor, 0)
         os.pwrite(descriptor, (f"{os.getpid()} {mark}".strip() + "\n").encode(), 0)
     except OSError as error:
-        message = f"cannot write {path}: {error.strerror or error}"
-        raise UnwritableError(message, "free some space or choose another folder with -o") from error
+        raise UnwritableError.at(path, error, FREE_SPACE) from error
 
 
 def _open(path: Path) -> int:
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
     except OSError as error:
-        message = f"cannot write {path.parent}: {error.strerror or error}"
-        raise UnwritableError(message, "choose another folder with -o") from error
+        raise UnwritableError.at(path.parent, error, ANOTHER_FOLDER) from error
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise UnwritableError(f"cannot write {path.parent}: {path} is not a file", "choose another folder with -o")
+        raise UnwritableError(f"cannot write {path.parent}: {path} is not a file", ANOTHER_FOLDER)
     return descriptor
 
 

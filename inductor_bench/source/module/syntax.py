@@ -56,11 +56,12 @@ def find_statement(text: str, first_line: re.Pattern[str]) -> ast.stmt | None:
     for number, end in enumerate(_ends_after(text, begin)):
         if number == _MOST_ENDS:
             break
+        statement = text[begin:end]
         try:
-            tree = ast.parse("\n" * lines_before + text[begin:end])
+            tree = ast.parse("\n" * lines_before + statement)
         except _UNPARSED:
             continue
-        _check_digits(text[begin:end])
+        _check_digits(statement)
         _check_limits(tree)
         return tree.body[0] if tree.body else None
     return next((node for node in parse(text).body if _first_line(node) == lines_before + 1), None)

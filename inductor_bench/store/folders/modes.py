@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ...errors import InductorBenchError, UsageError
+from ...errors import ANOTHER_FOLDER, InductorBenchError, UsageError
 from ...records.modes.comparison import ModeComparison
 from ..files import leftovers_of, read_json, refuse_link, write_json
 from ..folder import PAGE
@@ -17,7 +17,6 @@ from ..lock import LOCK
 
 COMPARISON = "modes.json"
 FORMAT = 1
-ANOTHER = "choose another folder with -o"
 _DAMAGED = "take it from a copy, or measure again with --force"
 
 
@@ -58,11 +57,11 @@ class ModesFolder:
             self.path.mkdir(parents=True, exist_ok=True)
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or error
-            raise InductorBenchError(f"cannot create {self.path}: {reason}", ANOTHER) from error
+            raise InductorBenchError(f"cannot create {self.path}: {reason}", ANOTHER_FOLDER) from error
         own = {LOCK, self.work.name, self.records.name, self.logs.name}
         own.update(left.name for left in leftovers_of(self.record))
         if not self.exists() and any(item.name not in own for item in self.path.iterdir()):
-            raise UsageError(f"{self.path} is not empty and holds no comparison of modes", ANOTHER)
+            raise UsageError(f"{self.path} is not empty and holds no comparison of modes", ANOTHER_FOLDER)
 
     def clear(self) -> None:
         """Removes an earlier comparison: its own files, and no others.

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ... import units
-from ...errors import InductorBenchError, UsageError
+from ...errors import ANOTHER_FOLDER, InductorBenchError, UsageError
 from ...launch.cores import usable_cores
 from ...launch.jobs import Executor, is_host
 from ...launch.local import LocalExecutor
@@ -193,13 +193,13 @@ def default_folder(options: BatchOptions) -> Path:
 def _check_folder(folder: BatchFolder, options: BatchOptions) -> None:
     path = folder.path
     if path.exists() and not path.is_dir():
-        raise UsageError(f"{path} exists and is not a folder", "choose another folder with -o")
+        raise UsageError(f"{path} exists and is not a folder", ANOTHER_FOLDER)
     if folder.exists():
         refuse_link(path)
     if folder.exists() and not options.resume:
         raise UsageError(f"{path} holds an earlier batch", "leave --no-resume away, or choose another folder with -o")
     if not (folder.exists() or folder.is_new()):
-        raise UsageError(f"{path} is not empty and is not a batch", "choose another folder with -o")
+        raise UsageError(f"{path} is not empty and is not a batch", ANOTHER_FOLDER)
 
 
 def _open_batch(

@@ -6,9 +6,8 @@ import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
-from ...errors import InductorBenchError, UsageError
+from ...errors import ANOTHER_FOLDER, InductorBenchError, UsageError
 from ...launch.marks import end_marked, tool_mark
-from ...store.folder import ANOTHER
 from ...store.lock import LOCK, locked
 
 
@@ -29,7 +28,7 @@ def output_folder(path: Path | None) -> Iterator[Path | None]:
         path.mkdir(parents=True, exist_ok=True)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
-        raise InductorBenchError(f"cannot create {path}: {reason}", ANOTHER) from error
+        raise InductorBenchError(f"cannot create {path}: {reason}", ANOTHER_FOLDER) from error
     try:
         with locked(path, tool_mark()) as lock:
             end_marked(lock.left)
@@ -43,4 +42,4 @@ def output_folder(path: Path | None) -> Iterator[Path | None]:
 
 def _check_empty(path: Path) -> None:
     if path.exists() and (not path.is_dir() or any(item.name != LOCK for item in path.iterdir())):
-        raise UsageError(f"{path} exists and is not an empty folder", ANOTHER)
+        raise UsageError(f"{path} exists and is not an empty folder", ANOTHER_FOLDER)

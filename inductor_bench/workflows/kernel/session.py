@@ -22,7 +22,7 @@ from ...devices.table import device_of
 from ...errors import InductorBenchError
 from ...launch.cores import CORES_KEPT, most_timing_workers, usable_cores
 from ...launch.diagnosis import last_error, remedy
-from ...launch.interpreter import ANOTHER_PYTHON, NO_PYTHON
+from ...launch.interpreter import ANOTHER_PYTHON, NOT_PYTHON
 from ...launch.session import WorkerLostError, WorkerSession
 from ...launch.worker import WorkerPool
 from ...messages.kernels import CompileTriton
@@ -104,7 +104,7 @@ class KernelSession:
         except WorkerLostError as lost:
             said = last_error(lost.tail)
             if not said and not self.pool.is_python():
-                raise InductorBenchError(NO_PYTHON.format(python=self.pool.python), ANOTHER_PYTHON) from None
+                raise InductorBenchError(NOT_PYTHON.format(python=self.pool.python), ANOTHER_PYTHON) from None
             raise InductorBenchError(said or f"the worker {lost.message}", remedy(said)) from None
         if self.options.ncu:
             self.nsight = NsightCompute(self.pool, self.environment, self.options.timeout_s)

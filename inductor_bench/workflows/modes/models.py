@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from ...errors import InductorBenchError, UsageError
+from ...errors import ANOTHER_FOLDER, InductorBenchError, UsageError
 from ...records.batches.batch import ModelRequest
 from ...records.modes.models import ModelModes, ModesByModel
 from ...records.run import Failure
 from ...store.files import own_folder
 from ...store.folder import PAGE
-from ...store.folders.modes import ANOTHER, ModesFolder
+from ...store.folders.modes import ModesFolder
 from ..batch.list_options import YAML, merge
 from ..batch.list_text import read_list
 from ..options import BreakdownOptions
@@ -65,7 +65,7 @@ def _make_folder(folder: Path, models: set[str]) -> None:
     """Makes the folder of the list's comparisons, which holds folders of comparisons and their page only."""
     others = [item for item in own_folder(folder).iterdir() if item.name not in {PAGE, *models}]
     if not all(ModesFolder(item).exists() for item in others):
-        raise UsageError(f"{folder} is not empty and holds no comparison of modes of models", ANOTHER)
+        raise UsageError(f"{folder} is not empty and holds no comparison of modes of models", ANOTHER_FOLDER)
 
 
 def _own_options(program: BreakdownOptions) -> dict[str, object]:

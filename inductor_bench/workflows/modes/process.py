@@ -17,6 +17,7 @@ from ...errors import InductorBenchError
 from ...launch.process import ProcessResult
 from ...messages.modes import ModeChange, ModeReport
 from ...messages.steps import BOUNDARY, GRAPH_CALL, ObservedSteps
+from ...records.failure import NO_PYTHON
 from ...records.model_sources import COMPILED_HERE
 from ...records.modes.comparison import NOT_TIMED, DeviceWork, ModeProcess
 from ...records.modes.settings import EAGER, SWITCHES, ModeSet
@@ -62,7 +63,7 @@ COMMON = "common"
 UNCOMPILED = "uncompiled"
 """Kind of the failure of a program that never calls ``torch.compile``, in whatever mode."""
 
-HOPELESS = (UNCOMPILED, "no-python")
+HOPELESS = (UNCOMPILED, NO_PYTHON)
 """Kinds of failures that all modes share."""
 
 COMPILE_HINT = "call torch.compile on the model; the modes are put into that call"

@@ -14,6 +14,7 @@ from ...launch.interpreter import ANOTHER_PYTHON, module_words
 from ...launch.process import ProcessResult, run_process
 from ...messages.capture import Observation, Refusal, RunProgram
 from ...messages.steps import ObservedSteps, ObservedTouches
+from ...records.failure import NO_PYTHON
 from ...records.run import Capture, Failure, Request
 from ...source.capture.log import printed_module_paths
 from ...source.capture.ranks import group_ranks
@@ -254,7 +255,7 @@ def no_python(request: Request, ended: ProcessResult, observed: Path, python: st
     else:
         message = f"{python} started no Python that can be observed"
         hint = f"{ANOTHER_PYTHON} PATH: one that runs without -I, -E and -S"
-    return Failure("capture", "no-python", message, hint, ended.tail(), request.target)
+    return Failure("capture", NO_PYTHON, message, hint, ended.tail(), request.target)
 
 
 def program_failures(request: Request, ended: ProcessResult, refusal: Path, *, compiled: bool) -> tuple[Failure, ...]:

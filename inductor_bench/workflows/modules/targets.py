@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from ...errors import InductorBenchError, UsageError
+from ...errors import ANOTHER_FOLDER, InductorBenchError, UsageError
 from ...records.model_sources import BY_KIND, LIBRARIES, NAMED_IN_HINTS, PROGRAMS, accepted_hint, listed
 from ...source.capture.log import printed_module_paths
 from ...source.capture.structured import read_structured_trace
@@ -236,7 +236,7 @@ def _misfits(target: Target, options: BreakdownOptions) -> Iterator[UsageError]:
         cleared = options.output.resolve()
         for path in kept:
             if cleared in (path.resolve(), *path.resolve().parents):
-                yield UsageError(f"--force would delete {path}", "choose another folder with -o")
+                yield UsageError(f"--force would delete {path}", ANOTHER_FOLDER)
 
 
 def _guess(options: BreakdownOptions, accepted: str) -> str:

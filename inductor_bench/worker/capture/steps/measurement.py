@@ -18,6 +18,7 @@ from . import notes
 from .boundaries import Boundaries
 from .clock import Clock, Moment, Settling, has_passed, times_of, wait_for
 from .graphs import Graphs
+from .pattern import LongerLoop
 from .plan import agreement_of
 from .recording import Recording, mark_boundary, why_no_stacks
 from .results import no_steps_yet, words_of, write_steps
@@ -53,7 +54,7 @@ class Measurement:
         self._touches: Touches | None = None
         self._compiled = False
         self._source, self._steps = "", 0
-        self._loop_notes: tuple[str, ...] = ()
+        self._loop: LongerLoop | None = None
         self._boundaries_seen = self._last_noisy = self._marked = 0
         self._was_busy = False
 
@@ -115,7 +116,7 @@ class Measurement:
             self._moments = []
         self._moments.append(moment)
         actions = self._schedule.cross(number, boundaries.first, arrived_s, noisy=noisy, busy=busy)
-        self._source, self._loop_notes = boundaries.source, notes.around(boundaries.loop)
+        self._source, self._loop = boundaries.source, boundaries.loop
         for action in actions:
             self._do(action, number)
         self._boundaries_seen += 1
@@ -273,7 +274,7 @@ class Measurement:
         """Ends the observation with the program. What was timed after the last compilation is kept."""
         if not self._graphs.records and not boundaries.source:
             return  # a helper process, which has no steps
-        state, self._loop_notes = self._schedule.state, notes.around(boundaries.loop)
+        state, self._loop = self._schedule.state, boundaries.loop
         if self._recording is not None and self.is_recording and self._marked > 1:
             self.is_ours = True
             try:
@@ -288,8 +289,7 @@ class Measurement:
             self._note(notes.NO_STACKS.format(reason="the program ended in it"))
         if state in (WAITING, TIMING):
             state = TIMING if self._read_unfinished() else state
-        in_loop = bool(self._loop_notes)
-        for note in notes.ending(state, self._steps, self._last_noisy, busy=self._was_busy, loop=in_loop):
+        for note in notes.ending(state, self._steps, self._last_noisy, busy=self._was_busy, loop=self._loop):
             self._note(note)
         self._complete(state)
 
@@ -306,5 +306,5 @@ class Measurement:
             steps=self._steps,
             graphs=tuple(self._graphs.records),
         )
-        said = replace(self.found, notes=(*self._loop_notes, *self.found.notes))
+        said = replace(self.found, notes=(*notes.around(self._loop), *self.found.notes))
         write_steps(self._stem.with_suffix(".steps.json"), said)

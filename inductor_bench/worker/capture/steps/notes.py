@@ -26,7 +26,7 @@ def around(loop: LongerLoop | None) -> tuple[str, ...]:
     )
 
 
-def ending(state: str, steps: int, last_noisy: int, *, busy: bool, loop: bool = False) -> Iterator[str]:
+def ending(state: str, steps: int, last_noisy: int, *, busy: bool, loop: LongerLoop | None = None) -> Iterator[str]:
     """The notes on a program that ended before all was measured.
 
     Args:
@@ -34,7 +34,7 @@ def ending(state: str, steps: int, last_noisy: int, *, busy: bool, loop: bool = 
         steps: the number of steps that ended.
         last_noisy: the number of the last step that compiled or recorded a CUDA graph, counted from 1.
         busy: whether the program's own profiler was running.
-        loop: whether the steps are a part of a longer loop.
+        loop: the longer loop that the steps are a part of, if any.
     """
     short = "run more steps, or measure early ones with --skip 0 --steps 1"
     if state == WAITING and steps == 0:
