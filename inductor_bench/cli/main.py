@@ -154,7 +154,7 @@ def _run(given: list[str]) -> int:
 
 
 def _full_folders(given: Sequence[str]) -> str:
-    """Names the folders without room, for an error that names no file: of the words given, this one, the temporary."""
+    """Words on the folders without room: of the paths on the command line, the current and the temporary folder."""
     named = [Path(word.partition("=")[2] or word).absolute() for word in given if os.sep in word]
     existing = [next((one for one in (path, *path.parents) if one.is_dir()), path) for path in named]
     folders = dict.fromkeys([*existing, Path.cwd(), Path(tempfile.gettempdir())])

@@ -35,7 +35,7 @@ IMPORT_S = 120.0
 """Limit in seconds for the import of a package."""
 
 _SUM, _SUM_RESULT = "print(40000 + 2)", "40002"
-"""A line that Python computes, and no other program prints."""
+"""A Python program of one line, and its output."""
 
 PACKAGE = Path(__file__).resolve().parent.parent
 

@@ -32,7 +32,7 @@ class Timer(Protocol):
         """The call of a kernel with the arguments of the timer."""
 
     def run_first(self, call: Any, state: str) -> None:
-        """Runs a call once, which the rest of :meth:`get_ready` needs, in a state (``cold`` or ``warm``)."""
+        """Runs a call once in a state (``cold`` or ``warm``), unless it has run. :meth:`get_ready` does so, too."""
 
     def get_ready(self, call: Any, state: str) -> None:
         """Does what the first sample of a call in a state would do before it is timed."""

@@ -78,7 +78,7 @@ class GpuRaceTimer(GpuTimer):
         return self.method.startswith("graphs")
 
     def run_first(self, call: BoundCall, state: str) -> None:
-        """Launches the call once, unless it is done; where that takes far longer than the default, it is a sample."""
+        """Launches the call once, unless it is done. A launch that takes far longer than the default is a sample."""
         if state in call.samplers or state in call.runs:
             return
         with exclusive():
