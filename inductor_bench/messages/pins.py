@@ -63,6 +63,7 @@ class PinState:
         config: the configuration that the kernel runs; empty where it has not run.
         reason: why it does not run the pin.
         event_name: the name of its launches in a profile; empty for a C++ kernel and a library call.
+        own_config: the configuration that Inductor chose here, while a comparison replaces it; otherwise empty.
     """
 
     kernel_id: str
@@ -71,6 +72,7 @@ class PinState:
     config: Config = field(default_factory=dict)
     reason: str = ""
     event_name: str = ""
+    own_config: Config = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

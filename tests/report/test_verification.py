@@ -86,6 +86,18 @@ def test_a_projection_that_comes_true_and_one_that_does_not() -> None:
     assert "did not come true" in failed and "triton_red_0 (projected 0.800 ms, saves 0.700 ms)" in failed
 
 
+def test_a_choice_of_inductors_that_differs_from_the_runs_is_said() -> None:
+    assert "chose another config" not in " ".join(detail_words(FOUND))
+    chosen, *rest = (replace(kernel, own_config={"XBLOCK": 1}) for kernel in KERNELS[:2])
+    words = list(detail_words(replace(FOUND, kernels=(chosen, *KERNELS[1:]))))
+    assert (
+        "Inductor chose another config here than in the RUN for triton_red_0: what it saves depends on that choice, "
+        "which differs between compilations" in words
+    )
+    words = list(detail_words(replace(FOUND, kernels=(chosen, *rest))))
+    assert any("for triton_red_0 and triton_poi_1: what they save depends on" in one for one in words)
+
+
 def test_outputs_agree_differ_or_were_not_compared() -> None:
     assert any("Outputs agree" in words and "143 tensors of 2 graphs" in words for words in detail_words(FOUND))
     apart = replace(FOUND, outputs=Outputs(2, 143, 0.5, 0.0, 3e-2))

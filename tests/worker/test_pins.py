@@ -69,8 +69,9 @@ def test_a_kernel_changes_its_launcher_and_back() -> None:
     assert kernel.state().state == PINNED and kernel.state().config == TUNED
     assert kernel.autotuner._cached_launcher is None, "torch 2.13 keeps the last launcher for its fast path"
     kernel.use(True)
+    assert kernel.state().own_config == OWN
     kernel.use(False)
-    assert kernel.state().config == OWN
+    assert kernel.state().config == OWN and kernel.state().own_config == {}
 
 
 def test_a_kernel_that_has_not_chosen_yet_stays_as_it_is() -> None:

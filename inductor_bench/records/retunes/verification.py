@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ..forms import Place
 from ..tuning import Config
@@ -54,6 +54,8 @@ class AppliedKernel:
         reason: the state in words; empty for ``pinned``.
         predicted_s: the projected saving in seconds per step.
         saving_s: the difference of its device time per step; ``None`` where it was not measured.
+        own_config: the configuration that Inductor chose in this program, where it chose another one in the RUN; empty
+            otherwise. What the kernel saves then depends on that choice.
     """
 
     name: str
@@ -63,6 +65,7 @@ class AppliedKernel:
     reason: str = ""
     predicted_s: float = 0.0
     saving_s: float | None = None
+    own_config: Config = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

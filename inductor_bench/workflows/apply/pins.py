@@ -16,6 +16,7 @@ from ...records.code.launch import Launch
 from ...records.retune import CUDNN_SEARCH, FASTER, Retune, RetuneRow
 from ...records.retunes.pins import AnyPin, CppPin, InputLayout, LibraryPin, TritonPin, factors, pins_by_kind
 from ...records.run import Environment, Run
+from ...records.tuning import Config
 from ...source.module.identity import without_profiler_marks
 from ...source.module.lookup import KernelKey, find_kernel_key
 from ...source.standalone.edit import recorded_facts, source_text
@@ -59,6 +60,7 @@ class PinnedRun:
         rows: the retunes that won, by the kernel's id.
         unpinned: the winners that cannot be pinned.
         twins: the winners that share a pin, by the id of its kernel, from which a process cannot tell them.
+        own_configs: the configurations that the winners ran in the RUN, by the kernel's id.
     """
 
     pins: Pins
@@ -66,6 +68,7 @@ class PinnedRun:
     rows: dict[str, RetuneRow]
     unpinned: tuple[Unpinned, ...] = ()
     twins: dict[str, list[RetuneRow]] = field(default_factory=dict)
+    own_configs: dict[str, Config] = field(default_factory=dict)
 
     @property
     def pinned(self) -> tuple[PinnedKernel, ...]:
@@ -125,7 +128,8 @@ def make_pins(run: Run, folder: RunFolder) -> PinnedRun:
         if isinstance(pin, TritonPin):
             keys[pin.kernel_id] = key or KernelKey(pin.key, pin.types, pin.name)
     rows = {retune.kernel_id: retune.row for retune in found}
-    return PinnedRun(join_pins(chosen, run.environment), keys, rows, tuple(unpinned), twins)
+    own = {retune.kernel_id: retune.kernel.config for retune in found if retune.kernel is not None}
+    return PinnedRun(join_pins(chosen, run.environment), keys, rows, tuple(unpinned), twins, own)
 
 
 def join_pins(chosen: Sequence[AnyPin], environment: Environment) -> Pins:

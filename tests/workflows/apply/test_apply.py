@@ -23,7 +23,7 @@ from inductor_bench.messages.pins import APPLY, PINNED, Pins, PinState
 from inductor_bench.records.category import Category
 from inductor_bench.records.code.launch import Argument, Launch, TensorView
 from inductor_bench.records.retune import Retune
-from inductor_bench.records.retunes.pins import InputLayout, LibraryPin
+from inductor_bench.records.retunes.pins import InputLayout, LibraryPin, TritonPin
 from inductor_bench.records.retunes.verification import Verification
 from inductor_bench.records.run import Environment, Run
 from inductor_bench.records.tuning import Config, MeasuredKernel, Tuning
@@ -34,7 +34,7 @@ from inductor_bench.store.kernel_index import read_index
 from inductor_bench.workflows.apply.dropped import with_verification
 from inductor_bench.workflows.apply.folder import page
 from inductor_bench.workflows.apply.guard import require_same
-from inductor_bench.workflows.apply.pins import lookup_table, make_pin, make_pins, with_mode
+from inductor_bench.workflows.apply.pins import PinnedRun, lookup_table, make_pin, make_pins, with_mode
 from inductor_bench.workflows.apply.program import join_states, pinned_environment, read_states
 from inductor_bench.workflows.apply.proof.kernels import describe_kernels, sum_predicted
 
@@ -288,3 +288,14 @@ def test_a_run_without_retunes_says_what_to_type() -> None:
     for words in (("--verify",), ("--stop",)):
         asked = apply(factory().folder, *words)
         assert asked.code == 2 and "need a program" in asked.stderr
+
+
+@pytest.mark.parametrize(("chosen", "shown"), [(64, {}), (128, {"XBLOCK": 128, "num_warps": 4})])
+def test_inductors_choice_in_the_program_is_held_against_that_of_the_run(chosen: int, shown: dict[str, int]) -> None:
+    pin = TritonPin("k" * 64, "", "triton_poi_0", "p" * 16, {"XBLOCK": 32, "num_warps": 4})
+    pins = Pins(APPLY, "digest", "2.11", "3.6", triton_pins=(pin,))
+    pinned = PinnedRun(pins, {}, {}, own_configs={pin.kernel_id: {"XBLOCK": 64, "num_warps": 4, "maxnreg": 64}})
+    own = {"XBLOCK": chosen, "num_warps": 4}
+    states = {pin.kernel_id: PinState(pin.kernel_id, pin.name, PINNED, pin.config, own_config=own)}
+    (kernel,) = describe_kernels(pinned, states, (), {})
+    assert kernel.own_config == shown

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 
 from .... import units
-from ....analysis.findings.phrases import plural
+from ....analysis.findings.phrases import join_words, plural
 from ....analysis.statistics import CONFIDENCE, samples_needed
 from ....records.retunes.verification import (
     NO_DIFFERENCE,
@@ -96,6 +96,7 @@ def detail_words(found: Verification) -> Iterator[str]:
     measured = found.device or (None if _runs_on_gpu(found) else found.step)
     if measured is not None and found.predicted_s and measured.verdict in (SAVES, SLOWER, NO_DIFFERENCE):
         yield projection_words(found, measured)
+    yield from choice_words(found.kernels)
     yield outputs_words(found.outputs)
     yield from found.notes
 
@@ -120,6 +121,18 @@ def projection_words(found: Verification, measured: Saving) -> str:
     )
     because = f", most of all of {names_words}" if blamed else ""
     return f"The projection of {projected} did not come true{because}"
+
+
+def choice_words(kernels: Sequence[AppliedKernel]) -> Iterator[str]:
+    """The kernels for which Inductor chose otherwise in this program than in the RUN; nothing without one."""
+    other = [one for one in kernels if one.own_config and one.state == PINNED]
+    if other:
+        which = join_words([names.short(one.name, 48) for one in other], MOST_BLAMED)
+        yield (
+            f"Inductor chose another config here than in the RUN for {which}: what "
+            f"{'it saves' if len(other) == 1 else 'they save'} depends on that choice, which differs between "
+            "compilations"
+        )
 
 
 def blamed_kernels(found: Verification) -> list[AppliedKernel]:

@@ -62,7 +62,8 @@ class PinnedAutotuner:
         else:
             state, reason = REPLACED, "Inductor chose another config after the pin"
         name = self.autotuner.fn.__name__
-        return PinState(self.pin.kernel_id, self.pin.name, state, config, reason, event_name=name)
+        own = pinning.values_of(self.own[0].config) if self.own else {}
+        return PinState(self.pin.kernel_id, self.pin.name, state, config, reason, event_name=name, own_config=own)
 
 
 @dataclass

@@ -10,6 +10,7 @@ from dataclasses import replace
 from ....messages.pins import PINNED, PinnedProcess, PinState
 from ....records.retunes.pins import LibraryPin
 from ....records.retunes.verification import DROPPED, AppliedKernel
+from ....records.tuning import Config
 from ....trace.program.durations import StepDurations
 from ..pins import PinnedRun, Unpinned
 
@@ -71,10 +72,16 @@ def describe_kernels(
             one = replace(one, state=DROPPED, reason=CHANGES_OUTPUTS)
         elif state is not None:
             saving_s = savings.get(pin.kernel_id) if pin.kernel_id not in pinned.twins else None
-            one = replace(one, state=state.state, reason=state.reason, saving_s=saving_s)
+            own = state.own_config if _differs(state.own_config, pinned.own_configs.get(kernel_id, {})) else {}
+            one = replace(one, state=state.state, reason=state.reason, saving_s=saving_s, own_config=own)
         found.append(one)
     found += map(describe_unpinned, pinned.unpinned)
     return tuple(sorted(found, key=lambda one: -one.predicted_s))
+
+
+def _differs(config: Config, other: Config) -> bool:
+    """Whether two configurations differ in what both of them name."""
+    return any(config[name] != other[name] for name in config.keys() & other.keys())
 
 
 def describe_unpinned(left: Unpinned) -> AppliedKernel:
