@@ -20,7 +20,7 @@ def test_the_work_of_a_step_is_a_mean_over_whole_steps(tmp_path: Path) -> None:
             trace.launch("second", begin + 15, begin + 30, 20, stream=8)
     work = measure_work(read_program_trace(trace.write(tmp_path / "t.json"), MARKERS), MARKERS)
     assert work is not None and work.launches == 2
-    assert work.time_s == pytest.approx(50e-6) and work.busy_share == pytest.approx(0.4)
+    assert work.time_s == pytest.approx(50e-6) and work.busy_time_s == pytest.approx(40e-6)
 
 
 def test_a_trace_without_steps_or_without_a_device_has_none(tmp_path: Path) -> None:

@@ -38,8 +38,7 @@ class DeviceWork:
     Attributes:
         time_s: the sum of the durations in seconds.
         launches: the number of launches.
-        busy_share: the share of the profiled steps in which the device works, 0 to 1; the profiler slows the host, so
-            that the unprofiled share is no smaller.
+        busy_share: the share of the process's timed step in which the device works, 0 to 1.
     """
 
     time_s: float

@@ -12,11 +12,17 @@ from .steps import find_window, without_first
 
 @dataclass(frozen=True)
 class StepWork:
-    """The device's work in one step: the sum of durations, the number of activities, the share of time it is busy."""
+    """The device's work in one step.
+
+    Attributes:
+        time_s: the sum of the durations in seconds.
+        launches: the number of activities.
+        busy_time_s: the seconds in which at least one activity runs.
+    """
 
     time_s: float
     launches: float
-    busy_share: float
+    busy_time_s: float
 
 
 def measure_work(program: ProgramTrace, markers: Markers) -> StepWork | None:
@@ -33,5 +39,5 @@ def measure_work(program: ProgramTrace, markers: Markers) -> StepWork | None:
     return StepWork(
         time_s=sum(stop - start for start, stop in inside) / window.steps,
         launches=len(events) / window.steps,
-        busy_share=union_length(inside) / (end - begin),
+        busy_time_s=union_length(inside) / window.steps,
     )

@@ -213,7 +213,7 @@ def describe(place: Place, steps: ObservedSteps, report: ModeReport, ended: Proc
         compile_s: float | None = steps.settling_time_s - steps.settling_steps_s - steps.compiling_steps * step_s
     else:
         compile_s = None if steps.first_step_time_s is None else steps.first_step_time_s - step_s
-    work, problem = _device_work(steps)
+    work, problem = _device_work(steps, step_s)
     return ModeProcess(
         round=place.round,
         step_time_s=step_s,
@@ -244,7 +244,8 @@ def _compiled_again(place: Place, report: ModeReport) -> str:
     return f"a later round compiled {plural(report.compiled_graphs, 'graph')} again, which torch's caches do not hold"
 
 
-def _device_work(steps: ObservedSteps) -> tuple[DeviceWork | None, str]:
+def _device_work(steps: ObservedSteps, step_s: float) -> tuple[DeviceWork | None, str]:
+    """The device's work in a step, and why it is unknown. The profiler slows the host, not the device."""
     if not steps.trace or device_of(steps.device).runs_on_host:
         return None, ""
     markers = Markers(BOUNDARY, GRAPH_CALL)
@@ -252,7 +253,9 @@ def _device_work(steps: ObservedSteps) -> tuple[DeviceWork | None, str]:
         found = measure_work(read_program_trace(Path(steps.trace), markers), markers)
     except InductorBenchError as error:
         return None, f"the profile cannot be read: {error.message}"
-    return (DeviceWork(found.time_s, found.launches, found.busy_share), "") if found else (None, "")
+    if found is None:
+        return None, ""
+    return DeviceWork(found.time_s, found.launches, min(1.0, found.busy_time_s / step_s)), ""
 
 
 def _step_time(steps: ObservedSteps) -> float:

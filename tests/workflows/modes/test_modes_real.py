@@ -12,6 +12,7 @@ from pathlib import Path
 
 import breakdown_runs as runs
 import pytest
+from program_traces import ProgramTraceBuilder
 
 from inductor_bench.launch.process import ProcessResult
 from inductor_bench.messages.modes import ModeReport
@@ -40,6 +41,21 @@ def test_the_compile_time_is_that_of_the_steps_that_compile(tmp_path: Path) -> N
     ended = ProcessResult(0, None, False, 9.0, tmp_path / "log")
     found = describe(Place(0, "default", ModeSet("default"), 0), steps, ModeReport(calls=1), ended)
     assert found.compile_time_s == pytest.approx(10 - 4 - 2 * 0.1)
+
+
+@pytest.mark.parametrize(("step_s", "share"), [(100e-6, 0.4), (50e-6, 0.8), (30e-6, 1.0)])
+def test_the_busy_share_is_that_of_the_timed_step(step_s: float, share: float, tmp_path: Path) -> None:
+    """The profiled step takes 100 µs; the device works for 40 µs of it, and for 40 µs of the timed one."""
+    trace = ProgramTraceBuilder()
+    for number in range(4):
+        trace.boundary(number, 100 * number)
+        if number < 3:
+            trace.launch("kernel", 100 * number + 5, 100 * number + 10, 40)
+    path = str(trace.write(tmp_path / "t.json"))
+    steps = ObservedSteps(1, "cuda", DONE, step_times_s=(step_s, step_s), window_s=2 * step_s, trace=path)
+    ended = ProcessResult(0, None, False, 9.0, tmp_path / "log")
+    work = describe(Place(0, "eager", ModeSet("eager"), 0), steps, ModeReport(), ended).work
+    assert work is not None and work.busy_share == pytest.approx(share)
 
 
 def run_command(tmp_path: Path, code: str, timeout_s: float | None = None) -> Failure:
