@@ -16,8 +16,9 @@ class Values:
     """The values of a storage.
 
     Attributes:
-        kind: ``normal`` (floats from a normal distribution), ``integers`` (uniform), ``zeros``, or ``recorded`` (the
-            bytes of the original storage, in ``data`` or ``file``).
+        kind: ``normal`` (floats from a normal distribution), ``positive`` (their absolute values, for kernels that
+            compute more NaNs from negative numbers, as from a variance), ``integers`` (uniform), ``zeros``, or
+            ``recorded`` (the bytes of the original storage, in ``data`` or ``file``).
         low, high: the range of ``integers``, both ends included; 0 and 1 for ``bool``.
         share: the share of true elements of a ``bool`` storage.
         data: recorded bytes, zlib-compressed and in base64.

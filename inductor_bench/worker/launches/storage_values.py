@@ -16,6 +16,7 @@ from ...records.code.launch import Values
 from .regions import Region
 
 NORMAL = Values("normal")
+POSITIVE = Values("positive")
 ZEROS = Values("zeros")
 _EXACT_FLOAT_BYTES = 64
 """Maximum size in bytes of float storages that are read exactly: steps, learning rates and scales, which decide what a

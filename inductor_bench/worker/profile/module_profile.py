@@ -20,7 +20,7 @@ from ..launches.values import record_values
 from ..switches import set_switches
 from ..upstream import inductor, pinning
 from .measurement import measure_graph_replay, measure_run
-from .references import fingerprint_launches
+from .references import with_references
 
 Save = Callable[[Details], None]
 
@@ -53,7 +53,7 @@ def profile_module(job: ProfileModule, save: Save) -> Details:
         del run  # this frees the inputs, which kernels have overwritten
         found = _with_values(found, module, job.values)
         save(found)
-    return _with_references(found, module, job.device, job.values)
+    return with_references(found, module, job.device, job.values.folder if job.values else ".")
 
 
 def list_launches(job: ListLaunches, save: Save) -> Details:
@@ -67,7 +67,7 @@ def list_launches(job: ListLaunches, save: Save) -> Details:
     run()  # the first call autotunes, which launches each kernel many times
     found = with_details(Details(), module, run)
     save(found)
-    return _with_references(found, module, job.device)
+    return with_references(found, module, job.device)
 
 
 def record_module_values(job: RecordValues, save: Save) -> Details:
@@ -82,7 +82,7 @@ def record_module_values(job: RecordValues, save: Save) -> Details:
     del run
     found = _with_values(Details(), module, job.values, job.launches)
     save(found)
-    return _with_references(found, module, job.device, job.values)
+    return with_references(found, module, job.device, job.values.folder)
 
 
 def _with_values(
@@ -108,15 +108,6 @@ def _load(job: ProfileModule | ListLaunches | RecordValues) -> tuple[ModuleType,
     if isinstance(job, ProfileModule):
         pinning.use_configs(vars(module), job.configs)
     return module, inductor.harness_run(module)
-
-
-def _with_references(found: Details, module: ModuleType, device: str, values: WantedValues | None = None) -> Details:
-    if found.launches:
-        found = replace(found, references=fingerprint_launches(module, found.launches, device))
-    if found.recorded and values:
-        references = fingerprint_launches(module, found.recorded, device, values.folder)
-        found = replace(found, recorded_references=references)
-    return found
 
 
 def _check_vector_lanes(wanted: int | None) -> None:

@@ -1,12 +1,15 @@
 """Makes the references of standalone files: fingerprints of the outputs of a module's kernels.
 
 The kernels are called with the arguments that their standalone files make, so that a file can check its outputs on any
-machine later.
+machine later. Negative numbers are nothing that a model's variances hold, and a square root takes longer for them than
+for positive ones (NVIDIA H200, batch norm in inference: 192 in place of 110 µs): a kernel that computes NaNs from
+normal numbers gets positive ones where these give fewer.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -21,6 +24,7 @@ from inductor_bench.store.formats import codec
 from ..device.protocol import DeviceRuntime
 from ..device.runtimes import runtime_of
 from ..device.sharing import load_in_turn
+from ..launches.storage_values import NORMAL, POSITIVE
 from ..switches import set_switches
 from ..upstream import inductor, pinning
 
@@ -38,30 +42,53 @@ def make_references(job: MakeReferences, save: Save) -> Details:
     inductor.start_no_compilers()
     module = load_in_turn(Path(job.module))
     pinning.use_configs(vars(module), job.configs)
-    return Details(
-        references=fingerprint_launches(module, job.launches, job.device),
-        recorded_references=fingerprint_launches(module, job.recorded, job.device, job.values_folder),
-    )
+    found = Details(launches=job.launches, recorded=job.recorded)
+    return with_references(found, module, job.device, job.values_folder)
 
 
-def fingerprint_launches(
-    module: ModuleType, launches: Sequence[Launch], device: str, values_folder: str = "."
-) -> tuple[Reference, ...]:
-    """Makes each launch once, and takes the fingerprint of its outputs; the references are in the order of launches.
+def with_references(found: Details, module: ModuleType, device: str, values_folder: str = ".") -> Details:
+    """Makes each launch once, and takes the fingerprint of its outputs. The values of some launches become positive.
 
     An illegal access on a GPU ends the whole process, so the caller saves its results before this call.
 
     Args:
+        found: the module's launches, and those with recorded values.
         module: the compiled module.
-        launches: the launches.
         device: the type of their device.
         values_folder: the folder of the files of recorded values.
     """
     runtime = runtime_of(device)
-    return tuple(_fingerprint(module, launch, runtime, values_folder) for launch in launches)
+    made = [_fingerprint(module, launch, runtime, values_folder) for launch in found.launches]
+    recorded = [_fingerprint(module, launch, runtime, values_folder) for launch in found.recorded or ()]
+    return replace(
+        found,
+        launches=tuple(launch for launch, _ in made),
+        references=tuple(reference for _, reference in made),
+        recorded=None if found.recorded is None else tuple(launch for launch, _ in recorded),
+        recorded_references=tuple(reference for _, reference in recorded),
+    )
 
 
-def _fingerprint(module: ModuleType, launch: Launch, runtime: DeviceRuntime, values_folder: str) -> Reference:
+def _fingerprint(
+    module: ModuleType, launch: Launch, runtime: DeviceRuntime, values_folder: str
+) -> tuple[Launch, Reference]:
+    """The launch with the values that give fewer NaNs, and its reference."""
+    reference = _call_once(module, launch, runtime, values_folder)
+    if not _count_nans(reference):
+        return launch, reference
+    storages = [replace(one, values=POSITIVE) if one.values == NORMAL else one for one in launch.storages]
+    positive = replace(launch, storages=tuple(storages))
+    other = _call_once(module, positive, runtime, values_folder)
+    if other.fingerprint is not None and _count_nans(other) < _count_nans(reference):
+        return positive, other
+    return launch, reference
+
+
+def _count_nans(reference: Reference) -> int:
+    return sum(tensor.get("nan", 0) for tensor in (reference.fingerprint or {}).get("tensors", ()))
+
+
+def _call_once(module: ModuleType, launch: Launch, runtime: DeviceRuntime, values_folder: str) -> Reference:
     import torch
 
     encoded = codec.encode(launch)

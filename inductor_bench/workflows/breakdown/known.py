@@ -119,7 +119,7 @@ class KnownTunings:
 
 @functools.lru_cache(maxsize=1024)
 def digest_launch(text: str) -> str | None:
-    """A hash of the tensors' sizes and of the scalars with which a standalone file launches its kernel.
+    """A hash of the sizes and scalars, and of the kinds of values, with which a standalone file launches its kernel.
 
     ``None`` where the file records none in a form that this function reads.
     """
@@ -130,6 +130,9 @@ def digest_launch(text: str) -> str | None:
     if not isinstance(launch, Mapping):
         return None
     sizes = _sizes([launch.get("arguments"), launch.get("keywords")])
+    kinds = [one["values"]["kind"] for one in launch.get("storages") or ()]
+    if "positive" in kinds:  # a tuning with NaNs says nothing of one without
+        sizes.append(kinds)
     return hashlib.sha256(json.dumps(sizes, sort_keys=True, default=str).encode()).hexdigest()[:16]
 
 

@@ -104,20 +104,14 @@ class Profiling:
         self, module: FoundModule, label: ModuleLabel, source: ModuleSource, seen: Observation
     ) -> ProfiledModule:
         stem, found = Path(seen.stem), decode(Details, seen.live)
-        references = self._live_references(module, label, source, seen, found)
-        found = replace(
-            found,
-            switches=seen.switches,
-            references=references.references,
-            recorded_references=references.recorded_references,
-        )
+        found = replace(self._with_references(module, label, source, seen, found), switches=seen.switches)
         details = self._keep_details(label, found)
         failure = values_failure(details, label.label)
         stored = self._store_trace(stem.with_suffix(".trace.json"), label, details)
         log = self._keep_text(stem.with_suffix(".p.txt"), label)
         return ProfiledModule(module, label, source, "live", seen.live_reason, stored, log, details, failure)
 
-    def _live_references(
+    def _with_references(
         self, module: FoundModule, label: ModuleLabel, source: ModuleSource, seen: Observation, found: Details
     ) -> Details:
         """Makes the references of the kernels in a process of its own, because a faulty kernel may crash it."""
@@ -136,8 +130,16 @@ class Profiling:
         )
         self._progress.stage(f"making references of {label.label}, which was profiled live")
         log = self._folder.logs / f"{label.slug}.references.log"
-        answer = self._pool.call(job, name=f"{label.slug}.references", log=log)
-        return answer.result or Details()
+        made = self._pool.call(job, name=f"{label.slug}.references", log=log).result
+        if made is None:
+            return found
+        return replace(
+            found,
+            launches=made.launches,
+            references=made.references,
+            recorded=made.recorded if found.recorded is not None else None,
+            recorded_references=made.recorded_references,
+        )
 
     def _from_harness(self, module: FoundModule, label: ModuleLabel, source: ModuleSource) -> ProfiledModule:
         if not source.has_harness:

@@ -207,6 +207,8 @@ def test_a_launch_is_told_by_its_sizes() -> None:
     assert digest_launch(SMALL) != digest_launch(LARGE)
     moved = SMALL.replace("'offset': 0", "'offset': 64").replace("'size_bytes': 8", "'size_bytes': 80")
     assert digest_launch(moved) == digest_launch(SMALL), "where a tensor lies says nothing of its kernel"
+    positive = SMALL.replace("'kind': 'normal'", "'kind': 'positive'")
+    assert positive != SMALL and digest_launch(positive) != digest_launch(SMALL), "other values take other times"
     for text in ("", "RECORDED = {}\n", "RECORDED = {\n}\n", "RECORDED = {\n    'launch': made(),\n}\n"):
         assert digest_launch(text) is None
 

@@ -123,7 +123,10 @@ def _pattern(values: dict[str, Any], dtype: torch.dtype, count: int, seed: int, 
     if dtype.is_complex:
         parts = draw(2 * count, seed).view(count, 2) * math.sqrt(0.5)
         return torch.view_as_complex(parts).to(dtype)
-    return draw(count, seed).to(torch.float32 if dtype.itemsize == 1 else dtype).to(dtype)
+    drawn = draw(count, seed)
+    if values["kind"] == "positive":
+        drawn = drawn.abs()
+    return drawn.to(torch.float32 if dtype.itemsize == 1 else dtype).to(dtype)
 
 
 @functools.lru_cache(maxsize=16)
