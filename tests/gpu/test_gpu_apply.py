@@ -123,8 +123,13 @@ def test_a_breakdown_of_the_tuned_program_shows_the_configs_that_it_runs(retuned
     run = RunFolder(done.folder).load()
     shown = {one.name: one.compiled.config for module in run.modules for one in module.kernels}
     pins = make_pins(RunFolder(retuned.folder).load(), RunFolder(retuned.folder)).pins.triton_pins
-    expected = {pin.name: pin.config for pin in pins if pin.key in table and "R0_BLOCK" not in pin.config}
-    assert expected and {name: shown[name] for name in expected} == expected
+    expected = {pin.name: pin.config for pin in pins if pin.key in table}
+    assert expected
+    for name, config in expected.items():
+        found = dict(shown[name] or {})
+        if "R0_BLOCK" in config:  # Inductor may halve it in a loop: config.dynamic_scale_rblock
+            assert found.pop("R0_BLOCK") in (config["R0_BLOCK"] // 2, config["R0_BLOCK"]), name
+        assert found == {key: value for key, value in config.items() if key != "R0_BLOCK"}, name
 
 
 def test_cuda_graphs_are_compared_by_whole_processes(retuned: Done, program: Path) -> None:

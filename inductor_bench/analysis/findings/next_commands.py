@@ -95,7 +95,9 @@ def _kernel_commands(run: Run, place: str) -> Iterator[NextCommand]:
         best, _ = max(written, key=_potential)
         yield NextCommand(f"python {place}/{best.file}", "times that kernel by itself; --check compares its outputs")
     if written and not run.retunes and _is_worth_retuning(run, written):
-        why = "retunes the kernels that take most time; nothing else is measured again"
+        proves = run.request.kind in COMPILED_HERE and run.program is not None
+        rest = "compares the model's steps with the configs and without" if proves else "measures nothing else again"
+        why = f"retunes the kernels that take most time, and {rest}"
         yield NextCommand(f"inductor-bench breakdown {place} --autotune --top 20", why)
     yield from _apply_commands(run, place)
 

@@ -28,6 +28,7 @@ from ...store.formats.schema import NewerFormatError
 from ...store.redaction import OPTION, Redaction
 from ...version import __version__
 from ..breakdown.autotune import has_retunes_left
+from ..breakdown.verification import lacks_proof
 from ..devices import find_devices, find_jobs_at_once
 from ..options import RetuneOptions
 from ..progress import Progress
@@ -262,7 +263,9 @@ def _check_earlier_row(model: BatchModel, folder: BatchFolder, retune: RetuneOpt
         found = ModelResult(model)
     if not found.graphs or not (finished or model.status == MEASURED or found.retunes):
         return model if model.status in (FAILED, WAITING) else BatchModel(model.request)
-    lacks = retune is not None and has_retunes_left(found.retunes, run, retune)
+    lacks = retune is not None and (
+        has_retunes_left(found.retunes, run, retune) or (retune.verify and lacks_proof(run.load(), run))
+    )
     return model if finished and not lacks else replace(model, status=MEASURED)
 
 

@@ -94,7 +94,7 @@ class BatchState:
                     self._folder.log(model.request.name).unlink()
         self._alone = {model.request.name for model in unfinished if MEASURED_ALONE in model.notes}
         begun = [model if model.status == MEASURED else reset_row(model) for model in unfinished]
-        self._waiting = sorted(begun, key=lambda model: model.request.name in self._alone)
+        self._waiting = sorted(begun, key=lambda model: (model.request.name in self._alone, model.status == MEASURED))
         try:
             while self._waiting or self._given:
                 self._start_waiting(executor)

@@ -21,6 +21,15 @@ from ..progress import Progress
 PREDICTION = "the saving stays a projection"
 
 
+def lacks_proof(run: Run, folder: RunFolder) -> bool:
+    """Whether a run has winners that can be compared in a program of this tool, and never were."""
+    if run.request.kind not in COMPILED_HERE or run.program is None or run.verification is not None:
+        return False
+    if any(failure.stage == STAGE and failure.kind != "interrupted" for failure in run.failures):
+        return False
+    return bool(make_pins(run, folder).pins.all)
+
+
 def verify_retunes(
     run: Run, request: Request, folder: RunFolder, python: str, progress: Progress, keep: Callable[[Run], None]
 ) -> tuple[Failure, ...]:

@@ -25,6 +25,7 @@ from inductor_bench.report.batch.view import BatchView
 from inductor_bench.store.batch import BatchFolder
 from inductor_bench.store.digest import read_results
 from inductor_bench.store.folder import RunFolder
+from inductor_bench.workflows.batch import run as batch_run
 from inductor_bench.workflows.breakdown import autotune
 from inductor_bench.workflows.options import BreakdownOptions, RetuneOptions
 from inductor_bench.workflows.progress import Silent
@@ -64,6 +65,24 @@ def test_a_model_that_was_lost_in_its_retune_is_not_measured_again(tmp_path: Pat
     found = run(tmp_path, "stopped", retune=ONE)
     assert found["stopped"].status == "done" and begun(tmp_path) == ["stopped"]
     assert done(tmp_path) == ["stopped triton_red_1 max"]
+
+
+def test_what_was_not_begun_comes_before_retunes_that_go_on(tmp_path: Path) -> None:
+    run(tmp_path, "stopped", retune=ONE)
+    run(tmp_path, "stopped|good", retune=ONE)
+    assert done(tmp_path) == ["good triton_red_1 max", "stopped triton_red_1 max"]
+
+
+def test_a_model_whose_proof_is_missing_is_done_only_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run(tmp_path, "good", retune=ONE)
+    asked: list[str] = []
+    monkeypatch.setattr(batch_run, "lacks_proof", lambda run, folder: not asked.append(folder.path.name))
+    listener = Listener()
+    assert run(tmp_path, "good", listener, retune=ONE)["good"].status == "done"
+    assert asked == ["good"] and "1 of 1 are there already" not in listener.notes
+    listener = Listener()
+    run(tmp_path, "good", listener, retune=replace(ONE, verify=False))
+    assert asked == ["good"] and "1 of 1 are there already" in listener.notes
 
 
 def test_a_batch_that_was_killed_meanwhile_goes_on_there(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import statistics
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
@@ -14,9 +15,14 @@ from ....records.tuning import Config
 from ....trace.program.durations import StepDurations
 from ..pins import PinnedRun, Unpinned
 
+_NUMBER = re.compile(r"_\d+$")
+
 
 def savings_by_name(flags: Sequence[bool], durations: Sequence[StepDurations]) -> dict[str, float]:
     """The device seconds per step that the kernels of each name save; medians over the steps.
+
+    Names are told from those of other kernels by their numbers, which differ where a graph's code does: of names that
+    are alike but for the number, none is in the result where one side lacks some.
 
     Args:
         flags: whether each step ran the pins.
@@ -26,12 +32,18 @@ def savings_by_name(flags: Sequence[bool], durations: Sequence[StepDurations]) -
     tuned = [step.by_name for tuned, step in zip(flags, durations, strict=False) if tuned]
     if not own or not tuned:
         return {}
-    names = {name for step in (*own, *tuned) for name in step}
+    in_own, in_tuned = ({name for step in side for name in step} for side in (own, tuned))
+    renumbered = {_without_number(name) for name in in_own ^ in_tuned}
     return {
         name: statistics.median(step.get(name, 0.0) for step in own)
         - statistics.median(step.get(name, 0.0) for step in tuned)
-        for name in names
+        for name in in_own & in_tuned
+        if _without_number(name) not in renumbered
     }
+
+
+def _without_number(name: str) -> str:
+    return _NUMBER.sub("", name)
 
 
 def savings_by_kernel(processes: Sequence[PinnedProcess], by_name: Mapping[str, float]) -> dict[str, float]:

@@ -1,0 +1,87 @@
+"""The proof of retunes that are made for an earlier RUN: whose program is run again, and when."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from breakdown_runs import copy_of, factory
+from retune_fakes import retuned
+
+from inductor_bench.autotune.variants.cpp_text import default_config
+from inductor_bench.records.failure import Failure
+from inductor_bench.records.retune import Retune
+from inductor_bench.records.retunes.verification import Verification
+from inductor_bench.records.run import Run
+from inductor_bench.source.standalone.edit import recorded_facts, source_text
+from inductor_bench.store.folder import RunFolder
+from inductor_bench.store.kernel_index import read_index
+from inductor_bench.store.redaction import Redaction
+from inductor_bench.workflows.apply.dropped import with_verification
+from inductor_bench.workflows.breakdown import again
+from inductor_bench.workflows.breakdown.verification import lacks_proof
+from inductor_bench.workflows.options import BreakdownOptions, RetuneOptions
+from inductor_bench.workflows.progress import Silent
+
+pytestmark = pytest.mark.xdist_group("captures")
+FOUND = Verification("steps", 1e-3)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> RunFolder:
+    """A RUN of a factory with a C++ kernel that is said to be faster with another config."""
+    made = RunFolder(copy_of(factory(), f"proof-{tmp_path.name}"))
+    run = made.load()
+    row = next(one for one in read_index(made.kernels) if one.file and one.name.startswith("cpp_"))
+    text = (made.kernels / str(row.file)).read_text()
+    config = {**default_config(source_text(text), recorded_facts(text)["cpp"]), "flags": "unroll"}
+    kernel = retuned("triton_red_1.py", "coordesc", "a CPU")
+    assert kernel.tuning is not None
+    kernel = replace(kernel, tuning=replace(kernel.tuning, best_config=config))
+    won = Retune(
+        row.name, row.kernel_id, row.category, ("forward",), 1.0, 1e-3, f"kernels/{row.file}", "coordesc", kernel
+    )
+    made.save(replace(run, retunes=(won,), verification=None))
+    return made
+
+
+def test_what_lacks_a_proof(folder: RunFolder) -> None:
+    run = folder.load()
+    assert lacks_proof(run, folder)
+    assert lacks_proof(replace(run, failures=(Failure("verify", "interrupted", "stopped"),)), folder)
+    for other in (
+        replace(run, request=replace(run.request, kind="script")),
+        replace(run, program=None),
+        replace(run, retunes=()),
+        replace(run, verification=FOUND),
+        replace(run, failures=(Failure("verify", "invalid", "the program ended"),)),
+    ):
+        assert not lacks_proof(other, folder)
+
+
+@pytest.mark.parametrize(("verify", "before", "asked"), [(True, None, 1), (False, None, 0), (True, FOUND, 0)])
+def test_a_run_that_is_retuned_again_is_proven_once(
+    verify: bool, before: Verification | None, asked: int, folder: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[str] = []
+
+    def prove(run: Run, request: Any, place: RunFolder, python: str, progress: Any, keep: Any) -> tuple[Failure, ...]:
+        calls.append(python)
+        keep(with_verification(run, FOUND))
+        return (Failure("verify", "exit", "the program ended with exit status 1 afterwards"),)
+
+    stale = Failure("verify", "invalid", "of another time")
+    folder.save(replace(folder.load(), verification=before, failures=(stale,)))
+    monkeypatch.setattr(again, "verify_retunes", prove)
+    monkeypatch.setattr(again, "autotune_run", lambda run, *_: run)
+    options = BreakdownOptions(
+        (str(folder.path),), retune=RetuneOptions("coordesc", 1, verify=verify), python="python3"
+    )
+    again.break_down_again(folder, options, Redaction(), Silent())
+    run = folder.load()
+    assert calls == ["python3"] * asked
+    assert run.verification == (FOUND if asked or before else None)
+    kinds = [failure.kind for failure in run.failures if failure.stage == "verify"]
+    assert kinds == (["exit"] if asked else ["invalid"])
