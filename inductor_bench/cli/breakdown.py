@@ -50,7 +50,8 @@ HELP = f"""Say where the time of a compiled model goes, kernel by kernel.
 TARGET is one of
 {help_lines(20)}
 
-With --autotune, whatever of it is not there yet is retuned; an earlier run is not measured again.
+With --autotune, whatever of it is not there yet is retuned; an earlier run is not measured again. What the retune saves
+is proven in the program; for an earlier run only where this tool runs the model (a factory or a named model).
 
 Exit code: 0, 1 where something failed (what was measured is still shown), 2 for a request that cannot be carried
 out as typed, 3 for a bug in this tool, 130 after Ctrl-C.
