@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import zlib
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any
@@ -57,6 +59,23 @@ def test_a_kernel_that_wants_negative_numbers_gets_normal_ones() -> None:
     """The square root of what is negative holds more NaNs with positive numbers."""
     kinds, output = made(lambda x, out: out.copy_(torch.sqrt(-x)), Values("normal"))
     assert kinds == ["normal", "zeros"] and 0 < output["nan"] < COUNT
+
+
+def recorded(*numbers: float) -> Values:
+    data = torch.tensor(numbers).repeat(COUNT // len(numbers)).numpy().tobytes()
+    return Values("recorded", data=base64.b64encode(zlib.compress(data)).decode())
+
+
+def test_a_short_variance_that_a_module_drew_itself_is_made_positive() -> None:
+    kinds, output = made(normalise, Values("normal"), recorded(4.0, -4.0))
+    assert kinds == ["positive", "recorded", "zeros"]
+    assert output["nan"] == 0 and output["mean"] > 0
+
+
+def test_recorded_values_that_are_not_to_blame_are_kept() -> None:
+    kinds, output = made(lambda x, y, out: out.copy_(torch.sqrt(x) * y), Values("normal"), recorded(-2.0, -1.0))
+    assert kinds == ["positive", "recorded", "zeros"]
+    assert output["nan"] == 0 and output["mean"] < 0
 
 
 def test_values_that_are_known_are_kept() -> None:

@@ -18,7 +18,8 @@ class Values:
     Attributes:
         kind: ``normal`` (floats from a normal distribution), ``positive`` (their absolute values, for kernels that
             compute more NaNs from negative numbers, as from a variance), ``integers`` (uniform), ``zeros``, or
-            ``recorded`` (the bytes of the original storage, in ``data`` or ``file``).
+            ``recorded`` (the bytes of the original storage, in ``data`` or ``file``; with ``positive`` ones beside
+            them, floats in ``data`` may be absolute values, too).
         low, high: the range of ``integers``, both ends included; 0 and 1 for ``bool``.
         share: the share of true elements of a ``bool`` storage.
         data: recorded bytes, zlib-compressed and in base64.

@@ -8,11 +8,11 @@ from __future__ import annotations
 import base64
 import zlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
-from ...records.code.launch import Values
+from ...records.code.launch import Launch, Storage, Values
 from .regions import Region
 
 NORMAL = Values("normal")
@@ -81,6 +81,29 @@ class ValueReader:
     def _keep(self, part: torch.Tensor) -> int:
         self._parts.append(part)
         return len(self._parts) - 1
+
+
+def with_positive_values(launch: Launch, *, with_recorded: bool) -> Launch:
+    """The launch with the absolute values of its drawn floats.
+
+    Args:
+        launch: a launch.
+        with_recorded: whether floats that the launch holds itself are replaced, too. A module's own inputs are random,
+            so that a short vector of variances may hold negative numbers.
+    """
+    storages = (_with_positive_values(one, with_recorded=with_recorded) for one in launch.storages)
+    return replace(launch, storages=tuple(storages))
+
+
+def _with_positive_values(storage: Storage, *, with_recorded: bool) -> Storage:
+    if storage.values == NORMAL:
+        return replace(storage, values=POSITIVE)
+    dtype = getattr(torch, storage.dtype)
+    if not with_recorded or storage.values.data is None or not dtype.is_floating_point or "float4" in storage.dtype:
+        return storage
+    data = bytearray(zlib.decompress(base64.b64decode(storage.values.data)))
+    positive = torch.frombuffer(data, dtype=dtype).double().abs().to(dtype)
+    return replace(storage, values=_recorded([positive.view(torch.uint8).numpy().tobytes()]))
 
 
 def _draws(dtype: torch.dtype) -> bool:

@@ -24,7 +24,7 @@ from inductor_bench.store.formats import codec
 from ..device.protocol import DeviceRuntime
 from ..device.runtimes import runtime_of
 from ..device.sharing import load_in_turn
-from ..launches.storage_values import NORMAL, POSITIVE
+from ..launches.storage_values import with_positive_values
 from ..switches import set_switches
 from ..upstream import inductor, pinning
 
@@ -73,15 +73,16 @@ def _fingerprint(
     module: ModuleType, launch: Launch, runtime: DeviceRuntime, values_folder: str
 ) -> tuple[Launch, Reference]:
     """The launch with the values that give fewer NaNs, and its reference."""
-    reference = _call_once(module, launch, runtime, values_folder)
-    if not _count_nans(reference):
-        return launch, reference
-    storages = [replace(one, values=POSITIVE) if one.values == NORMAL else one for one in launch.storages]
-    positive = replace(launch, storages=tuple(storages))
-    other = _call_once(module, positive, runtime, values_folder)
-    if other.fingerprint is not None and _count_nans(other) < _count_nans(reference):
-        return positive, other
-    return launch, reference
+    best, reference = launch, _call_once(module, launch, runtime, values_folder)
+    for with_recorded in (False, True):
+        if not _count_nans(reference):
+            break
+        positive = with_positive_values(launch, with_recorded=with_recorded)
+        if positive != launch:
+            other = _call_once(module, positive, runtime, values_folder)
+            if other.fingerprint is not None and _count_nans(other) < _count_nans(reference):
+                best, reference = positive, other
+    return best, reference
 
 
 def _count_nans(reference: Reference) -> int:
