@@ -102,6 +102,8 @@ def _with_positive_values(storage: Storage, *, with_recorded: bool) -> Storage:
     if not with_recorded or storage.values.data is None or not dtype.is_floating_point or "float4" in storage.dtype:
         return storage
     data = bytearray(zlib.decompress(base64.b64decode(storage.values.data)))
+    if len(data) % dtype.itemsize:
+        return storage
     positive = torch.frombuffer(data, dtype=dtype).double().abs().to(dtype)
     return replace(storage, values=_recorded([positive.view(torch.uint8).numpy().tobytes()]))
 

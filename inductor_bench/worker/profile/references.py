@@ -8,7 +8,7 @@ normal numbers gets positive ones where these give fewer.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
@@ -43,10 +43,12 @@ def make_references(job: MakeReferences, save: Save) -> Details:
     module = load_in_turn(Path(job.module))
     pinning.use_configs(vars(module), job.configs)
     found = Details(launches=job.launches, recorded=job.recorded)
-    return with_references(found, module, job.device, job.values_folder)
+    return with_references(found, module, job.device, job.values_folder, are_inputs_random=False)
 
 
-def with_references(found: Details, module: ModuleType, device: str, values_folder: str = ".") -> Details:
+def with_references(
+    found: Details, module: ModuleType, device: str, values_folder: str = ".", *, are_inputs_random: bool = True
+) -> Details:
     """Makes each launch once, and takes the fingerprint of its outputs. The values of some launches become positive.
 
     An illegal access on a GPU ends the whole process, so the caller saves its results before this call.
@@ -56,10 +58,12 @@ def with_references(found: Details, module: ModuleType, device: str, values_fold
         module: the compiled module.
         device: the type of their device.
         values_folder: the folder of the files of recorded values.
+        are_inputs_random: whether the module's own harness made the inputs of the launches, and no program.
     """
     runtime = runtime_of(device)
-    made = [_fingerprint(module, launch, runtime, values_folder) for launch in found.launches]
-    recorded = [_fingerprint(module, launch, runtime, values_folder) for launch in found.recorded or ()]
+    kinds = (False, True) if are_inputs_random else (False,)
+    made = [_fingerprint(module, launch, runtime, values_folder, kinds) for launch in found.launches]
+    recorded = [_fingerprint(module, launch, runtime, values_folder, (False,)) for launch in found.recorded or ()]
     return replace(
         found,
         launches=tuple(launch for launch, _ in made),
@@ -70,11 +74,14 @@ def with_references(found: Details, module: ModuleType, device: str, values_fold
 
 
 def _fingerprint(
-    module: ModuleType, launch: Launch, runtime: DeviceRuntime, values_folder: str
+    module: ModuleType, launch: Launch, runtime: DeviceRuntime, values_folder: str, kinds: Sequence[bool]
 ) -> tuple[Launch, Reference]:
-    """The launch with the values that give fewer NaNs, and its reference."""
+    """The launch with the values that give fewer NaNs, and its reference.
+
+    ``kinds`` holds whether floats that the launch holds itself are replaced, too, of each attempt.
+    """
     best, reference = launch, _call_once(module, launch, runtime, values_folder)
-    for with_recorded in (False, True):
+    for with_recorded in kinds:
         if not _count_nans(reference):
             break
         positive = with_positive_values(launch, with_recorded=with_recorded)

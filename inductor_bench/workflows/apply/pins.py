@@ -128,7 +128,8 @@ def make_pins(run: Run, folder: RunFolder) -> PinnedRun:
         if isinstance(pin, TritonPin):
             keys[pin.kernel_id] = key or KernelKey(pin.key, pin.types, pin.name)
     rows = {retune.kernel_id: retune.row for retune in found}
-    own = {retune.kernel_id: retune.kernel.config for retune in found if retune.kernel is not None}
+    timed = [retune for retune in found if retune.known_from is None]  # others were timed with another RUN's config
+    own = {retune.kernel_id: retune.kernel.config for retune in timed if retune.kernel is not None}
     return PinnedRun(join_pins(chosen, run.environment), keys, rows, tuple(unpinned), twins, own)
 
 

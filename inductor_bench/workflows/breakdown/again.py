@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
+from ...errors import InductorBenchError
 from ...launch.marks import end_marked, tool_mark
 from ...launch.worker import default_python
 from ...records.run import Run
@@ -13,6 +15,8 @@ from ...store.folder import RunFolder
 from ...store.lock import locked
 from ...store.redaction import Redaction
 from ..apply.dropped import STAGE as VERIFY
+from ..apply.guard import read_environment, require_same
+from ..apply.pins import make_pins
 from ..modules.reanalysis import reanalyse_run
 from ..options import BreakdownOptions
 from ..progress import Progress
@@ -56,13 +60,22 @@ def _verify(
     if options.retune is None or not options.retune.verify or not lacks_proof(found, folder):
         return run
 
+    python = options.python or run.request.python or default_python()
+    request = replace(run.request, timeout_s=options.timeout_s or run.request.timeout_s)
+    try:
+        if request.kind == "factory" and not Path(request.target.rpartition(":")[0]).is_file():
+            raise InductorBenchError(f"{request.target} is not here")
+        require_same(make_pins(found, folder).pins, found.environment, read_environment(python))
+    except InductorBenchError as error:
+        progress.note(f"the saving stays a projection: {error.message}")
+        return run
+
     def keep_found(run: Run) -> None:
         nonlocal found
         found = run
         keep(run)
 
-    python = options.python or run.request.python or default_python()
-    failures = verify_retunes(found, run.request, folder, python, progress, keep_found)
+    failures = verify_retunes(found, request, folder, python, progress, keep_found)
     found = replace(found, failures=(*found.failures, *failures))
     keep(found)
     return found

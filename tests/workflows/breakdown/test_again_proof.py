@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from breakdown_runs import copy_of, factory
+from inline import change
 from retune_fakes import retuned
 
 from inductor_bench.autotune.variants.cpp_text import default_config
@@ -76,6 +77,7 @@ def test_a_run_that_is_retuned_again_is_proven_once(
     folder.save(replace(folder.load(), verification=before, failures=(stale,)))
     monkeypatch.setattr(again, "verify_retunes", prove)
     monkeypatch.setattr(again, "autotune_run", lambda run, *_: run)
+    monkeypatch.setattr(again, "read_environment", lambda python: folder.load().environment)
     options = BreakdownOptions(
         (str(folder.path),), retune=RetuneOptions("coordesc", 1, verify=verify), python="python3"
     )
@@ -85,3 +87,19 @@ def test_a_run_that_is_retuned_again_is_proven_once(
     assert run.verification == (FOUND if asked or before else None)
     kinds = [failure.kind for failure in run.failures if failure.stage == "verify"]
     assert kinds == (["exit"] if asked else ["invalid"])
+
+
+@pytest.mark.parametrize("moved", [True, False])
+def test_on_another_machine_or_without_its_file_a_run_is_not_proven(
+    moved: bool, folder: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = folder.load()
+    here = change(run.environment, cpu="another") if moved else run.environment
+    if not moved:
+        folder.save(replace(run, request=replace(run.request, target="gone.py:net")))
+    monkeypatch.setattr(again, "verify_retunes", lambda *_: pytest.fail("the program was run"))
+    monkeypatch.setattr(again, "autotune_run", lambda run, *_: run)
+    monkeypatch.setattr(again, "read_environment", lambda python: here)
+    options = BreakdownOptions((str(folder.path),), retune=RetuneOptions("coordesc", 1), python="python3")
+    again.break_down_again(folder, options, Redaction(), Silent())
+    assert folder.load().verification is None and not folder.load().failures

@@ -21,8 +21,8 @@ _NUMBER = re.compile(r"_\d+$")
 def savings_by_name(flags: Sequence[bool], durations: Sequence[StepDurations]) -> dict[str, float]:
     """The device seconds per step that the kernels of each name save; medians over the steps.
 
-    Names are told from those of other kernels by their numbers, which differ where a graph's code does: of names that
-    are alike but for the number, none is in the result where one side lacks some.
+    A name ends in a number that shifts where the graph's code differs. Where names that differ only in this number are
+    not the same on both sides, none of them is in the result.
 
     Args:
         flags: whether each step ran the pins.
