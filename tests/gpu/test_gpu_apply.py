@@ -18,6 +18,7 @@ from inductor_bench.records.run import Run
 from inductor_bench.records.tuning import MeasuredKernel, Tuning
 from inductor_bench.store.folder import RunFolder
 from inductor_bench.workflows.apply.pins import make_pins
+from scripts.benchmark_apply import pin_nothing
 
 pytestmark = [pytest.mark.gpu, pytest.mark.xdist_group("gpu_apply")]
 
@@ -184,21 +185,14 @@ def test_inductors_choice_for_a_library_call_is_put_in_and_compared(tmp_path: Pa
 
 def test_nothing_to_pin_makes_no_difference(retuned: Done, program: Path, tmp_path: Path) -> None:
     record = RunFolder(retuned.folder).load()
-    same = tuple(_as_it_was(retune) for retune in record.retunes)
     folder = RunFolder(tmp_path / "same")
     folder.path.mkdir()
-    folder.save(replace(record, retunes=same, verification=None))
+    folder.save(record)
+    pin_nothing(folder)
     for _ in range(3):
         done = apply(folder.path, "--verify", "--stop", "--format", "json", "--", sys.executable, program)
         found = json.loads(done.stdout)["verification"]
         assert {found["step"]["verdict"], found["device"]["verdict"]} <= {"no difference", "undecided"}
-
-
-def _as_it_was(retune: Retune) -> Retune:
-    if retune.kernel is None or retune.kernel.tuning is None:
-        return retune
-    tuning = replace(retune.kernel.tuning, verdict="same", speedup=1.0)
-    return replace(retune, kernel=replace(retune.kernel, tuning=tuning))
 
 
 def test_every_kind_of_triton_kernel_takes_a_pin(gpu_run: Path, tmp_path: Path) -> None:

@@ -1,15 +1,16 @@
 """Makes the references of standalone files: fingerprints of the outputs of a module's kernels.
 
 The kernels are called with the arguments that their standalone files make, so that a file can check its outputs on any
-machine later. Negative numbers are nothing that a model's variances hold, and a square root takes longer for them than
-for positive ones (NVIDIA H200, batch norm in inference: 192 in place of 110 µs): a kernel that computes NaNs from
-normal numbers gets positive ones where these give fewer.
+machine later. A kernel that computes NaNs from normal numbers gets positive ones where these give fewer: a model's
+variances are positive, and a square root of a negative number takes longer (NVIDIA H200, batch norm in inference: 192
+instead of 110 µs).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -61,9 +62,9 @@ def with_references(
         are_inputs_random: whether the module's own harness made the inputs of the launches, and no program.
     """
     runtime = runtime_of(device)
-    kinds = (False, True) if are_inputs_random else (False,)
-    made = [_fingerprint(module, launch, runtime, values_folder, kinds) for launch in found.launches]
-    recorded = [_fingerprint(module, launch, runtime, values_folder, (False,)) for launch in found.recorded or ()]
+    call = partial(_call_once, module, runtime=runtime, values_folder=values_folder)
+    made = [_fingerprint(launch, call, are_inputs_random=are_inputs_random) for launch in found.launches]
+    recorded = [_fingerprint(launch, call, are_inputs_random=False) for launch in found.recorded or ()]
     return replace(
         found,
         launches=tuple(launch for launch, _ in made),
@@ -74,19 +75,16 @@ def with_references(
 
 
 def _fingerprint(
-    module: ModuleType, launch: Launch, runtime: DeviceRuntime, values_folder: str, kinds: Sequence[bool]
+    launch: Launch, call: Callable[[Launch], Reference], *, are_inputs_random: bool
 ) -> tuple[Launch, Reference]:
-    """The launch with the values that give fewer NaNs, and its reference.
-
-    ``kinds`` holds whether floats that the launch holds itself are replaced, too, of each attempt.
-    """
-    best, reference = launch, _call_once(module, launch, runtime, values_folder)
-    for with_recorded in kinds:
+    """The launch with the values that give fewer NaNs, and its reference."""
+    best, reference = launch, call(launch)
+    for with_recorded in (False, True) if are_inputs_random else (False,):
         if not _count_nans(reference):
             break
         positive = with_positive_values(launch, with_recorded=with_recorded)
         if positive != launch:
-            other = _call_once(module, positive, runtime, values_folder)
+            other = call(positive)
             if other.fingerprint is not None and _count_nans(other) < _count_nans(reference):
                 best, reference = positive, other
     return best, reference

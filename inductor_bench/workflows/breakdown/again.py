@@ -22,13 +22,13 @@ from ..options import BreakdownOptions
 from ..progress import Progress
 from .autotune import autotune_run
 from .outcome import BreakdownOutcome, report_run
-from .verification import lacks_proof, verify_retunes
+from .verification import PREDICTION, lacks_proof, verify_retunes
 
 
 def break_down_again(
     folder: RunFolder, options: BreakdownOptions, redaction: Redaction, progress: Progress
 ) -> BreakdownOutcome:
-    """Breaks down an earlier RUN. A user's program is not run for it; a model that this tool runs proves its retunes.
+    """Breaks down an earlier RUN. It runs a factory or a named model again to prove its retunes, and no other program.
 
     Raises:
         InductorBenchError: the record cannot be read or written.
@@ -67,7 +67,7 @@ def _verify(
             raise InductorBenchError(f"{request.target} is not here")
         require_same(make_pins(found, folder).pins, found.environment, read_environment(python))
     except InductorBenchError as error:
-        progress.note(f"the saving stays a projection: {error.message}")
+        progress.note(f"{PREDICTION}: {error.message}")
         return run
 
     def keep_found(run: Run) -> None:
