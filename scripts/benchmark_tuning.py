@@ -74,6 +74,7 @@ class Clock:
         pool: seconds of the pool's workers, by request, summed over the workers.
         waiting_s: seconds in which no worker that times was at work.
         first_sample_s: seconds from the start to the first sample.
+        closing_s: seconds in which the workers ended.
         timeline: the worker, the request, and the seconds of its begin and end from the start.
     """
 
@@ -88,6 +89,7 @@ class Clock:
     saving_s: float = 0.0
     saves: int = 0
     first_sample_s: float | None = None
+    closing_s: float = 0.0
     timers: int = 0
     pool_size: int = 0
     pool_first_s: float | None = None
@@ -102,7 +104,7 @@ def watched(clock: Clock, profile: Path | None) -> Iterator[None]:
     timing: set[int] = set()
     names: dict[int, str] = {}
     post, collect, start = WorkerSession.post, WorkerSession.collect, kernel_sessions.KernelSession.start
-    wait = Pipeline._wait
+    wait, close = Pipeline._wait, kernel_sessions.KernelSession.close
 
     def new_start(self: Any, name: str, **variables: str) -> WorkerSession:
         with ExitStack() as stack:
@@ -149,8 +151,14 @@ def watched(clock: Clock, profile: Path | None) -> Iterator[None]:
         if idle:
             clock.waiting_s += time.monotonic() - began
 
+    def new_close(self: kernel_sessions.KernelSession) -> None:
+        began = time.monotonic()
+        close(self)
+        clock.closing_s += time.monotonic() - began
+
     with ExitStack() as stack:
         for target, name, function in (
+            (kernel_sessions.KernelSession, "close", new_close),
             (WorkerSession, "post", new_post),
             (WorkerSession, "collect", new_collect),
             (kernel_sessions.KernelSession, "start", new_start),
@@ -269,7 +277,7 @@ def describe(trial: Trial) -> Iterator[str]:
     first = f"{clock.first_sample_s:.1f} s" if clock.first_sample_s else "never"
     yield (
         f"      {clock.samples} samples, {sample_s * 1e3:.2f} ms each, first after {first}; {clock.retaken} attempts "
-        f"repeated; record saved {clock.saves} times in {clock.saving_s:.2f} s"
+        f"repeated; record saved {clock.saves} times in {clock.saving_s:.2f} s; ended in {clock.closing_s:.2f} s"
     )
     if clock.pool_size:
         span_s = clock.pool_last_s - (clock.pool_first_s or 0.0)

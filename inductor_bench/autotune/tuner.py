@@ -133,6 +133,8 @@ class Tuner:
         while True:
             new += self._add_candidates(configs)
             yield from self._compile(new)
+            if self.is_over() and self._gives_way:
+                raise BudgetSpentError(BUDGET_SPENT, MORE_BUDGET)
             before, began = self._best_relative_time(), time.monotonic()
             yield from self._try([one for one in new if one.relative_time is None and not one.status])
             self.time_s += time.monotonic() - began
@@ -160,6 +162,11 @@ class Tuner:
         self._record_compile_outcomes(new, (yield jobs))
         if not jobs and self.is_over():
             self._mark_untried(new)
+
+    @property
+    def _gives_way(self) -> bool:
+        """Whether nothing is lost where the budget ends now: one of many kernels, with no timed candidate."""
+        return self.pruning is not None and not self.opens_last and not self._fastest(1)
 
     def _try(self, new: Sequence[Candidate]) -> Waiting[None]:
         """Checks and times new candidates."""

@@ -10,8 +10,16 @@ from ..records.run import Environment
 from .request import Request
 
 COMPILES_TRITON = "INDUCTOR_BENCH_COMPILES_TRITON"
-"""Environment variable of a worker that only compiles Triton kernels: it imports the compiler before its first request.
+"""Environment variable of a worker that only compiles Triton kernels: it imports the compiler before its first request,
+and leaves its core to processes that time.
 """
+
+LAUNCHES_TRITON = "INDUCTOR_BENCH_LAUNCHES_TRITON"
+"""Environment variable of a worker that times Triton kernels: it imports their launcher before its first request."""
+
+LAUNCH_GAP = "INDUCTOR_BENCH_LAUNCH_GAP"
+"""Environment variable of workers that share a GPU: the file with the gap between two launches, which the first of them
+that is ready measures for all."""
 
 
 @dataclass(frozen=True)

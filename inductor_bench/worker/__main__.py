@@ -33,10 +33,13 @@ from typing import Any, TextIO
 from inductor_bench.errors import InductorBenchError
 from inductor_bench.messages import jobs
 from inductor_bench.messages.jobs import WorkerJob
-from inductor_bench.messages.machine import COMPILES_TRITON
+from inductor_bench.messages.machine import COMPILES_TRITON, LAUNCHES_TRITON
 from inductor_bench.store.files import read_json, write_json
 from inductor_bench.store.formats import codec
 from inductor_bench.worker.imports import without_collection
+
+COMPILING_NICENESS = 10
+"""Increment of the niceness of a process that compiles beside others that time kernels."""
 
 JobFunction = Callable[[Any, Callable[[Any], None]], Any]
 """The function of a job. Its arguments are the job and a function that saves a part of the answer."""
@@ -100,7 +103,12 @@ def serve(requests: TextIO, answers: TextIO) -> int:
         if os.environ.get(COMPILES_TRITON):
             from inductor_bench.worker.upstream.triton import import_triton_compiler
 
+            os.nice(COMPILING_NICENESS)
             import_triton_compiler()  # before the first request, which comes once the GPU is known
+        if os.environ.get(LAUNCHES_TRITON):
+            from inductor_bench.worker.upstream.inductor import import_triton_launcher
+
+            import_triton_launcher()  # before the first request, which comes once no other job was found on the GPU
 
     def send(line: dict[str, Any]) -> None:
         answers.write(json.dumps(line) + "\n")

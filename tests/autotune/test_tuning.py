@@ -12,6 +12,7 @@ from fake_device import SIX, TIMES, Device, Line, Session, times_of, tune, tune_
 
 from inductor_bench.autotune.candidates import BudgetSpentError
 from inductor_bench.autotune.lanes import PipelineState
+from inductor_bench.autotune.stake import Pruning, Stake
 from inductor_bench.errors import InductorBenchError
 from inductor_bench.launch.session import WorkerLostError
 from inductor_bench.messages.kernels import Binary, Build, Drop, Load, Numbered
@@ -269,6 +270,20 @@ def test_a_budget_holds_also_where_nothing_is_built() -> None:
     with pytest.raises(BudgetSpentError):
         tune(device, one, is_over=lambda: True)
     assert device.asked[Sample] == 0
+
+
+def test_of_many_kernels_one_that_is_not_timed_gives_way_at_the_end_of_the_budget() -> None:
+    def after(kind: type[Request[Any]], **more: Any) -> tuple[Device, Tuning]:
+        device = Device(times_of)
+        return device, tune(device, is_over=lambda: device.asked[kind] > 0, **more)
+
+    many = Pruning(Stake(1.0), 0.0)
+    with pytest.raises(BudgetSpentError, match="the budget was spent"):
+        after(Build, pruning=many)
+    device, tuning = after(Sample, pruning=many)
+    assert tuning.best_config == {"value": 4} and tuning.cut_short == "budget", "what is begun is brought to its end"
+    device, tuning = after(Build)
+    assert device.asked[Sample] and tuning.cut_short == "budget", "one kernel is timed as far as it is compiled"
 
 
 def test_each_sample_has_the_whole_limit() -> None:

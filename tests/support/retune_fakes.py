@@ -26,7 +26,7 @@ from inductor_bench.store.files import sha256_of_text, write_json
 from inductor_bench.store.folder import RunFolder
 from inductor_bench.store.formats import codec
 from inductor_bench.workflows.breakdown import autotune
-from inductor_bench.workflows.kernel.run import KernelOutcome
+from inductor_bench.workflows.kernel.run import KernelOutcome, OnResult
 from inductor_bench.workflows.options import BreakdownOptions, KernelOptions, RetuneOptions
 from inductor_bench.workflows.progress import Silent
 
@@ -98,9 +98,7 @@ class Engine:
         self.requests: list[KernelOptions] = []
         self._outcome = outcome
 
-    def __call__(
-        self, options: KernelOptions, progress: object, report: Callable[[MeasuredKernel | Failure], None]
-    ) -> KernelOutcome:
+    def __call__(self, options: KernelOptions, progress: object, report: OnResult) -> KernelOutcome:
         assert options.autotune is not None
         self.requests.append(options)
         for file in options.targets:
@@ -108,7 +106,7 @@ class Engine:
             found = self._outcome(file, options.autotune)
             if isinstance(found, BaseException):
                 raise found
-            report(found)
+            report(found, run_builder.GPU)
         return KernelOutcome((), run_builder.GPU)
 
 

@@ -16,7 +16,7 @@ from inductor_bench.devices.nvidia.architectures import ARCHITECTURES
 from inductor_bench.errors import InductorBenchError
 from inductor_bench.messages.capture import RunProgram
 from inductor_bench.messages.jobs import ListLaunches
-from inductor_bench.messages.machine import TellArchitecture
+from inductor_bench.messages.machine import LAUNCH_GAP, TellArchitecture
 from inductor_bench.messages.request import encode_request
 from inductor_bench.records.code.details import Details
 from inductor_bench.store.formats import codec
@@ -87,6 +87,19 @@ def test_a_race_on_a_gpu_takes_short_windows(monkeypatch: pytest.MonkeyPatch) ->
     NVIDIA_RUNTIME.make_timer({}, arguments, lambda made: print, moved=8, reset=[1])
     windows = {"window_s": nvidia.RACE_WINDOW_S, "warm_up_s": nvidia.RACE_WARM_UP_S, "gap": {"cold": 1e-6}}
     assert seen == {"moved": 8, "reset": [1], **windows}
+
+
+def test_workers_that_share_a_gpu_measure_its_launch_gap_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+    monkeypatch.setattr(nvidia, "launch_gap", lambda: asked.append("measured") or {"cold": 1e-6, "warm": 0.0})
+    monkeypatch.setattr(nvidia, "take_over_gap", asked.append)
+    monkeypatch.setattr(nvidia.torch, "empty", lambda size, device: asked.append(device))
+    monkeypatch.delenv(LAUNCH_GAP, raising=False)
+    NVIDIA_RUNTIME.get_ready()
+    monkeypatch.setenv(LAUNCH_GAP, str(tmp_path / "launch-gap.json"))
+    NVIDIA_RUNTIME.get_ready()
+    NVIDIA_RUNTIME.get_ready()
+    assert asked == ["cuda", "measured", "cuda", "measured", "cuda", {"cold": 1e-6, "warm": 0.0}]
 
 
 @pytest.mark.usefixtures("rocm")

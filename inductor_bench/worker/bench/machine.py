@@ -44,12 +44,18 @@ def architecture(_: machine.TellArchitecture) -> Architecture:
 
 
 def get_ready(_: machine.GetReady) -> None:
+    from ..upstream.inductor import import_triton_launcher
+    from ..upstream.triton import hash_compiler
+
     with ThreadPoolExecutor(1) as host:
         drawn = host.submit(draw_ahead)
+        import_triton_launcher()
+        hashed = host.submit(hash_compiler)
         NVIDIA_RUNTIME.get_ready()
         with exclusive():
             compare_ahead(torch.device("cuda"))
         drawn.result()
+        hashed.result()
 
 
 def start_compilers(request: machine.StartCompilers) -> None:

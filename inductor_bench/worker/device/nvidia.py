@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -13,13 +15,14 @@ from inductor_bench.devices.nvidia.architectures import Architecture
 from inductor_bench.devices.nvidia.device import NVIDIA
 from inductor_bench.devices.rocm import refusal
 from inductor_bench.errors import InductorBenchError
+from inductor_bench.messages.machine import LAUNCH_GAP
 from inductor_bench.records.run import AcceleratorFacts, Environment
 from inductor_bench.source.standalone.harness.arguments import Arguments
-from inductor_bench.source.standalone.harness.launch_gap import launch_gap, measure_cuda
+from inductor_bench.source.standalone.harness.launch_gap import launch_gap, measure_cuda, take_over_gap
+from inductor_bench.store.files import read_json, write_json
 
 from ..peaks.gpu import measure_gpu
 from ..peaks.roofs import Roofs
-from ..upstream.inductor import import_triton_launcher
 from .exclusive import exclusive
 from .nvml import driver_version
 from .protocol import Bind
@@ -111,10 +114,10 @@ class NvidiaRuntime:
         return GpuRaceTimer(launch, arguments, bind, **how)
 
     def get_ready(self) -> None:
-        """Imports Triton's launcher, and measures the gap between two launches."""
-        import_triton_launcher()
+        """Makes the GPU's context, and finds the gap between two launches, which one worker measures for all."""
+        torch.empty(1, device=NVIDIA.type)
         with exclusive():
-            launch_gap()
+            _share_launch_gap()
 
     def architecture(self) -> Architecture:
         """The architecture of the current GPU, for workers that compile for it without using it. (2.11, 2.13)"""
@@ -130,6 +133,17 @@ class NvidiaRuntime:
             shared_memory_bytes=seen.shared_memory_per_block_optin,
             registers=seen.regs_per_multiprocessor,
         )
+
+
+def _share_launch_gap() -> None:
+    """Measures the gap between two launches, or takes over what another worker of this device measured."""
+    shared = Path(os.environ.get(LAUNCH_GAP, ""))
+    if shared.is_file():
+        take_over_gap(read_json(shared))
+    elif shared.name:
+        write_json(shared, launch_gap())
+    else:
+        launch_gap()
 
 
 def is_memory_short() -> bool:

@@ -5,6 +5,7 @@ The versions with which a function was checked stand in parentheses. No function
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import importlib.util
 import re
@@ -31,6 +32,14 @@ def import_triton_compiler() -> bool:
     for name in ("triton", "torch._inductor.config", "torch._inductor.runtime.triton_helpers"):
         importlib.import_module(name)
     return True
+
+
+def hash_compiler() -> None:
+    """Hashes Triton's own files, which each process does before it compiles or loads its first kernel. (2.11, 2.13)"""
+    with contextlib.suppress(ImportError, RuntimeError):  # Triton is not installed
+        from torch._inductor.runtime.triton_compat import triton_key
+
+        triton_key()
 
 
 def pretend_gpu(architecture: Architecture) -> dict[str, str]:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 
 from ...autotune.stake import Stake, find_least
 from ...devices.nvidia.visible import visible_gpus
 from ...devices.table import device_of
 from ...errors import InductorBenchError
-from ...records.failure import ELSEWHERE, NO_CANDIDATES
+from ...records.failure import ELSEWHERE
 from ...records.retune import EDITED, UNFINISHED, Retune, RetuneRow
 from ...records.run import Environment, Failure, Run
 from ...records.tuning import MeasuredKernel
@@ -19,7 +20,7 @@ from ...store.device_turn import DeviceTurn
 from ...store.folder import RunFolder
 from ...store.kernel_index import rows_in
 from ..extract.into_run import extract_run
-from ..kernel.run import KernelsInterrupted, run_kernel
+from ..kernel.run import run_kernel
 from ..options import DRAWN, RECORDED, BreakdownOptions, KernelOptions, RetuneOptions
 from ..progress import Progress
 from .known import KnownTunings
@@ -75,22 +76,12 @@ def _autotune(
                 force=True,  # as a breakdown does: the record of each kernel names another job on its GPU
                 stakes=state.stakes,
             )
-            with DeviceTurn(), state.saved_at_end():
-                _run_kernels(request, progress, state)
+            with DeviceTurn(), state.saved_at_end(progress):
+                run_kernel(request, progress, state.put)
     except InductorBenchError as error:
         kind = ELSEWHERE if isinstance(error, _ElsewhereError) else "invalid"
         state.fail(Failure(STAGE, kind, error.message, error.hint))
     return state.run
-
-
-def _run_kernels(request: KernelOptions, progress: Progress, state: _Retunes) -> None:
-    """Tunes the kernels, and keeps their tunings for other runs, also after an interruption."""
-    try:
-        outcome = run_kernel(request, progress, state.put)
-    except KernelsInterrupted as stop:
-        state.keep_known(stop.outcome.environment, progress)
-        raise
-    state.keep_known(outcome.environment, progress)
 
 
 def has_retunes_left(known: Iterable[RetuneRow], folder: RunFolder, options: RetuneOptions) -> bool:
@@ -123,16 +114,19 @@ class _Retunes:
         self.stakes: dict[str, Stake] = {}
         self._folder, self._options, self._keep = folder, options, keep
         self._waiting: dict[str, Retune] = {}
-        self._tuned: list[Retune] = []
+        self._keeper, self._kept = ThreadPoolExecutor(1), list[Future[bool]]()
         self._saved, self._saving_s = time.monotonic(), 0.0
 
     @contextlib.contextmanager
-    def saved_at_end(self) -> Iterator[None]:
+    def saved_at_end(self, progress: Progress) -> Iterator[None]:
         """Saves the last outcomes at the end of the block, also after an interruption."""
         try:
             yield
         finally:
             self._save()
+            self._keeper.shutdown()
+            if not all(kept.result() for kept in self._kept):
+                progress.note("the tunings could not be kept for other runs: the cache folder cannot be written")
 
     @property
     def files(self) -> tuple[str, ...]:
@@ -169,13 +163,12 @@ class _Retunes:
             self._store(*taken.values())
             self._save()
 
-    def keep_known(self, environment: Environment, progress: Progress) -> None:
-        """Keeps the tunings for other runs."""
-        if not self._known.keep(self._tuned, environment):
-            progress.note("the tunings could not be kept for other runs: the cache folder cannot be written")
+    def put(self, found: MeasuredKernel | Failure, environment: Environment) -> None:
+        """Updates the row of a kernel with its outcome, and keeps the tuning for other runs.
 
-    def put(self, found: MeasuredKernel | Failure) -> None:
-        """Updates the row of a kernel with its outcome.
+        Args:
+            found: the outcome.
+            environment: the environment of the worker that measured.
 
         Raises:
             InductorBenchError: this machine is another one than that of the run.
@@ -183,11 +176,10 @@ class _Retunes:
         row = self._waiting[found.subject if isinstance(found, Failure) else found.file]
         if isinstance(found, Failure):
             row = replace(row, failure=replace(found, stage=STAGE, subject=row.name))
-            self._tuned += [row] if found.kind == NO_CANDIDATES else []
         else:
             _check_device(found.device, self.run.environment)
             row = replace(row, kernel=replace(found, file=row.file or ""))
-            self._tuned.append(row)
+        self._kept.append(self._keeper.submit(self._known.keep, row, environment))  # in a thread: it takes up to 15 ms
         self._store(row)
 
     def fail(self, failure: Failure) -> None:

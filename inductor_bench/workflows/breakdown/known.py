@@ -6,7 +6,7 @@ import contextlib
 import functools
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from typing import Any
@@ -68,27 +68,25 @@ class KnownTunings:
         kernel = replace(known.kernel, name=row.name, file=row.file or "")
         return replace(row, kernel=kernel, known_from=known.origin)
 
-    def keep(self, rows: Iterable[Retune], environment: Environment) -> bool:
-        """Keeps the tunings that were measured in an environment; returns whether all could be written.
+    def keep(self, row: Retune, environment: Environment) -> bool:
+        """Keeps a tuning that was measured in an environment; returns ``False`` where it could not be written.
 
         What the budget cut short, and what was measured beside another job or on a busy machine, is left for another
         time. A verdict takes the place of an earlier one, also where it is that nothing is decided.
         """
         now = datetime.now(timezone.utc).isoformat(timespec="seconds")
         origin = TuningOrigin(self.run.run_id, self.run.title, now)
-        written = True
-        for row in rows:
-            kernel, key = row.kernel, self._key(row, environment)
-            if key is not None and row.failure is not None and row.failure.kind == NO_CANDIDATES:
-                written &= save_tuning(KnownTuning(key, None, origin, failure=row.failure))
-            if kernel is None or key is None or kernel.tuning is None or kernel.shared_device:
-                continue
-            if is_of_busy_machine(kernel.tuning):
-                continue
-            if kernel.tuning.cut_short != BUDGET and row.known_from is None and not kernel.edited:
-                kept = replace(kernel, file="", original=ModelCalls())
-                written &= save_tuning(KnownTuning(key, kept, origin, *self._pins(row)))
-        return written
+        kernel, failure = row.kernel, row.failure
+        if failure is not None and failure.kind == NO_CANDIDATES:
+            key = self._key(row, environment)
+            return key is None or save_tuning(KnownTuning(key, None, origin, failure=failure))
+        if kernel is None or kernel.tuning is None or kernel.shared_device or kernel.edited:
+            return True
+        if kernel.tuning.cut_short == BUDGET or is_of_busy_machine(kernel.tuning):
+            return True
+        key = self._key(row, environment)
+        kept = replace(kernel, file="", original=ModelCalls())
+        return key is None or save_tuning(KnownTuning(key, kept, origin, *self._pins(row)))
 
     def _pins(self, row: Retune) -> tuple[TritonPin | None, CppPin | None, LibraryPin | None]:
         """The pin of a winner, by its kind."""

@@ -34,12 +34,11 @@ def tune_ranked(files: Sequence[Path], method: str, session: KernelSession) -> I
     Args:
         files: the files; ``session.options.stakes`` has what is at stake with each.
         method: the name of a method.
-        session: the open session.
+        session: the open session, whose budget began with it.
 
     Yields:
         Each kernel with its tuning, or the reason why it has none, as soon as it is known.
     """
-    session.start_budget()
     stakes = {file: session.options.stakes[str(file)] for file in files}
     tuners = _make_tuners(stakes, method, session)
     progress = _RankedProgress(session, stakes)
@@ -92,8 +91,8 @@ class _RankedProgress:
         if state.done:
             spent_s = time.monotonic() - self.began
             left_s = spent_s / state.done * (state.kernels - state.done)
-            limit_s = self.session.options.budget_s
-            left_s = left_s if limit_s is None else min(left_s, max(limit_s - spent_s, 0.0))
+            limit_s = self.session.left_s()
+            left_s = left_s if limit_s is None else min(left_s, max(limit_s, 0.0))
             words.append(f"about {left_s:.0f} s left")
         self.session.progress.update(", ".join(words))
 

@@ -54,6 +54,9 @@ class KernelOutcome:
     interrupted: bool = False
 
 
+OnResult = Callable[[MeasuredKernel | Failure, Environment], None]
+
+
 class KernelsInterrupted(KeyboardInterrupt):
     """The user stopped the request; ``outcome`` holds the kernels that were measured before."""
 
@@ -65,14 +68,15 @@ class KernelsInterrupted(KeyboardInterrupt):
 def run_kernel(
     options: KernelOptions,
     progress: Progress,
-    on_result: Callable[[MeasuredKernel | Failure], None] = lambda found: None,
+    on_result: OnResult = lambda found, environment: None,
 ) -> KernelOutcome:
     """Measures every kernel of the request, and autotunes it where the request says so.
 
     Args:
         options: the request.
         progress: the listener for stages and output.
-        on_result: called with each tuned kernel and each failure as soon as it is known.
+        on_result: called with each tuned kernel and each failure as soon as it is known, and with the environment of
+            the worker that measured.
 
     Raises:
         UsageError: the options or the files of the request are invalid.
@@ -118,9 +122,7 @@ def measure_one(options: KernelOptions, progress: Progress) -> MeasuredKernel:
     return outcome.kernels[0]
 
 
-def _measure_all(
-    files: Sequence[Path], session: KernelSession, on_result: Callable[[MeasuredKernel | Failure], None]
-) -> KernelOutcome:
+def _measure_all(files: Sequence[Path], session: KernelSession, on_result: OnResult) -> KernelOutcome:
     if session.options.autotune or len(files) >= MANY_FILES:
         session.compile_ahead(files)
     kernels: dict[Path, MeasuredKernel] = {}
@@ -142,7 +144,7 @@ def _measure_all(
         for measured in _measure_each(files, session):
             if isinstance(measured, Failure):
                 failures.append(measured)
-                on_result(measured)
+                on_result(measured, session.environment)
             else:
                 kernels[Path(measured.file)] = measured
         began = time.monotonic()
@@ -150,7 +152,7 @@ def _measure_all(
             if isinstance(found, Path):
                 saved.append(found)
                 continue
-            on_result(found)
+            on_result(found, session.environment)
             if isinstance(found, Failure):
                 failures.append(found)
                 finished.add(Path(found.subject))
@@ -164,9 +166,7 @@ def _measure_all(
     return outcome()
 
 
-def _tune_by_stakes(
-    files: Sequence[Path], session: KernelSession, on_result: Callable[[MeasuredKernel | Failure], None]
-) -> KernelOutcome:
+def _tune_by_stakes(files: Sequence[Path], session: KernelSession, on_result: OnResult) -> KernelOutcome:
     """Autotunes the kernels of a run without a measurement of each."""
     found: list[MeasuredKernel | Failure] = []
     began = time.monotonic()
@@ -180,7 +180,7 @@ def _tune_by_stakes(
     try:
         for one in tune_ranked(files, session.options.autotune or BY_DEFAULT, session):
             found.append(one)
-            on_result(one)
+            on_result(one, session.environment)
     except KeyboardInterrupt as stop:
         raise KernelsInterrupted(outcome(interrupted=True)) from stop
     return outcome()

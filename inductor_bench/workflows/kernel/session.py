@@ -20,13 +20,22 @@ from ...devices.nvidia.device import NVIDIA
 from ...devices.nvidia.visible import VISIBLE_GPUS, visible_gpus
 from ...devices.table import device_of
 from ...errors import InductorBenchError
-from ...launch.cores import CORES_KEPT, most_timing_workers, usable_cores
+from ...launch.cores import most_timing_workers, usable_cores
 from ...launch.diagnosis import last_error, remedy
 from ...launch.interpreter import ANOTHER_PYTHON, NOT_PYTHON
 from ...launch.session import WorkerLostError, WorkerSession
 from ...launch.worker import WorkerPool
 from ...messages.kernels import CompileTriton
-from ...messages.machine import COMPILES_TRITON, GetReady, Pretend, StartCompilers, TellArchitecture, TellEnvironment
+from ...messages.machine import (
+    COMPILES_TRITON,
+    LAUNCH_GAP,
+    LAUNCHES_TRITON,
+    GetReady,
+    Pretend,
+    StartCompilers,
+    TellArchitecture,
+    TellEnvironment,
+)
 from ...messages.request import Answer, Request
 from ...records.code.extraction import ExtractedKernel
 from ...records.failure import NO_CANDIDATES
@@ -40,6 +49,9 @@ from .device_use import find_other_job
 from .ncu import NsightCompute
 
 MOST_COMPILE_WORKERS = 32
+CORES_KEPT_FROM_COMPILING = 1
+"""Number of cores for this process. Workers that time go before those that compile, which are nice."""
+
 CANDIDATES_OF_KERNEL = 4
 """Least number of candidates that a kernel is expected to have."""
 
@@ -67,7 +79,7 @@ class KernelSession:
         architecture: the architecture of the GPU, once the worker that measures has told it.
         no_architecture: the failure of that request, once it has failed.
         numbers: yields numbers that no kernel has in the worker.
-        began: the start of the budget on the monotonic clock, in seconds.
+        began: the start of the budget on the monotonic clock, in seconds: that of the session, or of a later retune.
     """
 
     options: KernelOptions
@@ -143,8 +155,11 @@ class KernelSession:
 
     def _start_measuring(self, number: int) -> WorkerSession:
         """Starts a worker that takes turns at the device with the others."""
-        turn = str(self.pool.folder.absolute() / "device-turn")
-        worker = self.start(f"measure-{number}" if number else "measure", **{TURN: turn})
+        folder = self.pool.folder.absolute()
+        variables = {TURN: str(folder / "device-turn"), LAUNCH_GAP: str(folder / "launch-gap.json")}
+        if number:  # the first worker is asked about the machine meanwhile
+            variables[LAUNCHES_TRITON] = "1"
+        worker = self.start(f"measure-{number}" if number else "measure", **variables)
         self.measuring[number] = worker
         return worker
 
@@ -221,8 +236,7 @@ class KernelSession:
         if on_host:
             load_s = max(load_s, LOAD_S)  # these workers import torch when they load their first file
             return CompilePool(self.start, min(usable_cores(), MOST_COMPILE_WORKERS), load_s, compile_s)
-        kept = max(CORES_KEPT, most_timing_workers(usable_cores()))
-        count = max(1, min(usable_cores() - kept, MOST_COMPILE_WORKERS))
+        count = max(1, min(usable_cores() - CORES_KEPT_FROM_COMPILING, MOST_COMPILE_WORKERS))
         return CompilePool(self._start_without_gpu, count, load_s, compile_s)
 
     def start_ahead(self, files: Sequence[Path]) -> None:
@@ -254,7 +268,7 @@ class KernelSession:
         return self.start(f"gpu-{name}", **{VISIBLE_GPUS: "", COMPILES_TRITON: "1"})
 
     def start_budget(self) -> None:
-        """Starts the clock of the budget."""
+        """Starts the clock of the budget anew, for a retune after measurements."""
         self.began = time.monotonic()
 
     def left_s(self) -> float | None:

@@ -18,7 +18,7 @@ def device(monkeypatch: pytest.MonkeyPatch) -> Device:
     monkeypatch.setattr(timing_cuda, "torch", made.torch())
     monkeypatch.setattr(timing_cuda, "copy_arguments", lambda launch, arguments, place: copied(arguments))
     monkeypatch.setattr(launch_gap, "torch", made.torch())
-    monkeypatch.setattr(launch_gap, "_gap_on", lambda index: {"cold": 0.0, "warm": 0.0})
+    monkeypatch.setattr(launch_gap, "_GAPS", {0: {"cold": 0.0, "warm": 0.0}})
     return made
 
 
@@ -52,16 +52,26 @@ def test_the_gap_between_launches_is_what_the_profiler_does_not_count(
     device: Device, profiled: list[list[float]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(launch_gap, "_FIRST_GRAPHS", [])
-    gap = launch_gap._gap_on.__wrapped__(0)
+    gap = launch_gap._find_gap(0)
     assert len(launch_gap._FIRST_GRAPHS) == 1, "they are kept"
     assert gap == pytest.approx({"cold": 1.5e-6, "warm": 2e-6}) and not profiled
+
+
+def test_a_process_takes_over_the_gap_that_another_one_measured(
+    device: Device, profiled: list[list[float]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(launch_gap, "_FIRST_GRAPHS", [])
+    monkeypatch.setattr(launch_gap, "_GAPS", {})
+    launch_gap.take_over_gap(GAPS)
+    assert launch_gap.launch_gap() == GAPS and len(profiled) == 6, "the profiler is not asked"
+    assert len(launch_gap._FIRST_GRAPHS) == 1, "the first graphs of the process are none of a kernel that is timed"
 
 
 def test_without_graphs_there_is_no_gap(
     device: Device, profiled: list[list[float]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(launch_gap, "_bind_addition", Kernel(device, 3e-6, captures=False).bind)
-    assert launch_gap._gap_on.__wrapped__(0) == {} and len(profiled) == 6, "the profiler is not asked"
+    assert launch_gap._find_gap(0) == {} and len(profiled) == 6, "the profiler is not asked"
 
 
 @pytest.mark.parametrize("seen", [[[], []], [[1e-6], []]])
@@ -69,7 +79,7 @@ def test_where_the_profiler_sees_too_little_gaps_are_not_known(
     device: Device, profiled: list[list[float]], seen: list[list[float]]
 ) -> None:
     profiled[:] = seen * 3
-    assert launch_gap._gap_on.__wrapped__(0) == {}
+    assert launch_gap._find_gap(0) == {}
     timer = GpuTimer(LAUNCH, Kernel(device, 1e-5).arguments(), Kernel(device, 1e-5).bind, gap={})
     assert timer.method == "graphs, gaps between launches included"
     assert timer.cold(timer.bind(Kernel(device, 1e-5).bind)) == pytest.approx(1e-5)

@@ -123,6 +123,15 @@ def test_half_a_tuning_and_a_doubtful_one_are_not_taken_over(
     assert tune(tmp_path / "second", monkeypatch)[1] == TUNED
 
 
+def test_tunings_are_kept_one_by_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def outcome(file: str, method: str) -> MeasuredKernel | BaseException:
+        return KeyboardInterrupt() if "mm" in file else retuned(file, method)
+
+    with pytest.raises(KeyboardInterrupt):
+        tune(tmp_path / "first", monkeypatch, Engine(outcome))
+    assert tune(tmp_path / "second", monkeypatch)[1] == ["aten_mm_0"]
+
+
 def test_an_undecided_tuning_takes_the_place_of_an_earlier_verdict(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cache: Path
 ) -> None:

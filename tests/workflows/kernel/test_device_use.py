@@ -73,7 +73,7 @@ def files(tmp_path: Path) -> list[Path]:
 
 def test_a_gpu_in_use_is_refused_before_anything_is_measured_there(tmp_path: Path, files: list[Path]) -> None:
     bench = Bench(KernelOptions(()), tmp_path, TAKEN)
-    outcome = _measure_all(files, bench, lambda found: None)
+    outcome = _measure_all(files, bench, lambda found, environment: None)
     assert [kernel.device for kernel in outcome.kernels] == ["a CPU"]  # for which nobody looked
     (failure,) = outcome.failures
     assert failure.subject.endswith("triton_1.py") and bench.asked[-2:] == [Load, FindDeviceUse]
@@ -83,7 +83,7 @@ def test_a_gpu_in_use_is_refused_before_anything_is_measured_there(tmp_path: Pat
 
 def test_with_force_it_is_measured_and_said(tmp_path: Path, files: list[Path]) -> None:
     bench = Bench(KernelOptions((), force=True), tmp_path, TAKEN)
-    outcome = _measure_all(files, bench, lambda found: None)
+    outcome = _measure_all(files, bench, lambda found, environment: None)
     assert len(outcome.kernels) == 3 and not outcome.failures and bench.asked.count(FindDeviceUse) == 1
     assert outcome.kernels[0].shared_device == "" and outcome.kernels[0].advice == ()
     for kernel in outcome.kernels[1:]:
@@ -108,14 +108,14 @@ def test_roofs_are_not_measured_on_a_gpu_in_use(
     monkeypatch.setattr("inductor_bench.workflows.kernel.timing.take_survey", None)
     bench = Bench(KernelOptions((), force=True), tmp_path, TAKEN)
     del bench.peaks["cuda"]
-    (kernel,) = _measure_all(files[1:2], bench, lambda found: None).kernels
+    (kernel,) = _measure_all(files[1:2], bench, lambda found, environment: None).kernels
     assert kernel.roof.peak_share is None and bench.peaks["cuda"] is None
 
 
 @pytest.mark.parametrize("use", [FREE, None])
 def test_a_gpu_that_is_free_or_unknown_is_measured(tmp_path: Path, files: list[Path], use: DeviceUse | None) -> None:
     bench = Bench(KernelOptions(()), tmp_path, use)
-    outcome = _measure_all(files, bench, lambda found: None)
+    outcome = _measure_all(files, bench, lambda found, environment: None)
     assert len(outcome.kernels) == 3 and bench.asked.count(FindDeviceUse) == 1
     on_gpu = outcome.kernels[1]
     assert on_gpu.clock == TimingClock(1980.0, -0.08, ("power cap",))

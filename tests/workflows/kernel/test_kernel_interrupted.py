@@ -36,7 +36,7 @@ def interrupted(
     monkeypatch.setattr(run, "measure_file", lambda file, _: outcome(file, measuring[files.index(file)]))
     monkeypatch.setattr(run, "tune", lambda *_: map(outcome, files, tuning))
     with pytest.raises(KernelsInterrupted) as stop:
-        run._measure_all(files, bench, lambda found: None)
+        run._measure_all(files, bench, lambda found, environment: None)
     return stop.value.outcome
 
 

@@ -24,6 +24,8 @@ from inductor_bench.errors import InductorBenchError
 from inductor_bench.launch.session import WorkerLostError
 from inductor_bench.messages.kernels import Build, Change, Drop, Facts, Forget, Load, RecordedFacts
 from inductor_bench.messages.machine import (
+    LAUNCH_GAP,
+    LAUNCHES_TRITON,
     FindDeviceUse,
     GetReady,
     Pretend,
@@ -292,6 +294,9 @@ def test_workers_that_time_take_turns_at_the_device(tmp_path: Path, monkeypatch:
     bench.start_ahead([written(tmp_path, f"k{number}", "") for number in range(5)])
     assert bench.started[:3] == ["measure", "measure-1", "measure-2"]
     assert {variables[TURN] for variables in bench.variables[:3]} == {str(tmp_path / "device-turn")}
+    assert {variables[LAUNCH_GAP] for variables in bench.variables[:3]} == {str(tmp_path / "launch-gap.json")}
+    imports = [LAUNCHES_TRITON in variables for variables in bench.variables[:3]]
+    assert imports == [False, True, True], "the first one is asked about the machine meanwhile"
 
 
 # The winner

@@ -7,13 +7,12 @@ a microsecond, longer where the caches do not hold the launch, and a large part 
 
 from __future__ import annotations
 
-import functools
 import json
 import os
 import statistics
 import tempfile
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -50,15 +49,27 @@ def launch_gap() -> dict[str, float]:
     It is measured once in a process, with a kernel that does next to nothing, and is the median over some graphs of it.
     Empty where the profiler sees no kernels.
     """
-    return _gap_on(torch.cuda.current_device())
+    device = torch.cuda.current_device()
+    if device not in _GAPS:
+        _GAPS[device] = _find_gap(device)
+    return _GAPS[device]
 
+
+def take_over_gap(gap: Mapping[str, float]) -> None:
+    """Makes :func:`launch_gap` return what another process measured on the same device."""
+    device = torch.cuda.current_device()
+    _GAPS[device] = _find_gap(device, gap)
+
+
+_GAPS: dict[int, dict[str, float]] = {}
+"""The gaps by the index of the device."""
 
 _FIRST_GRAPHS: list[BoundCall] = []
 """The first graphs of a process, which are kept: their launches take less than those of any later graph. (H200)"""
 
 
-@functools.cache
-def _gap_on(device: int) -> dict[str, float]:
+def _find_gap(device: int, known: Mapping[str, float] | None = None) -> dict[str, float]:
+    """Captures the first graphs of the process, and measures the gap unless it is known."""
     launch = _addition()
     timer = GpuTimer(launch, build_arguments(launch, f"cuda:{device}"), _bind_addition)
     if not timer.method.startswith("graphs"):
@@ -66,7 +77,7 @@ def _gap_on(device: int) -> dict[str, float]:
     _FIRST_GRAPHS.append(first := timer.bind(_bind_addition))
     for take in (timer.cold, timer.warm):
         take(first)
-    gaps = [_measure_gap(timer) for _ in range(GAPS)]
+    gaps = [_measure_gap(timer) for _ in range(GAPS)] if known is None else [dict(known)]
     timer.flushed = timer.sink = None  # the graphs that are kept hold the timer
     return {state: statistics.median(gap[state] for gap in gaps) for state in gaps[0]} if all(gaps) else {}
 
