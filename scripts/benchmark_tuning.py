@@ -308,7 +308,8 @@ def copy_run(run: Path, folder: Path, name: str) -> Path:
 
 
 def run_unlimited(copy: Path, options: argparse.Namespace) -> Trial:
-    """Retunes all kernels to the end of each search, with the usual screenings."""
+    """Retunes all kernels to the end of each search, with the usual screenings and without a budget."""
+    options = argparse.Namespace(**{**vars(options), "budget": None})
     with ExitStack() as stack:
         stack.enter_context(mock.patch.object(stake.Pruning, "ends", lambda self, before, now, are_neighbours: False))
         stack.enter_context(mock.patch.object(stake, "NEGLIGIBLE", 0.0))
@@ -332,7 +333,7 @@ def read_options() -> argparse.Namespace:
     parser.add_argument("run", metavar="RUN", type=Path, help="the folder of a breakdown")
     parser.add_argument("--top", action="append", help="number of kernels, or `all`; may be given again (20, all)")
     parser.add_argument("--method", default="coordesc", help="the method (coordesc)")
-    parser.add_argument("--budget", type=float, help="seconds for each retune (no limit)")
+    parser.add_argument("--budget", type=float, help="seconds for each pruned retune (no limit)")
     parser.add_argument("--unlimited", action="store_true", help="also retune all kernels without pruning")
     parser.add_argument("--library", action="store_true", help="retune products and convolutions of libraries")
     parser.add_argument("--keep", type=Path, help="a folder for the RUN as the first time of the last --top leaves it")
