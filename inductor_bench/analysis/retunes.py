@@ -21,6 +21,7 @@ class RetuneSummary:
         same: number of kernels that keep their configuration.
         without: number of kernels whose retune failed.
         saving_s: projected saving of one step or iteration in seconds, without the kernels counted in ``waiting``.
+        left_s: the part of ``saving_s`` that ``apply`` leaves to the user.
         waiting: number of kernels whose graphs all wait for the host, so that a faster kernel saves no time.
         cautions: doubts about single measurements, one sentence each.
     """
@@ -30,6 +31,7 @@ class RetuneSummary:
     same: int
     without: int
     saving_s: float
+    left_s: float
     waiting: int
     cautions: tuple[str, ...]
 
@@ -53,6 +55,7 @@ def summarize_retunes(rows: Iterable[RetuneRow], waiting: Collection[str] = ()) 
         len(best) - faster - without,
         without,
         sum(row.saving_s or 0.0 for row in counted),
+        sum(row.saving_s or 0.0 for row in counted if row.left_to_user),
         len(best) - len(counted),
         tuple(row.caution for row in best if row.caution),
     )

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from .category import Category
 from .failure import Failure
 from .forms import Place
-from .tuning import MeasuredKernel, Tuning
+from .tuning import Config, MeasuredKernel, Tuning
 
 FASTER = "faster"
 LIKENESS = 3.0
@@ -85,13 +85,12 @@ class Retune:
     @property
     def switch(self) -> str:
         """The setting of a library, for all of its calls, that won; empty where a configuration of the kernel did."""
-        config = self.tuning.best_config if self.tuning is not None else {}
-        return next((name for name in SWITCHES if config.get(name)), "") if self.category.is_library else ""
+        return _switch_in(self.category, self.tuning.best_config) if self.tuning is not None else ""
 
     @property
     def is_timed_anew(self) -> bool:
         """Whether the winner is a kernel of CUTLASS, which Inductor takes only after it has timed it."""
-        return self.tuning is not None and self.tuning.best_config.get("backend") == CUTLASS
+        return self.tuning is not None and _is_timed_anew(self.tuning.best_config)
 
     @property
     def row(self) -> RetuneRow:
@@ -102,8 +101,21 @@ class Retune:
             message = self.failure.message if self.failure is not None else None
             return RetuneRow(*place, problem=why_untuned(message, self.kernel is not None))
         caution = "; ".join(self.kernel.advice) if self.kernel is not None else ""
-        row = RetuneRow(*place, caution=caution)
+        row = RetuneRow(*place, caution=caution, left_to_user=is_left_to_user(self.category, tuning.best_config))
         return row.tuned(tuning.default_s, tuning.best_s, tuning.speedup, tuning.verdict)
+
+
+def is_left_to_user(category: Category, config: Config) -> bool:
+    """Whether ``apply`` leaves a configuration to the user: a setting of a library, or a kernel that is timed anew."""
+    return bool(_switch_in(category, config)) or _is_timed_anew(config)
+
+
+def _switch_in(category: Category, config: Config) -> str:
+    return next((name for name in SWITCHES if config.get(name)), "") if category.is_library else ""
+
+
+def _is_timed_anew(config: Config) -> bool:
+    return config.get("backend") == CUTLASS
 
 
 def why_untuned(failure: str | None, measured: bool) -> str:
@@ -128,6 +140,7 @@ class RetuneRow(NamedTuple):
             than a factor of ``LIKENESS``.
         problem: the reason why there are no figures.
         caution: doubts about their measurement.
+        left_to_user: whether ``apply`` leaves the best candidate to the user; see :func:`is_left_to_user`.
     """
 
     name: str
@@ -145,6 +158,7 @@ class RetuneRow(NamedTuple):
     saving_s: float | None = None
     problem: str = ""
     caution: str = ""
+    left_to_user: bool = False
 
     @property
     def over(self) -> bool:

@@ -31,7 +31,7 @@ from ..records.batches.results import (
 from ..records.category import Category
 from ..records.failure import Failure
 from ..records.program import Program
-from ..records.retune import RetuneRow, by_kernel, why_untuned
+from ..records.retune import RetuneRow, by_kernel, is_left_to_user, why_untuned
 from ..records.retunes.verification import Saving
 from ..records.run import AcceleratorFacts, Environment, Host, Versions
 from .batch import BatchFolder
@@ -138,11 +138,12 @@ def _retune(data: dict[str, Any]) -> RetuneRow:
     )
     kernel, failure = data["kernel"], data["failure"]
     tuning = kernel.get("tuning") if kernel is not None else None
-    if tuning is None:
+    if tuning is None or failure is not None:
         return row._replace(
             problem=why_untuned(failure["message"] if failure is not None else None, kernel is not None)
         )
-    return row._replace(caution="; ".join(kernel["advice"])).tuned(
+    left = is_left_to_user(row.category, tuning["best_config"])
+    return row._replace(caution="; ".join(kernel["advice"]), left_to_user=left).tuned(
         _finite(tuning["default_s"]), _finite(tuning["best_s"]), _finite(tuning["speedup"]), str(tuning["verdict"])
     )
 

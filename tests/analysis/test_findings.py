@@ -18,11 +18,14 @@ from inductor_bench.analysis.findings.headline import headline
 from inductor_bench.analysis.findings.next_commands import next_commands
 from inductor_bench.analysis.findings.phrases import short_paths
 from inductor_bench.analysis.findings.table import RULES, Rule, findings
+from inductor_bench.analysis.statistics import summarize
 from inductor_bench.records.category import Category
 from inductor_bench.records.code.source import SourceLine
 from inductor_bench.records.kernel import Kernel, ShapeGroup
 from inductor_bench.records.module import ModuleRecord
+from inductor_bench.records.retune import FASTER, Retune
 from inductor_bench.records.run import Capture, Failure, Request, Run
+from inductor_bench.records.tuning import Config, MeasuredKernel, Tuning
 
 
 def kinds(run: Run) -> list[str]:
@@ -537,6 +540,45 @@ def test_on_a_cpu_a_retune_is_proposed_where_generated_kernels_take_a_part_of_th
         return retune in commands(replace(run, modules=(replace(run.modules[0], kernels=kernels),)))
 
     assert proposed() and not proposed(step_time_s=1e-6) and not proposed(category=Category.EXTERN_CONV)
+
+
+def retuned(config: Config, category: Category = Category.EXTERN_CONV) -> Retune:
+    timing = summarize([1e-3] * 9)
+    tuning = Tuning("max", "cold", (), 3, 1e-3, 5e-4, 2.0, FASTER, config)
+    kernel = MeasuredKernel("k", "k" * 16, "", "aten", "a GPU", {}, timing, timing, "", tuning=tuning)
+    return Retune("k", "k" * 16, category, ("forward",), 1.0, 1e-3, "kernels/k.py", "max", kernel=kernel)
+
+
+SEARCHED, PINNED = retuned({"cudnn_benchmark": True}), retuned({"XBLOCK": 64}, Category.POINTWISE)
+
+
+@pytest.mark.parametrize(
+    ("request_", "retunes", "expected"),
+    [
+        (Request("train.py", "script", ("--fast",)), (PINNED,), ["apply runs/m-1 --verify -- python train.py --fast"]),
+        (
+            Request("train.py", "script"),
+            (SEARCHED,),
+            ["modes --mode default --with default,cudnn-benchmark -- python train.py"],
+        ),
+        (
+            Request("timm:resnet50", "timm", training=True, batch_size=128, mode="max-autotune"),
+            (SEARCHED, PINNED),
+            [
+                "modes timm:resnet50 --training --batch-size 128 --mode max-autotune "
+                "--with max-autotune,cudnn-benchmark",
+                "breakdown runs/m-1 --autotune max --top 2",
+            ],
+        ),
+        (Request("c.py", "module"), (SEARCHED,), []),
+    ],
+)
+def test_after_a_retune_the_next_command_fits_the_winners_and_the_program(
+    request_: Request, retunes: tuple[Retune, ...], expected: list[str]
+) -> None:
+    run = replace(step_runs.transformer(), request=request_, retunes=retunes)
+    words = ("inductor-bench apply", "inductor-bench modes", "inductor-bench breakdown runs")
+    assert [one for one in commands(run) if one.startswith(words)] == [f"inductor-bench {one}" for one in expected]
 
 
 def commands(run: Run) -> list[str]:

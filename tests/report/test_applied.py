@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import step_runs
 
-from inductor_bench.analysis.retunes import RetuneSummary
+from inductor_bench.analysis.retunes import summarize_retunes
 from inductor_bench.analysis.statistics import summarize
 from inductor_bench.messages.pins import APPLY, Pins
 from inductor_bench.records.category import Category
@@ -72,12 +72,17 @@ def test_a_saving_by_a_setting_of_a_library_is_told_from_one_by_configs() -> Non
     kernel = MeasuredKernel("aten_conv_0", "c" * 16, "", "aten", "a GPU", {}, timing, timing, "", tuning=tuning)
     place = ("aten_conv_0", "c" * 16, Category.EXTERN_CONV, ("forward",), 1.0, 1e-3, "kernels/aten_conv_0.py", "max")
     searched = Retune(*place, kernel=kernel)
-    both = RetuneSummary((searched.row, CONFIG), 2, 0, 0, 820e-6, 0, ())
     run = replace(step_runs.transformer(), retunes=(searched,))
+
+    def words_of(retune: Retune) -> str:
+        summary = summarize_retunes((retune.row, CONFIG))
+        assert summary is not None
+        return saving_words(summary, run)
+
     left = "0.800 ms of it by settings or kernels of libraries that apply leaves to you"
     words = f"a step would save 0.820 ms (2.7%), {left}"
-    assert words in saving_words(both, run)
+    assert words in words_of(searched)
     template = replace(kernel, tuning=replace(tuning, best_config={"backend": "triton", "template": "mm"}))
-    assert "settings" not in saving_words(both, replace(run, retunes=(replace(searched, kernel=template),)))
+    assert "settings" not in words_of(replace(searched, kernel=template))
     cutlass = replace(kernel, tuning=replace(tuning, best_config={"backend": "cutlass", "kernel": "a"}))
-    assert words in saving_words(both, replace(run, retunes=(replace(searched, kernel=cutlass),)))
+    assert words in words_of(replace(searched, kernel=cutlass))

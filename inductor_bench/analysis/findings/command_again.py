@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 
+from ...records.model_sources import COMPILED_HERE
 from ...records.run import Run
 
 
@@ -46,6 +47,22 @@ def _without(words: list[str], option: str) -> list[str]:
         elif not word.startswith(f"{option}="):
             kept.append(word)
     return kept
+
+
+def modes_command(run: Run, setting: str) -> str:
+    """The command that compares a run's program with a setting and without; empty where the run has no program."""
+    request, words = run.request, ["inductor-bench", "modes"]
+    if request.kind in COMPILED_HERE:
+        flags = {"--training": request.training, "--dynamic": request.dynamic}
+        words += [request.target, *(flag for flag, is_set in flags.items() if is_set)]
+        named = {"batch-size": request.batch_size, "amp": request.amp, "device": request.device, "seed": request.seed}
+        words += [word for name, value in named.items() if value is not None for word in (f"--{name}", str(value))]
+    program = program_words(run)
+    if request.kind not in COMPILED_HERE and not program:
+        return ""
+    mode = request.mode or "default"
+    words += ["--mode", mode, "--with", f"{mode},{setting}"]
+    return shlex.join(words) + (f" -- {program}" if program else "")
 
 
 def program_words(run: Run) -> str:

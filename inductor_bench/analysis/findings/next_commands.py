@@ -11,11 +11,12 @@ from ...devices.nvidia.architectures import architecture_of
 from ...records.failure import ELSEWHERE
 from ...records.kernel import Kernel
 from ...records.model_sources import COMPILED_HERE
-from ...records.retune import FASTER
+from ...records.modes.settings import CUDNN_BENCHMARK
+from ...records.retune import CUDNN_SEARCH, FASTER
 from ...records.retunes.verification import SAVES
 from ...records.run import Failure, Run
 from ..costs.step import Cost, cost_of, host_sets_pace, runs_on_host, step_of
-from .command_again import command_again, program_words
+from .command_again import command_again, modes_command, program_words
 from .evidence import LEAST_SHARE
 from .headline import headline
 from .table import findings
@@ -95,11 +96,16 @@ def _kernel_commands(run: Run, place: str) -> Iterator[NextCommand]:
         best, _ = max(written, key=_potential)
         yield NextCommand(f"python {place}/{best.file}", "times that kernel by itself; --check compares its outputs")
     if written and not run.retunes and _is_worth_retuning(run, written):
-        proves = run.request.kind in COMPILED_HERE and run.program is not None
-        rest = "compares the model's steps with the configs and without" if proves else "measures nothing else again"
+        compares, rest = "compares the model's steps with the configs and without", "measures nothing else again"
+        rest = compares if _is_proven_here(run) else rest
         why = f"retunes the kernels that take most time, and {rest}"
         yield NextCommand(f"inductor-bench breakdown {place} --autotune --top 20", why)
     yield from _apply_commands(run, place)
+
+
+def _is_proven_here(run: Run) -> bool:
+    """Whether a retune ends with its proof: this tool knows how the model runs."""
+    return run.request.kind in COMPILED_HERE and run.program is not None
 
 
 def _is_worth_retuning(run: Run, kernels: Sequence[tuple[Kernel, Cost]]) -> bool:
@@ -113,10 +119,18 @@ def _is_worth_retuning(run: Run, kernels: Sequence[tuple[Kernel, Cost]]) -> bool
 
 def _apply_commands(run: Run, place: str) -> Iterator[NextCommand]:
     """Suggests commands that put the winners of retunes into the program."""
-    if not any(retune.row.verdict == FASTER for retune in run.retunes):
+    winners = [retune for retune in run.retunes if retune.row.verdict == FASTER]
+    if any(retune.switch == CUDNN_SEARCH for retune in winners) and (command := modes_command(run, CUDNN_BENCHMARK)):
+        yield NextCommand(
+            command, "measures cuDNN's search for algorithms on the step; apply leaves that setting to you"
+        )
+    if all(retune.row.left_to_user for retune in winners):
         return
     program = program_words(run) or "python train.py"
-    if run.verification is None:
+    if run.verification is None and _is_proven_here(run):
+        again = f"inductor-bench breakdown {place} --autotune {winners[0].method} --top {len(run.retunes)}"
+        yield NextCommand(again, "says what the faster configs save in the model's steps")
+    elif run.verification is None:
         yield NextCommand(
             f"inductor-bench apply {place} --verify -- {program}", "says what the faster configs save in it"
         )

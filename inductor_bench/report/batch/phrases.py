@@ -17,7 +17,7 @@ from ...records.batches.results import DAMAGED, NEWER, BatchResults, GraphResult
 from ...records.category import Category
 from ...records.retunes.verification import NO_DIFFERENCE, SAVES, SLOWER, UNDECIDED
 from ...records.run import Failure
-from ..run.retunes.table import caution_words, speedup_words
+from ..run.retunes.table import caution_words, left_words, speedup_words
 from ..text import names, palette
 from ..text.run_phrases import bound_name
 
@@ -183,7 +183,9 @@ def retune_words(summaries: Sequence[ModelSummary]) -> str:
     kernels, faster = sum(len(each.rows) for each in retuned), sum(each.faster for each in retuned)
     saved, whole = sum(each.saving_s for each in retuned), sum(s.time_s for s in summaries if s.retunes is not None)
     share = f" ({units.percent(saved / whole)} of these models)" if whole else ""
-    saves = f", which would save {units.seconds(saved)}{share}, a projection" if saved else ""
+    left_s = sum(each.left_s for each in retuned)
+    left = f" ({left_words(left_s)})" if left_s else ""
+    saves = f", which would save {units.seconds(saved)}{share}, a projection{left}" if saved else ""
     without = sum(each.without for each in retuned)
     rest = f"; {without} without a result" if without else ""
     of = f"{plural(kernels, 'kernel')} of {plural(len(retuned), 'model')}"

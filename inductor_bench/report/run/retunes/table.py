@@ -32,12 +32,14 @@ def saving_words(summary: RetuneSummary, run: Run) -> str:
     whole_s, what = whole_time_s(run), "a step" if step_of(run) else "an iteration"
     share = f" ({units.percent(summary.saving_s / whole_s)})" if whole_s else ""
     saved = f"; {what} would save {units.seconds(summary.saving_s)}{share}" if summary.saving_s else ""
-    left = {retune.row[:2] for retune in run.retunes if retune.switch or retune.is_timed_anew}
-    left_s = sum(row.saving_s or 0.0 for row in summary.rows if row[:2] in left)
-    if saved and left_s:
-        saved += f", {units.seconds(left_s)} of it by settings or kernels of libraries that apply leaves to you"
+    saved += f", {left_words(summary.left_s)}" if summary.left_s else ""
     waits = f"; {summary.waiting} in graphs that wait for their host, where nothing is won" if summary.waiting else ""
     return f"{plural(len(summary.rows), 'kernel')} retuned: {parts}{saved}{waits}"
+
+
+def left_words(left_s: float) -> str:
+    """The part of a saving that ``apply`` leaves to the user."""
+    return f"{units.seconds(left_s)} of it by settings or kernels of libraries that apply leaves to you"
 
 
 def caution_words(summary: RetuneSummary) -> str:
