@@ -56,7 +56,7 @@ def modes_command(run: Run, setting: str) -> str:
         flags = {"--training": request.training, "--dynamic": request.dynamic}
         words += [request.target, *(flag for flag, is_set in flags.items() if is_set)]
         named = {"batch-size": request.batch_size, "amp": request.amp, "device": request.device, "seed": request.seed}
-        words += [word for name, value in named.items() if value is not None for word in (f"--{name}", str(value))]
+        words += [word for name, value in named.items() if value for word in (f"--{name}", str(value))]
     program = program_words(run)
     if request.kind not in COMPILED_HERE and not program:
         return ""
