@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import statistics
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from ..errors import InductorBenchError
-from ..messages.kernels import Change, Compiled
+from ..messages.kernels import Binary, Change, Compiled
 from ..records.tuning import Config, TriedCandidate, Tuning
+from .compile_pool import CompileOutcome
 from .race import RaceResult, Runner
 
 MORE_BUDGET = "give it more time with --budget"
+
+PROBES, HOPELESS = 2, 20
+"""Number of candidates of a template that are timed first, and the multiple of the best time beyond which the others
+are left out: of the templates for a depthwise convolution, which take 230 to 1050 times as long as cuDNN, the slowest
+takes five times as long as the fastest."""
 
 
 class BudgetSpentError(InductorBenchError):
@@ -33,6 +40,7 @@ class Candidate:
         config: the configuration.
         number: its number in the workers.
         change: the change that a worker makes to the kernel of the file.
+        family: its template, if any.
         status: empty while it may win; otherwise the status of its entry in the record.
         reason: the reason for the status.
         is_prepared: whether it computed what the default computes, or failed to.
@@ -45,6 +53,7 @@ class Candidate:
     config: Config
     number: int
     change: Change = field(default_factory=Change)
+    family: str = ""
     status: str = ""
     reason: str = ""
     is_prepared: bool = False
@@ -52,6 +61,58 @@ class Candidate:
     relative_time: float | None = None
     runner: Runner | None = None
     in_final: bool = False
+
+
+def record_outcomes(
+    new: Sequence[Candidate],
+    built: Sequence[CompileOutcome],
+    candidates: Sequence[Candidate],
+    binaries: dict[tuple[str, int], Candidate],
+) -> None:
+    """Records compilation outcomes. A candidate with the binary of an earlier candidate becomes a duplicate.
+
+    Args:
+        new: the candidates that were compiled.
+        built: their outcomes, as far as there are any.
+        candidates: all candidates, the default first.
+        binaries: the first candidate of each binary, to which the new ones are added.
+    """
+    found = {one.key: one for one in built}
+    for candidate in new:
+        one = found.get(candidate.number)
+        if one is None or (candidate is candidates[0] and one.status):
+            continue  # the timing worker reports the default's failure in plainer words
+        candidate.status, candidate.reason = one.status, one.reason
+        if isinstance(one.answer, Binary):
+            first = binaries.setdefault((one.answer.digest, one.answer.shared_memory_bytes), candidate)
+            if first is not candidate:
+                place = candidates.index(first) + 1
+                candidate.status, candidate.reason = "duplicate", f"compiles to what no. {place} does"
+
+
+def mark_untried(candidates: Sequence[Candidate], reason: str) -> None:
+    """Marks those of the candidates that were not timed and did not fail."""
+    for one in candidates:
+        if one.relative_time is None and not one.status:
+            one.status, one.reason = "untried", reason
+
+
+def split_probes(new: Sequence[Candidate]) -> tuple[list[Candidate], list[Candidate]]:
+    """The candidates that are timed first, ``PROBES`` of each template among them, and the others."""
+    first, rest, seen = list[Candidate](), list[Candidate](), Counter[str]()
+    for one in new:
+        seen[one.family] += 1
+        (rest if one.family and seen[one.family] > PROBES else first).append(one)
+    return first, rest
+
+
+def leave_out_hopeless(rest: Sequence[Candidate], probes: Sequence[Candidate], best: float) -> None:
+    """Marks the candidates whose template's probes all take more than ``HOPELESS`` times ``best``, a relative time."""
+    for one in rest:
+        timed = [probe.relative_time for probe in probes if probe.family == one.family and not probe.status]
+        known = [time for time in timed if time is not None]
+        if known and min(known) > HOPELESS * best:
+            mark_untried([one], f"the first {len(known)} of its template take over {HOPELESS}x as long as the best")
 
 
 def describe_candidate(candidate: Candidate, default: Candidate, best: Candidate) -> TriedCandidate:

@@ -16,9 +16,19 @@ from typing import Any
 
 from ..errors import InductorBenchError
 from ..launch.session import WorkerSession
-from ..messages.kernels import Binary, Facts, TellFacts
+from ..messages.kernels import Facts, TellFacts
 from ..records.tuning import Config, Tuning
-from .candidates import MORE_BUDGET, BudgetSpentError, Candidate, describe_tuning, make_no_verdict_error
+from .candidates import (
+    MORE_BUDGET,
+    BudgetSpentError,
+    Candidate,
+    describe_tuning,
+    leave_out_hopeless,
+    make_no_verdict_error,
+    mark_untried,
+    record_outcomes,
+    split_probes,
+)
 from .compile_pool import BUDGET_SPENT, CompileJob, CompileOutcome
 from .methods import METHODS
 from .plans import FINAL, HOPELESS_FINAL, MINIMUM_GAIN, NEAR, QUICK_FINAL, QUICK_SCREENING, SCREENING
@@ -159,17 +169,25 @@ class Tuner:
     def _compile(self, new: Sequence[Candidate]) -> Generator[list[CompileJob], Any, None]:
         """Yields the jobs of new candidates, and records the outcomes that it receives."""
         jobs = [job for one in new if (job := self._compile_job(one)) is not None]
-        self._record_compile_outcomes(new, (yield jobs))
+        record_outcomes(new, (yield jobs), self.candidates, self.binaries)
         if not jobs and self.is_over():
-            self._mark_untried(new)
+            mark_untried(new, BUDGET_SPENT)
 
     @property
     def _gives_way(self) -> bool:
         """Whether nothing is lost where the budget ends now: one of many kernels, with no timed candidate."""
-        return self.pruning is not None and not self.opens_last and not self._fastest(1)
+        return self.pruning is not None and not self._fastest(1)
 
     def _try(self, new: Sequence[Candidate]) -> Waiting[None]:
-        """Checks and times new candidates."""
+        """Checks and times new candidates, and first some of each template."""
+        probes, rest = split_probes(new)
+        yield from self._check_and_screen(probes)
+        leave_out_hopeless(rest, probes, self._best_relative_time())
+        if self.is_over():
+            mark_untried(rest, BUDGET_SPENT)
+        yield from self._check_and_screen([one for one in rest if not one.status])
+
+    def _check_and_screen(self, new: Sequence[Candidate]) -> Waiting[None]:
         yield from self.timing.prepare(new)
         yield from self._screen([one for one in new if not one.status])
 
@@ -180,7 +198,7 @@ class Tuner:
         for config in configs:
             if config in known:
                 continue
-            candidate = Candidate(config, next(self.numbers))
+            candidate = Candidate(config, next(self.numbers), family=self.variants.family(config))
             try:
                 candidate.change = self.variants.change(config)
             except InductorBenchError as error:
@@ -194,28 +212,6 @@ class Tuner:
         """The job that compiles a candidate; ``None`` where it has failed or is compiled as it is loaded."""
         request = None if candidate.status else self.variants.compile_request(candidate.config)
         return None if request is None else CompileJob(candidate.number, self.file, request)
-
-    @staticmethod
-    def _mark_untried(new: Sequence[Candidate]) -> None:
-        """Marks candidates that the budget leaves untried."""
-        for candidate in new:
-            if candidate.relative_time is None and not candidate.status:
-                candidate.status, candidate.reason = "untried", BUDGET_SPENT
-
-    def _record_compile_outcomes(self, new: Sequence[Candidate], built: Sequence[CompileOutcome]) -> None:
-        """Records compilation outcomes. A candidate with the binary of an earlier candidate becomes a duplicate."""
-        found = {one.key: one for one in built}
-        for candidate in new:
-            one = found.get(candidate.number)
-            if one is None or (candidate is self.candidates[0] and one.status):
-                continue  # the timing worker reports the default's failure in plainer words
-            candidate.status, candidate.reason = one.status, one.reason
-            if isinstance(one.answer, Binary):
-                same = (one.answer.digest, one.answer.shared_memory_bytes)
-                first = self.binaries.setdefault(same, candidate)
-                if first is not candidate:
-                    place = self.candidates.index(first) + 1
-                    candidate.status, candidate.reason = "duplicate", f"compiles to what no. {place} does"
 
     def _open(self) -> Waiting[None]:
         """Loads the file, and makes its kernel the first candidate.

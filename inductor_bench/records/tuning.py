@@ -64,7 +64,7 @@ class TriedCandidate:
         status: ``default``, ``best``, ``finalist``, ``slower`` (dropped in the race), ``timed`` (by a method without a
             winner), ``duplicate`` (equal code to another candidate), ``wrong`` (its outputs differ), ``spills``,
             ``refused`` (it does not compile or fit here), ``crashed`` or ``hung``; ``compiled`` or ``untried`` where
-            nothing was timed.
+            it was not timed.
         reason: an explanation of the status.
         median_s: the median of ``samples_s``.
         samples: the number of all samples taken.

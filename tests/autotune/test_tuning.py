@@ -286,6 +286,30 @@ def test_of_many_kernels_one_that_is_not_timed_gives_way_at_the_end_of_the_budge
     assert device.asked[Sample] and tuning.cut_short == "budget", "one kernel is timed as far as it is compiled"
 
 
+@dataclass(frozen=True)
+class Templates(Line):
+    """A library call: the value 0 is the call itself, and each other value a choice of one of two templates."""
+
+    def compile_request(self, config: Config) -> Numbered[Any] | None:
+        return None
+
+    def family(self, config: Config) -> str:
+        return "" if config["value"] == 0 else "even" if config["value"] % 2 == 0 else "odd"
+
+
+def test_the_rest_of_a_template_is_left_out_where_its_first_choices_are_hopeless() -> None:
+    call = Templates({"value": 0}, {"value": (0, 1, 2, 3, 4, 5, 6, 7)})
+    times = {0: 1e-4, 1: 5e-2, 2: 2e-4, 3: 3e-3, 4: 1.1e-4, 5: 2.1e-3, 6: 8e-5, 7: 9e-5}
+    device = Device(lambda config: times[config["value"]])
+    tuning = tune(device, call)
+    assert tuning.best_config == {"value": 6} and device.asked[Variant] == 5
+    found = {one.config.get("value"): (one.status, one.reason) for one in tuning.candidates}
+    reason = "the first 2 of its template take over 20x as long as the best"
+    assert found[5] == found[7] == ("untried", reason)
+    times[3] = 1.9e-3
+    assert tune(Device(lambda config: times[config["value"]]), call).tried == 7
+
+
 def test_each_sample_has_the_whole_limit() -> None:
     """Whoever is slow is dropped by the race, not called hung because the others took their turn before.
 

@@ -52,6 +52,9 @@ class CpuSpace:
     def compile_request(self, config: Config) -> Numbered[Any] | None:
         return None
 
+    def family(self, config: Config) -> str:
+        return ""
+
     def opening_requests(self, number: int) -> Sequence[Request[Any]]:
         return ()
 

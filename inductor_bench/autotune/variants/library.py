@@ -90,6 +90,9 @@ class LibraryVariants:
     def compile_request(self, config: Config) -> Numbered[Any] | None:
         return None
 
+    def family(self, config: Config) -> str:
+        return str(config.get("template", ""))
+
     def opening_requests(self, number: int) -> Sequence[Request[Any]]:
         return [ListLibraryConfigs(number, bool(self.wide))]
 

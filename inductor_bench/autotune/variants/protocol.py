@@ -33,6 +33,9 @@ class Variants(Space, Protocol):
     def compile_request(self, config: Config) -> Numbered[Any] | None:
         """The compile pool's request for a configuration; ``None`` where the timing worker compiles it."""
 
+    def family(self, config: Config) -> str:
+        """The template of a configuration, whose others take a time of the same order; empty for one without."""
+
     def opening_requests(self, number: int) -> Sequence[Request[Any]]:
         """The requests to a worker between the load of the file under this number and the first variant."""
 

@@ -97,6 +97,9 @@ class TritonVariants:
     def compile_request(self, config: Config) -> Numbered[Binary]:
         return partial(CompileTriton, config=config, read=False)
 
+    def family(self, config: Config) -> str:
+        return ""
+
     def opening_requests(self, number: int) -> Sequence[Request[Any]]:
         """One request, which pins the kernel to ``now``: a file with several configurations would choose among them."""
         return (Vary(number, of=number, change=self.change(self.now)),)
