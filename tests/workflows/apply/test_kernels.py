@@ -26,7 +26,12 @@ def test_of_kernels_that_are_numbered_otherwise_no_saving_is_said() -> None:
     """A template in place of a library call shifts the numbers of the kernels after it."""
     own = StepDurations(9.0, {"triton_per_5": 3.0, "triton_poi_7": 2.0, "triton_poi_9": 1.0, "gemm": 3.0})
     tuned = StepDurations(8.0, {"triton_per_5": 2.5, "triton_poi_7": 2.0, "triton_poi_10": 1.0, "triton_tem_6": 2.5})
-    assert savings_by_name((False, True), (own, tuned)) == {"triton_per_5": 0.5}
+    found = savings_by_name((False, True), (own, tuned))
+    assert {name for name, saving in found.items() if saving is not None} == {"triton_per_5"}
+    assert found["triton_per_5"] == 0.5
+    shared = process(p="triton_per_5", q="triton_per_5 triton_poi_9", r="triton_poi_7")
+    assert savings_by_kernel([shared], found) == {}
+    assert savings_by_kernel([process(p="triton_per_5 triton_poi_11", q="triton_poi_9")], found) == {"p": 0.5}
 
 
 def test_a_kernel_saves_what_all_its_names_save() -> None:

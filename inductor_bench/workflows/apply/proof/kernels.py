@@ -18,11 +18,11 @@ from ..pins import PinnedRun, Unpinned
 _NUMBER = re.compile(r"_\d+$")
 
 
-def savings_by_name(flags: Sequence[bool], durations: Sequence[StepDurations]) -> dict[str, float]:
+def savings_by_name(flags: Sequence[bool], durations: Sequence[StepDurations]) -> dict[str, float | None]:
     """The device seconds per step that the kernels of each name save; medians over the steps.
 
     A name ends in a number that shifts where the graph's code differs. Where names that differ only in this number are
-    not the same on both sides, none of them is in the result.
+    not the same on both sides, the saving of each is ``None``.
 
     Args:
         flags: whether each step ran the pins.
@@ -35,10 +35,11 @@ def savings_by_name(flags: Sequence[bool], durations: Sequence[StepDurations]) -
     in_own, in_tuned = ({name for step in side for name in step} for side in (own, tuned))
     renumbered = {_without_number(name) for name in in_own ^ in_tuned}
     return {
-        name: statistics.median(step.get(name, 0.0) for step in own)
+        name: None
+        if _without_number(name) in renumbered
+        else statistics.median(step.get(name, 0.0) for step in own)
         - statistics.median(step.get(name, 0.0) for step in tuned)
-        for name in in_own & in_tuned
-        if _without_number(name) not in renumbered
+        for name in in_own | in_tuned
     }
 
 
@@ -46,22 +47,25 @@ def _without_number(name: str) -> str:
     return _NUMBER.sub("", name)
 
 
-def savings_by_kernel(processes: Sequence[PinnedProcess], by_name: Mapping[str, float]) -> dict[str, float]:
+def savings_by_kernel(processes: Sequence[PinnedProcess], by_name: Mapping[str, float | None]) -> dict[str, float]:
     """The seconds per step that each pinned kernel saves, by the kernel's id.
 
-    A kernel may have several names, one in each graph. Of pinned kernels that share a name, as those of two graphs may,
-    a profile does not tell which one saves what: they are left out.
+    A kernel may have several names, one in each graph; one that no profile shows did not run. A kernel is left out
+    where the saving of one of its names is unknown, and where it shares a name with another pinned kernel, as those of
+    two graphs may: a profile does not tell which one saves what.
     """
     names: dict[str, set[str]] = defaultdict(set)
     for state in (state for process in processes for state in process.states):
         if state.event_name:
             names[state.kernel_id].add(state.event_name)
     owners = Counter(name for own in names.values() for name in own)
-    return {
-        kernel_id: sum(by_name.get(name, 0.0) for name in own)
-        for kernel_id, own in names.items()
-        if all(owners[name] == 1 for name in own) and any(name in by_name for name in own)
-    }
+    found = {}
+    for kernel_id, own in names.items():
+        savings = [by_name[name] for name in own if name in by_name]
+        known = [saving for saving in savings if saving is not None]
+        if known and len(known) == len(savings) and all(owners[name] == 1 for name in own):
+            found[kernel_id] = sum(known)
+    return found
 
 
 def describe_kernels(
