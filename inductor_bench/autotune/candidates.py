@@ -106,13 +106,20 @@ def split_probes(new: Sequence[Candidate]) -> tuple[list[Candidate], list[Candid
     return first, rest
 
 
-def leave_out_hopeless(rest: Sequence[Candidate], probes: Sequence[Candidate], best: float) -> None:
-    """Marks the candidates whose template's probes all take more than ``HOPELESS`` times ``best``, a relative time."""
+def leave_out_hopeless(rest: Sequence[Candidate], candidates: Sequence[Candidate], best: float) -> None:
+    """Marks the candidates whose templates are too slow.
+
+    Args:
+        rest: the candidates that are not timed yet.
+        candidates: all candidates. A template is too slow where at least ``PROBES`` of its candidates were timed, and
+            each takes more than ``HOPELESS`` times the best.
+        best: the best relative time so far.
+    """
     for one in rest:
-        timed = [probe.relative_time for probe in probes if probe.family == one.family and not probe.status]
+        timed = [each.relative_time for each in candidates if each.family == one.family and not each.status]
         known = [time for time in timed if time is not None]
-        if known and min(known) > HOPELESS * best:
-            mark_untried([one], f"the first {len(known)} of its template take over {HOPELESS}x as long as the best")
+        if len(known) >= PROBES and min(known) > HOPELESS * best:
+            mark_untried([one], f"{len(known)} of its template take over {HOPELESS}x as long as the best")
 
 
 def describe_candidate(candidate: Candidate, default: Candidate, best: Candidate) -> TriedCandidate:

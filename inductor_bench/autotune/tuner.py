@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
+from ..devices.table import device_of
 from ..errors import InductorBenchError
 from ..launch.session import WorkerSession
 from ..messages.kernels import Facts, TellFacts
@@ -57,6 +58,7 @@ class Tuner:
         opens_last: whether its search begins once the kernels that do not open last are done, because its candidates
             begin to compile as it opens.
         pruning: decides when the search ends early, for one kernel of many; ``None`` for a search to its end.
+        may_give_way: whether another kernel has a result, so that the end of the budget may leave this one without.
 
     Attributes:
         facts: the facts of the kernel, once they are known.
@@ -76,6 +78,7 @@ class Tuner:
     listing_device: str | None = None
     opens_last: bool = False
     pruning: Pruning | None = None
+    may_give_way: Callable[[], bool] = lambda: True
     timing: TimingWorker = field(init=False)
     facts: Facts | None = None
     candidates: list[Candidate] = field(default_factory=list)
@@ -175,14 +178,17 @@ class Tuner:
 
     @property
     def _gives_way(self) -> bool:
-        """Whether nothing is lost where the budget ends now: one of many kernels, with no timed candidate."""
-        return self.pruning is not None and not self._fastest(1)
+        """Whether the end of the budget ends the search: one of many kernels, none of whose candidates is timed."""
+        # A kernel of the host goes on, because the host times nothing before all candidates are compiled.
+        if self.pruning is None or device_of(self.device).runs_on_host or self._fastest(1) or not self.may_give_way():
+            return False
+        return any(one.status in ("", "untried") for one in self.candidates[1:])
 
     def _try(self, new: Sequence[Candidate]) -> Waiting[None]:
         """Checks and times new candidates, and first some of each template."""
         probes, rest = split_probes(new)
         yield from self._check_and_screen(probes)
-        leave_out_hopeless(rest, probes, self._best_relative_time())
+        leave_out_hopeless(rest, self.candidates, self._best_relative_time())
         if self.is_over():
             mark_untried(rest, BUDGET_SPENT)
         yield from self._check_and_screen([one for one in rest if not one.status])

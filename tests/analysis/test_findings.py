@@ -553,30 +553,44 @@ SEARCHED, PINNED = retuned({"cudnn_benchmark": True}), retuned({"XBLOCK": 64}, C
 
 
 @pytest.mark.parametrize(
-    ("request_", "retunes", "expected"),
+    ("request_", "typed", "retunes", "expected"),
     [
-        (Request("train.py", "script", ("--fast",)), (PINNED,), ["apply runs/m-1 --verify -- python train.py --fast"]),
         (
-            Request("train.py", "script"),
+            Request("train.py", "script", ("--fast",)),
+            "train.py -- --fast",
+            (PINNED,),
+            ["apply runs/m-1 --verify -- python train.py --fast"],
+        ),
+        (
+            Request("train.py", "script", ("--top", "3")),
+            "--python /opt/py --steps=9 train.py --autotune max --top 5 -o x -- --top 3",
+            (SEARCHED,),
+            ["modes train.py --python /opt/py --steps=9 --mode default --with default,cudnn-benchmark -- --top 3"],
+        ),
+        (
+            Request("python train.py", "command", ("python", "train.py")),
+            "--stop -- python train.py",
             (SEARCHED,),
             ["modes --mode default --with default,cudnn-benchmark -- python train.py"],
         ),
         (
-            Request("timm:resnet50", "timm", training=True, batch_size=128, mode="max-autotune"),
+            Request("timm:resnet50", "timm", training=False, batch_size=128, mode="max-autotune"),
+            "timm:resnet50 --inference --batch-size 128 --mode max-autotune --no-plots",
             (SEARCHED, PINNED),
             [
-                "modes timm:resnet50 --training --batch-size 128 --mode max-autotune "
+                "modes timm:resnet50 --inference --batch-size 128 --mode max-autotune "
                 "--with max-autotune,cudnn-benchmark",
-                "breakdown runs/m-1 --autotune max --top 2",
+                "breakdown runs/m-1 --autotune max --top 1",
             ],
         ),
-        (Request("c.py", "module"), (SEARCHED,), []),
+        (Request("c.py", "module"), "c.py", (SEARCHED,), []),
     ],
 )
 def test_after_a_retune_the_next_command_fits_the_winners_and_the_program(
-    request_: Request, retunes: tuple[Retune, ...], expected: list[str]
+    request_: Request, typed: str, retunes: tuple[Retune, ...], expected: list[str]
 ) -> None:
-    run = replace(step_runs.transformer(), request=request_, retunes=retunes)
+    command = f"inductor-bench breakdown {typed}"
+    run = replace(step_runs.transformer(), request=request_, retunes=retunes, command=command)
     words = ("inductor-bench apply", "inductor-bench modes", "inductor-bench breakdown runs")
     assert [one for one in commands(run) if one.startswith(words)] == [f"inductor-bench {one}" for one in expected]
 

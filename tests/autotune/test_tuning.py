@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
 from fake_device import SIX, TIMES, Device, Line, Session, times_of, tune, tune_all
 
-from inductor_bench.autotune.candidates import BudgetSpentError
+from inductor_bench.autotune import tuner
+from inductor_bench.autotune.candidates import BudgetSpentError, Candidate, leave_out_hopeless
 from inductor_bench.autotune.lanes import PipelineState
 from inductor_bench.autotune.stake import Pruning, Stake
+from inductor_bench.devices.cpu import CPU
+from inductor_bench.devices.nvidia.device import NVIDIA
 from inductor_bench.errors import InductorBenchError
 from inductor_bench.launch.session import WorkerLostError
 from inductor_bench.messages.kernels import Binary, Build, Drop, Load, Numbered
@@ -272,18 +275,25 @@ def test_a_budget_holds_also_where_nothing_is_built() -> None:
     assert device.asked[Sample] == 0
 
 
-def test_of_many_kernels_one_that_is_not_timed_gives_way_at_the_end_of_the_budget() -> None:
+def test_of_many_kernels_one_that_is_not_timed_gives_way_at_the_end_of_the_budget(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def after(kind: type[Request[Any]], **more: Any) -> tuple[Device, Tuning]:
         device = Device(times_of)
         return device, tune(device, is_over=lambda: device.asked[kind] > 0, **more)
 
     many = Pruning(Stake(1.0), 0.0)
+    monkeypatch.setattr(tuner, "device_of", lambda device: NVIDIA)
     with pytest.raises(BudgetSpentError, match="the budget was spent"):
         after(Build, pruning=many)
+    for more in ({"may_give_way": lambda: False}, {"pruning": None}):
+        device, tuning = after(Build, **{"pruning": many, **more})
+        assert device.asked[Sample] and tuning.cut_short == "budget"
     device, tuning = after(Sample, pruning=many)
     assert tuning.best_config == {"value": 4} and tuning.cut_short == "budget", "what is begun is brought to its end"
-    device, tuning = after(Build)
-    assert device.asked[Sample] and tuning.cut_short == "budget", "one kernel is timed as far as it is compiled"
+    monkeypatch.setattr(tuner, "device_of", lambda device: CPU)
+    device, tuning = after(Build, pruning=many)
+    assert device.asked[Sample] and tuning.cut_short == "budget", "a host times nothing while it compiles"
 
 
 @dataclass(frozen=True)
@@ -304,10 +314,21 @@ def test_the_rest_of_a_template_is_left_out_where_its_first_choices_are_hopeless
     tuning = tune(device, call)
     assert tuning.best_config == {"value": 6} and device.asked[Variant] == 5
     found = {one.config.get("value"): (one.status, one.reason) for one in tuning.candidates}
-    reason = "the first 2 of its template take over 20x as long as the best"
+    reason = "2 of its template take over 20x as long as the best"
     assert found[5] == found[7] == ("untried", reason)
+    refused = Device(lambda config: times[config["value"]], {3: ("vary", "refuse")})
+    assert tune(refused, call).tried == 6, "one choice says too little"
     times[3] = 1.9e-3
     assert tune(Device(lambda config: times[config["value"]]), call).tried == 7
+
+
+def test_a_template_that_holds_the_best_is_not_hopeless() -> None:
+    best, slow, later = (Candidate({}, number, family="a") for number in range(3))
+    best.relative_time, slow.relative_time = 0.9, 30.0
+    leave_out_hopeless([later], [best, slow, replace(slow), later], 0.9)
+    assert later.status == ""
+    leave_out_hopeless([later], [slow, replace(slow), later], 0.9)
+    assert later.status == "untried"
 
 
 def test_each_sample_has_the_whole_limit() -> None:

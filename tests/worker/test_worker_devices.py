@@ -90,16 +90,23 @@ def test_a_race_on_a_gpu_takes_short_windows(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_workers_that_share_a_gpu_measure_its_launch_gap_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[Any] = []
-    monkeypatch.setattr(nvidia, "launch_gap", lambda: asked.append("measured") or {"cold": 1e-6, "warm": 0.0})
-    monkeypatch.setattr(nvidia, "take_over_gap", asked.append)
-    monkeypatch.setattr(nvidia.torch, "empty", lambda size, device: asked.append(device))
+    monkeypatch.setattr(nvidia, "GpuRaceTimer", lambda *_, **how: None)
+    shared, measured = tmp_path / "launch-gap.json", dict[str, float]()
+    taken_over: list[Any] = []
+    monkeypatch.setattr(nvidia, "launch_gap", lambda: dict(measured))
+    monkeypatch.setattr(nvidia, "take_over_gap", taken_over.append)
+    monkeypatch.setattr(nvidia.torch, "empty", lambda size, device: None)
     monkeypatch.delenv(LAUNCH_GAP, raising=False)
     NVIDIA_RUNTIME.get_ready()
-    monkeypatch.setenv(LAUNCH_GAP, str(tmp_path / "launch-gap.json"))
+    monkeypatch.setenv(LAUNCH_GAP, str(shared))
     NVIDIA_RUNTIME.get_ready()
+    assert not shared.exists(), "a gap that could not be measured is measured by the next worker"
+    measured |= {"cold": 1e-6, "warm": 0.0}
     NVIDIA_RUNTIME.get_ready()
-    assert asked == ["cuda", "measured", "cuda", "measured", "cuda", {"cold": 1e-6, "warm": 0.0}]
+    assert taken_over == []
+    NVIDIA_RUNTIME.get_ready()
+    NVIDIA_RUNTIME.make_timer({}, SimpleNamespace(), lambda made: print)
+    assert taken_over == [measured, measured], "also by a worker that takes the place of a lost one"
 
 
 @pytest.mark.usefixtures("rocm")

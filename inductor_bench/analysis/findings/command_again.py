@@ -3,9 +3,24 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Iterator, Sequence
 
-from ...records.model_sources import COMPILED_HERE
+from ...records.model_sources import PROGRAMS
 from ...records.run import Run
+
+SHARED_FLAGS = ("--training", "--inference", "--dynamic", "--no-dynamic")
+SHARED_OPTIONS = (
+    "--amp",
+    "--batch-size",
+    "--device",
+    "--python",
+    "--redact",
+    "--seed",
+    "--skip",
+    "--steps",
+    "--timeout",
+)
+"""What ``breakdown`` and ``modes`` both have, without and with a value."""
 
 
 def command_again(run: Run, option: str = "", replaces: str = "", *, elsewhere: bool = False) -> str:
@@ -17,15 +32,9 @@ def command_again(run: Run, option: str = "", replaces: str = "", *, elsewhere: 
         replaces: the name of an option to remove.
         elsewhere: let the new run write a new folder; otherwise it replaces the folder of ``run``.
     """
-    try:
-        words = shlex.split(run.command)
-    except ValueError:
+    begin, options, rest = _split(run)
+    if not begin:
         return ""
-    if "breakdown" not in words[:3] or not words[0].endswith("inductor-bench"):
-        return ""
-    verb = words.index("breakdown")
-    split = words.index("--") if "--" in words else len(words)
-    options, rest = words[verb + 1 : split], words[split:]
     for dropped in (replaces, *(("-o", "--output") if elsewhere else ())):
         options = _without(options, dropped) if dropped else options
     if elsewhere:
@@ -33,7 +42,44 @@ def command_again(run: Run, option: str = "", replaces: str = "", *, elsewhere: 
     elif any(word == "-o" or word.startswith("--out") for word in options) and "--force" not in options:
         options = ["--force", *options]
     # The new option stands between the target and the arguments of the program.
-    return shlex.join([*words[: verb + 1], *options, *shlex.split(option), *rest])
+    return shlex.join([*begin, *options, *shlex.split(option), *rest])
+
+
+def modes_command(run: Run, setting: str) -> str:
+    """The command that measures a run's program with a setting and without.
+
+    Empty where the run has no program, or its command cannot be parsed.
+    """
+    begin, options, rest = _split(run)
+    if not begin or run.request.kind not in PROGRAMS:
+        return ""
+    target = [] if run.request.kind == "command" else [run.request.target]
+    mode = run.request.mode or "default"
+    words = [*begin[:-1], "modes", *target, *_shared(options), "--mode", mode, "--with", f"{mode},{setting}", *rest]
+    return shlex.join(words)
+
+
+def _split(run: Run) -> tuple[list[str], list[str], list[str]]:
+    """The words of a run's command: to the verb, the target with the options, and from ``--``; empty if unknown."""
+    try:
+        words = shlex.split(run.command)
+    except ValueError:
+        words = []
+    if "breakdown" not in words[:3] or not words[0].endswith("inductor-bench"):
+        return [], [], []
+    verb = words.index("breakdown") + 1
+    end = words.index("--") if "--" in words else len(words)
+    return words[:verb], words[verb:end], words[end:]
+
+
+def _shared(options: Sequence[str]) -> Iterator[str]:
+    """The options that ``modes`` has, too, with their values."""
+    for place, word in enumerate(options):
+        name, _, value = word.partition("=")
+        if word in SHARED_FLAGS or name in SHARED_OPTIONS:
+            yield word
+        if name in SHARED_OPTIONS and not value:
+            yield from options[place + 1 : place + 2]
 
 
 def _without(words: list[str], option: str) -> list[str]:
@@ -47,22 +93,6 @@ def _without(words: list[str], option: str) -> list[str]:
         elif not word.startswith(f"{option}="):
             kept.append(word)
     return kept
-
-
-def modes_command(run: Run, setting: str) -> str:
-    """The command that compares a run's program with a setting and without; empty where the run has no program."""
-    request, words = run.request, ["inductor-bench", "modes"]
-    if request.kind in COMPILED_HERE:
-        flags = {"--training": request.training, "--dynamic": request.dynamic}
-        words += [request.target, *(flag for flag, is_set in flags.items() if is_set)]
-        named = {"batch-size": request.batch_size, "amp": request.amp, "device": request.device, "seed": request.seed}
-        words += [word for name, value in named.items() if value for word in (f"--{name}", str(value))]
-    program = program_words(run)
-    if request.kind not in COMPILED_HERE and not program:
-        return ""
-    mode = request.mode or "default"
-    words += ["--mode", mode, "--with", f"{mode},{setting}"]
-    return shlex.join(words) + (f" -- {program}" if program else "")
 
 
 def program_words(run: Run) -> str:

@@ -128,7 +128,7 @@ def _apply_commands(run: Run, place: str) -> Iterator[NextCommand]:
         return
     program = program_words(run) or "python train.py"
     if run.verification is None and _is_proven_here(run):
-        again = f"inductor-bench breakdown {place} --autotune {winners[0].method} --top {len(run.retunes)}"
+        again = f"inductor-bench breakdown {place} --autotune {winners[0].method} --top 1"  # all winners are compared
         yield NextCommand(again, "says what the faster configs save in the model's steps")
     elif run.verification is None:
         yield NextCommand(

@@ -44,7 +44,7 @@ def autotune_options(function: F) -> F:
             "budget_s",
             metavar="SECONDS",
             type=click.FloatRange(min=0, min_open=True),
-            help="Of the retune of a model, from its start: begin nothing new after that.",
+            help="Of the retune of a model: begin no kernel and no candidate after that.",
         ),
         click.option(
             "--verify/--no-verify",

@@ -110,14 +110,14 @@ class NvidiaRuntime:
         return measure_cuda(launch, arguments, bind, **how)
 
     def make_timer(self, launch: dict[str, Any], arguments: Arguments, bind: Bind, **how: Any) -> GpuRaceTimer:
-        how |= {"window_s": RACE_WINDOW_S, "warm_up_s": RACE_WARM_UP_S, "gap": launch_gap()}
+        how |= {"window_s": RACE_WINDOW_S, "warm_up_s": RACE_WARM_UP_S, "gap": _shared_launch_gap()}
         return GpuRaceTimer(launch, arguments, bind, **how)
 
     def get_ready(self) -> None:
         """Makes the GPU's context, and finds the gap between two launches, which one worker measures for all."""
         torch.empty(1, device=NVIDIA.type)
         with exclusive():
-            _share_launch_gap()
+            _shared_launch_gap()
 
     def architecture(self) -> Architecture:
         """The architecture of the current GPU, for workers that compile for it without using it. (2.11, 2.13)"""
@@ -135,15 +135,15 @@ class NvidiaRuntime:
         )
 
 
-def _share_launch_gap() -> None:
-    """Measures the gap between two launches, or takes over what another worker of this device measured."""
+def _shared_launch_gap() -> dict[str, float]:
+    """The gap between two launches; that of another worker of this device where one has measured it."""
     shared = Path(os.environ.get(LAUNCH_GAP, ""))
     if shared.is_file():
         take_over_gap(read_json(shared))
-    elif shared.name:
-        write_json(shared, launch_gap())
-    else:
-        launch_gap()
+    gap = launch_gap()
+    if gap and shared.name and not shared.is_file():
+        write_json(shared, gap)
+    return gap
 
 
 def is_memory_short() -> bool:

@@ -7,7 +7,7 @@ configuration.
 from __future__ import annotations
 
 import time
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -40,8 +40,8 @@ def tune_ranked(files: Sequence[Path], method: str, session: KernelSession) -> I
         Each kernel with its tuning, or the reason why it has none, as soon as it is known.
     """
     stakes = {file: session.options.stakes[str(file)] for file in files}
-    tuners = _make_tuners(stakes, method, session)
     progress = _RankedProgress(session, stakes)
+    tuners = _make_tuners(stakes, method, session, lambda: progress.tuned > 0)
     for name, outcome in run_tuners(tuners, method, session, progress.report):
         file = Path(str(name))
         if isinstance(outcome, Tuning):
@@ -53,13 +53,20 @@ def tune_ranked(files: Sequence[Path], method: str, session: KernelSession) -> I
             yield failure_of(file, outcome)
 
 
-def _make_tuners(stakes: Mapping[Path, Stake], method: str, session: KernelSession) -> dict[Hashable, Tuner]:
+def _make_tuners(
+    stakes: Mapping[Path, Stake], method: str, session: KernelSession, may_give_way: Callable[[], bool]
+) -> dict[Hashable, Tuner]:
     """The tuners, those first whose kernels can win most for the step in a second of search."""
     least_s = find_least(session.options.stakes.values())
     ranked = sorted(stakes, key=lambda file: -stakes[file].rank)
     return {
         file: make_tuner(
-            file, method, session, opens_last=stakes[file].is_library_call, pruning=Pruning(stakes[file], least_s)
+            file,
+            method,
+            session,
+            opens_last=stakes[file].is_library_call,
+            pruning=Pruning(stakes[file], least_s),
+            may_give_way=may_give_way,
         )
         for file in ranked
     }
@@ -72,12 +79,14 @@ class _RankedProgress:
     session: KernelSession
     stakes: Mapping[Path, Stake]
     saving_s: float = 0.0
+    tuned: int = 0
     began: float = field(default_factory=time.monotonic)
 
     def __post_init__(self) -> None:
         self.session.progress.stage(f"retuning {len(self.stakes)} kernel{'s' * (len(self.stakes) != 1)}")
 
     def add(self, stake: Stake, tuning: Tuning) -> None:
+        self.tuned += 1
         if tuning.verdict == FASTER:
             self.saving_s += stake.time_s * (1 - 1 / tuning.speedup)
 

@@ -215,7 +215,7 @@ class KernelSession:
         return session
 
     def compile_pool(self, device: str) -> CompilePool:
-        """The compile pool for a device. Its workers leave a GPU, and the cores of the process that uses it, free."""
+        """The compile pool for a device. Its workers leave a GPU alone, and a core free; they have a low priority."""
         on_host = device_of(device).runs_on_host
         greeting = None if on_host else self._greeting()
         if device not in self.pools:

@@ -115,7 +115,13 @@ def explain_untuned(
 
 
 def make_tuner(
-    file: Path, method: str, session: KernelSession, *, opens_last: bool = False, pruning: Pruning | None = None
+    file: Path,
+    method: str,
+    session: KernelSession,
+    *,
+    opens_last: bool = False,
+    pruning: Pruning | None = None,
+    may_give_way: Callable[[], bool] = lambda: True,
 ) -> Tuner:
     """The tuner of a file's kernel; it loads the file when its search begins."""
 
@@ -136,6 +142,7 @@ def make_tuner(
         listing_device=NVIDIA.type if holds_triton_kernel(file) else None,
         opens_last=opens_last,
         pruning=pruning,
+        may_give_way=may_give_way,
     )
 
 

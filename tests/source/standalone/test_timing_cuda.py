@@ -52,9 +52,21 @@ def test_the_gap_between_launches_is_what_the_profiler_does_not_count(
     device: Device, profiled: list[list[float]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(launch_gap, "_FIRST_GRAPHS", [])
+    monkeypatch.setattr(launch_gap, "GAP_TOLERANCE_S", 1e-6)
     gap = launch_gap._find_gap(0)
     assert len(launch_gap._FIRST_GRAPHS) == 1, "they are kept"
     assert gap == pytest.approx({"cold": 1.5e-6, "warm": 2e-6}) and not profiled
+
+
+def test_gaps_that_differ_are_measured_again(
+    device: Device, profiled: list[list[float]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    profiled += [[1.5e-6] * 2, [1e-6] * 2] * 6
+    assert launch_gap._find_gap(0) == pytest.approx({"cold": 1.5e-6, "warm": 2e-6})
+    assert len(profiled) == 2 * 4, "three of five agree"
+    profiled[:] = [[1e-7 * number * (1 + number % 2)] * 2 for number in range(1, 19)]
+    launch_gap._find_gap(0)
+    assert not profiled, "nine at most"
 
 
 def test_a_process_takes_over_the_gap_that_another_one_measured(
