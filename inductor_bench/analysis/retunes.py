@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
-from ..records.retune import FASTER, RetuneRow, best_of_each
+from ..records.retune import FASTER, UNREACHED, RetuneRow, best_of_each
 from ..records.run import Run
 from .costs.step import host_sets_pace, step_of
 from .findings.bottleneck import WAITS_FOR_HOST, bottleneck
@@ -20,6 +20,7 @@ class RetuneSummary:
         faster: number of kernels for which a faster configuration was found.
         same: number of kernels that keep their configuration.
         without: number of kernels whose retune failed.
+        unreached: number of kernels that the budget left out.
         saving_s: projected saving of one step or iteration in seconds, without the kernels counted in ``waiting``.
         left_s: the part of ``saving_s`` that ``apply`` leaves to the user.
         waiting: number of kernels whose graphs all wait for the host, so that a faster kernel saves no time.
@@ -30,6 +31,7 @@ class RetuneSummary:
     faster: int
     same: int
     without: int
+    unreached: int
     saving_s: float
     left_s: float
     waiting: int
@@ -48,12 +50,14 @@ def summarize_retunes(rows: Iterable[RetuneRow], waiting: Collection[str] = ()) 
         return None
     counted = [row for row in best if not set(row.graphs) <= set(waiting)]
     faster = sum(row.verdict == FASTER for row in best)
-    without = sum(bool(row.problem) for row in best)
+    unreached = sum(row.problem == UNREACHED for row in best)
+    without = sum(bool(row.problem) for row in best) - unreached
     return RetuneSummary(
         tuple(sorted(best, key=lambda row: (bool(row.problem), -(row.saving_s or 0.0), -row.time_s))),
         faster,
-        len(best) - faster - without,
+        len(best) - faster - without - unreached,
         without,
+        unreached,
         sum(row.saving_s or 0.0 for row in counted),
         sum(row.saving_s or 0.0 for row in counted if row.left_to_user),
         len(best) - len(counted),

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+VERIFY = "verify"
+"""The ``stage`` of a failure in the comparison of a program with itself."""
+
 ELSEWHERE = "elsewhere"
 """The ``kind`` of a failure whose step is possible only on the machine that measured the run."""
 
@@ -19,8 +22,8 @@ class Failure:
     """One step that failed. Programs read ``stage`` and ``kind``; people read the other fields.
 
     Attributes:
-        stage: the step: ``capture``, ``profile``, ``trace``, ``analysis``, ``peaks``, ``eager``, ``retune`` or
-            ``report``.
+        stage: the step: ``capture``, ``profile``, ``trace``, ``analysis``, ``peaks``, ``eager``, ``retune``,
+            ``verify`` or ``report``.
         kind: what happened: ``missing``, ``exit``, ``signal``, ``timeout``, ``interrupted``, ``memory``,
             ``nothing-compiled``, ``invalid``, …
         message: what happened, in words.

@@ -12,7 +12,7 @@ from .failure import Failure
 from .forms import Place
 from .tuning import Config, MeasuredKernel, Tuning
 
-FASTER = "faster"
+FASTER, UNDECIDED = "faster", "undecided"
 LIKENESS = 3.0
 """Maximum factor between a kernel's standalone time and its time in the model for which a saving is projected."""
 
@@ -93,6 +93,11 @@ class Retune:
         return self.tuning is not None and _is_timed_anew(self.tuning.best_config)
 
     @property
+    def unlikeness(self) -> str:
+        """How the file's time differs from the time in the model, where its winner says nothing of it; or empty."""
+        return unlikeness(self.tuning.default_s, self.calls, self.time_s) if self.tuning is not None else ""
+
+    @property
     def row(self) -> RetuneRow:
         """The figures of the retune."""
         place = (self.name, self.kernel_id, self.category, self.graphs, self.calls, self.time_s, self.file, self.method)
@@ -103,6 +108,20 @@ class Retune:
         caution = "; ".join(self.kernel.advice) if self.kernel is not None else ""
         row = RetuneRow(*place, caution=caution, left_to_user=is_left_to_user(self.category, tuning.best_config))
         return row.tuned(tuning.default_s, tuning.best_s, tuning.speedup, tuning.verdict)
+
+
+def unlikeness(default_s: float, calls: float, time_s: float) -> str:
+    """``by itself it takes 54 times what it takes in the model``; empty within a factor of ``LIKENESS``.
+
+    Args:
+        default_s: seconds of one call of the standalone file.
+        calls: the calls in the model.
+        time_s: seconds of these calls in the model.
+    """
+    factor = default_s * calls / time_s if time_s else math.inf
+    if 1 / LIKENESS <= factor <= LIKENESS:
+        return ""
+    return f"by itself it takes {factor:.2g} times what it takes in the model"
 
 
 def is_left_to_user(category: Category, config: Config) -> bool:
@@ -136,8 +155,8 @@ class RetuneRow(NamedTuple):
         speedup: the speedup of the best candidate.
         verdict: the verdict on the best candidate.
         saving_s: projected saving in seconds per iteration of the model, assuming the speedup of the standalone file.
-            It is 0 where no candidate is surely faster, or where standalone time and time in the model differ by more
-            than a factor of ``LIKENESS``.
+            It is 0 where no candidate is surely faster. Where standalone time and time in the model differ by more than
+            a factor of ``LIKENESS``, a faster candidate is undecided.
         problem: the reason why there are no figures.
         caution: doubts about their measurement.
         left_to_user: whether ``apply`` leaves the best candidate to the user; see :func:`is_left_to_user`.
@@ -170,10 +189,9 @@ class RetuneRow(NamedTuple):
         row = self._replace(tuned_default_s=default_s, tuned_best_s=best_s, speedup=speedup, verdict=verdict)
         if verdict != FASTER:
             return row._replace(saving_s=0.0)
-        factor = default_s * self.calls / self.time_s if self.time_s else math.inf
-        if not 1 / LIKENESS <= factor <= LIKENESS:
-            why = f"by itself it takes {factor:.2g} times what it takes in the model, so that nothing is projected"
-            return row._replace(saving_s=0.0, caution="; ".join(filter(None, [why, self.caution])))
+        if unlike := unlikeness(default_s, self.calls, self.time_s):
+            why = f"{unlike}, so that nothing is projected"
+            return row._replace(verdict=UNDECIDED, saving_s=0.0, caution="; ".join(filter(None, [why, self.caution])))
         return row._replace(saving_s=self.time_s * (1 - 1 / speedup))
 
 

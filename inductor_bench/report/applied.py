@@ -32,6 +32,8 @@ class Applied(Protocol):
     def unpinned(self) -> Sequence[AppliedKernel]: ...
     @property
     def predicted_s(self) -> float: ...
+    @property
+    def program(self) -> str: ...
 
 
 def applied_lines(applied: Applied, view: View) -> Iterator[Line]:
@@ -77,7 +79,10 @@ def _written(applied: Applied, view: View) -> Iterator[Line]:
     yield []
     places = "  ".join(path.name for path in applied.written)
     yield from labelled("Written", f"{applied.folder}/tuned/   {places}", view.width)
-    command = f"inductor-bench apply {shlex.quote(str(applied.folder))} --verify -- python train.py"
+    if len(applied.unpinned) == applied.winners:
+        return
+    program = applied.program or "python train.py"
+    command = f"inductor-bench apply {shlex.quote(str(applied.folder))} --verify -- {program}"
     yield from labelled("Next", command, view.width)
     yield [Word("          runs a program with the configs and without, and says what they save", "dim")]
 

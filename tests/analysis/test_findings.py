@@ -591,6 +591,8 @@ def test_after_a_retune_the_next_command_fits_the_winners_and_the_program(
 ) -> None:
     command = f"inductor-bench breakdown {typed}"
     run = replace(step_runs.transformer(), request=request_, retunes=retunes, command=command)
+    impossible = Failure("verify", "invalid", "its second start failed")
+    assert not [one for one in commands(replace(run, failures=(impossible,))) if "apply" in one]
     words = ("inductor-bench apply", "inductor-bench modes", "inductor-bench breakdown runs")
     assert [one for one in commands(run) if one.startswith(words)] == [f"inductor-bench {one}" for one in expected]
 

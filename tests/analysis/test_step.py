@@ -13,6 +13,7 @@ from inductor_bench.analysis.costs.ranks import pace_setter
 from inductor_bench.analysis.costs.times import calls_differ, weight_s, whole_time_s
 from inductor_bench.analysis.findings.next_commands import next_commands
 from inductor_bench.analysis.retunes import retunes_of
+from inductor_bench.records.category import Category
 from inductor_bench.records.program import COPY, IDLE
 from inductor_bench.records.run import Run
 
@@ -36,7 +37,10 @@ def test_without_a_step_a_kernel_costs_what_one_iteration_costs() -> None:
     cost = step.cost_of(run, module, kernel)
     assert cost == step.Cost(kernel.calls, kernel.time_s, kernel.roof.gain_limit_s, 7)
     assert step.graph_use(run, module) == step.GraphUse() and step.alone_ratio(run, kernel) is None
-    assert not step.host_sets_pace(run) and step.step_factors(run, module.label, kernel.kernel_id) == (1, 1)
+    assert not step.host_sets_pace(run) and step.step_factors(run, module.label, kernel.kernel_id, kernel.category) == (
+        1,
+        1,
+    )
 
 
 def test_a_step_time_without_a_profile_is_no_currency() -> None:
@@ -116,10 +120,14 @@ def test_the_time_by_itself_is_compared_per_call() -> None:
 def test_a_retune_row_is_turned_into_the_step() -> None:
     run = step_runs.transformer()
     kernel = run.modules[0].kernels[0]
-    calls, time = step.step_factors(run, "Block.forward", kernel.kernel_id)
+    calls, time = step.step_factors(run, "Block.forward", kernel.kernel_id, kernel.category)
     assert calls == 12 and time == pytest.approx((kernel.step_time_s or 0) / kernel.time_s)
-    assert step.step_factors(run, "Block.forward", "of a library call") == (12, 12)
-    assert step.step_factors(run, "another graph", kernel.kernel_id) == (1, 1)
+    assert step.step_factors(run, "Block.forward", "of a library call", Category.EXTERN_CONV) == (12, 12)
+    alike = [one for one in run.modules[0].kernels if one.category == kernel.category]
+    time = sum(one.step_time_s or 0.0 for one in alike) / sum(one.time_s for one in alike)
+    found = step.step_factors(run, "Block.forward", "of a library call", kernel.category)
+    assert found == (12, pytest.approx(time)) and time != 12
+    assert step.step_factors(run, "another graph", kernel.kernel_id, kernel.category) == (1, 1)
 
 
 def test_the_next_command_fits_the_pace() -> None:

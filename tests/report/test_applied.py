@@ -63,6 +63,7 @@ def test_winners_that_cannot_be_put_back_are_named(
 ) -> None:
     shown = text(pinned, unpinned)
     assert said in shown and silent not in shown
+    assert ("--verify -- python train.py" in shown) == bool(pinned), "without a pin there is nothing to compare"
     assert all(f"{left.row.name}: {left.reason}" in shown for left in unpinned)
 
 

@@ -96,13 +96,15 @@ def graph_use(run: Run, module: ModuleRecord) -> GraphUse:
     )
 
 
-def step_factors(run: Run, label: str, kernel_id: str) -> tuple[float, float]:
+def step_factors(run: Run, label: str, kernel_id: str, category: Category) -> tuple[float, float]:
     """What turns a kernel's calls and time of one iteration into those of the step; ``(1, 1)`` where there is none.
 
     Args:
         run: the record.
         label: the label of the kernel's graph.
-        kernel_id: the kernel. A library call that is no kernel of its own is repeated with its graph.
+        kernel_id: the kernel. A library call that is no kernel of its own is repeated with its graph, and its time is
+            to its time in the step as that of all kernels of its category in the graph.
+        category: the category of the kernel.
     """
     module = next((module for module in run.modules if module.label == label), None)
     if step_of(run) is None or module is None:
@@ -111,7 +113,9 @@ def step_factors(run: Run, label: str, kernel_id: str) -> tuple[float, float]:
         if kernel.kernel_id == kernel_id and kernel.calls and kernel.time_s:
             return (kernel.step_calls or 0.0) / kernel.calls, (kernel.step_time_s or 0.0) / kernel.time_s
     calls = graph_use(run, module).calls
-    return calls, calls
+    alike = [kernel for kernel in module.kernels if kernel.category == category and kernel.time_s]
+    own_s = sum(kernel.time_s for kernel in alike)
+    return calls, sum(kernel.step_time_s or 0.0 for kernel in alike) / own_s if own_s else calls
 
 
 def parts_of(run: Run, *kinds: str) -> list[Part]:

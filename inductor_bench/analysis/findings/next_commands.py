@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ...devices.nvidia.architectures import architecture_of
-from ...records.failure import ELSEWHERE
+from ...records.failure import ELSEWHERE, VERIFY
 from ...records.kernel import Kernel
 from ...records.model_sources import COMPILED_HERE
 from ...records.modes.settings import CUDNN_BENCHMARK
@@ -124,7 +124,8 @@ def _apply_commands(run: Run, place: str) -> Iterator[NextCommand]:
         yield NextCommand(
             command, "measures cuDNN's search for algorithms on the step; apply leaves that setting to you"
         )
-    if all(retune.row.left_to_user for retune in winners):
+    cannot_be_proven = any(failure.stage == VERIFY and failure.kind != "interrupted" for failure in run.failures)
+    if cannot_be_proven or all(retune.row.left_to_user for retune in winners):
         return
     program = program_words(run) or "python train.py"
     if run.verification is None and _is_proven_here(run):
@@ -134,7 +135,13 @@ def _apply_commands(run: Run, place: str) -> Iterator[NextCommand]:
         yield NextCommand(
             f"inductor-bench apply {place} --verify -- {program}", "says what the faster configs save in it"
         )
-    elif run.verification.step is not None and run.verification.step.verdict == SAVES:
+    elif run.verification.step is None or run.verification.step.verdict != SAVES:
+        return
+    elif run.request.kind in COMPILED_HERE:
+        yield NextCommand(
+            f"inductor-bench apply {place}", "writes the configs, and the line that adds them to a program"
+        )
+    else:
         yield NextCommand(f"inductor-bench apply {place} -- {program}", "runs the program with the faster configs")
 
 

@@ -186,8 +186,9 @@ def retune_words(summaries: Sequence[ModelSummary]) -> str:
     left_s = sum(each.left_s for each in retuned)
     left = f" ({left_words(left_s)})" if left_s else ""
     saves = f", which would save {units.seconds(saved)}{share}, a projection{left}" if saved else ""
-    without = sum(each.without for each in retuned)
-    rest = f"; {without} without a result" if without else ""
+    unreached, without = sum(each.unreached for each in retuned), sum(each.without for each in retuned)
+    rest = f"; {unreached} not reached within the budget" if unreached else ""
+    rest += f"; {without} without a result" if without else ""
     of = f"{plural(kernels, 'kernel')} of {plural(len(retuned), 'model')}"
     return " ".join(filter(None, [f"Retuned: {of}: {faster} faster{saves}{rest}.", proof_words(summaries)]))
 

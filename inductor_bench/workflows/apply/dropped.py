@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ...records.failure import Failure
+from ...records.failure import VERIFY, Failure
 from ...records.retunes.verification import DROPPED, Verification
 from ...records.run import Environment, Run
 from ...store.cache.tunings import forget_tuning, known_tunings
 from .known import places_of
 from .proof.kernels import CHANGES_OUTPUTS
 
-STAGE = "verify"
+STAGE = VERIFY
 WRONG = f"{CHANGES_OUTPUTS}: it was dropped when the program was compared"
 
 

@@ -179,6 +179,8 @@ def make_pin(retune: Retune, folder: RunFolder) -> tuple[AnyPin, KernelKey | Non
     assert tuning is not None
     if retune.failure is not None:
         raise InductorBenchError(retune.failure.message)
+    if retune.unlikeness:
+        raise InductorBenchError(f"{retune.unlikeness}, so that its winner says nothing of the model")
     if retune.switch:
         raise InductorBenchError(SEARCHED if retune.switch == CUDNN_SEARCH else NUMBER_OF_THREADS)
     path = folder.optional_file(retune.file) if retune.file else None

@@ -8,6 +8,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from ...analysis.findings.command_again import program_words
 from ...errors import InductorBenchError
 from ...launch.marks import tool_mark
 from ...launch.worker import default_python
@@ -23,7 +24,7 @@ from .guard import read_environment, require_same
 from .known import pin_known
 from .pins import PinnedRun, make_pins, with_mode
 from .program import join_states, pinned_environment, read_states, require_taken, users_environment
-from .proof.kernels import describe_kernels, describe_unpinned
+from .proof.kernels import UNPINNABLE, describe_kernels, describe_unpinned
 from .proof.processes import VerificationInterrupted
 from .proof.program import Plan
 from .proof.verification import replays_graphs, verify
@@ -63,6 +64,7 @@ class ApplyOutcome:
         exit_code: the program's exit code; ``None`` where none was run to its end.
         verification: the comparison of the program with itself; ``None`` where none was made.
         interrupted: whether the user stopped the comparison.
+        program: the command line of the RUN's program, if any.
     """
 
     folder: Path | None
@@ -72,6 +74,7 @@ class ApplyOutcome:
     exit_code: int | None = None
     verification: Verification | None = None
     interrupted: bool = False
+    program: str = ""
 
     @property
     def winners(self) -> int:
@@ -109,7 +112,8 @@ def _apply_run(folder: RunFolder, options: ApplyOptions, progress: Progress) -> 
     require_retuned(run, folder)
     pinned = make_pins(run, folder)
     if not options.command:
-        return ApplyOutcome(folder.path, pinned, written=tuple(write_tuned(run, folder, pinned)))
+        written = tuple(write_tuned(run, folder, pinned))
+        return ApplyOutcome(folder.path, pinned, written=written, program=program_words(run))
     progress.stage("looking at the machine")
     require_same(pinned.pins, run.environment, read_environment(_python(options)))
     if not options.verify:
@@ -166,10 +170,13 @@ def _run(folder: Path | None, pinned: PinnedRun, options: ApplyOptions) -> Apply
         require_taken(processes)
         kernels = describe_kernels(pinned, join_states(processes), (), {})
         if not processes:
-            kernels = tuple(replace(kernel, reason=SILENT) for kernel in kernels)
+            kernels = tuple(one if one.state == UNPINNABLE else replace(one, reason=SILENT) for one in kernels)
         return ApplyOutcome(folder, pinned, kernels, exit_code=code)
     finally:
         shutil.rmtree(work, ignore_errors=True)
 
 
-SILENT = "the program compiled no such kernel, or it ended before it could say so (a signal, os._exit)"
+SILENT = (
+    "the program compiled no such kernel with the RUN's options and sizes, or it ended before it could say so "
+    "(a signal, os._exit)"
+)

@@ -38,7 +38,7 @@ def most_expensive(run: Run, folder: RunFolder, options: RetuneOptions) -> list[
     """
     groups: dict[str, list[_Use]] = defaultdict(list)
     for kernel in read_index(folder.kernels):
-        calls, time = step_factors(run, kernel.module, kernel.kernel_id)
+        calls, time = step_factors(run, kernel.module, kernel.kernel_id, kernel.category)
         if kernel.time_s and time:
             groups[kernel.kernel_id].append(_Use(kernel, kernel.calls * calls, kernel.time_s * time))
     ranked = sorted(groups.values(), key=lambda uses: -_time_s(uses))

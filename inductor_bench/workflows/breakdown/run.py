@@ -53,7 +53,7 @@ from .eager import time_eager
 from .most_expensive import STAGE as AUTOTUNE
 from .outcome import BreakdownOutcome, report_run
 from .request import find_secrets, folder_title_of, is_command, request_of, title_of
-from .verification import verify_retunes
+from .verification import finishing_command, verify_retunes
 
 UNFINISHED = "this run has not come to its end: it is still being measured, or was killed"
 
@@ -149,8 +149,8 @@ class _Breakdown:
         kept = f"; {count} module{'s' if count > 1 else ''} measured until then" if count else ""
         place, retune = shlex.quote(str(self._folder.path)), self._options.retune
         hint = f"inductor-bench report {place}" if count else ""
-        if self._stage == AUTOTUNE and retune is not None:
-            hint = f"inductor-bench breakdown {place} {' '.join(retune.words)}"
+        if self._stage in (AUTOTUNE, VERIFY) and retune is not None:
+            hint = finishing_command(self.run, self._stage, place, retune)
         failure = Failure(self._stage, "interrupted", f"stopped from outside{kept}", hint)
         self.run = replace(self.run, failures=(*self.run.failures, failure))
 

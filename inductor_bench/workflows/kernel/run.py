@@ -11,6 +11,7 @@ from pathlib import Path
 
 from ...autotune.compile_pool import LOAD_S
 from ...autotune.methods import METHODS
+from ...devices.nvidia.visible import visible_gpus
 from ...errors import InductorBenchError, UsageError
 from ...launch.session import WorkerLostError
 from ...launch.worker import WorkerPool, default_python
@@ -101,6 +102,8 @@ def run_kernel(
             if options.stakes:
                 session.start_ahead(files)
             session.open()
+            if not visible_gpus():  # no other worker has started meanwhile
+                session.start_budget()
             run_all = _tune_by_stakes if options.stakes else _measure_all
             return run_all(files, session, on_result)
         finally:

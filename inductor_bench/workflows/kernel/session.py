@@ -268,7 +268,7 @@ class KernelSession:
         return self.start(f"gpu-{name}", **{VISIBLE_GPUS: "", COMPILES_TRITON: "1"})
 
     def start_budget(self) -> None:
-        """Starts the clock of the budget anew, for a retune after measurements."""
+        """Starts the clock of the budget anew: the retune of a host's kernels, or after measurements, begins here."""
         self.began = time.monotonic()
 
     def left_s(self) -> float | None:

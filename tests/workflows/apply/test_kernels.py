@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from inductor_bench.messages.pins import PINNED, PinnedProcess, PinState
+from inductor_bench.messages.pins import APPLY, PINNED, PinnedProcess, Pins, PinState
+from inductor_bench.records.category import Category
+from inductor_bench.records.retune import RetuneRow
+from inductor_bench.records.retunes.pins import TritonPin
 from inductor_bench.trace.program.durations import StepDurations
+from inductor_bench.workflows.apply import run
+from inductor_bench.workflows.apply.pins import PinnedRun, Unpinned
 from inductor_bench.workflows.apply.proof.kernels import savings_by_kernel, savings_by_name
+from inductor_bench.workflows.apply.run import ApplyOptions
 
 
 def process(**names: str) -> PinnedProcess:
@@ -48,3 +56,18 @@ def test_of_kernels_that_share_a_name_no_saving_is_said() -> None:
 
 def test_a_kernel_that_no_profile_shows_has_no_saving() -> None:
     assert savings_by_kernel([process(p="triton_poi_0", c="")], {"": 1.0, "triton_poi_1": 2.0}) == {}
+
+
+def test_a_program_that_says_nothing_leaves_the_reasons_that_are_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    row = RetuneRow("mm", "m", Category.EXTERN_GEMM, ("forward",), 1.0, 1e-3, None, "max")
+    pin = TritonPin("key", (), "triton_poi_0", "p", {"XBLOCK": 1})
+    pins = Pins(APPLY, "digest", "2.11", "3.6", (pin,), ())
+    rows = {"p": row._replace(name="triton_poi_0", kernel_id="p")}
+    pinned = PinnedRun(pins, {}, rows, (Unpinned(row, "another number of threads"),))
+    monkeypatch.setattr(run, "run_in_terminal", lambda command, environment: 0)
+    monkeypatch.setattr(run, "read_states", lambda work: [])
+    outcome = run._run(tmp_path, pinned, ApplyOptions(tmp_path, ("python", "train.py")))
+    reasons = {kernel.name: kernel.reason for kernel in outcome.kernels}
+    assert reasons == {"triton_poi_0": run.SILENT, "mm": "another number of threads"}

@@ -28,6 +28,7 @@ from inductor_bench.report.run.markdown import markdown
 from inductor_bench.store.files import read_json, write_json
 from inductor_bench.store.folder import RunFolder
 from inductor_bench.store.lock import locked
+from inductor_bench.workflows.apply.pins import make_pins
 from inductor_bench.workflows.breakdown import autotune
 from inductor_bench.workflows.breakdown.run import run_breakdown
 from inductor_bench.workflows.extract.into_run import extract_run
@@ -216,8 +217,21 @@ def test_what_is_another_thing_by_itself_saves_nothing(folder: RunFolder, monkey
 
     run = retune(folder, monkeypatch, Engine(slow), top=1)
     (row,) = [one.row for one in run.retunes]
-    assert (row.verdict, row.speedup, row.saving_s) == ("faster", 2.0, 0.0)
-    assert row.caution.startswith("by itself it takes 50 times what it takes in the model")
+    assert (row.verdict, row.speedup, row.saving_s) == ("undecided", 2.0, 0.0)
+    unlike = "by itself it takes 50 times what it takes in the model"
+    assert row.caution.startswith(unlike)
+    pinned = make_pins(run, folder)
+    assert not pinned.pinned and [left.reason for left in pinned.unpinned] == [
+        f"{unlike}, so that its winner says nothing of the model"
+    ]
+
+
+def test_what_the_budget_did_not_reach_is_told_from_failures(
+    folder: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = Engine(lambda file, method: Failure("kernel", "budget", UNREACHED, subject=file))
+    words = "4 kernels retuned: 3 not reached within the budget, 1 without a result"
+    assert words in " ".join(text_of(retune(folder, monkeypatch, engine)).split())
 
 
 def test_an_engine_that_cannot_work_is_a_failure_until_it_can(

@@ -27,7 +27,12 @@ ROOMY = 80
 
 def saving_words(summary: RetuneSummary, run: Run) -> str:
     """The summary: ``3 kernels retuned: 1 faster, 2 as they were; an iteration would save 1.75 µs (1.8%)``."""
-    counts = [(summary.faster, "faster"), (summary.same, "as they were"), (summary.without, "without a result")]
+    counts = [
+        (summary.faster, "faster"),
+        (summary.same, "as they were"),
+        (summary.unreached, "not reached within the budget"),
+        (summary.without, "without a result"),
+    ]
     parts = ", ".join(f"{count} {words}" for count, words in counts if count)
     whole_s, what = whole_time_s(run), "a step" if step_of(run) else "an iteration"
     share = f" ({units.percent(summary.saving_s / whole_s)})" if whole_s else ""

@@ -15,6 +15,7 @@ from ....records.tuning import Config
 from ....trace.program.durations import StepDurations
 from ..pins import PinnedRun, Unpinned
 
+UNPINNABLE = "unpinnable"
 _NUMBER = re.compile(r"_\d+$")
 
 
@@ -102,7 +103,7 @@ def _differs(config: Config, other: Config) -> bool:
 
 def describe_unpinned(left: Unpinned) -> AppliedKernel:
     """A winner that cannot be pinned."""
-    return AppliedKernel(left.row.name, left.row.kernel_id, {}, "unpinnable", left.reason, left.row.saving_s or 0.0)
+    return AppliedKernel(left.row.name, left.row.kernel_id, {}, UNPINNABLE, left.reason, left.row.saving_s or 0.0)
 
 
 NOT_COMPARED = "outputs were compared kernel by kernel only"
