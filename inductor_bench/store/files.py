@@ -34,7 +34,8 @@ def remove_file(path: Path) -> None:
         InductorBenchError: the disk is read-only, or the folder belongs to another user.
     """
     try:
-        path.unlink(missing_ok=True)
+        if os.path.lexists(path):  # a read-only disk refuses to remove also what is not there
+            path.unlink(missing_ok=True)
     except OSError as error:
         raise InductorBenchError(f"cannot remove {path}: {error.strerror or error}") from error
 
