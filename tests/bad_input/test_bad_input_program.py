@@ -91,7 +91,7 @@ def test_being_stopped_while_the_program_runs(number: signal.Signals, tmp_path: 
     assert sorted(os.listdir(tmp_path / "run")) == ["logs", "record.json"]
     assert everybody_is_gone(tmp_path)
     shown = runs.run(runs.command("report", tmp_path / "run", "--no-plots"), tmp_path / "run")
-    assert shown.code == 0 and "stopped from outside" in shown.stdout
+    assert shown.code == 0 and "interrupted by Ctrl-C or a signal" in shown.stdout
 
 
 def test_an_impatient_ctrl_c_ends_what_resists(tmp_path: Path, monkeypatch) -> None:

@@ -151,7 +151,7 @@ class _Breakdown:
         hint = f"inductor-bench report {place}" if count else ""
         if self._stage in (AUTOTUNE, VERIFY) and retune is not None:
             hint = finishing_command(self.run, self._stage, place, retune)
-        failure = Failure(self._stage, "interrupted", f"stopped from outside{kept}", hint)
+        failure = Failure(self._stage, "interrupted", f"interrupted by Ctrl-C or a signal{kept}", hint)
         self.run = replace(self.run, failures=(*self.run.failures, failure))
 
     def measure(self) -> None:
