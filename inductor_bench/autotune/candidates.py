@@ -115,11 +115,12 @@ def leave_out_hopeless(rest: Sequence[Candidate], candidates: Sequence[Candidate
             each takes more than ``HOPELESS`` times the best.
         best: the best relative time so far.
     """
-    for one in rest:
-        timed = [each.relative_time for each in candidates if each.family == one.family and not each.status]
+    for family in {one.family for one in rest}:
+        timed = [each.relative_time for each in candidates if each.family == family and not each.status]
         known = [time for time in timed if time is not None]
         if len(known) >= PROBES and min(known) > HOPELESS * best:
-            mark_untried([one], f"{len(known)} of its template take over {HOPELESS}x as long as the best")
+            reason = f"{len(known)} of its template take over {HOPELESS}x as long as the best"
+            mark_untried([one for one in rest if one.family == family], reason)
 
 
 def describe_candidate(candidate: Candidate, default: Candidate, best: Candidate) -> TriedCandidate:

@@ -23,6 +23,10 @@ CORES_OF_A_TIMER = 4
 MOST_TIMERS = 3
 """Cores for each of the workers that time candidates on one device in turn, and their maximum number."""
 
+CORES_KEPT_FROM_A_RETUNE = 1
+"""Cores that are reserved for the parent of a retune. Its workers that time go before those that compile, which have a
+low priority."""
+
 CORES_KEPT = 2
 """Cores of each device that are reserved for the process that is timed."""
 

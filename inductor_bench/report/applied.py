@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Protocol
 
 from .. import units
+from ..analysis.findings.command_again import apply_command
 from ..analysis.findings.phrases import plural
 from ..records.retunes.verification import AppliedKernel, Verification
 from .renderer import Format, Formats, View, json_row
@@ -81,8 +82,7 @@ def _written(applied: Applied, view: View) -> Iterator[Line]:
     yield from labelled("Written", f"{applied.folder}/tuned/   {places}", view.width)
     if len(applied.unpinned) == applied.winners:
         return
-    program = applied.program or "python train.py"
-    command = f"inductor-bench apply {shlex.quote(str(applied.folder))} --verify -- {program}"
+    command = apply_command(shlex.quote(str(applied.folder)), applied.program, "--verify")
     yield from labelled("Next", command, view.width)
     yield [Word("          runs a program with the configs and without, and says what they save", "dim")]
 

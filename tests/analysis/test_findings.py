@@ -12,6 +12,7 @@ import step_runs
 from inline import change, make
 from quiet_runs import quiet, run_of, with_kernel
 
+from inductor_bench.analysis.findings.command_again import SHARED_FLAGS, SHARED_OPTIONS
 from inductor_bench.analysis.findings.evidence import RunEvidence
 from inductor_bench.analysis.findings.finding import Finding
 from inductor_bench.analysis.findings.headline import headline
@@ -19,6 +20,7 @@ from inductor_bench.analysis.findings.next_commands import next_commands
 from inductor_bench.analysis.findings.phrases import short_paths
 from inductor_bench.analysis.findings.table import RULES, Rule, findings
 from inductor_bench.analysis.statistics import summarize
+from inductor_bench.cli import breakdown, modes
 from inductor_bench.records.category import Category
 from inductor_bench.records.code.source import SourceLine
 from inductor_bench.records.kernel import Kernel, ShapeGroup
@@ -595,6 +597,14 @@ def test_after_a_retune_the_next_command_fits_the_winners_and_the_program(
     assert not [one for one in commands(replace(run, failures=(impossible,))) if "apply" in one]
     words = ("inductor-bench apply", "inductor-bench modes", "inductor-bench breakdown runs")
     assert [one for one in commands(run) if one.startswith(words)] == [f"inductor-bench {one}" for one in expected]
+
+
+def test_options_that_a_command_keeps_are_those_of_both_verbs() -> None:
+    verbs = [
+        {name for one in verb.command.params for name in (*one.opts, *one.secondary_opts)}
+        for verb in (breakdown, modes)
+    ]
+    assert set(SHARED_FLAGS + SHARED_OPTIONS) <= verbs[0] & verbs[1]
 
 
 def commands(run: Run) -> list[str]:

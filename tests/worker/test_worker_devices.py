@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -82,7 +83,8 @@ def test_an_nvidia_gpu_is_described_with_its_limits() -> None:
 def test_a_race_on_a_gpu_takes_short_windows(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: dict[str, Any] = {}
     monkeypatch.setattr(nvidia, "GpuRaceTimer", lambda *_, **how: seen.update(how))
-    monkeypatch.setattr(nvidia, "launch_gap", lambda: {"cold": 1e-6})
+    nvidia._shared_launch_gap.cache_clear()
+    monkeypatch.setattr(nvidia, "launch_gap", lambda known: {"cold": 1e-6})
     arguments: Any = None
     NVIDIA_RUNTIME.make_timer({}, arguments, lambda made: print, moved=8, reset=[1])
     windows = {"window_s": nvidia.RACE_WINDOW_S, "warm_up_s": nvidia.RACE_WARM_UP_S, "gap": {"cold": 1e-6}}
@@ -93,19 +95,30 @@ def test_workers_that_share_a_gpu_measure_its_launch_gap_once(tmp_path: Path, mo
     monkeypatch.setattr(nvidia, "GpuRaceTimer", lambda *_, **how: None)
     shared, measured = tmp_path / "launch-gap.json", dict[str, float]()
     taken_over: list[Any] = []
-    monkeypatch.setattr(nvidia, "launch_gap", lambda: dict(measured))
-    monkeypatch.setattr(nvidia, "take_over_gap", taken_over.append)
+
+    def launch_gap(known: Any) -> dict[str, float]:
+        taken_over.extend([] if known is None else [known])
+        return dict(measured)
+
+    def process(use: Callable[[], Any]) -> None:
+        nvidia._shared_launch_gap.cache_clear()
+        use()
+
+    monkeypatch.setattr(nvidia, "launch_gap", launch_gap)
     monkeypatch.setattr(nvidia.torch, "empty", lambda size, device: None)
     monkeypatch.delenv(LAUNCH_GAP, raising=False)
-    NVIDIA_RUNTIME.get_ready()
+    process(NVIDIA_RUNTIME.get_ready)
     monkeypatch.setenv(LAUNCH_GAP, str(shared))
-    NVIDIA_RUNTIME.get_ready()
+    process(NVIDIA_RUNTIME.get_ready)
     assert not shared.exists(), "a gap that could not be measured is measured by the next worker"
     measured |= {"cold": 1e-6, "warm": 0.0}
-    NVIDIA_RUNTIME.get_ready()
+    process(NVIDIA_RUNTIME.get_ready)
     assert taken_over == []
-    NVIDIA_RUNTIME.get_ready()
+    process(NVIDIA_RUNTIME.get_ready)
     NVIDIA_RUNTIME.make_timer({}, SimpleNamespace(), lambda made: print)
+    assert len(taken_over) == 1, "the file is read once"
+    process(lambda: NVIDIA_RUNTIME.make_timer({}, SimpleNamespace(), lambda made: print))
+    nvidia._shared_launch_gap.cache_clear()
     assert taken_over == [measured, measured], "also by a worker that takes the place of a lost one"
 
 

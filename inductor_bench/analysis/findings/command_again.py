@@ -95,6 +95,17 @@ def _without(words: list[str], option: str) -> list[str]:
     return kept
 
 
+def apply_command(place: str, program: str, *options: str) -> str:
+    """The command that runs a program with the configs of a RUN.
+
+    Args:
+        place: the RUN, as a shell reads it.
+        program: the command line of the program; empty for a placeholder.
+        options: options of ``apply``.
+    """
+    return " ".join(["inductor-bench apply", place, *options, "--", program or "python train.py"])
+
+
 def program_words(run: Run) -> str:
     """The command line of a run's program; empty where it is a factory, a named model or no program."""
     request = run.request

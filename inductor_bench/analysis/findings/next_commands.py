@@ -16,7 +16,7 @@ from ...records.retune import CUDNN_SEARCH, FASTER
 from ...records.retunes.verification import SAVES
 from ...records.run import Failure, Run
 from ..costs.step import Cost, cost_of, host_sets_pace, runs_on_host, step_of
-from .command_again import command_again, modes_command, program_words
+from .command_again import apply_command, command_again, modes_command, program_words
 from .evidence import LEAST_SHARE
 from .headline import headline
 from .table import findings
@@ -96,8 +96,9 @@ def _kernel_commands(run: Run, place: str) -> Iterator[NextCommand]:
         best, _ = max(written, key=_potential)
         yield NextCommand(f"python {place}/{best.file}", "times that kernel by itself; --check compares its outputs")
     if written and not run.retunes and _is_worth_retuning(run, written):
-        compares, rest = "compares the model's steps with the configs and without", "measures nothing else again"
-        rest = compares if _is_proven_here(run) else rest
+        rest = "measures nothing else again"
+        if _is_proven_here(run):
+            rest = "compares the model's steps with the configs and without"
         why = f"retunes the kernels that take most time, and {rest}"
         yield NextCommand(f"inductor-bench breakdown {place} --autotune --top 20", why)
     yield from _apply_commands(run, place)
@@ -127,14 +128,12 @@ def _apply_commands(run: Run, place: str) -> Iterator[NextCommand]:
     cannot_be_proven = any(failure.stage == VERIFY and failure.kind != "interrupted" for failure in run.failures)
     if cannot_be_proven or all(retune.row.left_to_user for retune in winners):
         return
-    program = program_words(run) or "python train.py"
+    program = program_words(run)
     if run.verification is None and _is_proven_here(run):
         again = f"inductor-bench breakdown {place} --autotune {winners[0].method} --top 1"  # all winners are compared
         yield NextCommand(again, "says what the faster configs save in the model's steps")
     elif run.verification is None:
-        yield NextCommand(
-            f"inductor-bench apply {place} --verify -- {program}", "says what the faster configs save in it"
-        )
+        yield NextCommand(apply_command(place, program, "--verify"), "says what the faster configs save in it")
     elif run.verification.step is None or run.verification.step.verdict != SAVES:
         return
     elif run.request.kind in COMPILED_HERE:
@@ -142,7 +141,7 @@ def _apply_commands(run: Run, place: str) -> Iterator[NextCommand]:
             f"inductor-bench apply {place}", "writes the configs, and the line that adds them to a program"
         )
     else:
-        yield NextCommand(f"inductor-bench apply {place} -- {program}", "runs the program with the faster configs")
+        yield NextCommand(apply_command(place, program), "runs the program with the faster configs")
 
 
 def _target_commands(run: Run, kernels: Sequence[tuple[Kernel, Cost]], place: str) -> Iterator[NextCommand]:

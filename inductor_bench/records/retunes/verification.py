@@ -13,8 +13,8 @@ STEPS, PROCESSES = "steps", "processes"
 SAVES, SLOWER, NO_DIFFERENCE, UNDECIDED = "saves", "slower", "no difference", "undecided"
 """The verdicts on a saving."""
 
-DROPPED = "dropped"
-"""State of a kernel whose pin changes the outputs of its graph."""
+DROPPED, UNPINNABLE = "dropped", "unpinnable"
+"""States of a kernel whose pin changes the outputs of its graph, and of a winner that cannot be pinned."""
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
@@ -18,7 +19,7 @@ from inductor_bench.errors import InductorBenchError
 from inductor_bench.messages.machine import LAUNCH_GAP
 from inductor_bench.records.run import AcceleratorFacts, Environment
 from inductor_bench.source.standalone.harness.arguments import Arguments
-from inductor_bench.source.standalone.harness.launch_gap import launch_gap, measure_cuda, take_over_gap
+from inductor_bench.source.standalone.harness.launch_gap import launch_gap, measure_cuda
 from inductor_bench.store.files import read_json, write_json
 
 from ..peaks.gpu import measure_gpu
@@ -135,13 +136,13 @@ class NvidiaRuntime:
         )
 
 
+@functools.cache
 def _shared_launch_gap() -> dict[str, float]:
     """The gap between two launches; that of another worker of this device where one has measured it."""
     shared = Path(os.environ.get(LAUNCH_GAP, ""))
-    if shared.is_file():
-        take_over_gap(read_json(shared))
-    gap = launch_gap()
-    if gap and shared.name and not shared.is_file():
+    known = read_json(shared) if shared.is_file() else None
+    gap = launch_gap(known)
+    if gap and shared.name and known is None:
         write_json(shared, gap)
     return gap
 

@@ -11,7 +11,6 @@ from ...store.cache.tunings import forget_tuning, known_tunings
 from .known import places_of
 from .proof.kernels import CHANGES_OUTPUTS
 
-STAGE = VERIFY
 WRONG = f"{CHANGES_OUTPUTS}: it was dropped when the program was compared"
 
 
@@ -19,7 +18,7 @@ def with_verification(run: Run, found: Verification) -> Run:
     """The run with a verification. The retunes whose configs it dropped have failed."""
     dropped = {kernel.kernel_id: kernel.config for kernel in found.kernels if kernel.state == DROPPED}
     retunes = tuple(
-        replace(retune, failure=Failure(STAGE, "wrong", WRONG, subject=retune.name))
+        replace(retune, failure=Failure(VERIFY, "wrong", WRONG, subject=retune.name))
         if retune.tuning is not None and dropped.get(retune.kernel_id) == retune.tuning.best_config
         else retune
         for retune in run.retunes

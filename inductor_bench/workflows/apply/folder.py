@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Mapping
 from pathlib import Path
 
-from ...analysis.findings.command_again import program_words
+from ...analysis.findings.command_again import apply_command, program_words
 from ...analysis.findings.phrases import plural
 from ...errors import InductorBenchError
 from ...records.run import Run
@@ -86,7 +86,7 @@ def page(run: Run, folder: RunFolder, pinned: PinnedRun, left: Mapping[str, str]
     versions = f"torch {environment.versions.torch}" + (
         f", Triton {environment.versions.triton}" if environment.versions.triton else ""
     )
-    program = program_words(run) or "python train.py"
+    place, program = shlex.quote(folder.path.name), program_words(run)
     tabled = sum(one.pin.kernel_id not in left for one in kernels)
     lines = [
         f"# Tuned configs of {run.title}",
@@ -95,8 +95,8 @@ def page(run: Run, folder: RunFolder, pinned: PinnedRun, left: Mapping[str, str]
         f"Projected saving: {seconds(pinned.predicted_s)} of a step. Proven is what `--verify` measures.",
         "",
         "```bash",
-        f"inductor-bench apply {shlex.quote(folder.path.name)} -- {program}             # any program, unchanged",
-        f"inductor-bench apply {shlex.quote(folder.path.name)} --verify -- {program}    # and what it saves",
+        f"{apply_command(place, program)}             # any program, unchanged",
+        f"{apply_command(place, program, '--verify')}    # and what it saves",
         "```",
         "",
     ]

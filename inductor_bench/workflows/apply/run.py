@@ -13,7 +13,7 @@ from ...errors import InductorBenchError
 from ...launch.marks import tool_mark
 from ...launch.worker import default_python
 from ...messages.pins import APPLY
-from ...records.retunes.verification import AppliedKernel, Verification
+from ...records.retunes.verification import UNPINNABLE, AppliedKernel, Verification
 from ...store.folder import RunFolder
 from ...store.lock import locked
 from ..modules.command import interpreter_of
@@ -24,7 +24,7 @@ from .guard import read_environment, require_same
 from .known import pin_known
 from .pins import PinnedRun, make_pins, with_mode
 from .program import join_states, pinned_environment, read_states, require_taken, users_environment
-from .proof.kernels import UNPINNABLE, describe_kernels, describe_unpinned
+from .proof.kernels import describe_kernels, describe_unpinned
 from .proof.processes import VerificationInterrupted
 from .proof.program import Plan
 from .proof.verification import replays_graphs, verify

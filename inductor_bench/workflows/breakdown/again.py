@@ -9,12 +9,12 @@ from pathlib import Path
 from ...errors import InductorBenchError
 from ...launch.marks import end_marked, tool_mark
 from ...launch.worker import default_python
+from ...records.failure import VERIFY
 from ...records.run import Run
 from ...store.files import refuse_link
 from ...store.folder import RunFolder
 from ...store.lock import locked
 from ...store.redaction import Redaction
-from ..apply.dropped import STAGE as VERIFY
 from ..apply.guard import read_environment, require_same
 from ..apply.pins import make_pins
 from ..modules.reanalysis import reanalyse_run

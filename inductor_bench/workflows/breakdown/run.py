@@ -15,6 +15,7 @@ from ...errors import InductorBenchError
 from ...launch.cores import cores_of_this_process
 from ...launch.marks import end_marked, tool_mark
 from ...launch.worker import WorkerPool, default_python
+from ...records.failure import VERIFY
 from ...records.model_sources import COMPILED_HERE, PROGRAMS
 from ...records.run import Capture, Environment, Failure, Run
 from ...source.capture.labels import ModuleLabel, label_modules
@@ -25,7 +26,6 @@ from ...store.folder import RunFolder, new_run_folder
 from ...store.formats.schema import FORMAT
 from ...store.redaction import Redaction
 from ...version import __version__
-from ..apply.dropped import STAGE as VERIFY
 from ..extract.from_run import RunInMaking
 from ..extract.into_run import extract_run
 from ..ledger.program import find_step

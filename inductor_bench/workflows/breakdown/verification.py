@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 
-from ...analysis.findings.command_again import program_words
+from ...analysis.findings.command_again import apply_command, program_words
 from ...errors import InductorBenchError
 from ...launch.interpreter import SAFE_PATH
+from ...records.failure import VERIFY
 from ...records.model_sources import COMPILED_HERE, PROGRAMS
 from ...records.run import Failure, Request, Run
 from ...store.folder import RunFolder
-from ..apply.dropped import STAGE, forget_dropped, with_verification
+from ..apply.dropped import forget_dropped, with_verification
 from ..apply.pins import make_pins
 from ..apply.proof.processes import VerificationInterrupted
 from ..apply.proof.program import Plan
@@ -27,7 +28,7 @@ def lacks_proof(run: Run, folder: RunFolder) -> bool:
     """Whether a run has winners that can be compared in a program of this tool, and never were."""
     if run.request.kind not in COMPILED_HERE or run.program is None or run.verification is not None:
         return False
-    if any(failure.stage == STAGE and failure.kind != "interrupted" for failure in run.failures):
+    if any(failure.stage == VERIFY and failure.kind != "interrupted" for failure in run.failures):
         return False
     return bool(make_pins(run, folder).pins.all)
 
@@ -42,8 +43,8 @@ def finishing_command(run: Run, stage: str, place: str, retune: RetuneOptions) -
         retune: the request.
     """
     program = program_words(run)
-    if stage == STAGE and program:
-        return f"inductor-bench apply {place} --verify -- {program}"
+    if stage == VERIFY and program:
+        return apply_command(place, program, "--verify")
     return f"inductor-bench breakdown {place} {' '.join(retune.words)}"
 
 
@@ -78,7 +79,7 @@ def verify_retunes(
         keep(with_verification(run, stop.found))
         raise
     except InductorBenchError as error:
-        return (Failure(STAGE, "invalid", f"{PREDICTION}: {error.message}", error.hint, subject=request.target),)
+        return (Failure(VERIFY, "invalid", f"{PREDICTION}: {error.message}", error.hint, subject=request.target),)
     forget_dropped(found, run.environment)
     keep(with_verification(run, found))
     return ()

@@ -100,8 +100,8 @@ class _RankedProgress:
         if state.done:
             spent_s = time.monotonic() - self.began
             left_s = spent_s / state.done * (state.kernels - state.done)
-            limit_s = self.session.left_s()
-            left_s = left_s if limit_s is None else min(left_s, max(limit_s, 0.0))
+            budget_s = self.session.left_s()
+            left_s = left_s if budget_s is None else min(left_s, max(budget_s, 0.0))
             words.append(f"about {left_s:.0f} s left")
         self.session.progress.update(", ".join(words))
 

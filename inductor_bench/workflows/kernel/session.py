@@ -20,7 +20,7 @@ from ...devices.nvidia.device import NVIDIA
 from ...devices.nvidia.visible import VISIBLE_GPUS, visible_gpus
 from ...devices.table import device_of
 from ...errors import InductorBenchError
-from ...launch.cores import most_timing_workers, usable_cores
+from ...launch.cores import CORES_KEPT_FROM_A_RETUNE, most_timing_workers, usable_cores
 from ...launch.diagnosis import last_error, remedy
 from ...launch.interpreter import ANOTHER_PYTHON, NOT_PYTHON
 from ...launch.session import WorkerLostError, WorkerSession
@@ -49,9 +49,6 @@ from .device_use import find_other_job
 from .ncu import NsightCompute
 
 MOST_COMPILE_WORKERS = 32
-CORES_KEPT_FROM_COMPILING = 1
-"""Number of cores for this process. Workers that time go before those that compile, which are nice."""
-
 CANDIDATES_OF_KERNEL = 4
 """Least number of candidates that a kernel is expected to have."""
 
@@ -236,7 +233,7 @@ class KernelSession:
         if on_host:
             load_s = max(load_s, LOAD_S)  # these workers import torch when they load their first file
             return CompilePool(self.start, min(usable_cores(), MOST_COMPILE_WORKERS), load_s, compile_s)
-        count = max(1, min(usable_cores() - CORES_KEPT_FROM_COMPILING, MOST_COMPILE_WORKERS))
+        count = max(1, min(usable_cores() - CORES_KEPT_FROM_A_RETUNE, MOST_COMPILE_WORKERS))
         return CompilePool(self._start_without_gpu, count, load_s, compile_s)
 
     def start_ahead(self, files: Sequence[Path]) -> None:

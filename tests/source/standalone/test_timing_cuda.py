@@ -74,7 +74,7 @@ def test_a_process_takes_over_the_gap_that_another_one_measured(
 ) -> None:
     monkeypatch.setattr(launch_gap, "_FIRST_GRAPHS", [])
     monkeypatch.setattr(launch_gap, "_GAPS", {})
-    launch_gap.take_over_gap(GAPS)
+    assert launch_gap.launch_gap(GAPS) == GAPS
     assert launch_gap.launch_gap() == GAPS and len(profiled) == 6, "the profiler is not asked"
     assert len(launch_gap._FIRST_GRAPHS) == 1, "the first graphs of the process are none of a kernel that is timed"
 

@@ -14,6 +14,7 @@ from ....records.retunes.verification import (
     SLOWER,
     STEPS,
     UNDECIDED,
+    UNPINNABLE,
     AppliedKernel,
     Outputs,
     Saving,
@@ -34,7 +35,7 @@ HIDDEN = 0.5
 WIDE = 0.02
 """Share of the step from which a difference that the interval does not exclude is named."""
 
-STATES = {"unpinnable": "not put back", "missing": "not found"}
+STATES = {UNPINNABLE: "not put back", "missing": "not found"}
 """Words for the states of kernels that do not run a config."""
 
 TITLES = ("kernel", "config", "projected", "saves")

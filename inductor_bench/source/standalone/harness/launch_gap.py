@@ -44,23 +44,16 @@ def measure_cuda(
     return {"cold": summarize(cold), "warm": summarize(warm), "method": timer.method}
 
 
-def launch_gap() -> dict[str, float]:
+def launch_gap(known: Mapping[str, float] | None = None) -> dict[str, float]:
     """Seconds that a launch in a graph takes beside what the profiler says of its kernel, ``cold`` and ``warm``.
 
     It is measured once in a process, with a kernel that does next to nothing, and is the median over some graphs of it.
-    Empty where the profiler sees no kernels.
+    Empty where the profiler sees no kernels. ``known`` is what another process measured on the same device.
     """
     device = torch.cuda.current_device()
     if device not in _GAPS:
-        _GAPS[device] = _find_gap(device)
+        _GAPS[device] = _find_gap(device, known)
     return _GAPS[device]
-
-
-def take_over_gap(gap: Mapping[str, float]) -> None:
-    """Makes :func:`launch_gap` return what another process measured on the same device, unless it is known here."""
-    device = torch.cuda.current_device()
-    if device not in _GAPS:
-        _GAPS[device] = _find_gap(device, gap)
 
 
 _GAPS: dict[int, dict[str, float]] = {}

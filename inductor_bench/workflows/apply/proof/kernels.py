@@ -10,12 +10,11 @@ from dataclasses import replace
 
 from ....messages.pins import PINNED, PinnedProcess, PinState
 from ....records.retunes.pins import LibraryPin
-from ....records.retunes.verification import DROPPED, AppliedKernel
+from ....records.retunes.verification import DROPPED, UNPINNABLE, AppliedKernel
 from ....records.tuning import Config
 from ....trace.program.durations import StepDurations
 from ..pins import PinnedRun, Unpinned
 
-UNPINNABLE = "unpinnable"
 _NUMBER = re.compile(r"_\d+$")
 
 
