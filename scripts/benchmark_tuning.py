@@ -277,7 +277,7 @@ def describe(trial: Trial) -> Iterator[str]:
     first = f"{clock.first_sample_s:.1f} s" if clock.first_sample_s else "never"
     yield (
         f"      {clock.samples} samples, {sample_s * 1e3:.2f} ms each, first after {first}; {clock.retaken} attempts "
-        f"repeated; record saved {clock.saves} times in {clock.saving_s:.2f} s; ended in {clock.closing_s:.2f} s"
+        f"repeated; record saved {clock.saves} times in {clock.saving_s:.2f} s; closed in {clock.closing_s:.2f} s"
     )
     if clock.pool_size:
         span_s = clock.pool_last_s - (clock.pool_first_s or 0.0)

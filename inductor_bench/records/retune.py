@@ -94,7 +94,7 @@ class Retune:
 
     @property
     def unlikeness(self) -> str:
-        """How the file's time differs from the time in the model, where its winner says nothing of it; or empty."""
+        """How far the file's time is from the time in the model, in words; empty within a factor of ``LIKENESS``."""
         return unlikeness(self.tuning.default_s, self.calls, self.time_s) if self.tuning is not None else ""
 
     @property

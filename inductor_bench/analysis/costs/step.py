@@ -102,8 +102,8 @@ def step_factors(run: Run, label: str, kernel_id: str, category: Category) -> tu
     Args:
         run: the record.
         label: the label of the kernel's graph.
-        kernel_id: the kernel. A library call that is no kernel of its own is repeated with its graph, and its time is
-            to its time in the step as that of all kernels of its category in the graph.
+        kernel_id: the kernel. A library call that is no kernel of its own is repeated with its graph. Its time is
+            scaled by the step time of all kernels of its category in the graph, divided by their own time.
         category: the category of the kernel.
     """
     module = next((module for module in run.modules if module.label == label), None)

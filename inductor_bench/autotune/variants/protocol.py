@@ -34,7 +34,7 @@ class Variants(Space, Protocol):
         """The compile pool's request for a configuration; ``None`` where the timing worker compiles it."""
 
     def family(self, config: Config) -> str:
-        """The template of a configuration, whose others take a time of the same order; empty for one without."""
+        """The template of a configuration; empty where it has none. One template's times are of one order."""
 
     def opening_requests(self, number: int) -> Sequence[Request[Any]]:
         """The requests to a worker between the load of the file under this number and the first variant."""
