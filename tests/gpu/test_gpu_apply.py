@@ -15,7 +15,7 @@ from inductor_bench.analysis.statistics import summarize
 from inductor_bench.records.category import Category
 from inductor_bench.records.retune import Retune
 from inductor_bench.records.run import Run
-from inductor_bench.records.tuning import MeasuredKernel, Tuning
+from inductor_bench.records.tuning import Config, MeasuredKernel, Tuning
 from inductor_bench.store.folder import RunFolder
 from inductor_bench.workflows.apply.pins import make_pins
 from scripts.benchmark_apply import pin_nothing
@@ -196,9 +196,9 @@ def test_nothing_to_pin_makes_no_difference(retuned: Done, program: Path, tmp_pa
 
 
 def test_every_kind_of_triton_kernel_takes_a_pin(gpu_run: Path, tmp_path: Path) -> None:
-    """Each kernel of the program with many kinds gets another number of warps, whatever that does to its time."""
+    """Each kernel of the program with many kinds gets another config, whatever that does to its time."""
     record = RunFolder(gpu_run).load()
-    retunes = _other_warps(record)
+    retunes = _other_configs(record)
     kinds = {retune.category for retune in retunes}
     assert kinds >= {Category.POINTWISE, Category.REDUCTION, Category.FOREACH, Category.USER_TRITON}
     folder = RunFolder(tmp_path / "warps")
@@ -213,16 +213,22 @@ def test_every_kind_of_triton_kernel_takes_a_pin(gpu_run: Path, tmp_path: Path) 
     assert f"{len(ids)} of {len(ids)} kernels" in done.stderr, done.stderr
 
 
-def _other_warps(record: Run) -> tuple[Retune, ...]:
+def _other_config(config: Config) -> Config:
+    if "BLOCK" in config:  # a user's kernel, whose grid is known for its author's two configs only
+        return {**config, "BLOCK": 1024 if config["BLOCK"] == 256 else 256}
+    return {**config, "num_warps": 8 if config["num_warps"] == 4 else 4}
+
+
+def _other_configs(record: Run) -> tuple[Retune, ...]:
     found: dict[str, Retune] = {}
     for module in record.modules:
         for kernel in module.kernels:
             config = kernel.compiled.config
-            if not config or not kernel.file or not kernel.name.startswith("triton_"):
+            is_triton = kernel.name.startswith("triton_") or kernel.category is Category.USER_TRITON
+            if not config or not kernel.file or not is_triton:
                 continue
-            warps = 8 if config["num_warps"] == 4 else 4
             timing = summarize([1e-5] * 9)
-            tuning = Tuning("max", "cold", (), 1, 2e-5, 1e-5, 2.0, "faster", {**config, "num_warps": warps})
+            tuning = Tuning("max", "cold", (), 1, 2e-5, 1e-5, 2.0, "faster", _other_config(config))
             measured = MeasuredKernel(
                 kernel.name, kernel.kernel_id, kernel.file, "", "", {}, timing, timing, "", tuning=tuning
             )

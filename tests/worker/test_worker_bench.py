@@ -245,7 +245,7 @@ def test_a_device_is_held_for_all_samples_and_not_while_graphs_are_captured(monk
     assert found.samples_s == (1e-6,) * 4
     captures = [("ready", 0), ("ready", 0)]  # beside the samples of others
     assert timer.seen == [("first", 1), ("first", 1), *captures, *[("sample", 1)] * 4]
-    assert [part.number for part in told] == [1, 2, 1, 2, 1, 2, 2, 1]
+    assert [part.number for part in told] == [1, 2, 1, 2, 1, 2, 1], "once for two samples of a kernel in turn"
 
 
 def test_a_wait_for_the_device_is_told_with_the_kernel_that_waits(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -94,9 +94,10 @@ class Bench:
             raise InductorBenchError(str(error)) from error
 
     def _begin(self, number: int) -> None:
-        """Tells the parent which kernel begins."""
-        self._begun = times.Begun(number)
-        self._report(self._begun)
+        """Tells the parent which kernel begins, unless the same one goes on."""
+        if number != self._begun.number:
+            self._begun = times.Begun(number)
+            self._report(self._begun)
 
     def is_device_broken(self) -> bool:
         """Whether this process can no longer use its device, for example after an illegal access on a GPU."""
