@@ -41,6 +41,9 @@ from inductor_bench.worker.imports import without_collection
 COMPILING_NICENESS = 10
 """Increment of the niceness of a process that compiles beside others that time kernels."""
 
+RARE_COLLECTION = (100_000, 50, 100)
+"""Thresholds of the garbage collector in a process that compiles: with Python's own it takes 5% of a compilation."""
+
 JobFunction = Callable[[Any, Callable[[Any], None]], Any]
 """The function of a job. Its arguments are the job and a function that saves a part of the answer."""
 
@@ -97,18 +100,23 @@ def announce_readiness(readiness: int) -> None:
 
 def serve(requests: TextIO, answers: TextIO) -> int:
     """Answers requests until their end, or until this process can no longer use its device; returns the exit code."""
+    compiles = bool(os.environ.get(COMPILES_TRITON))
+    if compiles:
+        os.nice(COMPILING_NICENESS)  # before the imports: those of a process that times come first
     with without_collection():
         from inductor_bench.worker.bench.bench import Bench
 
-        if os.environ.get(COMPILES_TRITON):
-            from inductor_bench.worker.upstream.triton import import_triton_compiler
+        if compiles:
+            from inductor_bench.worker.upstream.triton import warm_compiler
 
-            os.nice(COMPILING_NICENESS)
-            import_triton_compiler()  # before the first request, which comes once the GPU is known
+            warm_compiler()  # before the first request, which comes once the GPU is known
         if os.environ.get(LAUNCHES_TRITON):
             from inductor_bench.worker.upstream.inductor import import_triton_launcher
 
             import_triton_launcher()  # before the first request, which comes once no other job was found on the GPU
+    if compiles:
+        gc.freeze()
+        gc.set_threshold(*RARE_COLLECTION)
 
     def send(line: dict[str, Any]) -> None:
         answers.write(json.dumps(line) + "\n")

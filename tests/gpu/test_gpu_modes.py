@@ -44,16 +44,17 @@ TRAINING = f"""{MODEL}
 """
 
 PROFILING = f"""{MODEL}
-    from torch.profiler import ProfilerActivity, profile
+    from torch.autograd import DeviceType
+    from torch.profiler import profile
 
     for run in (model, compiled):
         for _ in range(5):
             step(run)
         torch.cuda.synchronize()
-        with profile(activities=[ProfilerActivity.CUDA]) as seen:
+        with profile() as seen:
             step(run)
             torch.cuda.synchronize()
-        on_device = [each for each in seen.events() if each.device_type is torch.autograd.DeviceType.CUDA]
+        on_device = [each for each in seen.events() if each.device_type == DeviceType.CUDA]
         print(sum(not each.is_user_annotation for each in on_device))
 """
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import gzip
+import re
 
 import pytest
 from breakdown_runs import H200
@@ -49,6 +51,17 @@ def test_a_kernel_without_size_hints_has_the_key_of_none() -> None:
     assert found is not None
     assert found.key == lookup_key("None", "def anything(in_ptr0):\n    pid = tl.program_id(0)\n")
     assert found.types == types_text({"in_ptr0": "*fp32"})
+
+
+def test_a_reduction_without_an_x_dimension_has_the_key_that_its_heuristics_leave() -> None:
+    """They set the size hint of ``x`` to 1 before Inductor computes the key."""
+    source = reduction()
+    hints = re.search(r"size_hints=(\{.*?\})", source)
+    with_x = find_kernel_key(source)
+    without_x = find_kernel_key(source.replace("inductor_meta={", "inductor_meta={'no_x_dim': True, "))
+    ones = find_kernel_key(source.replace(hints[1], str({**ast.literal_eval(hints[1]), "x": 1})) if hints else "")
+    assert with_x is not None and without_x is not None and ones is not None
+    assert without_x.key == ones.key != with_x.key
 
 
 def test_text_without_a_kernel_and_text_that_is_none() -> None:

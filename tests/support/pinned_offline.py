@@ -32,6 +32,11 @@ class NoDevice:
     maybe_exchange_device = exchange_device
 
 
+def are_final(kernel: Any) -> list[bool]:
+    """For each launcher of a kernel, whether Inductor searches no further from its config."""
+    return [getattr(launcher.config, "found_by_coordesc", False) for launcher in kernel.launchers]
+
+
 def main(path: str) -> dict[str, Any]:
     startup.install()
     pretend_gpu(ARCHITECTURES["sm_90"])
@@ -57,6 +62,7 @@ def main(path: str) -> dict[str, Any]:
     kernel.restore_after_unpickle(None)
     kernel.precompile(reload_kernel=load)
     stages["launched"] = [values_of(launcher.config) for launcher in kernel.launchers]
+    stages["launched is final"] = are_final(kernel)
     kernel.launchers = kernel.launchers[:1]  # what Inductor's own choice leaves
     first = kernel.launchers
     first[0].config.kwargs["EVEN"] = True  # a user's kernel may have such a constant
@@ -70,6 +76,7 @@ def main(path: str) -> dict[str, Any]:
     for tuned in (True, False):
         pinned.use(tuned)
         stages["tuned" if tuned else "own"] = [values_of(launcher.config) for launcher in kernel.launchers]
+        stages["tuned is final" if tuned else "own is final"] = are_final(kernel)
         stages["state of tuned" if tuned else "state of own"] = codec.encode(pinned.describe())["states"]
     return stages
 

@@ -115,8 +115,11 @@ def test_of_several_processes_the_one_that_is_not_pinned_counts() -> None:
 
 @pytest.mark.slow
 @pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="needs triton")
-@pytest.mark.parametrize("mode", [APPLY, COMPARE])
-def test_a_pin_goes_with_its_kernel_from_the_compile_worker_to_the_program(mode: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("mode", "config"), [(APPLY, TUNED), (COMPARE, TUNED), (COMPARE, OWN)])
+def test_a_pin_goes_with_its_kernel_from_the_compile_worker_to_the_program(
+    mode: str, config: Config, tmp_path: Path
+) -> None:
+    """Coordinate descent is on, as with mode="max-autotune", and goes on from no pin."""
     text = gzip.decompress((H200 / "programs" / "breaks" / "6.py.gz").read_bytes()).decode()
     kernel = read_module(text).kernels[0]
     key = find_kernel_key(kernel.source)
@@ -124,10 +127,11 @@ def test_a_pin_goes_with_its_kernel_from_the_compile_worker_to_the_program(mode:
     versions = [importlib.metadata.version(name) for name in ("torch", "triton")]
     import torch
 
-    pin = TritonPin(key.key, key.types, key.name, kernel.kernel_id, TUNED)
+    pin = TritonPin(key.key, key.types, key.name, kernel.kernel_id, config)
     pins = Pins(mode, "digest", torch.__version__, versions[1], (pin,))
     (tmp_path / "pins.json").write_text(json.dumps(codec.encode(pins)))
-    (tmp_path / "kernel.py").write_text(kernel.source)
+    source = kernel.source.replace("inductor_meta={", "inductor_meta={'coordinate_descent_tuning': True, ")
+    (tmp_path / "kernel.py").write_text(source)
     variables = {
         "CUDA_VISIBLE_DEVICES": "",
         "TRITON_CACHE_DIR": str(tmp_path / "triton"),
@@ -145,10 +149,15 @@ def test_a_pin_goes_with_its_kernel_from_the_compile_worker_to_the_program(mode:
     if mode == APPLY:
         assert stages["configs"] == stages["compiled"] == stages["launched"] == stages["own"] == [TUNED]
         assert stages["state of own"][0]["state"] == PINNED
+        assert stages["launched is final"] == [True]
     else:
-        assert stages["configs"] == stages["compiled"] == [OWN, TUNED], "both are compiled in the worker"
+        both = [OWN] if config == OWN else [OWN, TUNED]
+        assert stages["configs"] == stages["compiled"] == both, "both are compiled in the worker"
         assert stages["launched"] == stages["own"] == [OWN], "Inductor chooses among its own configs"
-        assert stages["tuned"] == [TUNED]
+        assert stages["tuned"] == [config]
+        assert stages["tuned is final"] == [True] and stages["own is final"] == [False], (
+            "Inductor searches from its own"
+        )
         assert stages["state of tuned"][0]["state"] == PINNED
 
 

@@ -21,6 +21,8 @@ FUSED = "_fused_"
 _HEURISTIC = re.compile(r"^@triton_heuristics\.", re.MULTILINE)
 _NAME = re.compile(r"^def [^(]+\(")
 _SIZE_HINTS = re.compile(r"size_hints=(\{.*?\})")
+_NO_X_DIM = "'no_x_dim': True"
+"""What the text of a reduction or a scan holds whose heuristics set the size hint of ``x`` to 1. (2.11, 2.13)"""
 
 
 @dataclass(frozen=True)
@@ -65,10 +67,17 @@ def find_kernel_key(text: str) -> KernelKey | None:
         return None
     lines = text.split("\n")
     head = "\n".join(lines[decorator.lineno - 1 : node.lineno - 1])
-    hints = _SIZE_HINTS.search(head)
     function = "\n".join(lines[node.lineno - 1 : node.end_lineno])
-    key = lookup_key(hints.group(1) if hints else "None", function)
+    key = lookup_key(_size_hints(head), function)
     return KernelKey(key, types_text(_signature(decorator)), node.name)
+
+
+def _size_hints(head: str) -> str:
+    """``str(size_hints)`` as the heuristics of a kernel leave it, from the text of its decorator."""
+    found = _SIZE_HINTS.search(head)
+    if found is None:
+        return "None"
+    return str(ast.literal_eval(found.group(1)) | {"x": 1}) if _NO_X_DIM in head else found.group(1)
 
 
 def _heuristic(function: ast.FunctionDef) -> ast.Call | None:

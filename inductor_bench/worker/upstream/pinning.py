@@ -91,14 +91,27 @@ def values_of(config: Any) -> Config:
 
 
 def with_values(config: Any, values: Config) -> Any:
-    """A copy of a Triton configuration with other values; neither coordinate descent nor another search changes it."""
+    """A copy of a Triton configuration with other values, from which Inductor searches no further."""
     changed = copy.deepcopy(config)
     launch = {name: values[name] for name in ("num_warps", "num_stages") if name in values}
     changed.kwargs.update({name: value for name, value in values.items() if name not in launch})
     for name, value in launch.items():
         setattr(changed, name, value)
-    changed.found_by_coordesc = changed.found_by_combo_autotune = True
-    return changed
+    return _settled(changed)
+
+
+def _settled(config: Any) -> Any:
+    """A configuration, marked so that neither coordinate descent nor another search begins from it. (2.11, 2.13)
+
+    A configuration from a compile worker has lost its marks, which its pickled form lacks. (Triton 3.6)
+    """
+    config.found_by_coordesc = config.found_by_combo_autotune = True
+    return config
+
+
+def _searches(autotuner: Any) -> bool:
+    """Whether Inductor goes on searching from the kernel's best configuration. (2.11, 2.13)"""
+    return any(autotuner.inductor_meta.get(name) for name in ("coordinate_descent_tuning", "combo_tuning_groups"))
 
 
 def compile_launcher(autotuner: Any, config: Any) -> Any:
@@ -116,15 +129,28 @@ def launcher_of(autotuner: Any, result: Any) -> Any:
         return result.make_launcher()
 
 
+def pinned_launcher_of(autotuner: Any, result: Any) -> Any:
+    """The launcher of a compiled pin, from which Inductor searches no further. (2.11, 2.13)"""
+    launcher = launcher_of(autotuner, result)
+    _settled(launcher.config)
+    return launcher
+
+
 def launchers_with(autotuner: Any, values: Config) -> list[Any]:
     """The launchers of a kernel with these values; several differ in other constants. (2.11, 2.13)"""
     return [launcher for launcher in autotuner.launchers if values_of(launcher.config) == values]
 
 
-def find_launcher(autotuner: Any, values: Config) -> Any:
-    """The launcher of a configuration, which is compiled where the kernel has none. (2.11, 2.13)"""
+def find_launcher(autotuner: Any, values: Config, *, keep: bool) -> Any:
+    """The launcher of a configuration, from which Inductor searches no further. (2.11, 2.13)
+
+    It is compiled where the kernel has none, and where ``keep`` leaves the kernel's own to Inductor's search.
+    """
     found = launchers_with(autotuner, values)
-    return found[0] if found else compile_launcher(autotuner, with_values(autotuner.launchers[0].config, values))
+    if not found or (keep and _searches(autotuner)):
+        return compile_launcher(autotuner, with_values(autotuner.launchers[0].config, values))
+    _settled(found[0].config)
+    return found[0]
 
 
 def use_configs(namespace: Mapping[str, Any], wanted: Mapping[str, Config]) -> None:
@@ -147,7 +173,7 @@ def use_configs(namespace: Mapping[str, Any], wanted: Mapping[str, Config]) -> N
             with contextlib.suppress(*launcher_errors()):
                 found = [compile_launcher(autotuner, with_values(launchers[0].config, values))]
         if len(found) == 1:
-            found[0].config.found_by_coordesc = found[0].config.found_by_combo_autotune = True
+            _settled(found[0].config)
         if found:
             set_launchers(autotuner, found)
 

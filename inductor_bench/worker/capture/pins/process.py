@@ -133,13 +133,12 @@ class PinnedKernels:
         autotuner.compile_results = [one for one in autotuner.compile_results if one not in found]
         return found[0] if found else None
 
-    @staticmethod
-    def _find_launcher(autotuner: Any, pin: TritonPin, taken: Any) -> tuple[Any, str]:
+    def _find_launcher(self, autotuner: Any, pin: TritonPin, taken: Any) -> tuple[Any, str]:
         """The launcher of a pin, and the reason where there is none."""
         try:
             if taken is not None:
-                return pinning.launcher_of(autotuner, taken), ""
-            return pinning.find_launcher(autotuner, pin.config), ""
+                return pinning.pinned_launcher_of(autotuner, taken), ""
+            return pinning.find_launcher(autotuner, pin.config, keep=self.compares), ""
         except pinning.launcher_errors() as error:
             return None, f"it did not compile here: {type(error).__name__}: {error}"
 
