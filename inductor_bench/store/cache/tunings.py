@@ -19,7 +19,7 @@ from ..files import read_json, write_json
 from ..formats import codec
 from ..peaks import cache_folder, slug
 
-FORMAT = 3
+FORMAT = 4
 """The version of the files and of the way of tuning. A tuning of another version is not known."""
 
 
