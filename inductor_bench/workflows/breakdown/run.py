@@ -6,7 +6,7 @@ import datetime
 import shlex
 import sys
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 
@@ -28,7 +28,6 @@ from ...store.redaction import Redaction
 from ...version import __version__
 from ..extract.from_run import RunInMaking
 from ..extract.into_run import extract_run
-from ..ledger.program import find_step
 from ..modules.analysis import (
     AttributedModule,
     attribute_module,
@@ -41,7 +40,6 @@ from ..modules.environment import capture_environment, keep_for_later_runs
 from ..modules.observed import FoundModule
 from ..modules.profiling import DEFAULT_REPEAT, ProfiledModule, Profiling
 from ..modules.program import CapturedProgram, capture_program
-from ..modules.residence import with_dram_shares
 from ..modules.roofs import with_roofs
 from ..modules.survey import take_survey
 from ..modules.targets import Target, find_listed_modules, resolve_target
@@ -53,6 +51,7 @@ from .eager import time_eager
 from .most_expensive import STAGE as AUTOTUNE
 from .outcome import BreakdownOutcome, report_run
 from .request import find_secrets, folder_title_of, is_command, request_of, title_of
+from .step import Facts, add_step
 from .verification import finishing_command, verify_retunes
 
 UNFINISHED = "this run has not come to its end: it is still being measured, or was killed"
@@ -117,7 +116,9 @@ class _Breakdown:
         self._request = request_of(target, options)  # unredacted, because the program needs the secrets
         self._redaction = redaction
         options = replace(options, arguments=redaction.words(options.arguments))
+        self._captured: CapturedProgram | None = None
         self._profiled: list[ProfiledModule] = []
+        self._attributed: list[AttributedModule] = []
         own_folder(folder.work)
         self.run = Run(
             format=FORMAT,
@@ -145,6 +146,9 @@ class _Breakdown:
         self._folder.save(self.run)
 
     def interrupted(self) -> None:
+        """Adds the interruption, and the program's step where that was observed and is not there yet."""
+        if self._captured is not None and self.run.program is None:
+            self._enter_step(self._captured)
         count = len(self.run.modules)
         kept = f"; {count} module{'s' if count > 1 else ''} measured until then" if count else ""
         place, retune = shlex.quote(str(self._folder.path)), self._options.retune
@@ -176,20 +180,18 @@ class _Breakdown:
     def _measure(self, pool: WorkerPool) -> None:
         captured = self._capture(pool.environment)
         self.run = replace(self.run, capture=captured.capture)
-        for failure in captured.failures:
-            self._fail(failure)
+        self._fail(*captured.failures)
         self.save()
         if not captured.modules:
             return
-        self._stage = "profile"
+        self._stage, self._captured = "profile", captured
         pool.get_ready(self._workers(len(captured.modules)))
         options, limit = self._options, self._values_limit
         profiling = Profiling(pool, self._folder, self._progress, options.repeat, options.trace, limit)
         labels = label_modules([(module.text, module.code) for module in captured.modules])
-        attributed = []
         for module, label in zip(captured.modules, labels, strict=True):
-            attributed += self._measure_module(profiling, module, label)
-        self._conclude(pool, attributed, captured)
+            self._measure_module(profiling, module, label)
+        self._conclude(pool, captured)
 
     def _capture(self, environment: Mapping[str, str]) -> CapturedProgram:
         if self._listed is None:
@@ -219,7 +221,7 @@ class _Breakdown:
     def _values_limit(self) -> int | None:
         return self._options.values_limit_bytes if self._options.values == RECORDED else None
 
-    def _measure_module(self, profiling: Profiling, module: FoundModule, label: ModuleLabel) -> list[AttributedModule]:
+    def _measure_module(self, profiling: Profiling, module: FoundModule, label: ModuleLabel) -> None:
         """Profiles one module, and saves its row without costs and peaks."""
         try:
             profiled = profiling.profile(module, label)
@@ -231,43 +233,42 @@ class _Breakdown:
             rows = [checked(record)] if record is not None else []
         except InductorBenchError as error:
             self._fail(Failure("profile", "invalid", error.message, error.hint, subject=label.label))
-            return []
+            return
+        self._attributed += [attributed] if attributed else []
         self.run = replace(self.run, modules=(*self.run.modules, *rows))
         self.save()
-        return [attributed] if attributed else []
 
-    def _conclude(self, pool: WorkerPool, attributed: list[AttributedModule], captured: CapturedProgram) -> None:
+    def _conclude(self, pool: WorkerPool, captured: CapturedProgram) -> None:
         """Adds the program's step, and the facts from a worker with torch: environment, costs of calls, and peaks."""
-        calls = list(dict.fromkeys(call for module in attributed for call in module.operator_calls))
-        elsewhere = self._options.trace is not None
+        attributed, elsewhere = self._attributed, self._options.trace is not None
         if elsewhere and not attributed:
             return
-        device = common_device(module.profiled.source.device for module in attributed).type
+        calls = list(dict.fromkeys(call for module in attributed for call in module.operator_calls))
+        device = common_device(one.profiled.source.device for one in attributed).type
         self._progress.stage("counting FLOPs" if elsewhere else "counting FLOPs, looking up the device's peaks")
         peaks = "none" if elsewhere or not attributed else "cached"
         found = take_survey(pool, calls, device=device, peaks=peaks, log=self._folder.logs / "survey.log")
         if found.failure is not None:
             self._fail(found.failure)
-        environment = found.environment
-        if elsewhere:
-            environment = trace_environment(attributed[0].trace) if attributed else Environment()
+        environment = trace_environment(attributed[0].trace) if elsewhere else found.environment
         costs = dict(zip(calls, found.costs, strict=False))
         save_costs(self._folder, costs)
-        step, failures = find_step(self.run.request, captured, self._profiled, attributed, self._folder)
-        attributed = with_dram_shares(attributed, captured, found.peaks, self._folder, step.eager if step else {})
-        described = {module.profiled.label.label: describe_module(module, self._folder, costs) for module in attributed}
-        modules = tuple(described.get(module.label, module) for module in self.run.modules)
-        self.run = replace(self.run, modules=modules, environment=environment)
-        self.run = with_roofs(step.enter(self.run, stopped=captured.stopped) if step else self.run, found.peaks)
-        self._fail(*failures)
+        self.run = replace(self.run, environment=environment)
+        self._enter_step(captured, (costs, found.peaks))
+        self.run = with_roofs(self.run, found.peaks)
         self.save()
-        self._write_kernels(attributed)
+        self._write_kernels()
 
-    def _write_kernels(self, attributed: Sequence[AttributedModule]) -> None:
+    def _enter_step(self, captured: CapturedProgram, facts: Facts | None = None) -> None:
+        entered = add_step(self.run, captured, self._profiled, self._attributed, self._folder, facts)
+        self.run, self._attributed = entered.run, entered.attributed
+        self._fail(*entered.failures)
+
+    def _write_kernels(self) -> None:
         """Writes ``RUN/kernels``, and names each kernel's file in the record."""
         self._progress.stage("writing the kernels as files")
         try:
-            extracted = extract_run(self._folder, self._options.values, RunInMaking(self.run, attributed))
+            extracted = extract_run(self._folder, self._options.values, RunInMaking(self.run, self._attributed))
         except InductorBenchError as error:
             self._fail(Failure("extract", "invalid", error.message, error.hint))
             return
