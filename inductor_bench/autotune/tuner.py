@@ -149,18 +149,19 @@ class Tuner:
             if self.is_over() and self._gives_way:
                 raise BudgetSpentError(BUDGET_SPENT, MORE_BUDGET)
             before, began = self._best_relative_time(), time.monotonic()
-            yield from self._try([one for one in new if one.relative_time is None and not one.status])
+            untimed = [one for one in new if one.relative_time is None and not one.status]
+            yield from self._try(untimed)
             self.time_s += time.monotonic() - began
             if self.is_over():
                 self.cut_short = "budget"
                 break
-            best = self._best_relative_time()
-            if self.pruning and self.pruning.ends(before, best):
-                self.cut_short = "gain"
-                break
             try:
                 configs, new = search.send(self._best_so_far().config), []
             except StopIteration:
+                break
+            is_tried = any(one.relative_time is not None for one in untimed)
+            if is_tried and self.pruning and self.pruning.ends(before, self._best_relative_time()):
+                self.cut_short = "gain"
                 break
         began = time.monotonic()
         entrants, result = yield from self._race_finalists(method)

@@ -145,7 +145,7 @@ class Times:
 class Sample(Request[Times]):
     """Times one call of each kernel in turn.
 
-    The worker sends ``Begun`` before each step with a kernel: its first launch, its capture and each of its samples.
+    The worker sends ``Begun`` before a step with another kernel: its first launch, its capture or a sample.
 
     Attributes:
         order: the kernels in the order of timing.

@@ -296,6 +296,22 @@ def test_of_many_kernels_one_that_is_not_timed_gives_way_at_the_end_of_the_budge
     assert device.asked[Sample] and tuning.cut_short == "budget", "a host times nothing while it compiles"
 
 
+class Unlisted(Line):
+    """Max-autotune lists no config but that of the file."""
+
+    def listed_by_max_autotune(self) -> list[Config]:
+        return []
+
+
+def test_a_search_ends_for_want_of_gain_only_where_something_was_timed_and_something_is_left_to_try() -> None:
+    little_left = Pruning(Stake(100e-6, 20e-6), 10e-6)
+    unlisted = Unlisted({"value": 0}, {"value": (0, 4)})
+    assert tune(Device(times_of), unlisted, "coordesc", pruning=little_left).best_config == {"value": 4}
+    slower = Line({"value": 0}, {"value": (0, 1, 3)})
+    assert tune(Device(times_of), slower, "max", pruning=little_left).cut_short == "", "its method is at its end"
+    assert tune(Device(times_of), slower, "exhaustive", pruning=little_left).cut_short == "gain"
+
+
 @dataclass(frozen=True)
 class Templates(Line):
     """A library call: the value 0 is the call itself, and each other value a choice of one of two templates."""

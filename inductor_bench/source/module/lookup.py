@@ -21,8 +21,8 @@ FUSED = "_fused_"
 _HEURISTIC = re.compile(r"^@triton_heuristics\.", re.MULTILINE)
 _NAME = re.compile(r"^def [^(]+\(")
 _SIZE_HINTS = re.compile(r"size_hints=(\{.*?\})")
-_NO_X_DIM = "'no_x_dim': True"
-"""What the text of a reduction or a scan holds whose heuristics set the size hint of ``x`` to 1. (2.11, 2.13)"""
+_NO_X_DIM = "no_x_dim"
+"""Key in ``inductor_meta`` of reductions and scans: where it is set, heuristics set the size hint of ``x`` to 1."""
 
 
 @dataclass(frozen=True)
@@ -68,16 +68,25 @@ def find_kernel_key(text: str) -> KernelKey | None:
     lines = text.split("\n")
     head = "\n".join(lines[decorator.lineno - 1 : node.lineno - 1])
     function = "\n".join(lines[node.lineno - 1 : node.end_lineno])
-    key = lookup_key(_size_hints(head), function)
+    key = lookup_key(_size_hints(head, decorator), function)
     return KernelKey(key, types_text(_signature(decorator)), node.name)
 
 
-def _size_hints(head: str) -> str:
-    """``str(size_hints)`` as the heuristics of a kernel leave it, from the text of its decorator."""
+def _size_hints(head: str, decorator: ast.Call) -> str:
+    """``str(size_hints)`` as the heuristics of a kernel leave it, from its decorator and the text of that."""
     found = _SIZE_HINTS.search(head)
     if found is None:
         return "None"
-    return str(ast.literal_eval(found.group(1)) | {"x": 1}) if _NO_X_DIM in head else found.group(1)
+    if not _is_set(_item(decorator, "inductor_meta", _NO_X_DIM)):
+        return found.group(1)
+    try:
+        return str(ast.literal_eval(found.group(1)) | {"x": 1})
+    except ValueError as error:
+        raise InductorBenchError(f"the size hints of {decorator.lineno} are not a table of numbers") from error
+
+
+def _is_set(node: ast.expr | None) -> bool:
+    return isinstance(node, ast.Constant) and node.value is True
 
 
 def _heuristic(function: ast.FunctionDef) -> ast.Call | None:
@@ -87,13 +96,20 @@ def _heuristic(function: ast.FunctionDef) -> ast.Call | None:
 
 
 def _signature(decorator: ast.Call) -> dict[str, str]:
-    meta = next((keyword.value for keyword in decorator.keywords if keyword.arg == "triton_meta"), None)
-    if not isinstance(meta, ast.Dict):
+    value = _item(decorator, "triton_meta", "signature")
+    if value is None:
         return {}
-    for key, value in zip(meta.keys, meta.values, strict=True):
-        if isinstance(key, ast.Constant) and key.value == "signature":
-            try:
-                return {str(name): str(kind) for name, kind in ast.literal_eval(value).items()}
-            except (ValueError, AttributeError) as error:
-                raise InductorBenchError(f"the signature of {decorator.lineno} is not a table of types") from error
-    return {}
+    try:
+        return {str(name): str(kind) for name, kind in ast.literal_eval(value).items()}
+    except (ValueError, AttributeError) as error:
+        raise InductorBenchError(f"the signature of {decorator.lineno} is not a table of types") from error
+
+
+def _item(decorator: ast.Call, table: str, name: str) -> ast.expr | None:
+    """The value of a key in a table among the decorator's arguments; ``None`` where it has none."""
+    meta = next((keyword.value for keyword in decorator.keywords if keyword.arg == table), None)
+    if isinstance(meta, ast.Dict):
+        for key, value in zip(meta.keys, meta.values, strict=True):
+            if isinstance(key, ast.Constant) and key.value == name:
+                return value
+    return None

@@ -144,11 +144,13 @@ def launchers_with(autotuner: Any, values: Config) -> list[Any]:
 def find_launcher(autotuner: Any, values: Config, *, keep: bool) -> Any:
     """The launcher of a configuration, from which Inductor searches no further. (2.11, 2.13)
 
-    It is compiled where the kernel has none, and where ``keep`` leaves the kernel's own to Inductor's search.
+    It is compiled where the kernel has none. With ``keep`` the kernel's own stays Inductor's, which may search from it,
+    or unload it once it has chosen another (2.13): where it does either, a launcher is compiled, too.
     """
     found = launchers_with(autotuner, values)
-    if not found or (keep and _searches(autotuner)):
-        return compile_launcher(autotuner, with_values(autotuner.launchers[0].config, values))
+    if not found or (keep and (_searches(autotuner) or len(autotuner.launchers) > 1)):
+        base = (found or autotuner.launchers)[0].config
+        return compile_launcher(autotuner, with_values(base, values))
     _settled(found[0].config)
     return found[0]
 

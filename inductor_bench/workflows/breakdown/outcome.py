@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from ...analysis.findings.command_again import apply_command, program_words
 from ...errors import InductorBenchError
+from ...records.failure import VERIFY
 from ...records.run import Failure, Run
 from ...report.run.folder import write_report
 from ...store.folder import RunFolder
-from ..options import BreakdownOptions
+from ..options import BreakdownOptions, RetuneOptions
+from .most_expensive import STAGE as AUTOTUNE
 
 
 @dataclass(frozen=True)
@@ -28,3 +32,28 @@ def report_run(run: Run, folder: RunFolder, options: BreakdownOptions) -> Breakd
     except InductorBenchError as error:
         failure = Failure("report", "write", error.message, error.hint)
         return BreakdownOutcome(replace(run, failures=(*run.failures, failure)), folder.path)
+
+
+def describe_interruption(run: Run, stage: str, folder: RunFolder, retune: RetuneOptions | None) -> Failure:
+    """The failure of a run that was interrupted in a stage, with the command that shows or finishes it."""
+    count, place = len(run.modules), shlex.quote(str(folder.path))
+    kept = f"; {count} module{'s' if count > 1 else ''} measured until then" if count else ""
+    hint = f"inductor-bench report {place}" if count else ""
+    if stage in (AUTOTUNE, VERIFY) and retune is not None:
+        hint = _finishing_command(run, stage, place, retune)
+    return Failure(stage, "interrupted", f"interrupted by Ctrl-C or a signal{kept}", hint)
+
+
+def _finishing_command(run: Run, stage: str, place: str, retune: RetuneOptions) -> str:
+    """The command that finishes the retunes of an interrupted run, or their proof.
+
+    Args:
+        run: the record.
+        stage: the stage that was interrupted.
+        place: the RUN, as the user would type it.
+        retune: the request.
+    """
+    program = program_words(run)
+    if stage == VERIFY and program:
+        return apply_command(place, program, "--verify")
+    return f"inductor-bench breakdown {place} {' '.join(retune.words)}"

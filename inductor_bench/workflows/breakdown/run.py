@@ -7,7 +7,7 @@ import shlex
 import sys
 import uuid
 from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import replace
 
 from ...devices.table import common_device
@@ -49,10 +49,10 @@ from .again import break_down_again
 from .autotune import autotune_run
 from .eager import time_eager
 from .most_expensive import STAGE as AUTOTUNE
-from .outcome import BreakdownOutcome, report_run
+from .outcome import BreakdownOutcome, describe_interruption, report_run
 from .request import find_secrets, folder_title_of, is_command, request_of, title_of
 from .step import Facts, add_step
-from .verification import finishing_command, verify_retunes
+from .verification import verify_retunes
 
 UNFINISHED = "this run has not come to its end: it is still being measured, or was killed"
 
@@ -146,17 +146,14 @@ class _Breakdown:
         self._folder.save(self.run)
 
     def interrupted(self) -> None:
-        """Adds the interruption, and the program's step where that was observed and is not there yet."""
-        if self._captured is not None and self.run.program is None:
-            self._enter_step(self._captured)
-        count = len(self.run.modules)
-        kept = f"; {count} module{'s' if count > 1 else ''} measured until then" if count else ""
-        place, retune = shlex.quote(str(self._folder.path)), self._options.retune
-        hint = f"inductor-bench report {place}" if count else ""
-        if self._stage in (AUTOTUNE, VERIFY) and retune is not None:
-            hint = finishing_command(self.run, self._stage, place, retune)
-        failure = Failure(self._stage, "interrupted", f"interrupted by Ctrl-C or a signal{kept}", hint)
+        """Adds the interruption, and then the program's step where that was observed and is not there yet."""
+        failure = describe_interruption(self.run, self._stage, self._folder, self._options.retune)
         self.run = replace(self.run, failures=(*self.run.failures, failure))
+        self.conclude()
+        if self._captured is not None:
+            self._progress.stage("adding the program's step (Ctrl-C leaves it out)")
+            with suppress(KeyboardInterrupt, OSError):
+                self._enter_step(self._captured)
 
     def measure(self) -> None:
         environment = capture_environment(self._folder.work, dict(self._options.variables)) | self._redaction.variables
@@ -260,6 +257,7 @@ class _Breakdown:
         self._write_kernels()
 
     def _enter_step(self, captured: CapturedProgram, facts: Facts | None = None) -> None:
+        self._captured = None
         entered = add_step(self.run, captured, self._profiled, self._attributed, self._folder, facts)
         self.run, self._attributed = entered.run, entered.attributed
         self._fail(*entered.failures)

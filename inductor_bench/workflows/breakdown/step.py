@@ -10,6 +10,7 @@ from ...errors import InductorBenchError
 from ...records.run import Failure, Peaks, Run
 from ...source.capture.labels import label_modules
 from ...source.module.reader import read_module
+from ...store.files import write_text
 from ...store.folder import RunFolder
 from ..ledger.program import find_step
 from ..modules.analysis import AttributedModule, Costs, describe_module
@@ -54,7 +55,7 @@ def add_step(
         folder: the RUN, which gets the traces of the steps.
         facts: from a worker with torch; ``None`` where they are not known, so that modules stay as they are described.
     """
-    modules = (*profiled, *_unprofiled(captured, profiled))
+    modules = (*profiled, *_unprofiled(captured, profiled, folder))
     step, failures = find_step(run.request, captured, modules, attributed, folder)
     if facts is not None:
         costs, peaks = facts
@@ -64,11 +65,15 @@ def add_step(
     return RunWithStep(step.enter(run, stopped=captured.stopped) if step else run, attributed, failures)
 
 
-def _unprofiled(captured: CapturedProgram, profiled: Sequence[ProfiledModule]) -> Iterator[ProfiledModule]:
-    """The modules whose profile was not reached, or raised an error."""
+def _unprofiled(
+    captured: CapturedProgram, profiled: Sequence[ProfiledModule], folder: RunFolder
+) -> Iterator[ProfiledModule]:
+    """The modules whose profile was not reached, or raised an error. The RUN gets their text."""
     seen = {one.module.path for one in profiled}
     labels = label_modules([(module.text, module.code) for module in captured.modules])
     for module, label in zip(captured.modules, labels, strict=True):
         if module.path not in seen:
             with suppress(InductorBenchError):  # its text cannot be read
-                yield ProfiledModule(module, label, read_module(module.text), "", "", None, None)
+                source = read_module(module.text)
+                write_text(folder.modules / f"{label.slug}.py", module.text)
+                yield ProfiledModule(module, label, source, "", "", None, None)

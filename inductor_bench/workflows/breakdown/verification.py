@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 
-from ...analysis.findings.command_again import apply_command, program_words
 from ...errors import InductorBenchError
 from ...launch.interpreter import SAFE_PATH
 from ...records.failure import VERIFY
@@ -18,7 +17,6 @@ from ..apply.proof.processes import VerificationInterrupted
 from ..apply.proof.program import Plan
 from ..apply.proof.verification import replays_graphs, verify
 from ..modules.program import program_command
-from ..options import RetuneOptions
 from ..progress import Progress
 
 PREDICTION = "the saving stays a projection"
@@ -31,21 +29,6 @@ def lacks_proof(run: Run, folder: RunFolder) -> bool:
     if any(failure.stage == VERIFY and failure.kind != "interrupted" for failure in run.failures):
         return False
     return bool(make_pins(run, folder).pins.all)
-
-
-def finishing_command(run: Run, stage: str, place: str, retune: RetuneOptions) -> str:
-    """The command that finishes the retunes of an interrupted run, or their proof.
-
-    Args:
-        run: the record.
-        stage: the stage that was interrupted.
-        place: the RUN, as the user would type it.
-        retune: the request.
-    """
-    program = program_words(run)
-    if stage == VERIFY and program:
-        return apply_command(place, program, "--verify")
-    return f"inductor-bench breakdown {place} {' '.join(retune.words)}"
 
 
 def verify_retunes(
