@@ -10,6 +10,7 @@ import ast
 import hashlib
 import re
 from dataclasses import dataclass
+from typing import Any
 
 from ...errors import InductorBenchError
 from .calls import dotted
@@ -20,7 +21,6 @@ FUSED = "_fused_"
 
 _HEURISTIC = re.compile(r"^@triton_heuristics\.", re.MULTILINE)
 _NAME = re.compile(r"^def [^(]+\(")
-_SIZE_HINTS = re.compile(r"size_hints=(\{.*?\})")
 _NO_X_DIM = "no_x_dim"
 """Key in ``inductor_meta`` of reductions and scans: where it is set, heuristics set the size hint of ``x`` to 1."""
 
@@ -65,24 +65,18 @@ def find_kernel_key(text: str) -> KernelKey | None:
     decorator = _heuristic(node) if isinstance(node, ast.FunctionDef) else None
     if not isinstance(node, ast.FunctionDef) or decorator is None:
         return None
-    lines = text.split("\n")
-    head = "\n".join(lines[decorator.lineno - 1 : node.lineno - 1])
-    function = "\n".join(lines[node.lineno - 1 : node.end_lineno])
-    key = lookup_key(_size_hints(head, decorator), function)
+    function = "\n".join(text.split("\n")[node.lineno - 1 : node.end_lineno])
+    key = lookup_key(str(_size_hints(decorator)), function)
     return KernelKey(key, types_text(_signature(decorator)), node.name)
 
 
-def _size_hints(head: str, decorator: ast.Call) -> str:
-    """``str(size_hints)`` as the heuristics of a kernel leave it, from its decorator and the text of that."""
-    found = _SIZE_HINTS.search(head)
-    if found is None:
-        return "None"
-    if not _is_set(_item(decorator, "inductor_meta", _NO_X_DIM)):
-        return found.group(1)
-    try:
-        return str(ast.literal_eval(found.group(1)) | {"x": 1})
-    except ValueError as error:
-        raise InductorBenchError(f"the size hints of {decorator.lineno} are not a table of numbers") from error
+def _size_hints(decorator: ast.Call) -> dict[str, int] | None:
+    """The size hints as the heuristics of a kernel leave them; ``None`` where it has none."""
+    node = _argument(decorator, "size_hints")
+    if not isinstance(node, ast.Dict):
+        return None
+    hints: dict[str, int] = _read_table(node, "size hints")
+    return hints | {"x": 1} if _is_set(_item(decorator, "inductor_meta", _NO_X_DIM)) else hints
 
 
 def _is_set(node: ast.expr | None) -> bool:
@@ -96,20 +90,32 @@ def _heuristic(function: ast.FunctionDef) -> ast.Call | None:
 
 
 def _signature(decorator: ast.Call) -> dict[str, str]:
-    value = _item(decorator, "triton_meta", "signature")
-    if value is None:
-        return {}
-    try:
-        return {str(name): str(kind) for name, kind in ast.literal_eval(value).items()}
-    except (ValueError, AttributeError) as error:
-        raise InductorBenchError(f"the signature of {decorator.lineno} is not a table of types") from error
+    node = _item(decorator, "triton_meta", "signature")
+    types = _read_table(node, "signature") if node is not None else {}
+    return {str(name): str(kind) for name, kind in types.items()}
 
 
 def _item(decorator: ast.Call, table: str, name: str) -> ast.expr | None:
     """The value of a key in a table among the decorator's arguments; ``None`` where it has none."""
-    meta = next((keyword.value for keyword in decorator.keywords if keyword.arg == table), None)
+    meta = _argument(decorator, table)
     if isinstance(meta, ast.Dict):
         for key, value in zip(meta.keys, meta.values, strict=True):
             if isinstance(key, ast.Constant) and key.value == name:
                 return value
     return None
+
+
+def _argument(decorator: ast.Call, name: str) -> ast.expr | None:
+    return next((keyword.value for keyword in decorator.keywords if keyword.arg == name), None)
+
+
+def _read_table(node: ast.expr, what: str) -> Any:
+    """The table that a node spells.
+
+    Raises:
+        InductorBenchError: it spells none; the message says of ``what``.
+    """
+    try:
+        return dict(ast.literal_eval(node))
+    except (ValueError, TypeError) as error:
+        raise InductorBenchError(f"the {what} of a kernel cannot be read as a table") from error

@@ -97,16 +97,16 @@ def with_values(config: Any, values: Config) -> Any:
     changed.kwargs.update({name: value for name, value in values.items() if name not in launch})
     for name, value in launch.items():
         setattr(changed, name, value)
-    return _settled(changed)
+    settle(changed)
+    return changed
 
 
-def _settled(config: Any) -> Any:
-    """A configuration, marked so that neither coordinate descent nor another search begins from it. (2.11, 2.13)
+def settle(config: Any) -> None:
+    """Marks a configuration, so that neither coordinate descent nor another search begins from it. (2.11, 2.13)
 
     A configuration from a compile worker has lost its marks, which its pickled form lacks. (Triton 3.6)
     """
     config.found_by_coordesc = config.found_by_combo_autotune = True
-    return config
 
 
 def _searches(autotuner: Any) -> bool:
@@ -129,29 +129,21 @@ def launcher_of(autotuner: Any, result: Any) -> Any:
         return result.make_launcher()
 
 
-def pinned_launcher_of(autotuner: Any, result: Any) -> Any:
-    """The launcher of a compiled pin, from which Inductor searches no further. (2.11, 2.13)"""
-    launcher = launcher_of(autotuner, result)
-    _settled(launcher.config)
-    return launcher
-
-
 def launchers_with(autotuner: Any, values: Config) -> list[Any]:
     """The launchers of a kernel with these values; several differ in other constants. (2.11, 2.13)"""
     return [launcher for launcher in autotuner.launchers if values_of(launcher.config) == values]
 
 
 def find_launcher(autotuner: Any, values: Config, *, keep: bool) -> Any:
-    """The launcher of a configuration, from which Inductor searches no further. (2.11, 2.13)
+    """The launcher of a configuration, which is compiled where the kernel has none. (2.11, 2.13)
 
-    It is compiled where the kernel has none. With ``keep`` the kernel's own stays Inductor's, which may search from it,
-    or unload it once it has chosen another (2.13): where it does either, a launcher is compiled, too.
+    With ``keep`` the kernel's own stays Inductor's, which may search from it, or unload it once it has chosen another
+    (2.13): where it does either, a launcher is compiled, too.
     """
     found = launchers_with(autotuner, values)
     if not found or (keep and (_searches(autotuner) or len(autotuner.launchers) > 1)):
         base = (found or autotuner.launchers)[0].config
         return compile_launcher(autotuner, with_values(base, values))
-    _settled(found[0].config)
     return found[0]
 
 
@@ -175,7 +167,7 @@ def use_configs(namespace: Mapping[str, Any], wanted: Mapping[str, Config]) -> N
             with contextlib.suppress(*launcher_errors()):
                 found = [compile_launcher(autotuner, with_values(launchers[0].config, values))]
         if len(found) == 1:
-            _settled(found[0].config)
+            settle(found[0].config)
         if found:
             set_launchers(autotuner, found)
 

@@ -19,6 +19,8 @@ from inductor_bench.devices.nvidia.device import NVIDIA
 from inductor_bench.devices.nvidia.multiprocessor import THREADS_OF_BLOCK, THREADS_OF_WARP
 from inductor_bench.errors import InductorBenchError
 
+from .inductor import import_triton_launcher
+
 _USAGE = re.compile(r"\bREG:(\d+) STACK:(\d+)\b")
 _INSTRUCTION = re.compile(r"^\s+/\*[0-9a-f]{4,}\*/\s+(?!NOP\b)\S", re.MULTILINE)
 """An instruction in the disassembler's listing, except the NOPs with which the assembler pads the end."""
@@ -35,14 +37,14 @@ def import_triton_compiler() -> bool:
 
 
 def warm_compiler() -> None:
-    """Does what a process else does at its first compilation, 0.5 s by itself and 1.5 s among many. (2.11, Triton 3.6)
+    """Imports and hashes what the first compilation needs: that takes it 0.5 s, and 1.5 s where many processes do so.
 
-    It imports what only a compilation imports, and hashes Triton's own files.
+    (2.11, Triton 3.6)
     """
     if import_triton_compiler():
-        for name in ("triton.compiler.code_generator", "torch._inductor.runtime.triton_heuristics"):
-            with contextlib.suppress(ImportError):  # a version that keeps it elsewhere
-                importlib.import_module(name)
+        import_triton_launcher()
+        with contextlib.suppress(ImportError):  # a version that keeps it elsewhere
+            importlib.import_module("triton.compiler.code_generator")
         hash_compiler()
 
 

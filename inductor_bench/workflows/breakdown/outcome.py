@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ...analysis.findings.command_again import apply_command, program_words
+from ...analysis.findings.phrases import plural
 from ...errors import InductorBenchError
 from ...records.failure import VERIFY
 from ...records.run import Failure, Run
@@ -37,7 +38,7 @@ def report_run(run: Run, folder: RunFolder, options: BreakdownOptions) -> Breakd
 def describe_interruption(run: Run, stage: str, folder: RunFolder, retune: RetuneOptions | None) -> Failure:
     """The failure of a run that was interrupted in a stage, with the command that shows or finishes it."""
     count, place = len(run.modules), shlex.quote(str(folder.path))
-    kept = f"; {count} module{'s' if count > 1 else ''} measured until then" if count else ""
+    kept = f"; {plural(count, 'module')} measured until then" if count else ""
     hint = f"inductor-bench report {place}" if count else ""
     if stage in (AUTOTUNE, VERIFY) and retune is not None:
         hint = _finishing_command(run, stage, place, retune)

@@ -18,7 +18,7 @@ from ...launch.worker import WorkerPool, default_python
 from ...records.failure import VERIFY
 from ...records.model_sources import COMPILED_HERE, PROGRAMS
 from ...records.run import Capture, Environment, Failure, Run
-from ...source.capture.labels import ModuleLabel, label_modules
+from ...source.capture.labels import ModuleLabel
 from ...store.device_turn import DeviceTurn
 from ...store.evidence import checked, save_costs
 from ...store.files import own_folder
@@ -37,7 +37,7 @@ from ..modules.analysis import (
 )
 from ..modules.command import COMMAND, interpreter_of
 from ..modules.environment import capture_environment, keep_for_later_runs
-from ..modules.observed import FoundModule
+from ..modules.observed import FoundModule, labelled
 from ..modules.profiling import DEFAULT_REPEAT, ProfiledModule, Profiling
 from ..modules.program import CapturedProgram, capture_program
 from ..modules.roofs import with_roofs
@@ -185,8 +185,7 @@ class _Breakdown:
         pool.get_ready(self._workers(len(captured.modules)))
         options, limit = self._options, self._values_limit
         profiling = Profiling(pool, self._folder, self._progress, options.repeat, options.trace, limit)
-        labels = label_modules([(module.text, module.code) for module in captured.modules])
-        for module, label in zip(captured.modules, labels, strict=True):
+        for module, label in labelled(captured.modules):
             self._measure_module(profiling, module, label)
         self._conclude(pool, captured)
 

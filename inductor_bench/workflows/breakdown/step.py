@@ -8,13 +8,11 @@ from dataclasses import dataclass, replace
 
 from ...errors import InductorBenchError
 from ...records.run import Failure, Peaks, Run
-from ...source.capture.labels import label_modules
-from ...source.module.reader import read_module
-from ...store.files import write_text
 from ...store.folder import RunFolder
 from ..ledger.program import find_step
 from ..modules.analysis import AttributedModule, Costs, describe_module
-from ..modules.profiling import ProfiledModule
+from ..modules.observed import labelled
+from ..modules.profiling import ProfiledModule, keep_module
 from ..modules.program import CapturedProgram
 from ..modules.residence import with_dram_shares
 
@@ -70,10 +68,9 @@ def _unprofiled(
 ) -> Iterator[ProfiledModule]:
     """The modules whose profile was not reached, or raised an error. The RUN gets their text."""
     seen = {one.module.path for one in profiled}
-    labels = label_modules([(module.text, module.code) for module in captured.modules])
-    for module, label in zip(captured.modules, labels, strict=True):
+    if all(module.path in seen for module in captured.modules):
+        return
+    for module, label in labelled(captured.modules):
         if module.path not in seen:
             with suppress(InductorBenchError):  # its text cannot be read
-                source = read_module(module.text)
-                write_text(folder.modules / f"{label.slug}.py", module.text)
-                yield ProfiledModule(module, label, source, "", "", None, None)
+                yield ProfiledModule(module, label, keep_module(folder, module, label), "", "", None, None)

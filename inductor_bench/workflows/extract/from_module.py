@@ -13,11 +13,11 @@ from ...messages.jobs import ListLaunches, RecordValues, WantedValues
 from ...records.code.details import Details
 from ...records.code.source import ModuleSource
 from ...records.run import Environment, Failure
-from ...source.capture.labels import ModuleLabel, label_modules
+from ...source.capture.labels import ModuleLabel
 from ...source.module.reader import read_module
 from ...store.files import write_text
 from ..modules.environment import capture_environment
-from ..modules.observed import FoundModule
+from ..modules.observed import FoundModule, labelled
 from ..modules.survey import Survey, take_survey
 from ..modules.values import read_values, values_failure
 from ..progress import Progress
@@ -108,8 +108,7 @@ class ModuleRuns:
             The modules with their recorded values, and the failures.
         """
         recorded, failures = [], []
-        labels = label_modules([(module.text, module.code) for module in found])
-        for module, label, kernels in zip(found, labels, modules, strict=True):
+        for (module, label), kernels in zip(labelled(found), modules, strict=True):
             wanted = [one.launch for one in chosen if one.launch and one.header.module == kernels.label]
             details = Details()
             if kernels.watched and wanted:

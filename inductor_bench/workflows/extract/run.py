@@ -11,11 +11,10 @@ from pathlib import Path
 from ...errors import InductorBenchError, UsageError
 from ...records.code.extraction import ExtractedKernel
 from ...records.run import Environment, Failure
-from ...source.capture.labels import label_modules
 from ...source.module.reader import read_module
 from ...source.static.launches import read_static_launches
 from ...store.folder import RunFolder
-from ..modules.observed import FoundModule
+from ..modules.observed import FoundModule, labelled
 from ..modules.targets import Target, find_listed_modules, resolve_target
 from ..options import DRAWN, RECORDED, VALUES_LIMIT_BYTES, BreakdownOptions
 from ..progress import Progress
@@ -168,7 +167,7 @@ def _modules_of_files(
 ) -> tuple[list[ModuleKernels], tuple[str, ...]]:
     environment = Environment() if static else runs.survey()
     modules, notes = [], []
-    for module, label in zip(found, label_modules([(module.text, module.code) for module in found]), strict=True):
+    for module, label in labelled(found):
         source = read_module(module.text)
         kernels = ModuleKernels(
             label=label.label,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +14,7 @@ from ...messages.capture import Observation
 from ...messages.steps import DONE, PROFILING, TIMING, ObservedSteps, ObservedTouches
 from ...records.code.source import CapturedCode
 from ...records.tuning import Config
+from ...source.capture.labels import ModuleLabel, label_modules
 from ...store.files import read_json
 from ...store.formats import codec
 
@@ -95,6 +96,11 @@ class FoundModule:
     def live_error(self) -> str:
         """The reason why a profile in the program failed; empty where it did not fail."""
         return next((seen.live_error for seen in self.observations if seen.live_error), "")
+
+
+def labelled(modules: Sequence[FoundModule]) -> tuple[tuple[FoundModule, ModuleLabel], ...]:
+    """Each module with its label."""
+    return tuple(zip(modules, label_modules([(module.text, module.code) for module in modules]), strict=True))
 
 
 def read_observations(folder: Path) -> dict[str, list[Observation]]:

@@ -47,6 +47,18 @@ class ProfiledModule:
     failure: Failure | None = None
 
 
+def keep_module(folder: RunFolder, module: FoundModule, label: ModuleLabel) -> ModuleSource:
+    """Reads a module, and saves its text and the lines from which its kernels originate in the RUN.
+
+    Raises:
+        InductorBenchError: the module cannot be read, or not be saved.
+    """
+    source = read_module(module.text)
+    write_text(folder.modules / f"{label.slug}.py", module.text)
+    save_code(folder, label.slug, module.code)
+    return source
+
+
 class Profiling:
     """Profiles the modules of one run one after the other, because they share a device."""
 
@@ -74,9 +86,7 @@ class Profiling:
         Raises:
             InductorBenchError: the module cannot be read or cannot be run.
         """
-        source = read_module(module.text)
-        write_text(self._folder.modules / f"{label.slug}.py", module.text)
-        save_code(self._folder, label.slug, module.code)
+        source = keep_module(self._folder, module, label)
         if self._trace is not None:
             return self._from_trace(module, label, source, self._trace)
         live = module.live

@@ -137,10 +137,13 @@ class PinnedKernels:
         """The launcher of a pin, and the reason where there is none."""
         try:
             if taken is not None:
-                return pinning.pinned_launcher_of(autotuner, taken), ""
-            return pinning.find_launcher(autotuner, pin.config, keep=self.compares), ""
+                launcher = pinning.launcher_of(autotuner, taken)
+            else:
+                launcher = pinning.find_launcher(autotuner, pin.config, keep=self.compares)
         except pinning.launcher_errors() as error:
             return None, f"it did not compile here: {type(error).__name__}: {error}"
+        pinning.settle(launcher.config)
+        return launcher, ""
 
     # C++ kernels
 
