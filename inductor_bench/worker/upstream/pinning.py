@@ -137,8 +137,8 @@ def launchers_with(autotuner: Any, values: Config) -> list[Any]:
 def find_launcher(autotuner: Any, values: Config, *, keep: bool) -> Any:
     """The launcher of a configuration, which is compiled where the kernel has none. (2.11, 2.13)
 
-    With ``keep`` the kernel's own stays Inductor's, which may search from it, or unload it once it has chosen another
-    (2.13): where it does either, a launcher is compiled, too.
+    With ``keep``, Inductor keeps the kernel's own launchers. It may search from one of them, or unload those that it
+    does not choose (2.13). Then another launcher is compiled.
     """
     found = launchers_with(autotuner, values)
     if not found or (keep and (_searches(autotuner) or len(autotuner.launchers) > 1)):
