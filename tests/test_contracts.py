@@ -31,9 +31,10 @@ ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "inductor_bench"
 FILES = sorted(PACKAGE.rglob("*.py"))
 
-LEAVES = {"errors", "units", "version", "step_marks"}
+LEAVES = {"errors", "interruption", "units", "version", "step_marks"}
 ROOMS: dict[str, set[str]] = {
     "errors": set(),
+    "interruption": set(),
     "units": set(),
     "version": set(),
     "step_marks": set(),

@@ -10,18 +10,16 @@ import contextlib
 import errno
 import os
 import shutil
-import signal
 import sys
 import tempfile
-import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import Any
 
 import click
 
+from .. import interruption
 from ..errors import (
     EXIT_BUG,
     EXIT_FAILURE,
@@ -33,9 +31,6 @@ from ..errors import (
 )
 from ..version import __version__
 from .output.console import Console
-
-SIGNAL_GAP_S = 0.5
-"""Seconds within which several signals count as one."""
 
 FULL = ("the disk is full", FREE_SPACE)
 ELSEWHERE = "free some space, or give a copy of the folder in a place that can be written"
@@ -101,7 +96,7 @@ def group() -> None:
     inductor-bench batch configs/timm.txt                a whole list of models
     inductor-bench report runs/train-1                   look at it again
     """
-    _install_signal_handlers()  # after the import of the verb's file, during which there is nothing to clean up
+    interruption.install()  # after the import of the verb's file, during which there is nothing to clean up
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -181,35 +176,6 @@ def _discard_output() -> None:
             os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
         except ValueError:  # the stream is closed
             continue
-
-
-def _install_signal_handlers() -> None:
-    # Children run in their own sessions, so a signal reaches only this process, whose code has to end the children.
-    interrupt = _make_interrupt_handler()
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        try:
-            if signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler):
-                signal.signal(number, interrupt)
-        except ValueError:  # outside the main thread; the calling program handles the signals
-            return
-
-
-def _make_interrupt_handler() -> Callable[[int, Any], None]:
-    """Returns a signal handler that raises once for several signals within :data:`SIGNAL_GAP_S`.
-
-    ``timeout`` sends a signal to the process and then to its whole group. The second signal would interrupt the code
-    that saves and shows the results.
-    """
-    last_s = float("-inf")
-
-    def interrupt(number: int, frame: Any) -> None:
-        nonlocal last_s
-        now_s = time.monotonic()
-        together, last_s = now_s - last_s < SIGNAL_GAP_S, now_s
-        if not together:
-            raise KeyboardInterrupt
-
-    return interrupt
 
 
 def _report_bug(error: Exception, arguments: list[str]) -> None:

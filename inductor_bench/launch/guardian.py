@@ -10,9 +10,12 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Set
 
 VARIABLE = "INDUCTOR_BENCH_PROCESS"
 """Environment variable: the marks of a process's ancestors and its own, the oldest first, joined without separator."""
+
+NAME = VARIABLE.encode() + b"="
 
 GRACE_S = 1.0
 """Seconds from SIGTERM to SIGKILL."""
@@ -27,6 +30,10 @@ LIMIT_S = 10.0
 IGNORED = (signal.SIGINT, signal.SIGHUP, signal.SIGTERM, signal.SIGQUIT)
 
 
+Process = tuple[int, str]
+"""A process: its id, and when it started, which tells it from a later process with the same id."""
+
+
 def main(mark: str) -> None:
     for number in IGNORED:
         signal.signal(number, signal.SIG_IGN)
@@ -38,14 +45,14 @@ def main(mark: str) -> None:
 def end_family(mark: str) -> None:
     """Ends every process with a mark, and the processes that they start meanwhile: SIGTERM first, SIGKILL later."""
     begin_s, quiet_scans = time.monotonic(), 0
-    signalled: set[int] = set()
+    signalled: set[Process] = set()
     while quiet_scans < SCANS and time.monotonic() - begin_s < LIMIT_S:
-        marked, starting = scan(processes(), mark)
-        quiet_scans = 0 if marked or starting else quiet_scans + 1
+        family, starting = scan(processes(), mark, signalled)
+        quiet_scans = 0 if family or starting else quiet_scans + 1
         kill = time.monotonic() - begin_s > GRACE_S
-        for pid in marked if kill else set(marked) - signalled:
-            send(pid, signal.SIGKILL if kill else signal.SIGTERM)
-        signalled.update(marked)
+        for process in family if kill else family - signalled:
+            send(process[0], signal.SIGKILL if kill else signal.SIGTERM)
+        signalled |= family
         time.sleep(BETWEEN_S)
 
 
@@ -53,17 +60,41 @@ def processes() -> list[int]:
     return [int(name) for name in os.listdir("/proc") if name.isdigit()]
 
 
-def scan(pids: list[int], mark: str) -> tuple[list[int], list[int]]:
-    """The processes with the mark, and the processes that have no environment yet."""
-    marked, starting = [], []
+def scan(pids: list[int], mark: str, known: Set[Process]) -> tuple[set[Process], list[int]]:
+    """Of the processes ``pids`` those with the mark, the ``known`` ones and the descendants of both; and those that
+    have no environment yet.
+
+    A process that cleared its environment has no mark, and after the end of its parent nothing tells whose it is:
+    whoever saw it before knows it.
+    """
+    family: set[Process] = set()
+    starting: list[int] = []
+    children: dict[int, list[Process]] = {}
     for pid in pids:
+        parent, began = read_status(pid)
+        if not began:
+            continue
+        process = pid, began
+        children.setdefault(parent, []).append(process)
         environment = read(pid, "environ")
         entries = environment.split(b"\0")
-        if any(mark.encode() in entry for entry in entries if entry.startswith(VARIABLE.encode() + b"=")):
-            marked.append(pid)
+        if process in known or any(mark.encode() in entry for entry in entries if entry.startswith(NAME)):
+            family.add(process)
         elif not environment and is_starting(pid):
             starting.append(pid)
-    return marked, starting
+    new = [*family, *(process for process in known if read_status(process[0])[1] == process[1])]
+    while new:
+        new = [child for pid, _ in new for child in children.get(pid, ()) if child not in family]
+        family.update(new)
+    return family, starting
+
+
+def read_status(pid: int) -> tuple[int, str]:
+    """The parent of a process, and when it started; 0 and an empty text of one that has ended."""
+    fields = read(pid, "stat").rpartition(b")")[2].split()  # the name before it may hold anything
+    if len(fields) < 20 or fields[0] in b"ZX":
+        return 0, ""
+    return int(fields[1]), fields[19].decode()
 
 
 def is_starting(pid: int) -> bool:

@@ -15,7 +15,7 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 
 import psutil
 
@@ -130,29 +130,33 @@ def forget_child(mark: str) -> None:
     _family.remove(mark)
 
 
-def end_marked(mark: str) -> None:
-    """Ends, with SIGKILL, every process whose mark contains this one. A text that is no mark ends none."""
+def end_marked(mark: str, known: Set[guardian.Process] = frozenset()) -> None:
+    """Ends, with SIGKILL, every process whose mark contains this one, the ``known`` ones, and all their descendants.
+
+    A text that is no mark ends none.
+    """
     if not _WHOLE_MARK.fullmatch(mark):
         return
     for _ in range(ROUNDS):
-        marked = _find_marked(mark)
-        if not marked:
+        family = []
+        for pid, _ in find_family(mark, known):
+            with contextlib.suppress(psutil.Error):
+                family.append(psutil.Process(pid))
+        if not family:
             return
-        for process in marked:
+        for process in family:
             with contextlib.suppress(psutil.Error):
                 process.kill()
-        psutil.wait_procs(marked, timeout=END_S)
+        psutil.wait_procs(family, timeout=END_S)
 
 
-def _find_marked(mark: str) -> list[psutil.Process]:
-    found: list[psutil.Process] = []
-    unread = guardian.processes()
+def find_family(mark: str, known: Set[guardian.Process] = frozenset()) -> set[guardian.Process]:
+    """The processes whose mark contains this one, the ``known`` ones that still run, and all their descendants."""
+    family, unread = guardian.scan(guardian.processes(), mark, known)
     for _ in range(READS):
-        marked, unread = guardian.scan(unread, mark)
-        for pid in marked:
-            with contextlib.suppress(psutil.Error):
-                found.append(psutil.Process(pid))
         if not unread:
             break
         time.sleep(BETWEEN_READS_S)
-    return found
+        more, unread = guardian.scan(unread, mark, family)
+        family |= more
+    return family

@@ -1,4 +1,4 @@
-"""A child process with a log and a time limit, whose descendants end with it."""
+"""Every process that this tool starts: its descendants end with it, and all of them with this process."""
 
 from __future__ import annotations
 
@@ -9,20 +9,34 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import FrameType
+from typing import Any
 
 from ..errors import InductorBenchError
+from ..interruption import uninterrupted
 from ..store.redaction import Redaction
-from .marks import MARK, end_marked, forget_child, mark_child
+from . import guardian
+from .guardian import GRACE_S
+from .marks import MARK, end_marked, find_family, forget_child, mark_child
 from .marks import tool_mark as tool_mark
 
-GRACE_S = 3.0
-"""Seconds for a process to end after SIGTERM, and for its output pipe to close after its end."""
+PIPE_S = 3.0
+"""Seconds for the output pipe of a process to close after its end."""
+
+REAP_S = 10.0
+"""Seconds to wait for a process that was sent SIGKILL and is still in a system call."""
+
+POLLS_S = (0.001, 0.05)
+"""Shortest and longest time in seconds between two looks at whether a process has ended."""
 
 WAKE_S = 0.5
-"""Maximum seconds of one uninterrupted wait."""
+"""Seconds between two questions whether a wait may end early."""
+
+SIGNALLED = 128
+"""Added to the number of the signal that ended a command, as shells do."""
 
 TAIL_LINES, TAIL_BYTES = 15, 64_000
 
@@ -73,18 +87,112 @@ class ProcessResult:
         return "\n".join(text.splitlines()[-lines:])
 
 
-class ChildProcess:
+class RunningProcess:
+    """A running command, with a mark by which this process, or the guardian after it, ends it and its descendants.
+
+    Args:
+        command: the program and its arguments, started without a shell.
+        environment: the whole environment of the child.
+        guarded: whether the guardian ends the child after the end of this process.
+        more: further arguments of ``subprocess.Popen``.
+
+    Raises:
+        InductorBenchError: the program cannot be started.
+    """
+
+    _mark = ""
+    _family: frozenset[guardian.Process] = frozenset()
+
+    def __init__(
+        self, command: Sequence[str], environment: Mapping[str, str], *, guarded: bool = True, **more: Any
+    ) -> None:
+        self._mark = mark_child(environment, guarded=guarded)
+        try:
+            with uninterrupted():  # until it runs its program, the mark does not identify it
+                self._child = subprocess.Popen(command, env={**environment, MARK: self._mark}, **more)
+        except OSError as error:
+            self._disown()
+            raise InductorBenchError(f"cannot start {command[0]}: {error.strerror or error}") from error
+        except BaseException:
+            self._disown()
+            raise
+
+    def wait(self, timeout_s: float | None, until: Callable[[], bool] = lambda: False) -> bool:
+        """Waits up to ``timeout_s`` seconds, or without limit for ``None``. Returns whether the process has ended.
+
+        ``until`` is asked every ``WAKE_S`` seconds and ends the wait.
+
+        The wait is many short ones: a signal that came while this process was stopped (Ctrl-Z, a paused container) may
+        reach another thread, and Python calls the handler when the main thread wakes. ``Popen.wait`` would hold a lock
+        that an interruption can lose.
+        """
+        begin_s = asked_s = time.monotonic()
+        end_s = math.inf if timeout_s is None else begin_s + timeout_s
+        pause_s, longest_s = POLLS_S
+        while not self._has_ended():
+            now_s = time.monotonic()
+            if now_s >= end_s:
+                return False
+            if now_s - asked_s >= WAKE_S:
+                if until():
+                    return False
+                asked_s = now_s
+            time.sleep(min(pause_s, end_s - now_s))
+            pause_s = min(2 * pause_s, longest_s)
+        return True
+
+    def _has_ended(self) -> bool:
+        with uninterrupted():
+            return self._child.poll() is not None
+
+    def interrupt(self, *, by_us: bool) -> None:
+        """Sends SIGINT to the process, or only takes note of its descendants if somebody else has sent it."""
+        self._note_family()
+        if by_us:
+            with contextlib.suppress(ProcessLookupError):
+                self._child.send_signal(signal.SIGINT)
+
+    def _note_family(self) -> None:
+        """After the end of the process nothing tells that a descendant without environment was its own."""
+        self._family |= find_family(self._mark)
+
+    def end_family(self) -> int:
+        """Ends the process and its descendants: SIGTERM first, SIGKILL after ``GRACE_S`` seconds.
+
+        Returns:
+            The exit code; negative the number of the signal that ended it.
+        """
+        try:
+            if self._child.poll() is None:
+                self._note_family()
+                guardian.send(self._child.pid, signal.SIGTERM)
+                self.wait(GRACE_S)
+        finally:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._child.pid, signal.SIGKILL)  # all that is left of its group, if it leads one
+            try:
+                end_marked(self._mark, self._family)
+            finally:
+                self.wait(REAP_S)
+        forget_child(self._mark)
+        code = self._child.returncode
+        return -signal.SIGKILL if code is None else code
+
+    def _disown(self) -> None:
+        end_marked(self._mark)
+        forget_child(self._mark)
+
+
+class ChildProcess(RunningProcess):
     """A running command in a process group of its own, with one log for both outputs.
 
     The log holds no secrets of the command and its environment.
 
     Args:
-        command: the program and its arguments, started without a shell.
-        environment: the whole environment of the child.
+        command, environment, guarded: as for :class:`RunningProcess`.
         log: the file to which its output is appended, line by line.
         on_line: called with each line of output, on another thread.
         inherited: file descriptors that the child inherits.
-        guarded: whether the guardian ends the child after the end of this process.
 
     Raises:
         InductorBenchError: the program cannot be started, or the log cannot be written.
@@ -106,34 +214,28 @@ class ChildProcess:
         except OSError as error:
             raise InductorBenchError(f"cannot write {log}: {error.strerror or error}") from error
         self._log, self._begin = log, time.monotonic()
-        self._mark = mark_child(environment, guarded=guarded)
         self._time_s: float | None = None
+        hide = Redaction.find([command], environment).text
         try:
-            self._start(command, environment, inherited)
-            hide = Redaction.find([command], environment).text
-            self._reader = _LogReader(self._child, self._stream, hide, on_line)
-        except BaseException:  # for example Ctrl-C after its start: only its mark identifies it
-            end_marked(self._mark)
-            forget_child(self._mark)
+            with uninterrupted():
+                super().__init__(
+                    command,
+                    environment,
+                    guarded=guarded,
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.STDOUT,
+                    text=True,
+                    encoding="utf-8",
+                    errors="replace",
+                    start_new_session=True,
+                    pass_fds=inherited,
+                )
+                self._reader = _LogReader(self._child, self._stream, hide, on_line)
+        except BaseException:
+            self._disown()
             self._stream.close()
             raise
-
-    def _start(self, command: Sequence[str], environment: Mapping[str, str], inherited: Sequence[int]) -> None:
-        try:
-            self._child = subprocess.Popen(
-                command,
-                env={**environment, MARK: self._mark},
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                text=True,
-                encoding="utf-8",
-                errors="replace",
-                start_new_session=True,
-                pass_fds=inherited,
-            )
-        except OSError as error:
-            raise InductorBenchError(f"cannot start {command[0]}: {error.strerror or error}") from error
 
     def begin(self, log: Path) -> None:
         """Restarts the measurement of its duration and moves its log, when a waiting process gets its work.
@@ -148,23 +250,6 @@ class ChildProcess:
             raise InductorBenchError(f"cannot write {log}: {error.strerror or error}") from error
         self._log, self._begin = log, time.monotonic()
 
-    def wait(self, timeout_s: float | None, until: Callable[[], bool] = lambda: False) -> bool:
-        """Waits up to ``timeout_s`` seconds, or without limit for ``None``. Returns whether the process has ended.
-
-        ``until`` is asked every ``WAKE_S`` seconds and ends the wait.
-
-        The wait is interrupted every ``WAKE_S`` seconds: a signal that came while this process was stopped (Ctrl-Z, a
-        paused container) may reach another thread, and Python calls the handler when the main thread wakes.
-        """
-        end_s = math.inf if timeout_s is None else time.monotonic() + timeout_s
-        while True:
-            try:
-                self._child.wait(min(end_s - time.monotonic(), WAKE_S))
-                return True
-            except subprocess.TimeoutExpired:
-                if time.monotonic() >= end_s or until():
-                    return False
-
     def end(self, timed_out: bool = False) -> ProcessResult:
         """Ends the process and its descendants. May be called again.
 
@@ -173,13 +258,13 @@ class ChildProcess:
         """
         if self._time_s is None:
             self._time_s = time.monotonic() - self._begin
-            try:
-                end_process_tree(self._child, self._mark)
-                forget_child(self._mark)
-            finally:
-                self._reader.finish()
-                self._close_log()
-        code = self._child.returncode
+            with uninterrupted():
+                try:
+                    self._code = self.end_family()
+                finally:
+                    self._reader.finish()
+                    self._close_log()
+        code = self._code
         name = signal.Signals(-code).name if code < 0 and not timed_out else None
         return ProcessResult(None if timed_out or code < 0 else code, name, timed_out, self._time_s, self._log)
 
@@ -228,22 +313,55 @@ def run_process(
     return replace(ended, stopped=finished)
 
 
-def end_process_tree(child: subprocess.Popen[str], mark: str) -> None:
-    """Ends a process, its group and all processes with its mark: SIGTERM first, SIGKILL after ``GRACE_S`` seconds."""
+def run_in_terminal(command: Sequence[str], environment: Mapping[str, str]) -> int:
+    """Runs a command with this process's own input, output and process group, and returns its exit code.
+
+    The command gets Ctrl-C and decides what to do; this process waits for it. At another end of this process the
+    command ends, too.
+
+    Raises:
+        InductorBenchError: the command cannot be started.
+    """
+    child = RunningProcess(command, environment)
     try:
-        if child.poll() is None:
-            _signal_group(child.pid, signal.SIGTERM)
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                child.wait(GRACE_S)
-    finally:  # also after a second Ctrl-C
-        _signal_group(child.pid, signal.SIGKILL)
-        child.wait()
-        end_marked(mark)
+        with _interrupts_for(child):
+            child.wait(None)
+    finally:
+        with uninterrupted():
+            code = child.end_family()
+    return code if code >= 0 else SIGNALLED - code
 
 
-def _signal_group(pid: int, number: signal.Signals) -> None:
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(pid, number)
+@contextlib.contextmanager
+def _interrupts_for(child: RunningProcess) -> Iterator[None]:
+    """Sends SIGINT on to a child, unless the terminal has sent it to both or this process ignores it."""
+
+    def send_on(number: int, frame: FrameType | None) -> None:
+        child.interrupt(by_us=not _is_in_foreground())
+
+    before = signal.getsignal(signal.SIGINT)
+    if before is signal.SIG_IGN or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    signal.signal(signal.SIGINT, send_on)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _is_in_foreground() -> bool:
+    """Whether Ctrl-C on this process's terminal reaches its process group."""
+    try:
+        descriptor = os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY)
+    except OSError:
+        return False
+    try:
+        return os.tcgetpgrp(descriptor) == os.getpgrp()
+    except OSError:
+        return False
+    finally:
+        os.close(descriptor)
 
 
 class _LogReader:
@@ -281,6 +399,6 @@ class _LogReader:
             self._disk_full = True
 
     def finish(self) -> None:
-        self._thread.join(GRACE_S)
+        self._thread.join(PIPE_S)
         if not self._thread.is_alive() and self._child.stdout is not None:
             self._child.stdout.close()

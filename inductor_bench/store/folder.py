@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import ANOTHER_FOLDER, InductorBenchError, UsageError
+from ..interruption import uninterrupted
 from ..records.run import Run
 from .files import file_inside, leftovers_of, read_json, write_json
 from .formats import codec, schema
@@ -140,7 +141,8 @@ def new_run_folder(path: Path | None, title: str, *, force: bool, mark: str = ""
         try:
             yield folder, lock.left
         finally:
-            shutil.rmtree(folder.work, ignore_errors=True)
+            with uninterrupted():
+                shutil.rmtree(folder.work, ignore_errors=True)
 
 
 def _make(path: Path | None, title: str, *, force: bool) -> Path:

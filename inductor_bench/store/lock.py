@@ -19,6 +19,7 @@ from pathlib import Path
 import psutil
 
 from ..errors import ANOTHER_FOLDER, FREE_SPACE, UnwritableError, UsageError
+from ..interruption import uninterrupted
 
 LOCK = ".lock"
 PATIENCE_S = 20.0
@@ -61,9 +62,10 @@ def locked(folder: Path, mark: str = "") -> Iterator[FolderLock]:
         _sign(descriptor, path, mark)
         yield FolderLock(descriptor, owner.mark)
     finally:
-        with contextlib.suppress(OSError):
-            path.unlink()
-        os.close(descriptor)
+        with uninterrupted():
+            with contextlib.suppress(OSError):
+                path.unlink()
+            os.close(descriptor)
 
 
 def is_locked(folder: Path) -> bool:

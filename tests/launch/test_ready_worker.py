@@ -171,7 +171,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """The next end of a process is interrupted."""
     ends = iter([True])
 
-    def interrupt(mark: str) -> None:
+    def interrupt(*_: object) -> None:
         if next(ends, False):
             raise KeyboardInterrupt
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from ...analysis.findings.command_again import program_words
 from ...errors import InductorBenchError
 from ...launch.marks import tool_mark
+from ...launch.process import run_in_terminal
 from ...launch.worker import default_python
 from ...messages.pins import APPLY
 from ...records.retunes.verification import UNPINNABLE, AppliedKernel, Verification
@@ -28,7 +29,6 @@ from .proof.kernels import describe_kernels, describe_unpinned
 from .proof.processes import VerificationInterrupted
 from .proof.program import Plan
 from .proof.verification import replays_graphs, verify
-from .terminal import run_in_terminal
 
 
 @dataclass(frozen=True)

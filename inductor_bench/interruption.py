@@ -1,0 +1,97 @@
+"""Ctrl-C, SIGTERM and SIGHUP as one ``KeyboardInterrupt`` of the main thread, which comes only where it does no harm.
+
+A handler of Python's runs between any two bytecodes. An exception that it raises there can lose a lock that was just
+taken, or a process that was just started, and Python drops one that is raised in a destructor.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+import time
+from types import TracebackType
+from typing import Any
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+GAP_S = 0.5
+"""Seconds within which several signals count as one. ``timeout`` sends a signal to the process and then to its whole
+group; the second one would interrupt the code that saves and shows the results."""
+
+AGAIN_S = 0.02
+"""Seconds until an interruption that Python dropped comes again."""
+
+
+class _State:
+    """What the handler knows.
+
+    Attributes:
+        last_s: when the last signal came, by the monotonic clock.
+        holds: the number of blocks that must not be interrupted and that the main thread is in.
+        is_due: whether an interruption waits for the end of such a block, or was dropped and is to be raised again.
+    """
+
+    def __init__(self) -> None:
+        self.last_s = float("-inf")
+        self.holds = 0
+        self.is_due = False
+
+
+_state = _State()
+
+
+def install() -> None:
+    """Has each of :data:`SIGNALS` interrupt the main thread, unless it is ignored or has a handler of its own."""
+    try:
+        for number in SIGNALS:
+            if signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler):
+                signal.signal(number, _interrupt)
+    except ValueError:  # outside the main thread; the calling program handles the signals
+        return
+    sys.unraisablehook = _raise_again
+
+
+def _interrupt(number: int, frame: Any) -> None:
+    now_s = time.monotonic()
+    together, _state.last_s = now_s - _state.last_s < GAP_S, now_s
+    if together and not _state.is_due:
+        return
+    _state.is_due = _state.holds > 0
+    if not _state.is_due:
+        raise KeyboardInterrupt
+
+
+def _raise_again(dropped: sys.UnraisableHookArgs) -> None:
+    """Interrupts once more after Python dropped an interruption, for example in a destructor."""
+    if not issubclass(dropped.exc_type, KeyboardInterrupt):
+        sys.__unraisablehook__(dropped)
+        return
+    number = next((one for one in SIGNALS if signal.getsignal(one) is _interrupt), None)
+    if number is not None:
+        threading.Thread(target=_signal_again, args=(number,), daemon=True).start()
+
+
+def _signal_again(number: signal.Signals) -> None:
+    time.sleep(AGAIN_S)  # at once it would come while Python still reports the dropped one, and be dropped, too
+    _state.is_due = True
+    signal.pthread_kill(threading.main_thread().ident or 0, number)
+
+
+class uninterrupted:
+    """A block that no signal interrupts; an interruption that comes meanwhile is raised at its end.
+
+    It concerns the signals of :func:`install`, and must last a few seconds at most.
+    """
+
+    def __enter__(self) -> None:
+        self._counts = threading.current_thread() is threading.main_thread()
+        _state.holds += self._counts
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        _state.holds -= self._counts
+        if self._counts and _state.is_due and not _state.holds:
+            _state.is_due = False
+            raise KeyboardInterrupt
