@@ -15,22 +15,18 @@ import pytest
 from breakdown_runs import PROGRAMS, Done, command, copy_of, factory, run, scratch
 from documented import documented, with_options
 from inline import change
+from retuned_runs import make_retune, write_winners
 
-from inductor_bench.analysis.statistics import summarize
-from inductor_bench.autotune.variants.cpp_text import default_config
 from inductor_bench.errors import InductorBenchError
 from inductor_bench.messages.pins import APPLY, PINNED, Pins, PinState
 from inductor_bench.records.category import Category
 from inductor_bench.records.code.launch import Argument, Launch, TensorView
-from inductor_bench.records.retune import Retune
 from inductor_bench.records.retunes.pins import InputLayout, LibraryPin, TritonPin
 from inductor_bench.records.retunes.verification import Verification
-from inductor_bench.records.run import Environment, Run
-from inductor_bench.records.tuning import Config, MeasuredKernel, Tuning
-from inductor_bench.source.standalone.edit import recorded_facts, source_text
+from inductor_bench.records.run import Environment
+from inductor_bench.records.tuning import Config
 from inductor_bench.store.folder import RunFolder
 from inductor_bench.store.formats import codec
-from inductor_bench.store.kernel_index import read_index
 from inductor_bench.workflows.apply.dropped import with_verification
 from inductor_bench.workflows.apply.folder import page
 from inductor_bench.workflows.apply.guard import require_same
@@ -56,29 +52,6 @@ sys.exit(7)
 """
 
 
-def retuned(folder: RunFolder, **changes: object) -> Run:
-    """Writes a RUN of which each C++ kernel is said to be twice as fast with other values in its config."""
-    record = folder.load()
-    retunes = []
-    for row in read_index(folder.kernels):
-        if not row.file or not row.name.startswith("cpp_"):
-            continue
-        text = (folder.kernels / row.file).read_text()
-        config = {**default_config(source_text(text), recorded_facts(text)["cpp"]), **changes}
-        retunes.append(_retune(row.name, row.kernel_id, f"kernels/{row.file}", config))
-    assert retunes
-    record = replace(record, retunes=tuple(retunes))
-    folder.save(record)
-    return record
-
-
-def _retune(name: str, kernel_id: str, file: str, config: Config) -> Retune:
-    timing = summarize([1e-4] * 9)
-    tuning = Tuning("coordesc", "cold", (), 3, 1e-4, 0.5e-4, 2.0, "faster", config)
-    kernel = MeasuredKernel(name, kernel_id, file, "cpp", "a CPU", {}, timing, timing, "", tuning=tuning)
-    return Retune(name, kernel_id, Category.CPP, ("forward",), 1.0, 1e-4, file, "coordesc", kernel)
-
-
 def program(name: str) -> Path:
     path = scratch() / f"{name}.py"
     path.write_text(PROGRAM)
@@ -91,7 +64,7 @@ def apply(folder: Path, *words: str | Path) -> Done:
 
 def test_a_program_runs_the_configs_and_keeps_its_output_and_exit_code() -> None:
     folder = RunFolder(copy_of(factory(), "applied"))
-    retuned(folder, flags="unroll")
+    write_winners(folder, flags="unroll")
     places = {"runs/train": folder.path, "python": sys.executable, "train.py": program("applied_program")}
     words = documented("inductor-bench apply runs/train -- python train.py", places)
     done = run(command(*words), folder.path)
@@ -102,7 +75,7 @@ def test_a_program_runs_the_configs_and_keeps_its_output_and_exit_code() -> None
 
 def test_steps_with_the_configs_and_without_are_compared() -> None:
     folder = RunFolder(copy_of(factory(), "verified"))
-    retuned(folder, flags="unroll")
+    write_winners(folder, flags="unroll")
     places = {"runs/train": folder.path, "python": sys.executable, "train.py": program("verified_program")}
     words = documented("inductor-bench apply runs/train --verify -- python train.py", places)
     done = run(command(*with_options(words, "--stop", "--format", "json")), folder.path)
@@ -116,7 +89,7 @@ def test_steps_with_the_configs_and_without_are_compared() -> None:
 
 def test_a_config_that_changes_the_outputs_is_dropped_and_named() -> None:
     folder = RunFolder(copy_of(factory(), "wrong"))
-    record = retuned(folder, flags="unroll")
+    record = write_winners(folder, flags="unroll")
     forward = next(retune for retune in record.retunes if "tanh" in retune.name and "backward" not in retune.name)
     assert forward.file is not None
     file = folder.path / forward.file
@@ -138,7 +111,7 @@ def test_a_config_that_changes_the_outputs_is_dropped_and_named() -> None:
 
 def test_a_program_that_fails_while_its_steps_are_timed_is_called_failed() -> None:
     folder = RunFolder(copy_of(factory(), "failing"))
-    retuned(folder, flags="unroll")
+    write_winners(folder, flags="unroll")
     path = program("failing_program")
     path.write_text(PROGRAM.replace("range(200)", "range(24)").replace("sys.exit(7)", "raise ValueError('no data')"))
     done = apply(folder.path, "--verify", "--format", "json", "--", sys.executable, str(path))
@@ -152,7 +125,7 @@ def test_a_program_that_fails_while_its_steps_are_timed_is_called_failed() -> No
 
 def test_a_program_that_fails_before_its_steps_is_called_failed() -> None:
     folder = RunFolder(copy_of(factory(), "broken"))
-    retuned(folder, flags="unroll")
+    write_winners(folder, flags="unroll")
     path = program("broken_program")
     path.write_text(PROGRAM.replace("range(200)", "range(2)").replace("sys.exit(7)", "raise ValueError('no data')"))
     done = apply(folder.path, "--verify", "--", sys.executable, str(path))
@@ -164,7 +137,7 @@ def test_a_program_that_fails_before_its_steps_is_called_failed() -> None:
 
 def test_a_program_that_is_ended_after_its_steps_has_said_what_it_runs(tmp_path: Path) -> None:
     folder = RunFolder(copy_of(factory(), "ended"))
-    pinned = make_pins(retuned(folder, flags="unroll"), folder)
+    pinned = make_pins(write_winners(folder, flags="unroll"), folder)
     path = program("ended_program")
     path.write_text(PROGRAM.replace("sys.exit(7)", "import os; os._exit(0)"))
     environment = pinned_environment(with_mode(pinned, APPLY), tmp_path, os.environ, "steps")
@@ -175,7 +148,7 @@ def test_a_program_that_is_ended_after_its_steps_has_said_what_it_runs(tmp_path:
 
 def test_the_folder_says_what_cannot_be_in_the_table() -> None:
     folder = RunFolder(copy_of(factory(), "written"))
-    record = retuned(folder, flags="unroll")
+    record = write_winners(folder, flags="unroll")
     done = apply(folder.path)
     assert done.code == 0
     page = (folder.path / "tuned" / "README.md").read_text()
@@ -194,7 +167,7 @@ def test_the_folder_says_what_cannot_be_in_the_table() -> None:
     ],
 )
 def test_a_setting_of_a_library_is_named_and_not_pinned(config: Config, words: str, tmp_path: Path) -> None:
-    winner = replace(_retune("aten_call_0", "c" * 16, "aten_call_0.py", config), category=Category.EXTERN_CONV)
+    winner = replace(make_retune("aten_call_0", "c" * 16, "aten_call_0.py", config), category=Category.EXTERN_CONV)
     with pytest.raises(InductorBenchError, match=re.escape(words)):
         make_pin(winner, RunFolder(tmp_path))
 
@@ -218,7 +191,7 @@ def test_calls_that_inductor_cannot_tell_apart_have_one_pin(tmp_path: Path) -> N
     configs = (config, config, {**config, "BLOCK_M": 32})
     retunes = [
         replace(
-            _retune(f"aten_call_{place}", f"{place}" * 16, "aten_call_0.py", one),
+            make_retune(f"aten_call_{place}", f"{place}" * 16, "aten_call_0.py", one),
             category=Category.EXTERN_GEMM,
             time_s=(6 - place) * 2e-5,
         )
@@ -252,7 +225,7 @@ def test_calls_that_inductor_cannot_tell_apart_have_one_pin(tmp_path: Path) -> N
 def test_the_pin_of_a_library_call_holds_the_layouts_of_its_factors(operator: str, added: int, tmp_path: Path) -> None:
     first, second = _product(tmp_path, operator, added)
     config = {"backend": "triton", "template": "mm", "BLOCK_M": 64}
-    winner = replace(_retune("aten_call_0", "c" * 16, "aten_call_0.py", config), category=Category.EXTERN_GEMM)
+    winner = replace(make_retune("aten_call_0", "c" * 16, "aten_call_0.py", config), category=Category.EXTERN_GEMM)
     pin, key = make_pin(winner, RunFolder(tmp_path))
     assert pin == LibraryPin(
         "aten_call_0", "c" * 16, operator, (first, second), {str(2 + added): None, "alpha": 2}, config
@@ -274,7 +247,7 @@ def test_a_choice_is_for_the_device_of_its_call(on_host: bool) -> None:
 
 def test_other_versions_are_refused() -> None:
     folder = RunFolder(copy_of(factory(), "refused"))
-    record = retuned(folder, flags="unroll")
+    record = write_winners(folder, flags="unroll")
     folder.save(replace(record, environment=change(record.environment, torch="2.9.9")))
     done = apply(folder.path, "--", sys.executable, "-c", "print('never')")
     assert done.code == 1 and done.stdout == ""
