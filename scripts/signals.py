@@ -20,9 +20,10 @@ import tempfile
 import time
 import uuid
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "support"))
@@ -36,6 +37,9 @@ ROOT = Path(__file__).resolve().parent.parent
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGKILL)
 NEW = "NEW"
 """A word of a command line that stands for the name of a new folder."""
+
+START_S = time.monotonic()
+"""When this script began, by the monotonic clock."""
 
 TRIAL = "INDUCTOR_BENCH_SIGNALS"
 """Environment variable: the trial to which a process belongs."""
@@ -118,6 +122,7 @@ class Tally:
     def fault(self, kind: str, text: str) -> None:
         self.kinds[kind] += 1
         self.faults.append(f"{self.name}: {kind}: {text}")
+        print(self.faults[-1], file=sys.stderr, flush=True)
 
 
 def main() -> int:
@@ -129,14 +134,16 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="inductor-bench-signals-") as temporary:
         home = Path(temporary)
         made = prepare(home)
+        tallies = {name: Tally(name) for name in names}
         with ThreadPoolExecutor(options.jobs) as pool:
             lanes = [
-                pool.submit(run_lane, name, home, made, count, random.Random(f"{seed} {name}"), options.until)
+                pool.submit(run_lane, tallies[name], home, made, count, random.Random(f"{seed} {name}"), options.until)
                 for name, count in zip(names, counts, strict=True)
             ]
-            tallies = [lane.result() for lane in lanes]
-    print(table(tallies, seed))
-    return 1 if any(tally.faults for tally in tallies) else 0
+        for lane in lanes:
+            lane.result()
+    print(table([*tallies.values()], seed))
+    return 1 if any(tally.faults for tally in tallies.values()) else 0
 
 
 def prepare(home: Path) -> Path:
@@ -153,9 +160,9 @@ def prepare(home: Path) -> Path:
     return folder
 
 
-def run_lane(name: str, home: Path, made: Path, count: int, draw: random.Random, until_s: float | None) -> Tally:
+def run_lane(tally: Tally, home: Path, made: Path, count: int, draw: random.Random, until_s: float | None) -> None:
     """Sends so many signals to one verb, and then lets it come to its end."""
-    lane, tally, folder = LANES[name], Tally(name), home / name.replace(" ", "-")
+    lane, folder = LANES[tally.name], home / tally.name.replace(" ", "-")
     subprocess.run(["cp", "-a", made, folder], check=True)
     begin = time.monotonic()
     whole(lane, folder, home, tally, "an undisturbed command")
@@ -165,13 +172,10 @@ def run_lane(name: str, home: Path, made: Path, count: int, draw: random.Random,
             break
         number = draw.choice(SIGNALS)
         after_s = draw.uniform(0.0, taken_s)
+        trial(lane, folder, home, tally, number, f"after {after_s:.2f} s", partial(wait_for, after_s))
         tally.trials += 1
-        trial(lane, folder, home, tally, number, after_s)
     whole(lane, folder, home, tally, "the last command")
-    return tally
-
-
-START_S = time.monotonic()
+    print(f"{tally.name}: {tally.trials} signals, {len(tally.faults)} faults", file=sys.stderr, flush=True)
 
 
 def whole(lane: Lane, folder: Path, home: Path, tally: Tally, what: str) -> None:
@@ -182,10 +186,26 @@ def whole(lane: Lane, folder: Path, home: Path, tally: Tally, what: str) -> None
         tally.fault("refused", f"{what} ended with {ended.returncode}: {last_lines(ended.stdout + ended.stderr)}")
 
 
-def trial(lane: Lane, folder: Path, home: Path, tally: Tally, number: signal.Signals, after_s: float) -> None:
-    """Starts the command, sends it a signal after so many seconds, and looks at what is left."""
+def wait_for(after_s: float, child: subprocess.Popen[bytes], said: Path) -> None:
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        child.wait(after_s)
+
+
+def trial(
+    lane: Lane,
+    folder: Path,
+    home: Path,
+    tally: Tally,
+    number: signal.Signals,
+    when: str,
+    wait: Callable[[subprocess.Popen[bytes], Path], None],
+) -> None:
+    """Starts the command, sends it a signal after a wait, and looks at what is left.
+
+    ``wait`` is given the command's process and the file with its output; ``when`` says in words how long it waits.
+    """
     mark = uuid.uuid4().hex
-    where = f"{number.name} after {after_s:.2f} s"
+    where = f"{number.name} {when}"
     said = folder / "said"
     with said.open("w") as stream, contextlib.ExitStack() as ends:
         child = subprocess.Popen(
@@ -193,8 +213,7 @@ def trial(lane: Lane, folder: Path, home: Path, tally: Tally, number: signal.Sig
             stderr=stream, start_new_session=True,
         )  # fmt: skip
         ends.callback(end_all, mark)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            child.wait(after_s)
+        wait(child, said)
         begin = time.monotonic()
         if child.poll() is None:
             child.send_signal(number)
@@ -205,6 +224,7 @@ def trial(lane: Lane, folder: Path, home: Path, tally: Tally, number: signal.Sig
             tally.fault("hung", f"{where}; waits in {stack}; {last_lines(said.read_text())}")
             child.kill()
             child.wait()
+            end_all(mark)
         tally.longest_s = max(tally.longest_s, time.monotonic() - begin)
         time.sleep(SETTLED_S)
         left = list(living(mark))
