@@ -7,9 +7,13 @@
 #
 # Variables: INDUCTOR_BENCH_PYTHON names an interpreter to use as it is, INDUCTOR_BENCH_BASE_PYTHON the one to make .venv
 # with. On a machine without a GPU, PIP_EXTRA_INDEX_URL can name the index of the small CPU builds of torch.
+#
+# .venv has timm, torchvision and transformers. A torchvision from a registry is built for a CUDA torch; so that it can
+# be imported beside a CPU torch as well, .venv gets torchvision_operators.py, which says what it does and does not.
 
 root="$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd -P)"
 cd -- "$root"
+extras="dev,timm,transformers,query,ray"
 
 say() { printf '%s\n' "$*" >&2; }
 
@@ -27,12 +31,12 @@ PYTHON
 }
 
 environment_stamp() {
-    printf '%s\n' "$root" "$("$1" -V 2>&1)" "dev,timm,query,ray"
-    cat setup.cfg setup.py pyproject.toml configs/constraints.txt | cksum
+    printf '%s\n' "$root" "$("$1" -V 2>&1)" "$extras"
+    cat setup.cfg setup.py pyproject.toml configs/constraints.txt scripts/torchvision_operators.py | cksum
 }
 
 make_environment() {
-    local base=$1 folder="$root/.venv" stamp log
+    local base=$1 folder="$root/.venv" stamp log packages
     stamp="$(environment_stamp "$base")"
     if [ -x "$folder/bin/python" ] && [ "$(cat "$folder/stamp" 2>/dev/null)" = "$stamp" ] \
         && "$folder/bin/python" -c '' 2>/dev/null; then
@@ -50,11 +54,14 @@ make_environment() {
     fi
     log="$folder/install.log"
     if ! "$folder/bin/python" -m pip install --disable-pip-version-check --no-input \
-        -c configs/constraints.txt -e '.[dev,timm,query,ray]' >"$log" 2>&1 </dev/null; then
+        -c configs/constraints.txt -e ".[$extras]" >"$log" 2>&1 </dev/null; then
         tail -n 20 "$log" >&2
         say "The installation failed; the whole log is $log"
         return 1
     fi
+    packages="$("$folder/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')" || return 1
+    cp scripts/torchvision_operators.py "$packages/" || return 1
+    printf 'import torchvision_operators\n' >"$packages/torchvision_operators.pth"
     printf '%s\n' "$stamp" >"$folder/stamp"
 }
 

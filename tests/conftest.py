@@ -30,7 +30,6 @@ for number in (signal.SIGHUP, signal.SIGQUIT):
 ROOT = Path(__file__).resolve().parent.parent
 os.environ.setdefault("TORCHINDUCTOR_VEC_ISA_OK", "1")  # saves each fresh cache a trial compilation of 7 s
 
-SHIM = ROOT / "tests" / "torchvision_shim"
 # Interpreters that tests start read `rare_collection/sitecustomize.py`; one before it imports `rare_collection` itself.
 RARE_COLLECTION = ROOT / "tests" / "rare_collection"
 if str(RARE_COLLECTION) not in os.environ.get("PYTHONPATH", "").split(os.pathsep):
@@ -155,12 +154,18 @@ def tool(tmp_path: Path) -> Tool:
     return run
 
 
+@functools.cache
+def import_error(module: str) -> str:
+    """The last line of what an interpreter prints that cannot import a module; empty if it can."""
+    ended = subprocess.run([sys.executable, "-c", f"import {module}"], capture_output=True, text=True)
+    return "" if ended.returncode == 0 else (ended.stderr.splitlines() or [str(ended.returncode)])[-1]
+
+
 @pytest.fixture
-def torchvision_shim(monkeypatch: pytest.MonkeyPatch) -> str:
-    """Lets timm be imported by child processes, beside a CPU torch too. Returns the ``PYTHONPATH`` that does it."""
-    value = os.pathsep.join(filter(None, [str(SHIM), os.environ.get("PYTHONPATH")]))
-    monkeypatch.setenv("PYTHONPATH", value)
-    return value
+def timm_imports() -> None:
+    """Skips the test on a machine whose timm, or the torchvision that it needs, does not import beside its torch."""
+    if error := import_error("timm"):
+        pytest.skip(f"timm does not import: {error}")
 
 
 @pytest.fixture(scope="session")

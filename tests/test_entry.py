@@ -188,9 +188,7 @@ NAMES = ("click", "timm", "torch", "json", "psutil", "rich", "torchvision", "num
         ("batch list.txt -o out --no-plots", 1),
     ],
 )
-def test_nothing_is_imported_from_the_current_folder(
-    words: str, code: int | None, here: Path, torchvision_shim: str
-) -> None:
+def test_nothing_is_imported_from_the_current_folder(words: str, code: int | None, here: Path) -> None:
     plant(here, *NAMES)
     (here / "programs").mkdir()
     plant(here / "programs", "beside", text="BESIDE = 'it sees its own folder'\n")

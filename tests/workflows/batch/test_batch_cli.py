@@ -78,7 +78,8 @@ timm:hf-hub:far/away
 
 
 @pytest.mark.slow
-def test_a_batch_killed_and_continued(tmp_path: Path, torchvision_shim: str) -> None:
+@pytest.mark.usefixtures("timm_imports")
+def test_a_batch_killed_and_continued(tmp_path: Path) -> None:
     (tmp_path / "list.txt").write_text(LIST)
     batch = tmp_path / "batch"
     typed = documented("inductor-bench batch configs/timm.txt --inference", {"configs/timm.txt": "list.txt"})

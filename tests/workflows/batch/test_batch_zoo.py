@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import subprocess
 import sys
 from pathlib import Path
@@ -151,11 +150,12 @@ for name in ("efficientnet_b1", "r3d_18", "lraspp_mobilenet_v3_large", "ssd300_v
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(importlib.util.find_spec("torchvision") is None, reason="torchvision is not installed")
-def test_models_of_torchvision(torchvision_shim: str) -> None:
-    path = f"{ROOT}:{torchvision_shim}"
+@pytest.mark.usefixtures("timm_imports")
+def test_models_of_torchvision() -> None:
     command = [sys.executable, "-c", PROGRAM]
-    out = subprocess.run(command, env={"PYTHONPATH": path, "PATH": "/usr/bin:/bin"}, capture_output=True, text=True)
+    out = subprocess.run(
+        command, env={"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin"}, capture_output=True, text=True
+    )
     lines = out.stdout.splitlines()
     assert lines[:3] == [
         "efficientnet_b1 (2, 3, 240, 240) True",
