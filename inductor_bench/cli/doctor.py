@@ -22,6 +22,8 @@ def command(device: str | None, remeasure: bool, python: str | None, format: str
     """Say what is installed and what the devices can reach.
 
     Measures the device's peaks (memory bandwidth, dense matrix rate per dtype) once and keeps them for later runs.
+    Imports each optional package: timm, torchvision and transformers with the interpreter that runs the programs
+    (--python), duckdb and ray with its own.
 
     Exit code: 0, or 1 where something that is needed is missing.
     """

@@ -7,11 +7,22 @@ import re
 from .interpreter import ANOTHER_PYTHON
 
 _TRACEBACK = "Traceback (most recent call last):"
+_CAUSED = "The above exception was the direct cause of the following exception:"
 _ERROR_LINE = re.compile(r"^[A-Za-z_][\w.]*(Error|Exception|Interrupt|Iteration|Warning)(:|$)")
 _LONGEST = 300
 
+ERROR_LINES = 200
+"""Lines at the end of a log that are searched for the exception that ended a program."""
+
+GO_TOGETHER = "install versions that go together"
+"""The hint if a package is installed and its import fails."""
+
 _REMEDIES = (
     (r"InvalidCxxCompiler|No working C\+\+ compiler", "install a C++ compiler (g++), or name one in CXX"),
+    (
+        r"operator torchvision::\w+ does not exist|PyTorch and torchvision were compiled with different CUDA",
+        "torchvision does not go with this torch: install both with the command that pytorch.org shows for it",
+    ),
     (r"No module named 'torch'", ANOTHER_PYTHON),
     (r"No module named '([\w.]+)'", r"install \1 for the interpreter that runs it, or name another with --python"),
     (
@@ -25,6 +36,7 @@ _REMEDIES = (
         r"No CUDA GPUs are available|no NVIDIA driver|not compiled with CUDA|needs a GPU|ran on a GPU",
         "this torch sees no CUDA device; `inductor-bench doctor` says what it sees",
     ),
+    (r"is installed but broken", GO_TOGETHER),
 )
 
 
@@ -34,12 +46,32 @@ def last_error(text: str) -> str:
     An empty string where the output does not end with one.
     """
     lines = text.splitlines()
-    starts = [index for index, line in enumerate(lines) if line.strip() == _TRACEBACK]
+    starts = _tracebacks(lines)
     if starts:
-        after = (line for line in lines[starts[-1] + 1 :] if line and not line[0].isspace())
-        return next(after, "")[:_LONGEST].strip()
+        return _error_after(starts[-1], lines)
     errors = [line for line in lines if _ERROR_LINE.match(line)]  # a syntax error has no traceback
     return errors[-1][:_LONGEST].strip() if errors else ""
+
+
+def remedy_of_end(text: str) -> str:
+    """The hint for the error that a Python program's output ends with, or else for what caused it."""
+    lines = text.splitlines()
+    errors = [last_error(text)]
+    starts = _tracebacks(lines)
+    for earlier, later in zip(reversed(starts[:-1]), reversed(starts), strict=False):
+        if _CAUSED not in map(str.strip, lines[earlier:later]):
+            break
+        errors.append(_error_after(earlier, lines))
+    return next(filter(None, map(remedy, errors)), "")
+
+
+def _tracebacks(lines: list[str]) -> list[int]:
+    return [index for index, line in enumerate(lines) if line.strip() == _TRACEBACK]
+
+
+def _error_after(start: int, lines: list[str]) -> str:
+    after = (line for line in lines[start + 1 :] if line and not line[0].isspace())
+    return next(after, "")[:_LONGEST].strip()
 
 
 def remedy(text: str) -> str:

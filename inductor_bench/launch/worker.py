@@ -20,7 +20,7 @@ from ..records.run import Failure
 from ..store.files import read_json, write_json
 from ..store.formats import codec
 from .cores import cores_of_this_process
-from .diagnosis import last_error, remedy
+from .diagnosis import ERROR_LINES, last_error, remedy, remedy_of_end
 from .interpreter import ANOTHER_PYTHON, NOT_PYTHON, SAFE_PATH, module_words
 from .process import ProcessResult, run_process
 from .ready_worker import ReadyWorker
@@ -50,10 +50,11 @@ class WorkerAnswer(Generic[Answer]):
 
 @dataclass(frozen=True)
 class ImportedPackage:
-    """Whether the workers' interpreter can import a package: its version, or else the error."""
+    """Whether the workers' interpreter can import a package: its version, or else the error and a known hint."""
 
     version: str = ""
     error: str = ""
+    hint: str = ""
 
 
 @dataclass(frozen=True)
@@ -117,16 +118,21 @@ class WorkerPool:
             return WorkerAnswer(None, Failure(job.verb, NO_PYTHON, message, ANOTHER_PYTHON, ended.tail(), name))
         return _read_result(job, ended, result_file, subject=name)
 
-    def import_package(self, name: str) -> ImportedPackage:
-        """Imports a package in a process of its own: one that is installed may not fit its torch."""
+    def import_package(self, name: str, module: str = "") -> ImportedPackage:
+        """Imports a package in a process of its own: one that is installed may not fit its torch.
+
+        Args:
+            name: the package.
+            module: a module of it that is imported too.
+        """
         log = self.folder / f"import-{name}.log"
-        code = f"import {name}; print(getattr({name}, '__version__', 'of an unknown version'))"
+        code = f"import {name}, {module or name}; print(getattr({name}, '__version__', 'of an unknown version'))"
         environment = worker_environment(self.folder, self.environment)
         ended = run_process([self.python, "-c", code], environment=environment, log=log, timeout_s=IMPORT_S)
-        said = ended.tail()
+        said = ended.tail(ERROR_LINES)
         if ended.ok and said.strip():
             return ImportedPackage(version=said.strip().splitlines()[-1])
-        return ImportedPackage(error=last_error(said) or ended.outcome)
+        return ImportedPackage(error=last_error(said) or ended.outcome, hint=remedy_of_end(said))
 
     def is_python(self) -> bool:
         """Whether the workers' interpreter runs Python."""

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 _DECIDED_HERE = frozenset({"training", "mode", "dynamic", "amp", "device", "seed", "live"})
 _LIBRARY = _DECIDED_HERE | {"batch_size"}
 _ZOO = "inductor_bench.worker.capture.zoo"
-_REPAIR_TORCHVISION = "install a torchvision that matches this torch"
 
 
 @dataclass(frozen=True)
@@ -30,7 +29,7 @@ class ModelSource:
         builder: the module of the worker that builds the model, of a library.
         example: a name that works, of a library.
         install: the hint where the library is not installed.
-        repair: the hint where the library is installed and fails to load.
+        loads: the module of the library whose import shows that it loads, if the library itself loads when it is used.
         download_marks: characters that only names of models to be downloaded contain.
         bare: the separator (``comma`` or ``space``) of list lines whose bare names are of this library.
     """
@@ -44,7 +43,7 @@ class ModelSource:
     builder: str = ""
     example: str = ""
     install: str = ""
-    repair: str = "install versions that go together"
+    loads: str = ""
     download_marks: str = ":"
     bare: str = ""
 
@@ -80,7 +79,6 @@ SOURCES = (
         builder=f"{_ZOO}.timm_models",
         example="timm:mobilenetv3_small_050",
         install="pip install 'inductor-bench[timm]'",
-        repair=_REPAIR_TORCHVISION,
         bare="space",
     ),
     ModelSource(
@@ -92,7 +90,6 @@ SOURCES = (
         builder=f"{_ZOO}.torchvision_models",
         example="torchvision:resnet18",
         install="pip install torchvision",
-        repair=_REPAIR_TORCHVISION,
     ),
     ModelSource(
         "transformers",
@@ -106,6 +103,7 @@ SOURCES = (
         builder=f"{_ZOO}.transformers_models",
         example="transformers:BertForMaskedLM",
         install="pip install 'inductor-bench[transformers]'",
+        loads="transformers.modeling_utils",
         download_marks=":/",
         bare="comma",
     ),

@@ -28,7 +28,7 @@ class Check(Protocol):
 
 
 class Diagnosis(Protocol):
-    """All checks, the environment, and the measured peaks of the requested device."""
+    """All checks, the environment, the measured peaks of the requested device, and the optional packages."""
 
     @property
     def checks(self) -> Sequence[Check]: ...
@@ -38,6 +38,8 @@ class Diagnosis(Protocol):
     def peaks(self) -> Peaks | None: ...
     @property
     def failure(self) -> Failure | None: ...
+    @property
+    def packages(self) -> Sequence[Check]: ...
 
 
 def doctor_text(report: Diagnosis) -> str:
@@ -49,8 +51,9 @@ def _lines(report: Diagnosis) -> Iterator[str]:
     python = report.environment.versions.python
     yield f"inductor-bench {__version__}" + (f" · Python {python}" if python else "")
     yield ""
-    width = max((len(check.name) for check in report.checks), default=0)
-    for check in report.checks:
+    checks = (*report.checks, *report.packages)
+    width = max((len(check.name) for check in checks), default=0)
+    for check in checks:
         yield f"{check.status:<9} {check.name:<{width}}  {check.found}"
         if check.hint:
             yield f"{'':<9} {'':<{width}}  → {check.hint}"

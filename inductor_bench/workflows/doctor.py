@@ -5,13 +5,17 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ..devices.cpu import CPU
 from ..devices.table import best_device, device_of
+from ..launch.diagnosis import GO_TOGETHER
+from ..launch.ray.executor import INSTALL as INSTALL_RAY
 from ..launch.worker import WorkerPool, default_python
+from ..records.model_sources import LIBRARIES
 from ..records.run import Environment, Failure, Peaks
+from ..store.formats.tables import INSTALL as INSTALL_DUCKDB
 from .modules.survey import take_survey
 from .progress import Progress
 
@@ -21,7 +25,11 @@ LEAST_FREE_BYTES = 2_000_000_000
 
 @dataclass(frozen=True)
 class Check:
-    """The result of one check. ``status`` is ``ok``, ``missing`` (needed) or ``optional`` (absent, not needed)."""
+    """The result of one check.
+
+    ``status`` is ``ok``, ``missing`` (needed), ``optional`` (absent, not needed) or ``broken`` (installed, but its
+    import fails; not needed).
+    """
 
     name: str
     status: str
@@ -31,12 +39,13 @@ class Check:
 
 @dataclass(frozen=True)
 class DoctorReport:
-    """All checks, the environment, and the measured peaks of the requested device."""
+    """All checks, the environment, the measured peaks of the requested device, and the optional packages."""
 
     checks: tuple[Check, ...]
     environment: Environment
     peaks: Peaks | None = None
     failure: Failure | None = None
+    packages: tuple[Check, ...] = ()
 
     @property
     def healthy(self) -> bool:
@@ -50,13 +59,15 @@ def run_doctor(device: str | None, remeasure: bool, progress: Progress, python: 
         device: ``cuda`` or ``cpu``; ``None`` for the GPU, or the CPU where torch sees no GPU.
         remeasure: whether cached peaks are measured again.
         progress: the listener for stages and output.
-        python: the interpreter whose torch is checked; ``None`` for this one.
+        python: the interpreter whose torch and libraries of models are checked; ``None`` for this one.
     """
     with tempfile.TemporaryDirectory(prefix="inductor-bench-") as name:
         environment = dict(os.environ)
         with WorkerPool(python or default_python(), Path(name), environment, on_line=progress.output) as pool:
             pool.get_ready(2)
-            return _examine(pool, device, "measured" if remeasure else "cached", progress)
+            report = _examine(pool, device, "measured" if remeasure else "cached", progress)
+    progress.stage("importing the optional packages")
+    return replace(report, packages=check_packages(python))
 
 
 def _examine(pool: WorkerPool, device: str | None, peaks: str, progress: Progress) -> DoctorReport:
@@ -64,24 +75,23 @@ def _examine(pool: WorkerPool, device: str | None, peaks: str, progress: Progres
     log = pool.folder / "survey.log"
     seen = take_survey(pool, (), device=CPU.type, peaks="none", log=log)
     if seen.failure is not None:
-        return DoctorReport(_checks(seen.environment, pool), seen.environment, failure=seen.failure)
+        return DoctorReport(_checks(seen.environment), seen.environment, failure=seen.failure)
     wanted = device_of(device) if device else best_device(seen.environment)
     if wanted.name_in(seen.environment) is None:
         message = f"no {wanted.words.family} device is visible to torch"
         failure = Failure("peaks", "missing", message, f"try --device {CPU.type}")
-        return DoctorReport(_checks(seen.environment, pool), seen.environment, failure=failure)
+        return DoctorReport(_checks(seen.environment), seen.environment, failure=failure)
     progress.stage(f"finding what the {wanted.type} device can do")
     found = take_survey(pool, (), device=wanted.type, peaks=peaks, log=log)
-    return DoctorReport(_checks(seen.environment, pool), seen.environment, found.peaks, found.failure)
+    return DoctorReport(_checks(seen.environment), seen.environment, found.peaks, found.failure)
 
 
-def _checks(environment: Environment, pool: WorkerPool) -> tuple[Check, ...]:
+def _checks(environment: Environment) -> tuple[Check, ...]:
     return (
         _torch(environment),
         _triton(environment),
         _compiler(environment),
         _accelerator(environment),
-        check_package("timm", "timm:NAME targets", "pip install 'inductor-bench[timm]'", pool),
         _disk(),
     )
 
@@ -115,15 +125,36 @@ def _accelerator(environment: Environment) -> Check:
     return Check("GPU", "ok", f"{environment.device.accelerator_count} x {environment.device.accelerator}{driver}")
 
 
-def check_package(name: str, purpose: str, hint: str, pool: WorkerPool) -> Check:
-    """The check of an optional package, which the interpreter has to be able to import."""
-    found = pool.import_package(name)
+def check_packages(python: str | None = None) -> tuple[Check, ...]:
+    """Imports each optional package: libraries of models with the interpreter that runs the programs, if it is one, and
+    what this command imports itself with its own."""
+    with tempfile.TemporaryDirectory(prefix="inductor-bench-") as name:
+        own = WorkerPool(default_python(), Path(name), dict(os.environ))
+        pool = replace(own, python=python or own.python)
+        rows = LIBRARIES.values() if pool.is_python() else ()
+        return (
+            *(check_package(row.kind, f"targets like {row.example}", row.install, pool, row.loads) for row in rows),
+            check_package("duckdb", "SQL of query", INSTALL_DUCKDB, own),
+            check_package("ray", "batch --executor ray", INSTALL_RAY, own),
+        )
+
+
+def check_package(name: str, purpose: str, hint: str, pool: WorkerPool, module: str = "") -> Check:
+    """The check of an optional package, which the pool's interpreter has to be able to import.
+
+    Args:
+        name: the package.
+        purpose: what it is needed for.
+        hint: what to do if it is not installed.
+        pool: has the interpreter.
+        module: a module of it that has to be importable too.
+    """
+    found = pool.import_package(name, module)
     if found.version:
         return Check(name, "ok", found.version)
     if f"No module named '{name}'" in found.error:
         return Check(name, "optional", f"not installed ({purpose})", hint)
-    fitting = "install what it needs in a build that fits this torch"
-    return Check(name, "optional", f"importing it fails ({purpose}): {found.error}", fitting)
+    return Check(name, "broken", f"importing it fails ({purpose}): {found.error}", found.hint or GO_TOGETHER)
 
 
 def _disk() -> Check:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from inductor_bench.launch.diagnosis import last_error, remedy
+from inductor_bench.launch.diagnosis import last_error, remedy, remedy_of_end
 
 CHAIN = """step 1
 Traceback (most recent call last):
@@ -48,8 +48,29 @@ def test_the_error_that_ended_a_program(text: str, error: str) -> None:
         ("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB", "smaller batch"),
         ("OSError: [Errno 28] No space left on device", "free some space"),
         ("RuntimeError: No CUDA GPUs are available", "sees no CUDA device"),
+        ("RuntimeError: operator torchvision::nms does not exist", "install both"),
+        ("timm is installed but broken: OSError: x", "versions that go together"),
         ("ValueError: bad", ""),
     ],
 )
 def test_what_to_do_about_it(error: str, advice: str) -> None:
     assert advice in remedy(error) and bool(remedy(error)) == bool(advice)
+
+
+CAUSED = """Traceback (most recent call last):
+  File "a.py", line 1, in <module>
+RuntimeError: operator torchvision::nms does not exist
+
+{between}
+
+Traceback (most recent call last):
+  File "b.py", line 3, in <module>
+ModuleNotFoundError: Could not import module 'BertModel'. Are this object's requirements defined correctly?
+"""
+
+
+def test_the_error_that_caused_the_last_one_leads_to_the_hint() -> None:
+    caused = "The above exception was the direct cause of the following exception:"
+    assert "torchvision does not go with this torch" in remedy_of_end(CAUSED.format(between=caused))
+    assert remedy_of_end(CAUSED.format(between="step 2: the error above was handled")) == ""
+    assert remedy_of_end("ended without an error") == ""

@@ -7,6 +7,7 @@ import re
 import sys
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ from inductor_bench.records.run import Environment, Failure, Peaks
 from inductor_bench.report.doctor import doctor_text
 from inductor_bench.report.renderer import as_json
 from inductor_bench.store.peaks import peaks_key, save_peaks
-from inductor_bench.workflows.doctor import Check, DoctorReport, check_package, run_doctor
+from inductor_bench.workflows.doctor import Check, DoctorReport, check_package, check_packages, run_doctor
 from inductor_bench.workflows.progress import Silent
 
 PEAKS = Peaks(
@@ -80,7 +81,7 @@ def test_what_is_missing_says_how_to_get_it() -> None:
     [
         ("__version__ = '1.2'", "ok", "1.2"),
         ("", "ok", "of an unknown version"),
-        ("raise RuntimeError('operator nms does not exist')", "optional", "importing it fails (NAME targets): Runtime"),
+        ("raise RuntimeError('too old')", "broken", "importing it fails (NAME targets): RuntimeError: too old"),
         (None, "optional", "not installed (NAME targets)"),
     ],
 )
@@ -94,11 +95,45 @@ def test_an_optional_package_is_imported(tmp_path: Path, text: str | None, statu
     assert check.status == status and check.found.startswith(found)
 
 
+PAIR = "raise RuntimeError('operator torchvision::nms does not exist')"
+CHAINED = "try:\n    from . import a\nexcept RuntimeError as error:\n    raise ImportError('Set DEBUG') from error"
+
+
+def test_libraries_of_models_beside_a_torchvision_of_another_torch_are_called_broken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    for path, text in (
+        ("torchvision/__init__.py", PAIR),
+        ("timm/__init__.py", "import torchvision"),
+        ("transformers/__init__.py", "__version__ = '5.0'"),
+        ("transformers/modeling_utils.py", CHAINED),
+        *((f"transformers/{name}.py", f"from . import {after}") for name, after in pairwise("abcdefgh")),
+        ("transformers/h.py", "import torchvision"),
+    ):
+        (tmp_path / path).parent.mkdir(exist_ok=True)
+        (tmp_path / path).write_text(text)
+    found = check_packages(sys.executable)
+    checks = {check.name: check for check in found}
+    assert list(checks) == ["timm", "torchvision", "transformers", "duckdb", "ray"]
+    reasons = {
+        "timm": "(targets like timm:mobilenetv3_small_050): RuntimeError: operator torchvision::nms does not exist",
+        "torchvision": "(targets like torchvision:resnet18): RuntimeError: operator torchvision::nms does not exist",
+        "transformers": "(targets like transformers:BertForMaskedLM): ImportError: Set DEBUG",
+    }
+    for name, reason in reasons.items():
+        assert (checks[name].status, checks[name].found) == ("broken", f"importing it fails {reason}")
+        assert checks[name].hint.startswith("torchvision does not go with this torch: install both")
+    report = DoctorReport((), Environment(), packages=found)
+    assert report.healthy and "broken    torchvision   importing it fails" in doctor_text(report)
+
+
 def test_an_interpreter_that_is_no_python_is_named() -> None:
     report = run_doctor(None, False, Silent(), python="true")
     assert not report.healthy and report.failure is not None
     assert report.failure.message == "true is no Python interpreter"
     assert report.failure.hint == "name an interpreter that has torch with --python"
+    assert [check.name for check in report.packages] == ["duckdb", "ray"], "which this command imports itself"
 
 
 def test_json_is_the_whole_report() -> None:

@@ -18,7 +18,7 @@ from typing import Any
 from ...errors import InductorBenchError, UsageError
 from ...store.formats import codec
 from .. import jobs
-from ..diagnosis import last_error
+from ..diagnosis import ERROR_LINES, last_error
 from ..interpreter import module_words
 from ..jobs import Began, Ended, Event, Job, Lost, is_host
 from ..piped_process import PipedProcess
@@ -32,8 +32,8 @@ CONNECT_S = 20.0
 CLOSE_S = 15.0
 """Maximum seconds to wait for the end of Ray's process."""
 
-LAST_LINES = 200
 ANY = "auto"
+INSTALL = "pip install 'inductor-bench[ray]'"
 START = "start one with `ray start --head`, or name it with --address HOST:PORT"
 
 _SETTING = re.compile(r"(TORCHINDUCTOR|TORCHDYNAMO|TRITON|PYTORCH)_")
@@ -52,7 +52,7 @@ class RayExecutor:
 
     def __init__(self, address: str, on_line: Callable[[str], None]) -> None:
         if importlib.util.find_spec("ray") is None:
-            raise UsageError("--executor ray needs Ray, which is not installed", "pip install 'inductor-bench[ray]'")
+            raise UsageError("--executor ray needs Ray, which is not installed", INSTALL)
         self._address, self._on_line = address or os.environ.get("RAY_ADDRESS") or ANY, on_line
         self._scratch = tempfile.TemporaryDirectory(prefix="inductor-bench-")
         self._work = Path()
@@ -143,7 +143,7 @@ class RayExecutor:
         if not data:
             self._child.wait(CLOSE_S)
             ended = self._child.end()
-            why = last_error(ended.tail(LAST_LINES)) or f"Ray's process {ended.outcome}"
+            why = last_error(ended.tail(ERROR_LINES)) or f"Ray's process {ended.outcome}"
             message = f"the Ray cluster does not answer any more: {why}"
             raise InductorBenchError(message, "the same command continues once it is there")
         *lines, self._buffer = (self._buffer + data).split(b"\n")

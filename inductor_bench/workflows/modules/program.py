@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ...errors import InductorBenchError
-from ...launch.diagnosis import last_error, remedy
+from ...launch.diagnosis import ERROR_LINES, last_error, remedy, remedy_of_end
 from ...launch.interpreter import ANOTHER_PYTHON, module_words
 from ...launch.process import ProcessResult, run_process
 from ...messages.capture import Observation, Refusal, RunProgram
@@ -36,9 +36,6 @@ DEFAULT_BATCH_SIZE = 32
 
 UNCAUGHT = 1
 """The exit code of a Python program that an exception ended."""
-
-ERROR_LINES = 200
-"""Lines at the end of a log that are searched for the exception that ended a program."""
 
 
 @dataclass(frozen=True)
@@ -262,14 +259,16 @@ def program_failures(request: Request, ended: ProcessResult, refusal: Path, *, c
     """What went wrong with a program that has ended; ``compiled`` says whether there are modules of it."""
     if refusal.is_file():
         said = codec.decode(Refusal, read_json(refusal))
-        return (Failure("capture", said.kind, said.message, said.hint, subject=request.target),)
+        hint = said.hint or remedy(said.message)
+        return (Failure("capture", said.kind, said.message, hint, subject=request.target),)
     if not ended.ok:
         kept = "; what it had compiled until then is measured" if compiled else ""
-        reason = last_error(ended.tail(ERROR_LINES)) if ended.exit_code == UNCAUGHT else ""
+        end = ended.tail(ERROR_LINES) if ended.exit_code == UNCAUGHT else ""
+        reason = last_error(end)
         hint = {
             "timeout": "give it more time with --timeout SECONDS",
             "signal": f"an out-of-memory kill or a crash in native code is likely; read {ended.log}",
-            "exit": remedy(reason) or f"read {ended.log}",
+            "exit": remedy_of_end(end) or f"read {ended.log}",
         }[ended.kind]
         if request.kind == COMMAND and "No module named 'torch'" in reason:
             hint = "type the interpreter that has torch in the command: -- /path/to/python ..."

@@ -69,7 +69,8 @@ def library(kind: str, module: str = "") -> Any:
 
 
 def broken(kind: str, error: BaseException) -> InductorBenchError:
-    """The error of a library that is installed and fails to load."""
+    """The error of a library that is installed and fails to load; what it says about the cause leads to the hint."""
+    while error.__cause__ is not None:
+        error = error.__cause__
     first = (str(error).splitlines() or [""])[0]
-    message = f"{kind} is installed but broken: {type(error).__name__}: {first}"
-    return InductorBenchError(message, LIBRARIES[kind].repair)
+    return InductorBenchError(f"{kind} is installed but broken: {type(error).__name__}: {first}")
