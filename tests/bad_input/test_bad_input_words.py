@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from inductor_bench.launch.diagnosis import last_error, remedy, remedy_of_end
+from inductor_bench.launch.process import ProcessResult
+from inductor_bench.messages.capture import Refusal
+from inductor_bench.records.run import Request
+from inductor_bench.store.files import write_json
+from inductor_bench.store.formats import codec
+from inductor_bench.workflows.modules.program import program_failures
 
 CHAIN = """step 1
 Traceback (most recent call last):
@@ -74,3 +82,15 @@ def test_the_error_that_caused_the_last_one_leads_to_the_hint() -> None:
     assert "torchvision does not go with this torch" in remedy_of_end(CAUSED.format(between=caused))
     assert remedy_of_end(CAUSED.format(between="step 2: the error above was handled")) == ""
     assert remedy_of_end("ended without an error") == ""
+
+
+def test_a_program_and_a_named_model_that_fail_with_torchvision_get_the_same_hint(tmp_path: Path) -> None:
+    log, refusal = tmp_path / "program.log", tmp_path / "refusal.json"
+    log.write_text(CAUSED.format(between="The above exception was the direct cause of the following exception:"))
+    ended = ProcessResult(1, None, False, 1.0, log)
+    (of_program,) = program_failures(Request("train.py", "script"), ended, refusal, compiled=False)
+    said = "timm is installed but broken: RuntimeError: operator torchvision::nms does not exist"
+    write_json(refusal, codec.encode(Refusal("program", said, "")))
+    (of_model,) = program_failures(Request("timm:test_vit", "timm"), ended, refusal, compiled=False)
+    assert "torchvision does not go with this torch" in of_program.hint
+    assert of_program.hint == of_model.hint and of_model.message == said
