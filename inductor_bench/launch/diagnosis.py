@@ -20,7 +20,8 @@ GO_TOGETHER = "install versions that go together"
 _REMEDIES = (
     (r"InvalidCxxCompiler|No working C\+\+ compiler", "install a C++ compiler (g++), or name one in CXX"),
     (
-        r"operator torchvision::\w+ does not exist|PyTorch and torchvision were compiled with different CUDA",
+        r"operator torchvision::\w+ does not exist|Could not run 'torchvision::|Couldn't load custom C\+\+ ops"
+        r"|PyTorch and torchvision were compiled with different CUDA",
         "torchvision does not go with this torch: install both with the command that pytorch.org shows for it",
     ),
     (r"No module named 'torch'", ANOTHER_PYTHON),

@@ -57,6 +57,11 @@ def test_the_error_that_ended_a_program(text: str, error: str) -> None:
         ("OSError: [Errno 28] No space left on device", "free some space"),
         ("RuntimeError: No CUDA GPUs are available", "sees no CUDA device"),
         ("RuntimeError: operator torchvision::nms does not exist", "install both"),
+        ("RuntimeError: Couldn't load custom C++ ops. This can happen if your PyTorch and", "install both"),
+        (
+            "NotImplementedError: Could not run 'torchvision::nms' with arguments from the 'CUDA' backend",
+            "install both",
+        ),
         ("timm is installed but broken: OSError: x", "versions that go together"),
         ("ValueError: bad", ""),
     ],
