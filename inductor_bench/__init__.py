@@ -97,6 +97,9 @@ def extract(
     from .workflows.extract.selection import Selection
     from .workflows.progress import Silent
 
+    categories = [one.value for one in Category]
+    if category is not None and category not in categories:
+        raise ValueError(f"{category!r} is not a category; they are {', '.join(categories)}")
     sources = (source,) if isinstance(source, str | Path) else tuple(source)
     request = ExtractOptions(
         targets=tuple(str(item) for item in sources),

@@ -13,6 +13,8 @@ from .forms import Place
 from .tuning import Config, MeasuredKernel, Tuning
 
 FASTER, UNDECIDED = "faster", "undecided"
+KEPT = ("slower", "same", UNDECIDED)
+"""Verdicts with which a kernel keeps its configuration."""
 LIKENESS = 3.0
 """Maximum factor between a kernel's standalone time and its time in the model for which a saving is projected."""
 

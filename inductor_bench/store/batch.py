@@ -11,7 +11,7 @@ from ..errors import InductorBenchError
 from ..records.batches.batch import Batch
 from .files import leftovers_of, read_json, write_json
 from .folder import RunFolder
-from .formats import codec
+from .formats import codec, schema
 from .lock import LOCK, FolderLock, is_locked, locked
 
 BATCH = "batch.json"
@@ -79,18 +79,8 @@ class BatchFolder:
             data = read_json(self.record)
         except InductorBenchError as error:
             raise InductorBenchError(error.message, error.hint or _DAMAGED) from error
-        number = data.get("format") if isinstance(data, dict) else None
-        if not isinstance(number, int):
-            raise InductorBenchError(f"{self.record} is not a batch of inductor-bench", _DAMAGED)
-        if number > FORMAT:
-            raise InductorBenchError(
-                f"{self.record} has format {number}, newer than the {FORMAT} that this version reads",
-                "update inductor-bench: pip install --upgrade inductor-bench",
-            )
-        try:
-            return codec.decode(Batch, data)
-        except InductorBenchError as error:
-            raise InductorBenchError(f"{self.record} is damaged: {error.message}", _DAMAGED) from error
+        schema.check_format(data, FORMAT, str(self.record), "a batch of inductor-bench", _DAMAGED)
+        return schema.decode_record(Batch, data, str(self.record), _DAMAGED)
 
     @contextlib.contextmanager
     def locked(self, mark: str = "") -> Iterator[FolderLock]:

@@ -15,7 +15,7 @@ from typing import Any
 
 from ..devices.table import common_device
 from ..errors import InductorBenchError
-from ..records.batches.batch import DONE, MEASURED, PARTIAL, RUNNING, WAITING, Batch, BatchModel
+from ..records.batches.batch import MEASURED, RUNNING, WAITING, WITHOUT_FIGURES, Batch, BatchModel
 from ..records.batches.results import (
     DAMAGED,
     NEWER,
@@ -70,7 +70,7 @@ def without_collection() -> Iterator[None]:
 
 def _read_model(model: BatchModel, folder: Path) -> ModelResult:
     begun = model.status in (RUNNING, WAITING) and model.run is not None
-    if not begun and model.status not in (MEASURED, DONE, PARTIAL):
+    if not begun and model.status in WITHOUT_FIGURES:
         return ModelResult(model)
     try:
         found = read_digest(model, BatchFolder(folder).run(model.request.name).record)
@@ -99,11 +99,11 @@ def read_digest(model: BatchModel, record: Path) -> ModelResult:
         NewerFormatError: a newer version of the tool wrote the record.
         InductorBenchError: the record is missing or damaged.
     """
+    data = read_json(record)
+    if not isinstance(data, dict):
+        raise InductorBenchError(f"{record} is not a record of inductor-bench")
+    data = schema.upgrade(data, str(record))
     try:
-        data = read_json(record)
-        if not isinstance(data, dict):
-            raise InductorBenchError(f"{record} is not a record of inductor-bench")
-        data = schema.upgrade(data, str(record))
         retunes = tuple(_retune(retune) for retune in data.get("retunes", ()))
         tuned = by_kernel(row for row in retunes if row.verdict)
         program = step_in(data)
@@ -122,7 +122,7 @@ def read_digest(model: BatchModel, record: Path) -> ModelResult:
             proven=codec.decode(Saving, proven) if proven else None,
         )
     except _DAMAGED as error:
-        raise InductorBenchError(f"{record} is damaged: {type(error).__name__}: {error}") from error
+        raise schema.unreadable(data, str(record), f"{type(error).__name__}: {error}") from error
 
 
 def _retune(data: dict[str, Any]) -> RetuneRow:

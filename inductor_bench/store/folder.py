@@ -97,11 +97,7 @@ class RunFolder:
             raise InductorBenchError(error.message, error.hint or _DAMAGED) from error
         if not isinstance(data, dict):
             raise InductorBenchError(f"{self.record} is not a record of inductor-bench", _DAMAGED)
-        data = schema.upgrade(data, str(self.record))
-        try:
-            return codec.decode(Run, data)
-        except InductorBenchError as error:
-            raise InductorBenchError(f"{self.record} is damaged: {error.message}", error.hint or _DAMAGED) from error
+        return schema.decode_record(Run, schema.upgrade(data, str(self.record)), str(self.record), _DAMAGED)
 
 
 OWN_FILES = {

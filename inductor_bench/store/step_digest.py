@@ -9,10 +9,14 @@ from typing import Any
 
 from ..records.batches.results import OUTSIDE, GraphResult, KernelResult, StepResult
 from ..records.category import Category
-from ..records.program import COLLECTIVE, COPY, GRAPH, IDLE, QUEUED, Program
+from ..records.program import COLLECTIVE, COPY, EAGER, GRAPH, IDLE, OPTIMIZER, QUEUED, Program
 from .formats import codec
 
-_CATEGORIES = {COLLECTIVE: Category.COLLECTIVE, COPY: Category.COPY}
+_CATEGORIES = {
+    COLLECTIVE: Category.COLLECTIVE,
+    COPY: Category.COPY,
+    **dict.fromkeys((GRAPH, EAGER, OPTIMIZER), Category.EXTERN_ATEN),
+}
 
 
 def step_in(data: Mapping[str, Any]) -> Program | None:
@@ -74,7 +78,7 @@ def outside_of_graphs(graphs: Sequence[GraphResult], slugs: Sequence[str], progr
     times: dict[Category, float] = defaultdict(float)
     for part in rest:
         if part.kind != IDLE:
-            times[_CATEGORIES.get(part.kind, Category.EXTERN_ATEN)] += part.time_s
+            times[_CATEGORIES.get(part.kind, Category.OTHER)] += part.time_s
     if rest:
         yield GraphResult(
             OUTSIDE,

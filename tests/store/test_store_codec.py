@@ -83,7 +83,7 @@ def test_no_number_that_json_lacks_is_written() -> None:
     ("path", "value", "place"),
     [
         (("modules", 0, "kernels", 0, "time_s"), "fast", r"Run\.modules\[0\]\.kernels\[0\]\.time_s"),
-        (("modules", 0, "kernels", 0, "category"), "magic", r"Run\.modules\[0\]\.kernels\[0\]\.category"),
+        (("modules", 0, "kernels", 0, "category"), "\x1b[31m", r"Run\.modules\[0\]\.kernels\[0\]\.category"),
         (("modules",), {}, r"Run\.modules"),
         (("environment",), [], r"Run\.environment"),
         (("peaks", "memory_bandwidth"), True, r"Run\.peaks\.memory_bandwidth"),

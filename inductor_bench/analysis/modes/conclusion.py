@@ -20,7 +20,7 @@ from ...records.modes.comparison import (
     ModeWinner,
     StepRatio,
 )
-from ...records.modes.settings import EAGER, SWITCHES, ModeSet
+from ...records.modes.settings import EAGER, SWITCHES, ModeSet, Switch
 from .intervals import DECIDING, NOISE, SHOWN, decide, geometric_interval
 
 DECISIVE_ROUNDS = 2
@@ -173,7 +173,8 @@ def _is_faster_than_eager(row: ModeRow) -> bool:
 def lines_of(settings: ModeSet) -> tuple[str, ...]:
     """What a user types to have these settings: variables of the environment first, ``torch.compile`` last."""
     variables = [f"{name}={shlex.quote(value)}" for name, value in settings.environment.items()]
-    switches = [SWITCHES[name] for name in settings.switches]
+    newer = {name: Switch(name, "", f"# {name}, which a newer inductor-bench knows") for name in settings.switches}
+    switches = [SWITCHES.get(name, newer[name]) for name in settings.switches]
     variables += [switch.line for switch in switches if switch.variable]
     lines = [f"export {' '.join(variables)}"] if variables else []
     lines += [switch.line for switch in switches if not switch.variable]

@@ -9,6 +9,8 @@ from ..run import Failure
 
 WAITING, RUNNING, DONE, PARTIAL, FAILED, SKIPPED = "waiting", "running", "done", "partial", "failed", "skipped"
 MEASURED = "measured"
+WITHOUT_FIGURES = frozenset({WAITING, RUNNING, FAILED, SKIPPED})
+"""States of a model whose record is missing or says nothing yet."""
 FINISHED = frozenset({DONE, PARTIAL, SKIPPED})
 """States after which a model is not attempted again."""
 

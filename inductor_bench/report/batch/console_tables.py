@@ -86,7 +86,7 @@ def _model_columns(shown: Sequence[ModelSummary], width: int, *, retuned: bool) 
 def bar_parts(summary: ModelSummary) -> Iterator[tuple[str, float, str]]:
     """Yields the categories and idle time of a model as ``(short title, share, colour)``."""
     for part, share in summary.parts:
-        yield part_title(part, summary), share, palette.IDLE if part is None else palette.COLOURS[part]
+        yield part_title(part, summary), share, palette.IDLE if part is None else palette.category_colour(part)
 
 
 def group_lines(

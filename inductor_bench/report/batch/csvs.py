@@ -16,7 +16,8 @@ _TITLES = {"ids": "kernels", "model": "dearest_in", "kernel_id": "dearest_kernel
 def models_csv(summaries: Sequence[ModelSummary]) -> str:
     """Renders a row for each requested model, measured or not. Cells of unknown values are empty."""
     present = {part for summary in summaries for part, _ in summary.parts}
-    shares = [*(category for category in Category if category in present), *([None] if None in present else [])]
+    newer = sorted((part for part in present - {None, *Category} if part), key=lambda part: part.value)
+    shares = [*(category for category in Category if category in present), *newer, *([None] * (None in present))]
     titles = [f"{part.value if part else 'idle'}_share" for part in shares]
     getters = [field.getter(name) for name, field in MODELS.items()]
 

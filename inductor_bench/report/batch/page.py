@@ -155,7 +155,7 @@ def _group_row(number: int, group: KernelGroup, retuned: bool, family: bool) -> 
     name = names.short(family_name(group) if family else group.name, NAME_WIDTH)
     cells = (
         Cell(str(number), number),
-        Cell(name, colour=css_colour(palette.COLOURS[Category(group.category)]), notes=(place_words(group),)),
+        Cell(name, colour=css_colour(palette.category_colour(Category(group.category))), notes=(place_words(group),)),
         Cell(units.count(group.ids), group.ids),
         Cell(units.count(len(group.models)), len(group.models)),
         Cell(units.count(group.launches), group.launches),

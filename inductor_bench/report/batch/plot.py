@@ -107,4 +107,4 @@ def _name(axes: Any, part: Category | None, starts: Sequence[float], widths: Seq
 
 
 def _colour(part: Category | None) -> str:
-    return palette.IDLE if part is None else palette.COLOURS[part]
+    return palette.IDLE if part is None else palette.category_colour(part)

@@ -71,7 +71,7 @@ def _pays(ratio: StepRatio | None, steps: float | None) -> str:
     if ratio is None:
         return ""
     if steps is None:
-        return {"undecided": "unsure", "faster": units.MISSING}.get(ratio.verdict, "never")
+        return {"undecided": "unsure", "slower": "never", "same": "never"}.get(ratio.verdict, units.MISSING)
     return units.count(max(1, round(steps)))
 
 

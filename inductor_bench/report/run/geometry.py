@@ -86,7 +86,7 @@ def segments(module: ModuleRecord) -> list[Segment]:
     """Returns the bar of one graph: its categories, the largest first, then idle (or host) time."""
     # The profiler can make the busy time longer than the wall time. Shares refer to the longer one.
     whole = module_time_s(module)
-    parts = [(total.time_s, total.name.title, palette.COLOURS[total.name]) for total in module.categories]
+    parts = [(total.time_s, total.name.title, palette.category_colour(total.name)) for total in module.categories]
     parts.sort(reverse=True)
     idle = module.times.idle
     if module.times.wall_time_s and idle is not None:
@@ -98,7 +98,7 @@ def step_segments(run: Run, module: ModuleRecord) -> list[Segment]:
     """Returns the bar of one graph in the program's step: its categories, the largest first."""
     totals = category_totals(run, module)
     whole = sum(total.time_s for total in totals)
-    return _bar([(total.time_s, total.name.title, palette.COLOURS[total.name]) for total in totals], whole)
+    return _bar([(total.time_s, total.name.title, palette.category_colour(total.name)) for total in totals], whole)
 
 
 def _bar(parts: Iterable[tuple[float, str, str]], whole: float) -> list[Segment]:

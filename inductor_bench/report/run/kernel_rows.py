@@ -44,7 +44,7 @@ def kernel_table(run: Run, entries: Sequence[Entry], files: Mapping[str, SourceF
             Cell(shorts[entry.kernel.name], notes=tuple(filter(None, [_origin(entry.kernel, place_of)]))),
             Cell(
                 entry.kernel.category.title,
-                colour=palette.COLOURS[entry.kernel.category],
+                colour=palette.category_colour(entry.kernel.category),
                 notes=(entry.module.label,) if several else (),
             ),
             *_figures(run, entry),

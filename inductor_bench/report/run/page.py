@@ -199,7 +199,7 @@ def _categories(run: Run, module: ModuleRecord) -> DataTable:
     rows = [
         Row(
             (
-                Cell(total.name.title, colour=palette.COLOURS[total.name]),
+                Cell(total.name.title, colour=palette.category_colour(total.name)),
                 Cell(units.seconds(total.time_s), total.time_s),
                 Cell(units.percent(total.share), total.share),
                 Cell(units.percent(total.wall_share), total.wall_share),

@@ -107,7 +107,7 @@ def mark_point(axes: Axes, entry: Entry) -> Box:
     """Draws the mark of a kernel, with a size by its gain limit, and returns the box of the mark."""
     kernel, cost, library = entry.kernel, entry.cost, entry.kernel.category.is_library
     gain = (cost.gain_limit_s or 0.0) / cost.time_s * (entry.share or 0.0)
-    colour, size = palette.COLOURS[kernel.category], 18 + 3200 * min(gain, 0.1)
+    colour, size = palette.category_colour(kernel.category), 18 + 3200 * min(gain, 0.1)
     point = (entry.share or 0.0, kernel.roof.peak_share or 0.0)
     axes.scatter(
         *point,

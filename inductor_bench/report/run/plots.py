@@ -66,7 +66,7 @@ def draw_plots(run: Run, timeline: Timeline | None = None) -> dict[str, Drawn]:
 
 def _legend(figure: Figure, entries: Sequence[Entry]) -> None:
     categories = list(dict.fromkeys(entry.kernel.category for entry in entries))
-    colour_legend(figure, [(category.title, palette.COLOURS[category]) for category in categories])
+    colour_legend(figure, [(category.title, palette.category_colour(category)) for category in categories])
 
 
 # --- the program's step ----------------------------------------------------------------------------------------------
@@ -177,7 +177,7 @@ def _draw_bandwidth(run: Run) -> Figure | None:
     rows = range(len(entries))
     bars = axes.barh(rows, [(entry.kernel.roof.bandwidth or 0.0) / scale for entry in entries], height=0.62)
     for bar, entry in zip(bars, entries, strict=True):
-        bar.set_facecolor(palette.COLOURS[entry.kernel.category])
+        bar.set_facecolor(palette.category_colour(entry.kernel.category))
         if entry.kernel.roof.bound == "cache":
             bar.set(hatch="////", edgecolor="white", linewidth=0)
     axes.set_ylim(len(entries) - 0.4, -0.6)

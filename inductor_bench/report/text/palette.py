@@ -64,6 +64,20 @@ SHORT_TITLES: dict[Category, str] = {
 }
 
 
+UNKNOWN = COLOURS[Category.OTHER]
+"""The colour of what a newer version of the tool recorded and this one does not know."""
+
+
+def category_colour(category: Category) -> str:
+    """Returns the colour of a category."""
+    return COLOURS.get(category, UNKNOWN)
+
+
+def part_colour(kind: str) -> str:
+    """Returns the colour of a kind of part of a program's step."""
+    return PARTS.get(kind, UNKNOWN)
+
+
 def short_title(category: Category) -> str:
     """Returns the category in one or two words, for bars."""
     return SHORT_TITLES.get(category, category.title)

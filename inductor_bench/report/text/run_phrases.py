@@ -74,14 +74,14 @@ def bar_parts(run: Run, module: ModuleRecord) -> list[tuple[str, float, str]]:
     """
     if step_of(run) is not None:
         return [
-            (palette.short_title(total.name), total.share, palette.COLOURS[total.name])
+            (palette.short_title(total.name), total.share, palette.category_colour(total.name))
             for total in category_totals(run, module)
         ]
     parts = [
         (
             palette.short_title(total.name),
             total.share if total.wall_share is None else total.wall_share,
-            palette.COLOURS[total.name],
+            palette.category_colour(total.name),
         )
         for total in module.categories
     ]
@@ -200,7 +200,7 @@ def _matrix_roofs(run: Run, entries: Sequence[Entry]) -> str:
 
 def bound_name(bound: str, device: Device) -> str:
     """Returns the name of a roof: ``DRAM``, the device's cache, ``compute`` or ``latency``."""
-    return {"memory": "DRAM", "cache": device.words.cache, "unknown": units.MISSING}.get(bound, bound)
+    return {"memory": "DRAM", "cache": device.words.cache, "unknown": units.MISSING}.get(bound, names.clean(bound))
 
 
 def of_peak(entry: Entry) -> str:

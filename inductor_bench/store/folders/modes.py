@@ -12,7 +12,7 @@ from ...errors import ANOTHER_FOLDER, InductorBenchError, UsageError
 from ...records.modes.comparison import ModeComparison
 from ..files import leftovers_of, read_json, refuse_link, write_json
 from ..folder import PAGE
-from ..formats import codec
+from ..formats import codec, schema
 from ..lock import LOCK
 
 COMPARISON = "modes.json"
@@ -100,18 +100,8 @@ class ModesFolder:
         if not self.exists():
             raise InductorBenchError(f"{self.path} holds no {COMPARISON}", "inductor-bench modes TARGET writes one")
         data = read_json(self.record)
-        number = data.get("format") if isinstance(data, dict) else None
-        if type(number) is not int:
-            raise InductorBenchError(f"{self.record} is not a comparison of modes", _DAMAGED)
-        if number > FORMAT:
-            raise InductorBenchError(
-                f"{self.record} has format {number}, newer than the {FORMAT} that this version reads",
-                "update inductor-bench: pip install --upgrade inductor-bench",
-            )
-        try:
-            return codec.decode(ModeComparison, data)
-        except InductorBenchError as error:
-            raise InductorBenchError(f"{self.record} is damaged: {error.message}", _DAMAGED) from error
+        schema.check_format(data, FORMAT, str(self.record), "a comparison of modes", _DAMAGED)
+        return schema.decode_record(ModeComparison, data, str(self.record), _DAMAGED)
 
 
 def _each_text(data: Any, change: Callable[[str], str]) -> Any:

@@ -4,7 +4,19 @@ from __future__ import annotations
 
 from .... import units
 from ....records.code.source import SourceLine
-from ....records.program import COLLECTIVE, COPY, EAGER, GRAPH, MARKS, OPTIMIZER, OPTIMIZER_STEPS, Part, Program
+from ....records.program import (
+    COLLECTIVE,
+    COPY,
+    EAGER,
+    GRAPH,
+    KINDS,
+    MARKS,
+    OPTIMIZER,
+    OPTIMIZER_STEPS,
+    PATTERN,
+    Part,
+    Program,
+)
 from ....records.run import Run
 from ...costs.step import eager_ratio, idle_labels, idle_share, part_time_s, parts_of
 
@@ -14,12 +26,16 @@ LEAST = 0.005
 MOST_PARTS = 4
 """Largest number of working parts that the first line names."""
 
-_SOURCES = {MARKS: "marked by the program", OPTIMIZER_STEPS: "optimizer steps"}
+_SOURCES = {
+    MARKS: "marked by the program",
+    OPTIMIZER_STEPS: "optimizer steps",
+    PATTERN: "found in the pattern of compiled calls",
+}
 
 
 def step_words(program: Program) -> str:
     """Returns ``12.4 ms a step (optimizer steps; 20 timed)``, and how it compares with an eager one where known."""
-    source = _SOURCES.get(program.step_source, "found in the pattern of compiled calls")
+    source = _SOURCES.get(program.step_source, f"delimited by {program.step_source}")
     timed = f"{len(program.step_times_s)} timed"
     return f"{units.seconds(program.step_time_s)} a step ({'; '.join([source, timed, *_eager_words(program)])})"
 
@@ -58,6 +74,9 @@ def work_words(run: Run) -> str:
     named["eager operators"] = part_time_s(run, EAGER)
     named["exposed collectives"] = part_time_s(run, COLLECTIVE)
     named["copies"] = part_time_s(run, COPY)
+    for part in run.program.parts if run.program else ():
+        if part.kind not in KINDS:  # of a newer version
+            named[part.kind] = named.get(part.kind, 0.0) + part.time_s
     shown = sorted(named.items(), key=lambda item: -item[1])
     shown = [(label, seconds) for label, seconds in shown if seconds >= LEAST * whole > 0]
     most = MOST_PARTS if len(shown) > MOST_PARTS + 1 else len(shown)

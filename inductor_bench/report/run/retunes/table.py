@@ -8,7 +8,7 @@ from .... import units
 from ....analysis.costs.step import step_of
 from ....analysis.findings.phrases import plural
 from ....analysis.retunes import RetuneSummary, retunes_of
-from ....records.retune import FASTER, RetuneRow, by_kernel
+from ....records.retune import FASTER, KEPT, RetuneRow, by_kernel
 from ....records.run import Run
 from ...text import names
 from ...text.layout import Column, Line, Word, bullet, header, titled_row, wrapped
@@ -77,7 +77,9 @@ def retune_word(found: RetuneRow | None) -> str:
     """``1.34x`` where a configuration is certainly faster, ``stays`` where none is, a dash without a result."""
     if found is None or found.problem:
         return units.MISSING
-    return speedup_words(found.speedup or 1.0) if found.verdict == FASTER else "stays"
+    if found.verdict == FASTER:
+        return speedup_words(found.speedup or 1.0)
+    return "stays" if found.verdict in KEPT else names.clean(found.verdict)
 
 
 def retunes_of_kernels(run: Run) -> Mapping[str, RetuneRow]:

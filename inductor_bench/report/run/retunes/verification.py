@@ -60,7 +60,7 @@ def lead_words(found: Verification) -> str:
             return f"{less} ({share}), and the step takes as long as before: {why}"
         return f"{less} ({share}), which is less than the step's own variation"
     if step.verdict == UNDECIDED:
-        pairs = f"{plural(step.pairs, 'pair')} of {'steps' if found.way == STEPS else 'processes'}"
+        pairs = f"{plural(step.pairs, 'pair')} of {found.way}"
         return f"Undecided: {pairs} {'does' if step.pairs == 1 else 'do'} not tell {_change(step)} from chance"
     both = f"{units.seconds(step.tuned_s)} in the median with the configs and {units.seconds(step.own_s)} without"
     limit = max(abs(step.low_s), abs(step.high_s)) / step.own_s if step.own_s else 0.0

@@ -55,8 +55,10 @@ def bar_rows(run: Run, most: int = MOST_IN_BAR) -> list[LedgerRow]:
         rows.append(LedgerRow(label, kind, None, time_s, share, "", "", ""))
     rows.sort(key=lambda row: (row.kind == IDLE, -row.time_s))
     shown = rows if len(rows) <= most else sorted(rows, key=lambda row: -row.time_s)[:most]
-    colour_of = graph_colours(run)
-    named = [row._replace(colour=colour_of.get(row.label) or palette.PARTS[row.kind]) for row in rows if row in shown]
+    graphs = graph_colours(run)
+    named = [
+        row._replace(colour=graphs.get(row.label) or palette.part_colour(row.kind)) for row in rows if row in shown
+    ]
     rest = 1 - sum(row.share for row in named)
     others = LedgerRow("others", "", None, rest * (program.step_time_s if program else 0), rest, "", palette.MUTED, "")
     return [*named, others] if len(named) < len(rows) else named
@@ -112,7 +114,7 @@ def colours(parts: Sequence[Part]) -> list[str]:
             graphs.setdefault(part.label, palette.GRAPHS[len(graphs) % len(palette.GRAPHS)])
             found.append(graphs[part.label])
         else:
-            found.append(palette.PARTS[part.kind])
+            found.append(palette.part_colour(part.kind))
     return found
 
 

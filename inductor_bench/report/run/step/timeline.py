@@ -25,9 +25,7 @@ def lanes_of(timeline: Timeline) -> list[str]:
 
 def interval_colour(one: Interval, colour_of: dict[str, str]) -> str:
     """The colour of an interval; ``colour_of`` has those of the graphs by label."""
-    return (
-        colour_of.get(one.label, palette.PARTS[GRAPH]) if one.kind == GRAPH else palette.PARTS.get(one.kind, "#555555")
-    )
+    return colour_of.get(one.label, palette.PARTS[GRAPH]) if one.kind == GRAPH else palette.part_colour(one.kind)
 
 
 def legend_of(intervals: Iterable[Interval], colour_of: dict[str, str]) -> list[tuple[str, str]]:
@@ -35,5 +33,6 @@ def legend_of(intervals: Iterable[Interval], colour_of: dict[str, str]) -> list[
     kinds = {one.kind for one in intervals}
     graphs = [(names.end(names.clean(label), 28), colour) for label, colour in colour_of.items()]
     named = graphs if len(graphs) <= MOST_GRAPHS_NAMED else [("compiled graphs", palette.PARTS[GRAPH])]
-    others = [(name, palette.PARTS[kind]) for kind, name in _KIND_NAMES.items() if kind in kinds]
+    kinds_shown = [*(kind for kind in _KIND_NAMES if kind in kinds), *sorted(kinds - {GRAPH, *_KIND_NAMES})]
+    others = [(_KIND_NAMES.get(kind) or names.clean(kind), palette.part_colour(kind)) for kind in kinds_shown]
     return [*(named if GRAPH in kinds else []), *others]
