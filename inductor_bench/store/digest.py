@@ -30,10 +30,11 @@ from ..records.batches.results import (
 )
 from ..records.category import Category
 from ..records.failure import Failure
+from ..records.module import ModuleRecord
 from ..records.program import Program
 from ..records.retune import RetuneRow, by_kernel, is_left_to_user, why_untuned
 from ..records.retunes.verification import Saving
-from ..records.run import AcceleratorFacts, Environment, Host, Versions
+from ..records.run import AcceleratorFacts, Environment, Host, Request, Run, Versions
 from .batch import BatchFolder
 from .files import read_json
 from .formats import codec, schema
@@ -112,6 +113,7 @@ def read_digest(model: BatchModel, record: Path) -> ModelResult:
             slugs = [str(module["slug"]) for module in data["modules"]]
             graphs += tuple(outside_of_graphs(graphs, slugs, program))
         machine = _machine(data["environment"], graphs)
+        outline = _outline(data, program)
         proven = (data.get("verification") or {}).get("step")
         return ModelResult(
             model,
@@ -120,9 +122,21 @@ def read_digest(model: BatchModel, record: Path) -> ModelResult:
             retunes=retunes,
             in_step=program is not None,
             proven=codec.decode(Saving, proven) if proven else None,
+            outline=outline,
         )
     except _DAMAGED as error:
         raise schema.unreadable(data, str(record), f"{type(error).__name__}: {error}") from error
+
+
+def _outline(data: dict[str, Any], program: Program | None) -> Run:
+    """The program and the graphs of a run without their kernels.
+
+    Raises:
+        InductorBenchError: the record is damaged.
+    """
+    modules = ({**module, "kernels": (), "categories": ()} for module in data["modules"])
+    graphs = tuple(codec.decode(ModuleRecord, module) for module in modules)
+    return Run(schema.FORMAT, *[""] * 6, Request("", ""), Environment(), modules=graphs, program=program)
 
 
 def _retune(data: dict[str, Any]) -> RetuneRow:

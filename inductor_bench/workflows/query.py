@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..analysis.batch_doubts import without_uncounted_gains
 from ..errors import InductorBenchError
 from ..records.batches.batch import DONE, PARTIAL, Batch, BatchModel, ModelRequest
 from ..records.batches.results import BatchResults
@@ -71,4 +72,5 @@ def _run_view(path: Path) -> BatchView:
     )
     model = BatchModel(request, PARTIAL if run.failures else DONE, 1, run=".", failure=next(iter(run.failures), None))
     batch = Batch(run.format, run.tool_version, run.created, run.command, run.title, (model,))
-    return BatchView(BatchResults(batch, (read_digest(model, RunFolder(path).record),)))
+    results = BatchResults(batch, (read_digest(model, RunFolder(path).record),))
+    return BatchView(without_uncounted_gains(results))

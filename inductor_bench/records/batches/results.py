@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ..category import Category
 from ..failure import Failure
 from ..retune import RetuneRow
 from ..retunes.verification import Saving
+from ..run import Run
 from .batch import Batch, BatchModel
 
 DAMAGED, NEWER = "damaged", "newer"
@@ -119,6 +120,8 @@ class ModelResult:
         retunes: the retunes of its most expensive kernels, where they were requested; one for all graphs of a kernel.
         in_step: whether its figures are those of a step of the program.
         proven: what its winners save in its step, measured; ``None`` where that was not measured.
+        outline: the program and the graphs of its run without their kernels, which tell whether the figures count.
+        doubt: why its figures do not count, so that gain limits are left out; empty where they count.
     """
 
     model: BatchModel
@@ -128,6 +131,8 @@ class ModelResult:
     retunes: tuple[RetuneRow, ...] = ()
     in_step: bool = False
     proven: Saving | None = None
+    outline: Run | None = field(default=None, hash=False)
+    doubt: str = ""
 
     @property
     def compiled_graphs(self) -> tuple[GraphResult, ...]:

@@ -92,6 +92,7 @@ MODELS: Mapping[str, Field] = {
     "kind": Field(TEXT, "how it failed", lambda row: getattr(problem_of(row), "kind", None)),
     "message": Field(TEXT, "what failed", lambda row: getattr(problem_of(row), "message", None)),
     "notes": Field(TEXT, "what was changed to measure it", lambda row: "; ".join(row.model.model.notes)),
+    "doubt": Field(TEXT, "why its figures do not count, so that it has no gain limits", lambda row: row.model.doubt),
     "run": Field(TEXT, "its RUN folder, from the batch's", lambda row: row.model.model.run),
     "log": Field(TEXT, "its log, from the batch's folder", lambda row: row.model.model.log),
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from ...analysis.batch_doubts import without_uncounted_gains
 from ...errors import InductorBenchError
 from ...records.batches.batch import RUNNING, WAITING
 from ...report.batch.folder import write_batch
@@ -57,4 +58,4 @@ def read_view(path: Path) -> BatchView:
     if not folder.is_locked():  # no process runs this batch, so rows marked as running were cut off
         models = tuple(replace(m, status=WAITING) if m.status == RUNNING else m for m in batch.models)
         batch = replace(batch, models=models)
-    return BatchView(read_results(folder, batch))
+    return BatchView(without_uncounted_gains(read_results(folder, batch)))

@@ -76,15 +76,19 @@ def disturbed(run: Run) -> Finding | None:
     concerned = () if step_of(run) is not None else disturbed_graphs(run)
     if not concerned:
         return None
-    heaviest = max(concerned, key=lambda module: weight_s(run, module))
     on_host = any(device_of(module.device).runs_on_host for module in concerned)
     what = "figures" if on_host else "wall times and idle times"
     whose = "these" if len(concerned) == len(run.modules) else f"{labels(concerned)}: these"
     kept = "" if on_host else " (the kernels' own times do)"
     again = command_again(run)
     advice = "Measure again on an idle machine" + (f" ({again})" if again else "")
-    text = f"{whose} {what} do not count{kept}: {'; '.join(_reasons(heaviest))}. {advice}"
+    text = f"{whose} {what} do not count{kept}: {reasons(run, concerned)}. {advice}"
     return Finding("busy-machine", text, slugs(concerned), level=CAUTION)
+
+
+def reasons(run: Run, concerned: Sequence[ModuleRecord]) -> str:
+    """Why the figures of these graphs do not count, from the one that takes longest."""
+    return "; ".join(_reasons(max(concerned, key=lambda module: weight_s(run, module))))
 
 
 def _weight_s(run: Run, modules: Sequence[ModuleRecord]) -> float:
@@ -119,7 +123,7 @@ def are_kernels_disturbed(module: ModuleRecord) -> bool:
     ratio, more_s = times.busy_time_s / times.wall_time_s, times.busy_time_s - times.wall_time_s
     load = module.loads.profile_load
     delayed = load is not None and load.delayed_share >= DELAYED
-    calls = sum(kernel.calls for kernel in module.kernels)
+    calls = module.launches or 0.0
     return (delayed and ratio > LONGER) or (ratio > MUCH_LONGER and more_s > max(LEAST_S, LEAST_PER_CALL_S * calls))
 
 
