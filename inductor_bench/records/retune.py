@@ -28,6 +28,25 @@ CUTLASS = "cutlass"
 SWITCHES = (CUDNN_SEARCH, THREADS)
 """Names in the configuration of a library call that are settings of the library for all of its calls."""
 
+
+class Obstacle(NamedTuple):
+    """Why ``apply`` does not put a faster configuration into a program: for a row of a table, and as a sentence."""
+
+    short: str
+    words: str
+
+
+SEARCHED = Obstacle(
+    "cuDNN's search for an algorithm: apply leaves this setting to you",
+    "cuDNN's search for an algorithm: torch.backends.cudnn.benchmark = True turns it on, for all convolutions, and "
+    "`inductor-bench modes PROGRAM --with cudnn-benchmark` measures it on the step",
+)
+OTHER_THREADS = Obstacle(
+    "another number of threads: apply leaves this setting to you",
+    "another number of threads for one library call: torch.set_num_threads sets it for the whole program",
+)
+TIMED_ANEW = Obstacle(*["a CUTLASS kernel, which Inductor takes only after it has timed it"] * 2)
+
 EDITED = (
     "its file was edited, so it is not what the model runs; move it away and retune this RUN again, which writes and "
     "retunes the model's kernel"
@@ -90,14 +109,12 @@ class Retune:
         return _switch_in(self.category, self.tuning.best_config) if self.tuning is not None else ""
 
     @property
-    def is_timed_anew(self) -> bool:
-        """Whether the winner is a kernel of CUTLASS, which Inductor takes only after it has timed it."""
-        return self.tuning is not None and _is_timed_anew(self.tuning.best_config)
-
-    @property
-    def unlikeness(self) -> str:
-        """How far the file's time is from the time in the model, in words; empty within a factor of ``LIKENESS``."""
-        return unlikeness(self.tuning.default_s, self.calls, self.time_s) if self.tuning is not None else ""
+    def obstacle(self) -> Obstacle | None:
+        """Why ``apply`` does not put the winner into a program; ``None`` if nothing in the record is in its way."""
+        if self.tuning is None or self.tuning.verdict != FASTER:
+            return None
+        unlike = unlikeness(self.tuning.default_s, self.calls, self.time_s)
+        return find_obstacle(self.category, self.tuning.best_config, unlike)
 
     @property
     def row(self) -> RetuneRow:
@@ -108,8 +125,8 @@ class Retune:
             message = self.failure.message if self.failure is not None else None
             return RetuneRow(*place, problem=why_untuned(message, self.kernel is not None))
         caution = "; ".join(self.kernel.advice) if self.kernel is not None else ""
-        row = RetuneRow(*place, caution=caution, left_to_user=is_left_to_user(self.category, tuning.best_config))
-        return row.tuned(tuning.default_s, tuning.best_s, tuning.speedup, tuning.verdict)
+        row = RetuneRow(*place, caution=caution)
+        return row.tuned(tuning.default_s, tuning.best_s, tuning.speedup, tuning.verdict, tuning.best_config)
 
 
 def unlikeness(default_s: float, calls: float, time_s: float) -> str:
@@ -126,17 +143,23 @@ def unlikeness(default_s: float, calls: float, time_s: float) -> str:
     return f"by itself it takes {factor:.2g} times what it takes in the model"
 
 
-def is_left_to_user(category: Category, config: Config) -> bool:
-    """Whether ``apply`` leaves a configuration to the user: a setting of a library, or a kernel that is timed anew."""
-    return bool(_switch_in(category, config)) or _is_timed_anew(config)
+def find_obstacle(category: Category, config: Config, unlike: str) -> Obstacle | None:
+    """Why ``apply`` does not put a faster configuration into a program; ``None`` if nothing is in its way.
+
+    Args:
+        category: the kernel's category.
+        config: the configuration.
+        unlike: how far the file's time is from the time in the model; see :func:`unlikeness`.
+    """
+    if unlike:
+        return Obstacle(unlike, f"{unlike}, so that its winner says nothing of the model")
+    if switch := _switch_in(category, config):
+        return SEARCHED if switch == CUDNN_SEARCH else OTHER_THREADS
+    return TIMED_ANEW if config.get("backend") == CUTLASS else None
 
 
 def _switch_in(category: Category, config: Config) -> str:
     return next((name for name in SWITCHES if config.get(name)), "") if category.is_library else ""
-
-
-def _is_timed_anew(config: Config) -> bool:
-    return config.get("backend") == CUTLASS
 
 
 def why_untuned(failure: str | None, measured: bool) -> str:
@@ -161,7 +184,9 @@ class RetuneRow(NamedTuple):
             a factor of ``LIKENESS``, a faster candidate is undecided.
         problem: the reason why there are no figures.
         caution: doubts about their measurement.
-        left_to_user: whether ``apply`` leaves the best candidate to the user; see :func:`is_left_to_user`.
+        left_to_user: whether ``apply`` leaves a faster candidate to the user: a setting of a library, or a kernel that
+            Inductor times anew.
+        obstacle: why ``apply`` does not put a faster candidate into a program, in short words.
     """
 
     name: str
@@ -180,18 +205,22 @@ class RetuneRow(NamedTuple):
     problem: str = ""
     caution: str = ""
     left_to_user: bool = False
+    obstacle: str = ""
 
     @property
     def over(self) -> bool:
         """Whether the retune has come to an end, with or without a result."""
         return self.problem not in UNFINISHED
 
-    def tuned(self, default_s: float, best_s: float, speedup: float, verdict: str) -> RetuneRow:
-        """The row with the result of the retune."""
+    def tuned(self, default_s: float, best_s: float, speedup: float, verdict: str, config: Config) -> RetuneRow:
+        """The row with the result of the retune; ``config`` is that of the best candidate."""
         row = self._replace(tuned_default_s=default_s, tuned_best_s=best_s, speedup=speedup, verdict=verdict)
         if verdict != FASTER:
             return row._replace(saving_s=0.0)
-        if unlike := unlikeness(default_s, self.calls, self.time_s):
+        unlike = unlikeness(default_s, self.calls, self.time_s)
+        if (obstacle := find_obstacle(self.category, config, unlike)) is not None:
+            row = row._replace(obstacle=obstacle.short, left_to_user=not unlike)
+        if unlike:
             why = f"{unlike}, so that nothing is projected"
             return row._replace(verdict=UNDECIDED, saving_s=0.0, caution="; ".join(filter(None, [why, self.caution])))
         return row._replace(saving_s=self.time_s * (1 - 1 / speedup))

@@ -32,7 +32,7 @@ from ..records.category import Category
 from ..records.failure import Failure
 from ..records.module import ModuleRecord
 from ..records.program import Program
-from ..records.retune import RetuneRow, by_kernel, is_left_to_user, why_untuned
+from ..records.retune import RetuneRow, by_kernel, why_untuned
 from ..records.retunes.verification import Saving
 from ..records.run import AcceleratorFacts, Environment, Host, Request, Run, Versions
 from .batch import BatchFolder
@@ -136,7 +136,8 @@ def _outline(data: dict[str, Any], program: Program | None) -> Run:
     """
     modules = ({**module, "kernels": (), "categories": ()} for module in data["modules"])
     graphs = tuple(codec.decode(ModuleRecord, module) for module in modules)
-    return Run(schema.FORMAT, *[""] * 6, Request("", ""), Environment(), modules=graphs, program=program)
+    asked, machine = Request("", ""), Environment()
+    return Run(schema.FORMAT, "", "", "", "", "", "", asked, machine, modules=graphs, program=program)
 
 
 def _retune(data: dict[str, Any]) -> RetuneRow:
@@ -156,10 +157,9 @@ def _retune(data: dict[str, Any]) -> RetuneRow:
         return row._replace(
             problem=why_untuned(failure["message"] if failure is not None else None, kernel is not None)
         )
-    left = is_left_to_user(row.category, tuning["best_config"])
-    return row._replace(caution="; ".join(kernel["advice"]), left_to_user=left).tuned(
-        _finite(tuning["default_s"]), _finite(tuning["best_s"]), _finite(tuning["speedup"]), str(tuning["verdict"])
-    )
+    default_s, best_s, speedup = (_finite(tuning[name]) for name in ("default_s", "best_s", "speedup"))
+    row = row._replace(caution="; ".join(kernel["advice"]))
+    return row.tuned(default_s, best_s, speedup, str(tuning["verdict"]), dict(tuning["best_config"]))
 
 
 def _graph(data: dict[str, Any], tuned: Mapping[str, RetuneRow], program: Program | None) -> GraphResult:

@@ -184,6 +184,7 @@ _RETUNES: Mapping[str, Field] = {
     "saving_s": Field(NUMBER, "of one step or iteration, a projection"),
     "problem": Field(TEXT, "why nothing came of it"),
     "caution": Field(TEXT, "what is wrong with the measurement"),
+    "obstacle": Field(TEXT, "why apply does not put a faster config into a program"),
 }
 
 

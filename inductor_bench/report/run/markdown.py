@@ -171,7 +171,7 @@ def _retunes(run: Run) -> Iterator[str]:
     yield "  \n".join(f"{escaped(line)}." for line in (PROJECTION, known_words(run), caution_words(summary)) if line)
     yield ""
     shorts = names.unique((found.name for found in summary.rows), NAME_WIDTH)
-    rows = ((shorts[found.name], *retune_cells(found), found.problem) for found in summary.rows)
+    rows = ((shorts[found.name], *retune_cells(found), found.problem or found.obstacle) for found in summary.rows)
     yield from table((*TITLES, "why not"), "lrrrrrrl", rows)
 
 

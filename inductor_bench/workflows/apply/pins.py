@@ -13,7 +13,7 @@ from ...devices.table import device_of
 from ...errors import InductorBenchError
 from ...messages.pins import APPLY, Pins
 from ...records.code.launch import Launch
-from ...records.retune import CUDNN_SEARCH, FASTER, Retune, RetuneRow
+from ...records.retune import FASTER, Retune, RetuneRow
 from ...records.retunes.pins import AnyPin, CppPin, InputLayout, LibraryPin, TritonPin, factors, pins_by_kind
 from ...records.run import Environment, Run
 from ...records.tuning import Config
@@ -24,13 +24,6 @@ from ...store.files import read_text
 from ...store.folder import RunFolder
 from ...store.formats import codec
 
-SEARCHED = (
-    "cuDNN's search for an algorithm: torch.backends.cudnn.benchmark = True turns it on, for all convolutions, and "
-    "`inductor-bench modes PROGRAM --with cudnn-benchmark` measures it on the step"
-)
-NUMBER_OF_THREADS = (
-    "another number of threads for one library call: torch.set_num_threads sets it for the whole program"
-)
 EXHAUSTIVE = "exhaustive"
 
 
@@ -179,10 +172,8 @@ def make_pin(retune: Retune, folder: RunFolder) -> tuple[AnyPin, KernelKey | Non
     assert tuning is not None
     if retune.failure is not None:
         raise InductorBenchError(retune.failure.message)
-    if retune.unlikeness:
-        raise InductorBenchError(f"{retune.unlikeness}, so that its winner says nothing of the model")
-    if retune.switch:
-        raise InductorBenchError(SEARCHED if retune.switch == CUDNN_SEARCH else NUMBER_OF_THREADS)
+    if retune.obstacle is not None:
+        raise InductorBenchError(retune.obstacle.words)
     path = folder.optional_file(retune.file) if retune.file else None
     if path is None or not path.is_file():
         raise InductorBenchError("its standalone file is missing")
@@ -204,12 +195,10 @@ def _make_library_pin(retune: Retune, recorded: Mapping[str, Any]) -> LibraryPin
     """The pin of a library call.
 
     Raises:
-        InductorBenchError: its file records no call, or its winner is a kernel that Inductor takes only after timing.
+        InductorBenchError: its file records no call.
     """
     tuning = retune.tuning
     assert tuning is not None
-    if retune.is_timed_anew:
-        raise InductorBenchError("a CUTLASS kernel, which Inductor takes only after it has timed it")
     try:
         launch = codec.decode(Launch, recorded["launch"])
         operator = ".".join((launch.operator or "").split(".")[:2])

@@ -63,7 +63,8 @@ def _retune_row(found: RetuneRow) -> Row:
         *(found.calls, found.time_s, found.tuned_default_s, found.tuned_best_s),
         *(found.speedup, found.saving_s or None),
     )
-    name = Cell(names.short(found.name, NAME_WIDTH), notes=(found.problem,) if found.problem else ())
+    why_not = found.problem or found.obstacle
+    name = Cell(names.short(found.name, NAME_WIDTH), notes=(why_not,) if why_not else ())
     tone = GOOD if found.verdict == FASTER else ""
     cells = zip(TITLES[1:], retune_cells(found), values, strict=True)
     return Row((name, *(Cell(text, value, tone=tone if title == "result" else "") for title, text, value in cells)))

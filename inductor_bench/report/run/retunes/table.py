@@ -144,3 +144,5 @@ def _table(shown: list[RetuneRow], width: int) -> Iterator[Line]:
         style = "good" if found.verdict == FASTER else ""
         cells = dict(zip(TITLES, (shorts[found.name], *retune_cells(found)), strict=True))
         yield [Word(titled_row(columns, cells, gap), style)]
+        if found.obstacle:
+            yield from wrapped(found.obstacle, width, "    ", "dim")
