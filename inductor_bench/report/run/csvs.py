@@ -6,6 +6,7 @@ import csv
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+from ... import units
 from ...analysis.costs.step import graph_use, step_of
 from ...records.kernel import Kernel
 from ...records.module import ModuleRecord
@@ -163,11 +164,14 @@ def _part_rows(run: Run) -> Iterator[Sequence[object]]:
 
 
 def table_text(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """Renders a table as CSV. An apostrophe precedes text that a spreadsheet would read as a formula."""
+    """Renders a table as CSV, without control characters, as the file may be shown on a terminal.
+
+    An apostrophe precedes text that a spreadsheet would read as a formula.
+    """
     lines = _Lines()
     writer = csv.writer(lines, lineterminator=_LINE_END)
-    writer.writerow(map(_escape_formula, header))
-    writer.writerows(map(_escape_formula, row) for row in rows)
+    writer.writerow(map(_safe, header))
+    writer.writerows(map(_safe, row) for row in rows)
     return "".join(lines)
 
 
@@ -181,8 +185,11 @@ class _Lines(list[str]):
         self.append(row.removesuffix(_LINE_END) + "\n")
 
 
-def _escape_formula(cell: object) -> object:
-    return f"'{cell}" if isinstance(cell, str) and cell.startswith(_FORMULA) else cell
+def _safe(cell: object) -> object:
+    if not isinstance(cell, str):
+        return cell
+    text = units.printable(cell)
+    return f"'{text}" if cell.startswith(_FORMULA) else text
 
 
 def _category_rows(run: Run) -> Iterator[Sequence[object]]:

@@ -93,8 +93,13 @@ def write_header(header: StandaloneHeader, launch: Launch, more: Iterable[tuple[
     lines += [_folded(f"{title + ':':<14}{plain(text)}", 14) for title, text in rows if text]
     lines += ["", "Arguments:", *_argument_lines(launch), ""]
     lines += [f"{f'python FILE {option}':<28}{does}" for option, does in (*_OPTIONS, *more)]
-    text = "\n".join(lines).replace("\\", "\\\\").replace('"""', '\\"\\"\\"')
-    return f'"""{text}\n"""\n'
+    return docstring("\n".join(lines))
+
+
+def docstring(text: str) -> str:
+    """The source text of a docstring, which no text can end early."""
+    escaped = text.replace("\\", "\\\\").replace('"""', '\\"\\"\\"')
+    return f'"""{escaped}\n"""\n'
 
 
 def _time_in_model(header: StandaloneHeader) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import shlex
 from collections.abc import Mapping
@@ -11,6 +12,7 @@ from ...analysis.findings.command_again import apply_command, program_words
 from ...analysis.findings.phrases import plural
 from ...errors import InductorBenchError
 from ...records.run import Run
+from ...source.standalone.header import docstring, plain
 from ...store.files import own_folder, remove_file, write_text
 from ...store.folder import RunFolder
 from ...units import MISSING, seconds
@@ -18,14 +20,13 @@ from .pins import PinnedKernel, PinnedRun, lookup_table
 
 MODULE, PAGE, TABLE = "tuned.py", "README.md", "lookup_table.json"
 
-_MODULE = '''"""Configs of Triton kernels, found by retuning {title}.
+_ABOUT = """Configs of Triton kernels, found by retuning {title}.
 
     import tuned
     model = torch.compile(model, options=tuned.options())
 
-For torch {torch}, Triton {triton} and {device}; anything else is refused.
-"""
-
+For torch {torch}, Triton {triton} and {device}; anything else is refused."""
+_MODULE = '''{about}
 import json
 from pathlib import Path
 
@@ -60,13 +61,7 @@ def write_tuned(run: Run, folder: RunFolder, pinned: PinnedRun) -> list[Path]:
     table, left = lookup_table(pinned)
     texts = {
         TABLE: json.dumps(table, indent=1, sort_keys=True) + "\n",
-        MODULE: _MODULE.format(
-            title=run.title,
-            torch=run.environment.versions.torch,
-            triton=run.environment.versions.triton,
-            device=run.environment.device.accelerator,
-            table=TABLE,
-        ),
+        MODULE: _module_text(run),
         PAGE: page(run, folder, pinned, left),
     }
     if not table:
@@ -79,6 +74,15 @@ def write_tuned(run: Run, folder: RunFolder, pinned: PinnedRun) -> list[Path]:
     return [place / name for name in texts]
 
 
+def _module_text(run: Run) -> str:
+    """The module ``tuned``. The record may be another person's: its texts are literals, or words of the docstring."""
+    environment = run.environment
+    versions = {"torch": environment.versions.torch, "triton": environment.versions.triton}
+    facts = {**versions, "device": environment.device.accelerator}
+    words = {name: plain(value or "none") for name, value in {**facts, "title": run.title}.items()}
+    return _MODULE.format(about=docstring(_ABOUT.format(**words)), table=TABLE, **facts)
+
+
 def page(run: Run, folder: RunFolder, pinned: PinnedRun, left: Mapping[str, str]) -> str:
     """The page of the folder, in Markdown; ``left`` has the reasons why kernels are not in the table."""
     environment, kernels = run.environment, pinned.pinned
@@ -86,17 +90,18 @@ def page(run: Run, folder: RunFolder, pinned: PinnedRun, left: Mapping[str, str]
     versions = f"torch {environment.versions.torch}" + (
         f", Triton {environment.versions.triton}" if environment.versions.triton else ""
     )
+    where = f"{plain(device or '')} with {plain(versions)}"
     place, program = shlex.quote(folder.path.name), program_words(run)
     tabled = sum(one.pin.kernel_id not in left for one in kernels)
     lines = [
-        f"# Tuned configs of {run.title}",
+        f"# Tuned configs of {html.escape(plain(run.title))}",
         "",
-        f"Faster with another config, by themselves, on {device} with {versions}: {plural(len(kernels), 'kernel')}.",
+        f"Faster with another config, by themselves, on {where}: {plural(len(kernels), 'kernel')}.",
         f"Projected saving: {seconds(pinned.predicted_s)} of a step. Proven is what `--verify` measures.",
         "",
         "```bash",
-        f"{apply_command(place, program)}             # any program, unchanged",
-        f"{apply_command(place, program, '--verify')}    # and what it saves",
+        f"{plain(apply_command(place, program))}             # any program, unchanged",
+        f"{plain(apply_command(place, program, '--verify'))}    # and what it saves",
         "```",
         "",
     ]
@@ -118,7 +123,8 @@ def page(run: Run, folder: RunFolder, pinned: PinnedRun, left: Mapping[str, str]
     if pinned.unpinned:
         lines += ["", "Faster, and not pinned:", ""]
         lines += [
-            f"- `{one.row.name}` ({one.row.speedup or 1:.2f}x by itself): {one.reason}" for one in pinned.unpinned
+            f"- {_code(one.row.name)} ({one.row.speedup or 1:.2f}x by itself): {plain(one.reason)}"
+            for one in pinned.unpinned
         ]
     return "\n".join(lines) + "\n"
 
@@ -127,7 +133,13 @@ def _row(kernel: PinnedKernel, pinned: PinnedRun, tabled: str) -> str:
     row = pinned.rows[kernel.kernel_id]
     config = ", ".join(f"{name}={value}" for name, value in kernel.pin.config.items())
     saves = seconds(row.saving_s) if row.saving_s else MISSING
-    return f"| `{kernel.name}` | {row.speedup or 1:.2f}x | `{config}` | {saves} | {tabled} |"
+    return f"| {_code(kernel.name)} | {row.speedup or 1:.2f}x | {_code(config)} | {saves} | {tabled} |"
+
+
+def _code(text: str) -> str:
+    """The text as code within a line or a cell of a table in Markdown."""
+    shown = plain(text).replace("`", "'").replace("|", "\\|")
+    return f"`{shown}`"
 
 
 def require_retuned(run: Run, folder: RunFolder) -> None:
