@@ -19,11 +19,29 @@ SYNCHRONISING, ALLOCATING, LAUNCHING, DATA_LOADING, GUARDS, PYTHON, QUEUED = (
 GRAPH_INPUTS = "inputs of a CUDA graph"
 """The label of the copies of inputs before the replay of a CUDA graph."""
 
+OTHERS = "other eager operators"
+"""The label of the part that sums up eager operators that are too short for a part of their own."""
+
 MARKS, OPTIMIZER_STEPS, PATTERN = "marks", "optimizer", "pattern"
 """What delimits the steps: the program's own marks, its optimizer steps, or the repeating pattern of compiled calls."""
 
 LONGER_LOOP = "the counted step is a part of a longer loop"
 """First words of the note on steps of the pattern between which other compiled calls recur."""
+
+
+@dataclass(frozen=True)
+class SummedOperator:
+    """One of the short operators that a part sums up. Both figures are means per step.
+
+    Attributes:
+        label: the operator.
+        calls: the number of its calls.
+        time_s: seconds of the step's wall time.
+    """
+
+    label: str
+    calls: float
+    time_s: float
 
 
 @dataclass(frozen=True)
@@ -51,6 +69,8 @@ class Part:
         refusal: of a compiled graph, Inductor's reason for not using CUDA graphs although they were asked for.
         moved_bytes: of copies, the bytes that one step copies; ``None`` where they are unknown.
         is_fused: of an optimizer, whether torch's fused kernels take most of its device time.
+        summed: of the part that sums up short eager operators, each of them; empty for another part, and in a record
+            of an older version, which does not say which operators its part sums up.
     """
 
     kind: str
@@ -67,6 +87,7 @@ class Part:
     refusal: str = ""
     moved_bytes: float | None = None
     is_fused: bool = False
+    summed: tuple[SummedOperator, ...] = ()
 
     @property
     def hidden_s(self) -> float:

@@ -21,7 +21,7 @@ from inductor_bench.records.code.details import MachineLoad
 from inductor_bench.records.comparisons import run as records
 from inductor_bench.records.comparisons.run import EnvironmentDifference, KernelChange, PartChange, RunComparison
 from inductor_bench.records.kernel import Kernel, ShapeGroup
-from inductor_bench.records.program import COPY, EAGER, IDLE, LAUNCHING, SYNCHRONISING, Part
+from inductor_bench.records.program import COPY, EAGER, IDLE, LAUNCHING, SYNCHRONISING, Part, SummedOperator
 from inductor_bench.records.run import Failure, Request, Run
 from inductor_bench.store.formats import codec
 
@@ -454,8 +454,9 @@ def test_single_runs_on_a_cpu_differ_by_much_whatever_could_explain_it(longer: f
 def test_a_difference_of_single_runs_that_no_part_explains_is_noise() -> None:
     others = [replace(one, label=f"{one.label} {number}") for number in range(5) for one in pairs.parts()]
     slow = [replace(one, time_s=one.time_s * 1.22) for one in others]
+    slow.append(Part(EAGER, "aten::sin", 1, 0.05e-3, 0))
     found = compare(host(pairs.run(others=others)), host(pairs.run(others=slow)))
-    assert not [one for one in found.parts if one.verdict == records.SLOWER], "each may be 25% of noise"
+    assert [one.label for one in found.parts if one.verdict == records.SLOWER] == ["aten::sin"], "the only new calls"
     assert found.step.delta_s > 0.1 * found.step.a_s and found.verdict == records.UNDECIDED
     assert found.step.low_s is not None and found.step.low_s < 0
     assert "because the parts do not explain it" in words(found)
@@ -498,7 +499,7 @@ def test_an_operator_of_whose_calls_some_lack_a_line_is_called_as_often() -> Non
     assert not [one for one in found.parts if one.label == "aten::to"] and "numbers of calls" not in words(found)
     more = [replace(one, calls=one.calls + 42) if one.label == "aten::to" else one for one in a]
     found = compare(pairs.run(others=a), pairs.run(others=more))
-    assert part(found, EAGER, "aten::to").detail == "1 → 43 calls"
+    assert part(found, EAGER, "other eager operators").detail == "49 → 91 calls", "which of them, no record says"
 
 
 def test_an_operator_that_one_run_lists_is_counted_once() -> None:
@@ -570,7 +571,7 @@ def test_a_sure_difference_below_the_effect_is_not_called_noise() -> None:
 
 def test_a_busy_machine_makes_the_noise_of_single_runs_larger() -> None:
     waiting = MachineLoad(10, 2, time_s=2.0, cpu_time_s=1.0, waited_s=0.5)
-    parts = [replace(one, time_s=one.time_s * 2) for one in pairs.parts() if one.kind != IDLE]
+    parts = [replace(one, time_s=one.time_s * 2, calls=one.calls * 2) for one in pairs.parts() if one.kind != IDLE]
     calm, slow = (
         host(pairs.run(others=others)) for others in ([one for one in pairs.parts() if one.kind != IDLE], parts)
     )
@@ -656,3 +657,83 @@ def test_an_operator_of_each_run_of_one_side_is_certain_and_that_of_one_run_is_n
     assert part(found, EAGER, "aten::mul").verdict == records.SLOWER
     found = compare_runs([pairs.run()] * 2, [of(0.1e-3), pairs.run()])
     assert part(found, EAGER, "aten::mul").verdict == records.UNDECIDED
+
+
+def with_operators(*operators: SummedOperator) -> list[Part]:
+    """The other parts of a step, whose record names the operators that it sums up."""
+    whole = {"calls": sum(one.calls for one in operators), "time_s": sum(one.time_s for one in operators)}
+    return [
+        replace(one, **whole, summed=operators) if one.label == "other eager operators" else one
+        for one in pairs.parts()
+    ]
+
+
+@pytest.mark.parametrize("is_old", [False, True])
+def test_an_operator_that_one_interruption_lifts_over_the_ledgers_limit_is_not_absent_from_the_other_run(
+    is_old: bool,
+) -> None:
+    short = SummedOperator("aten::add", 5, 0.01e-3), SummedOperator("aten::reshape", 2, 0.005e-3)
+    calm = with_operators(*short)
+    hit = [*with_operators(short[0]), Part(EAGER, "aten::reshape", 2, 0.83e-3, 0)]
+    first, second = (host(pairs.run(others=parts)) for parts in (hit, calm))
+    if is_old:
+        first, second = without_operators(first), without_operators(second)
+    for found in (compare(first, second), compare(second, first), compare_runs([first] * 2, [second] * 2)):
+        assert "reshape" not in words(found) and "calls" not in words(found)
+        assert not {one.verdict for one in found.parts} & {records.SLOWER, records.FASTER}
+    if not is_old:
+        assert (part(found, EAGER, "aten::reshape").a_calls, part(found, EAGER, "aten::reshape").b_calls) == (2, 2)
+
+
+def without_operators(one: Run) -> Run:
+    """The record as an older version wrote it."""
+    assert one.program is not None
+    return replace(
+        one, program=replace(one.program, parts=tuple(replace(part, summed=()) for part in one.program.parts))
+    )
+
+
+@pytest.mark.parametrize("on_host", [False, True])
+def test_an_operator_that_one_program_does_not_call_is_absent_however_short_it_is(on_host: bool) -> None:
+    add = SummedOperator("aten::add", 5, 0.01e-3)
+    with_sine = with_operators(add, SummedOperator("aten::sin", 2, 0.005e-3))
+    runs = [pairs.run(others=parts) for parts in (with_operators(add), with_sine)]
+    found = compare(*(map(host, runs) if on_host else runs))
+    sine = part(found, EAGER, "aten::sin")
+    assert (sine.a_calls, sine.b_calls, sine.detail) == (0, 2, "0 → 2 calls")
+    assert sine.verdict == records.SAME, "its time is less than what counts"
+
+
+def test_calls_that_only_some_of_the_profiled_steps_make_are_no_difference() -> None:
+    """The program reads its loss in every tenth step: of few profiled steps one may be among these, or none."""
+    read = Part(EAGER, "aten::_local_scalar_dense", 1 / 3, 0.4e-3, 0)
+    found = compare(pairs.run(), pairs.run(others=[*pairs.parts(), read]))
+    assert part(found, EAGER, read.label).verdict == records.UNDECIDED
+    found = compare(pairs.run(), pairs.run(others=[*pairs.parts(), replace(read, calls=1)]))
+    assert part(found, EAGER, read.label).verdict == records.SLOWER, "each of the profiled steps makes it"
+    one_step = [profiled(run, 1) for run in (pairs.run(), pairs.run(others=[*pairs.parts(), replace(read, calls=1)]))]
+    assert part(compare(*one_step), EAGER, read.label).verdict == records.UNDECIDED, "one step says nothing of others"
+    rows = [*pairs.kernels(), change(pairs.triton("triton_poi_fused_cos_3", 0.7e-3, ("cos",)), calls=0.5)]
+    assert part(compare(pairs.run(), pairs.run(rows)), records.ADDED).verdict == records.UNDECIDED
+
+
+def profiled(one: Run, count: int) -> Run:
+    """The run as one that profiled so many steps."""
+    assert one.program is not None
+    ranks = tuple(replace(rank, profiled_steps=count) for rank in one.program.ranks)
+    return replace(one, program=replace(one.program, ranks=ranks))
+
+
+@pytest.mark.parametrize("runs", [1, 2, 3])
+def test_a_program_that_other_programs_slow_down_on_a_cpu_is_not_slower(runs: int) -> None:
+    """Everything but the kernels takes three times as long in each run of B; no code and no number of calls differs."""
+
+    def beside(factor: float) -> Run:
+        return host(pairs.run(others=[replace(one, time_s=one.time_s * factor) for one in pairs.parts()]))
+
+    found = compare_runs([beside(1 + number / 1000) for number in range(runs)], [beside(3.0) for _ in range(runs)])
+    assert found.verdict == records.UNDECIDED and "nothing else that the records hold differs" in words(found)
+    assert not {one.verdict for one in (*found.parts, *found.kernels)} & {records.SLOWER, records.FASTER}
+    purpose = [EnvironmentDifference("X", "", "1")]
+    several = compare_runs([beside(1)] * 3, [beside(3.0)] * 3, changed=purpose)
+    assert several.verdict == records.SLOWER, "runs in turn measure what was changed on purpose"

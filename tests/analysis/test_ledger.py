@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from inductor_bench.analysis.ledger.parts import OTHERS, GraphName, Ledger, Place, Steps, account
+from inductor_bench.analysis.ledger.parts import GraphName, Ledger, Place, Steps, account
 from inductor_bench.analysis.ledger.sweep import Span, divide
 from inductor_bench.analysis.ledger.timeline import lanes_of
 from inductor_bench.records.code.source import SourceLine
-from inductor_bench.records.program import HOST_LANE, MOST_INTERVALS, Part
+from inductor_bench.records.program import HOST_LANE, MOST_INTERVALS, OTHERS, Part
 from inductor_bench.trace.program.reader import read_program_trace
 from inductor_bench.trace.program.works import find_works
 from tests.support.program_traces import BACKWARD, MARKERS, ProgramTraceBuilder
@@ -291,7 +291,10 @@ def test_small_operators_are_merged(tmp_path: Path) -> None:
     built.launch("gemm", 171, 175, 10, external=big)
     ledger = ledger_of(built, tmp_path)
     assert {part.label for part in ledger.parts if part.kind == "eager"} == {"aten::mm", OTHERS}
-    assert part_of(ledger, OTHERS).calls == 20 and part_of(ledger, OTHERS).launches == 20
+    others = part_of(ledger, OTHERS)
+    assert others.calls == 20 and others.launches == 20
+    assert [(one.label, one.calls) for one in others.summed] == [(f"aten::op{number}", 2) for number in range(10)]
+    assert sum(one.time_s for one in others.summed) == pytest.approx(others.time_s), "each of them is named"
 
 
 def test_on_a_cpu_operators_and_graphs_are_the_busy_time(tmp_path: Path) -> None:

@@ -30,6 +30,9 @@ from .noise import Noise, judge, kernel_effect_s, kernel_error_s
 from .pairing import Match
 from .sides import SideKernel, same_calls
 
+COUNTED = (CALLS, ADDED, REMOVED)
+"""The causes that rest on the number of calls in the profiled steps."""
+
 
 @dataclass(frozen=True)
 class Setting:
@@ -43,6 +46,8 @@ class Setting:
         choices: the differences that may change which config Inductor chooses.
         same_compiler: whether both sides have the same torch, Triton and device.
         tuned: the median seconds of a call by kernel id and config, from the records' retunes.
+        several: whether each side has several runs.
+        single_step: whether the parts of some run come from one profiled step only.
     """
 
     noise: Noise
@@ -52,11 +57,20 @@ class Setting:
     is_busy: bool = False
     choices: tuple[EnvironmentDifference, ...] = ()
     tuned: tuple[tuple[str, dict[str, int], float], ...] = ()
+    several: bool = False
+    single_step: bool = False
 
     @property
     def explains_equal_kernels(self) -> bool:
         """Whether another time of equal kernels has a likelier reason than the clock and noise."""
         return bool(self.around) and not self.is_busy
+
+    def shows_each_step(self, run_calls: Iterable[float]) -> bool:
+        """Whether the profiled steps show how often each step makes these calls, given as means of each run's steps.
+
+        Calls that only some steps make may fall between the few profiled ones of the other side.
+        """
+        return not self.single_step and all(math.isclose(calls, round(calls), abs_tol=1e-6) for calls in run_calls)
 
 
 def kernel_change(match: Match, setting: Setting) -> KernelChange:
@@ -69,6 +83,8 @@ def kernel_change(match: Match, setting: Setting) -> KernelChange:
     low, high, verdict = judge(a_s, b_s, error_s, kernel_effect_s(match.a or match.b))
     if cause == UNCHANGED and verdict != SAME and not setting.explains_equal_kernels:
         verdict = UNDECIDED  # nothing differs: the clock and noise are no verdict on the program
+    if cause in COUNTED and not setting.shows_each_step(kernel.calls for kernel in kernels):
+        verdict = UNDECIDED
     return KernelChange(_shown(match.a), _shown(match.b), b_s - a_s, low, high, verdict, cause, seconds, detail)
 
 

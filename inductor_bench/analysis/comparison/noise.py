@@ -37,6 +37,7 @@ IDLE_SOURCE = "the change of idle time included, which on a CPU is what the prof
 LEAST_MEASURED = 0.5
 """The measured noise is at least this share of the assumed one: a few runs may be alike by chance."""
 UNEXPLAINED = "as large as the difference, because the parts do not explain it"
+NO_CAUSE = "as large as the difference, because nothing else that the records hold differs between the programs"
 DISTURBED = "as large as the difference, because a busy machine disturbed figures of one of the runs"
 INTERRUPTION = 0.1
 """Share of the step's noise that may fall on a single part: an interrupted process stretches what it did just then."""
@@ -121,8 +122,8 @@ def noise_between(
 
 
 def undeciding_noise(noise: Noise, a: Side, b: Side, source: str) -> Noise:
-    """The noise between single runs whose difference may be noise as a whole: it differs by more than what is found to
-    differ, or a busy machine disturbed one of them."""
+    """The noise between runs whose difference may be noise as a whole: nothing else differs, it differs by more than
+    what is found to differ, or a busy machine disturbed one of them."""
     difference = abs(b.step_s - a.step_s) / max(a.step_s, b.step_s)
     return replace(noise, relative=math.hypot(noise.relative, difference), source=source)
 

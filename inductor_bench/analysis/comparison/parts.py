@@ -19,14 +19,14 @@ from ...records.comparisons.run import (
     PartChange,
     StepChange,
 )
-from ...records.program import IDLE
+from ...records.program import IDLE, OTHERS
 from ..findings.phrases import join_words, short_paths
-from .causes import Setting
+from .causes import COUNTED, Setting
 from .environment import INTERPRETER, TORCH
 from .noise import INTERRUPTION, SMALLEST_SHARE, Noise, judge, part_error_s
 from .pairing import GraphPair
-from .regrouping import LEFT, OTHERS
-from .sides import Side, SideGraph, SidePart, same_calls
+from .regrouping import LEFT
+from .sides import Side, SideGraph, SidePart, has_other_calls, same_calls
 
 NEGLIGIBLE = 1e-9
 """Share of the step below which what the parts leave is an error of rounding."""
@@ -37,7 +37,14 @@ LEFT_WORDS = "the unprofiled step without the profiled work, which leaves nothin
 
 @dataclass(frozen=True)
 class Limits:
-    """What the verdicts on parts rest on: the noise of idle time, the least difference that counts, the longer step."""
+    """What the verdicts on parts rest on.
+
+    Attributes:
+        idle_noise: the noise of idle time.
+        least_s: the least difference that counts.
+        step_s: the longer step.
+        on_host: whether the device is the host itself.
+    """
 
     setting: Setting
     idle_noise: Noise
@@ -78,6 +85,9 @@ def _kernel_parts(kernels: Sequence[KernelChange], limits: Limits) -> Iterator[P
         detail = _around_words(limits.setting) if cause == UNCHANGED else ""
         if cause == UNCHANGED and verdict != SAME and not limits.setting.explains_equal_kernels:
             verdict = UNDECIDED
+        run_calls = (side.calls for change in rows for side in (*change.a, *change.b))
+        if cause in COUNTED and not limits.setting.shows_each_step(run_calls):
+            verdict = UNDECIDED
         yield PartChange(a_s, a_s + delta, delta, low, high, verdict, cause, detail=detail, kernels=len(rows))
 
 
@@ -106,7 +116,8 @@ def _graph_rest(graphs: Sequence[GraphPair], limits: Limits) -> Iterator[PartCha
         rests.append(rest if abs(fmean(rest)) > NEGLIGIBLE * limits.step_s else [0.0] * len(rest))
     a_s, b_s = rests
     if any(a_s) or any(b_s):
-        yield _part(IDLE, a_s, b_s, limits, GRAPH_REST, "", "")
+        row = _part(IDLE, a_s, b_s, limits, GRAPH_REST, "", "")
+        yield row if _has_cause(row, (), limits) else _undecided(row)
 
 
 def _outside_of_kernels(graph: SideGraph) -> list[float]:
@@ -128,8 +139,32 @@ def _others(a: Side, b: Side, limits: Limits) -> Iterator[PartChange]:
             yield replace(row, low_s=min(0.0, row.delta_s), high_s=max(0.0, row.delta_s), verdict=UNDECIDED)
             continue
         row = _part(kind, a_s, b_s, limits, kind, label, _detail(kind, one, other))
-        calls = [part.calls if part else 0.0 for part in (one, other)]
-        yield row if kind == IDLE else replace(row, a_calls=calls[0], b_calls=calls[1])
+        if kind != IDLE:
+            calls = [part.calls if part else 0.0 for part in (one, other)]
+            row = replace(row, a_calls=calls[0], b_calls=calls[1])
+        run_calls = [calls for part in (one, other) if part for calls in part.run_calls]
+        yield row if _has_cause(row, run_calls, limits) else _undecided(row)
+
+
+def _has_cause(row: PartChange, run_calls: Sequence[float], limits: Limits) -> bool:
+    """Whether something that both sides' records hold may make a part that is no kernel slower or faster.
+
+    Where the device is the host, other programs' load and single interruptions make any part longer, so that time
+    alone is no evidence: the calls have to differ, or something around the program that several runs show to matter.
+    Calls differ if each profiled step makes as many: one that some steps make may fall between the few profiled ones.
+    """
+    around = limits.setting.several and limits.setting.explains_equal_kernels
+    if not has_other_calls(row):
+        return around or not limits.on_host
+    if not limits.setting.shows_each_step(run_calls):
+        return False
+    more = ((row.b_calls or 0.0) - (row.a_calls or 0.0)) * row.delta_s > 0
+    return around or more or not limits.on_host
+
+
+def _undecided(row: PartChange) -> PartChange:
+    """The part without a verdict on what makes it slower or faster."""
+    return row if row.verdict == SAME else replace(row, verdict=UNDECIDED)
 
 
 def _part(

@@ -6,11 +6,9 @@ from collections.abc import Mapping, Set
 from dataclasses import replace
 from statistics import fmean
 
-from ...records.program import EAGER, IDLE
+from ...records.program import EAGER, IDLE, OTHERS
 from .sides import Side, SidePart, same_calls
 
-OTHERS = "other eager operators"
-"""The label under which the ledger sums up short eager operators."""
 SMALL = 0.004
 """Share of the longer step below which an eager operator may be one of :data:`OTHERS` in another run: the ledger lists
 operators of a line from 0.2% on, so that one of about that time is listed in some runs only."""
@@ -20,7 +18,8 @@ LEFT = "unlabelled"
 
 def regrouped(a: Side, b: Side) -> tuple[Side, Side]:
     """Both sides with the same division of eager operators and of idle time."""
-    a, b = _fold_operators(_fold_unlisted(a), _fold_unlisted(b))
+    if not a.lists_all or not b.lists_all:
+        a, b = _fold_operators(_fold_unlisted(a), _fold_unlisted(b))
     return _join_idle(a, b)
 
 
@@ -34,21 +33,21 @@ def _fold_unlisted(side: Side) -> Side:
 
 
 def _fold_operators(a: Side, b: Side) -> tuple[Side, Side]:
-    """Counts eager operators to the others that one side lists for more calls, where its others have fewer.
+    """Counts eager operators to the others that one side lists for more calls, if they may be among the other's others.
 
-    An operator stays listed where its time differs by more than the ledger's limit explains, and where the calls of the
-    others are the same in both: then it is the program that calls it more often.
+    On an accelerator an operator stays listed if its time differs by more than the ledger's limit explains. On a CPU
+    one interruption lifts an operator over the limit, however short it is.
     """
     listed = _listed(a), _listed(b)
-    fewer = _calls_of(listed[0], OTHERS) - _calls_of(listed[1], OTHERS)
-    if same_calls(_calls_of(listed[0], OTHERS), _calls_of(listed[1], OTHERS)):
-        return a, b
+    others = [_calls_of(parts, OTHERS) for parts in listed]
     least_s = SMALL * max(a.step_s, b.step_s)
 
     def may_be_hidden(label: str) -> bool:
         calls = [_calls_of(parts, label) for parts in listed]
         times = [parts[label].time_s if label in parts else 0.0 for parts in listed]
-        return not same_calls(*calls) and (calls[1] - calls[0]) * fewer > 0 and abs(times[1] - times[0]) < least_s
+        is_short = a.on_host or abs(times[1] - times[0]) < least_s
+        room = others[calls.index(min(calls))]
+        return is_short and not same_calls(*calls) and room >= abs(calls[1] - calls[0])
 
     hidden = {label for label in {**listed[0], **listed[1]} if label != OTHERS and may_be_hidden(label)}
     return _fold_operators(_folded(a, hidden), _folded(b, hidden)) if hidden else (a, b)

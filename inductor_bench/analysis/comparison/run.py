@@ -15,6 +15,7 @@ from ...records.comparisons.run import (
     NOT_COMPARABLE,
     SLOWER,
     STEP,
+    UNCHANGED,
     UNDECIDED,
     EnvironmentDifference,
     GraphChange,
@@ -44,6 +45,7 @@ from .environment import (
 from .likeness import Sources
 from .noise import (
     DISTURBED,
+    NO_CAUSE,
     UNEXPLAINED,
     Noise,
     judge,
@@ -55,7 +57,7 @@ from .noise import (
 from .pairing import GraphPair, Match, pair_graphs, pair_kernels, with_kernels_of_both
 from .parts import difference_parts
 from .regrouping import regrouped
-from .sides import Side, make_side
+from .sides import Side, has_other_calls, make_side, names_all_operators, profiled_one_step
 
 Row = TypeVar("Row", PartChange, KernelChange)
 NO_STEP = (
@@ -93,7 +95,8 @@ def compare_runs(
     for name, run in ((name, run) for name, runs in zip(names, (a, b), strict=True) for run in runs):
         _check_measured(name, run)
     stepless = [side for side, runs in (("A", a), ("B", b)) if any(step_of(run) is None for run in runs)]
-    first, second = regrouped(make_side(a, in_step=not stepless), make_side(b, in_step=not stepless))
+    side_of = partial(make_side, in_step=not stepless, lists_all=all(map(names_all_operators, (*a, *b))))
+    first, second = regrouped(side_of(a), side_of(b))
     graphs, unknown = with_kernels_of_both(pair_graphs(first, second))
     matches = pair_kernels(graphs, texts)
     found = environment_differences(a[0], b[0])
@@ -105,12 +108,21 @@ def compare_runs(
     noise_of = partial(_noise, first, second, matches, () if busy else around, differences)
     noise, step_noise = noise_of(of_step=False), noise_of(of_step=True)
     setting = Setting(
-        noise, texts, same_compiler((*a, *b)), around, bool(busy), around_choices(differences), _tuned((*a, *b))
+        noise,
+        texts,
+        same_compiler((*a, *b)),
+        around,
+        bool(busy),
+        around_choices(differences),
+        _tuned((*a, *b)),
+        several=len(a) > 1 < len(b),
+        single_step=any(map(profiled_one_step, (*first.runs, *second.runs))),
     )
     kernels = [kernel_change(match, setting) for match in matches]
     step = _step_change(first, second, step_noise)
     parts = difference_parts(first, second, graphs, kernels, step, setting)
-    if len(a) == 1 == len(b) and (doubt := _doubt(first, second, step, parts, around)):
+    no_cause = first.on_host and not differences and not _has_cause(parts, kernels)
+    if doubt := _doubt(first, second, step, parts, around, no_cause=no_cause):
         step = _step_change(first, second, undeciding_noise(step_noise, first, second, doubt))
     reasons = why_incomparable(first, second, matches)
     notes = [note for side, runs in (("A", a), ("B", b)) for run in runs for note in doubts(side, run)]
@@ -140,13 +152,28 @@ def _is_explained(step: StepChange, parts: Sequence[PartChange]) -> bool:
     return step.verdict not in (SLOWER, FASTER) or unexplained_s <= step.noise * max(step.a_s, step.b_s)
 
 
+def _has_cause(parts: Sequence[PartChange], kernels: Sequence[KernelChange]) -> bool:
+    """Whether other code, other configs or other calls make a part or a kernel slower or faster."""
+    rows = [part for part in parts if has_other_calls(part)], [row for row in kernels if row.cause != UNCHANGED]
+    return any(row.verdict in (SLOWER, FASTER) for group in rows for row in group)
+
+
 def _doubt(
-    a: Side, b: Side, step: StepChange, parts: Sequence[PartChange], around: Sequence[EnvironmentDifference]
+    a: Side,
+    b: Side,
+    step: StepChange,
+    parts: Sequence[PartChange],
+    around: Sequence[EnvironmentDifference],
+    *,
+    no_cause: bool,
 ) -> str:
-    """Why the difference of two single runs may be noise as a whole; empty where nothing says so."""
-    if any(disturbed(run) is not None for run in (*a.runs, *b.runs)):
+    """Why the difference may be noise as a whole; empty where nothing says so."""
+    single = len(a.runs) == 1 == len(b.runs)
+    if single and any(disturbed(run) is not None for run in (*a.runs, *b.runs)):
         return DISTURBED
-    return UNEXPLAINED if a.on_host and not around and not _is_explained(step, parts) else ""
+    if no_cause:
+        return NO_CAUSE
+    return UNEXPLAINED if single and a.on_host and not around and not _is_explained(step, parts) else ""
 
 
 def _without_verdicts(rows: Sequence[Row], reasons: Sequence[str]) -> tuple[Row, ...]:

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from statistics import fmean
 from typing import TypeVar
 
+from ...records.comparisons.run import PartChange
 from ...records.kernel import Kernel
 from ...records.module import ModuleRecord
-from ...records.program import GRAPH, Part
+from ...records.program import EAGER, GRAPH, OTHERS, Part
 from ...records.run import Run
 from ..costs.step import cost_of, graph_use, runs_on_host, step_of
 from ..costs.times import module_time_s, whole_time_s
@@ -83,7 +85,7 @@ class SidePart:
     """What is no kernel of a graph.
 
     Attributes:
-        run_calls: the calls by run; ``listed`` is the number of the runs that list it.
+        run_calls: the calls by run; ``listed`` is the number of the runs whose records say how many there are.
         places: the lines of the program, as ``FILE:LINE``.
     """
 
@@ -96,7 +98,7 @@ class SidePart:
 
     @property
     def calls(self) -> float:
-        """The mean of the runs that list it."""
+        """The mean of the runs that say it."""
         return sum(self.run_calls) / self.listed
 
     @property
@@ -106,10 +108,16 @@ class SidePart:
 
 @dataclass(frozen=True)
 class Side:
-    """One side. ``in_step`` says whether its seconds are those of the program's step, else of an iteration."""
+    """One side.
+
+    Attributes:
+        in_step: whether its seconds are those of the program's step, else of an iteration.
+        lists_all: whether its parts are all that its steps have, so that what is no part of it was not called.
+    """
 
     runs: tuple[Run, ...]
     in_step: bool
+    lists_all: bool
     steps_s: tuple[float, ...]
     graphs: tuple[SideGraph, ...]
     parts: tuple[SidePart, ...]
@@ -132,16 +140,35 @@ def same_calls(a: float, b: float) -> bool:
     return abs(a - b) <= SAME_CALLS * max(a, b)
 
 
-def make_side(runs: Sequence[Run], *, in_step: bool) -> Side:
+def has_other_calls(part: PartChange) -> bool:
+    """Whether a step of B makes another number of the part's calls."""
+    return part.a_calls is not None and part.b_calls is not None and not same_calls(part.a_calls, part.b_calls)
+
+
+def profiled_one_step(run: Run) -> bool:
+    """Whether the parts of a run's step come from one profiled step, which cannot show what other steps do."""
+    program = step_of(run)
+    return program is not None and any(rank.profiled_steps == 1 for rank in program.ranks)
+
+
+def names_all_operators(run: Run) -> bool:
+    """Whether the record says which operators it sums up. Those of older versions do not."""
+    program = step_of(run)
+    parts = program.parts if program is not None else ()
+    return all(part.summed for part in parts if (part.kind, part.label) == (EAGER, OTHERS))
+
+
+def make_side(runs: Sequence[Run], *, in_step: bool, lists_all: bool) -> Side:
     """The side of one or more runs of one program.
 
     Args:
         runs: the records.
         in_step: whether the currency is the program's step, which each record then has.
+        lists_all: whether operators that a record sums up are parts of their own; each record then names them.
     """
     rows = tuple(run if in_step else replace(run, program=None) for run in runs)
     steps = tuple(whole_time_s(run) for run in rows)
-    return Side(rows, in_step, steps, _graphs(rows), _parts(rows))
+    return Side(rows, in_step, lists_all, steps, _graphs(rows), _parts(rows, lists_all=lists_all))
 
 
 def _graphs(runs: Sequence[Run]) -> tuple[SideGraph, ...]:
@@ -204,12 +231,13 @@ def _kernel(runs: Sequence[Run], modules: dict[int, ModuleRecord], label: str, r
     return SideKernel(label, tuple(rows.values()), fmean(calls), tuple(times), tf32)
 
 
-def _parts(runs: Sequence[Run]) -> tuple[SidePart, ...]:
+def _parts(runs: Sequence[Run], *, lists_all: bool) -> tuple[SidePart, ...]:
     rows: list[tuple[tuple[str, str], int, Part]] = []
     for number, run in enumerate(runs):
         slugs = {module.slug for module in run.modules}
         program = step_of(run)
-        for part in program.parts if program is not None else ():
+        listed_parts = program.parts if program is not None else ()
+        for part in chain.from_iterable(map(_divided, listed_parts)) if lists_all else listed_parts:
             if part.kind != GRAPH or part.graph not in slugs:
                 rows.append(((part.kind, part.label), number, part))
     found = []
@@ -218,10 +246,15 @@ def _parts(runs: Sequence[Run]) -> tuple[SidePart, ...]:
         for number, part in parts:
             times[number] += part.time_s
             calls[number] += part.calls
-        listed = len({number for number, _ in parts})
+        listed = len(runs) if lists_all else len({number for number, _ in parts})
         places = (f"{part.source.file}:{part.source.line}" for _, part in parts if part.source is not None)
         found.append(SidePart(kind, label, tuple(calls), tuple(times), tuple(dict.fromkeys(places)), listed))
     return tuple(found)
+
+
+def _divided(part: Part) -> Iterable[Part]:
+    """The operators that a part sums up; the part itself if it sums up none."""
+    return [Part(part.kind, one.label, one.calls, one.time_s, 0.0) for one in part.summed] or [part]
 
 
 def _grouped(rows: Iterable[tuple[Key, int, Row]]) -> list[tuple[Key, list[tuple[int, Row]]]]:

@@ -32,7 +32,7 @@ from ..findings.next_commands import NextCommand
 from ..findings.phrases import join_words, plural
 from ..statistics import EFFECT
 from .environment import INTERPRETER, TORCH, around_choices
-from .sides import same_calls
+from .sides import has_other_calls
 
 EXPLAINED = 0.8
 """Share of the difference that the named parts explain, where at most :data:`MOST_NAMED` of them do."""
@@ -141,11 +141,6 @@ def _waits(comparison: RunComparison) -> Iterator[str]:
         more = signed(sum(part.delta_s for part in idle))
         after = f"After that the device waits for the host's next launches: idle {more} in all."
         yield f"B waits for the device {place}. {after}"
-
-
-def has_other_calls(part: PartChange) -> bool:
-    """Whether a step of B makes another number of the part's calls."""
-    return part.a_calls is not None and part.b_calls is not None and not same_calls(part.a_calls, part.b_calls)
 
 
 def _calls(part: PartChange) -> str:

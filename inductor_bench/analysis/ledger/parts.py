@@ -14,7 +14,19 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple, Protocol
 
 from ...records.code.source import SourceLine
-from ...records.program import COLLECTIVE, COPY, EAGER, GRAPH, IDLE, OPTIMIZER, QUEUED, SYNCHRONISING, Part
+from ...records.program import (
+    COLLECTIVE,
+    COPY,
+    EAGER,
+    GRAPH,
+    IDLE,
+    OPTIMIZER,
+    OTHERS,
+    QUEUED,
+    SYNCHRONISING,
+    Part,
+    SummedOperator,
+)
 from ...records.traced.program import GraphCall, HostActivity, StepWindow, Work
 from .sweep import Pause, Span, divide
 
@@ -23,8 +35,6 @@ ROUNDING = 1e-9
 
 SMALL = 0.002
 """The share of the step below which eager parts are merged."""
-
-OTHERS = "other eager operators"
 
 _PRIORITIES = {COLLECTIVE: 1, COPY: 2}
 
@@ -208,7 +218,7 @@ def _calls(key: _Key, one: _Sums, steps: Steps) -> int:
 
 
 def _merge_small(parts: Iterable[Part], step_time_s: float) -> list[Part]:
-    """Joins small eager parts by their operator, and what is still small into one part."""
+    """Joins small eager parts by their operator, and what is still small into one part, which names each of them."""
     kept: list[Part] = []
     small: dict[str, list[Part]] = defaultdict(list)
     for part in parts:
@@ -220,7 +230,10 @@ def _merge_small(parts: Iterable[Part], step_time_s: float) -> list[Part]:
     for label, group in small.items():
         joined = _join(group, label)
         (tiny if joined.time_s < SMALL * step_time_s else kept).append(joined)
-    return [*kept, _join(tiny, OTHERS)] if tiny else kept
+    if not tiny:
+        return kept
+    summed = tuple(SummedOperator(part.label, part.calls, part.time_s) for part in tiny)
+    return [*kept, replace(_join(tiny, OTHERS), summed=summed)]
 
 
 def _join(parts: Sequence[Part], label: str) -> Part:

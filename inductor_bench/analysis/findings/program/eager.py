@@ -6,9 +6,8 @@ import re
 from collections.abc import Iterator
 
 from .... import units
-from ....records.program import EAGER, OPTIMIZER, Part
+from ....records.program import EAGER, OPTIMIZER, OTHERS, Part
 from ...costs.step import parts_of
-from ...ledger.parts import OTHERS
 from ..evidence import LEAST_SHARE, RunEvidence
 from ..finding import Finding
 from ..phrases import join_words
