@@ -6,6 +6,10 @@ with each change of ``CHANGES``, and compared with the first run: the cause has 
 of that by the program's own stopwatch, which runs steps with the change and without it in turn: the difference of the
 profiler's times of the kernels concerned. The size of ``.item()`` is that of the step, which differs between processes:
 the stopwatch's has to lie within the interval.
+
+``--under-load N`` does something else: N comparisons of a small CPU program with itself, ``programs/perceptron.py``,
+while 0 to 8 busy processes start and stop at random beside it. None may say that a difference is certain. Each four
+fresh runs, A B B A, are compared as ``compare TARGET`` does, and each run of A with each run of B.
 """
 
 from __future__ import annotations
@@ -13,6 +17,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import random
 import re
 import subprocess
 import sys
@@ -24,6 +29,8 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from accuracy.load import random_load
+
 import inductor_bench
 from inductor_bench.records.comparisons.run import CODE, CONFIG, PRECISION, SLOWER, SPLIT, RunComparison
 from inductor_bench.records.program import EAGER, IDLE
@@ -32,6 +39,9 @@ from inductor_bench.store.folder import RunFolder
 
 ROOT = Path(__file__).resolve().parent.parent
 PROGRAM = ROOT / "scripts" / "programs" / "changed.py"
+SMALL_PROGRAM = ROOT / "scripts" / "programs" / "perceptron.py"
+CERTAIN = re.compile(r"certain|surely|beyond noise|slower|faster|differ beyond", re.IGNORECASE)
+"""What a comparison of a program with itself must not say."""
 WITHIN = 0.2
 """Largest error of a size, as a share of it."""
 
@@ -64,9 +74,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=7, help="runs without a change (7, which are 21 pairs)")
     parser.add_argument("--keep", type=Path, help="the folder for the RUNs")
+    parser.add_argument("--under-load", type=int, metavar="N", help="N comparisons of a CPU program with itself")
+    parser.add_argument("--seed", type=int, help="of that load; drawn, and printed, if it is not given")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
         folder = options.keep or Path(temporary)
+        if options.under_load:
+            return check_under_load(folder, options.under_load, options.seed or random.randrange(1, 1 << 32))
         first = break_down(folder / "run-0", {})
         results = [check_change(folder, first, change) for change in (*CHANGES, make_worse(first))]
         results += check_equals([first, *(break_down(folder / f"run-{n}", {}) for n in range(1, options.runs))])
@@ -156,6 +170,41 @@ def _stopwatch(variables: Mapping[str, str]) -> dict[str, Any]:
         sys.exit(f"{PROGRAM.name} failed:\n{ended.stderr[-2000:]}")
     found: dict[str, Any] = json.loads(lines[-1].split(maxsplit=1)[1])
     return found
+
+
+def check_under_load(folder: Path, wanted: int, seed: int) -> int:
+    """Compares the small program with itself until there are as many comparisons, and counts false verdicts."""
+    print(f"seed {seed}", flush=True)
+    made = bad = four = 0
+    with random_load(seed) as load:
+        while made < wanted:
+            four, before = four + 1, len(load)
+            runs = folder / f"four-{four}"
+            if not (runs / "b-2" / "record.json").is_file():
+                words = ["compare", "-o", str(runs), "--force", "--runs", "2", str(SMALL_PROGRAM)]
+                _command(words)
+            for sides in [(runs,), *((runs / a, runs / b) for a in ("a-1", "a-2") for b in ("b-1", "b-2"))][
+                : wanted - made
+            ]:
+                said = _command(["compare", *map(str, sides)])
+                false = [line.strip() for line in said.splitlines() if CERTAIN.search(line)]
+                made, bad = made + 1, bad + bool(false)
+                names = " ".join(str(side.relative_to(folder)) for side in sides)
+                say(
+                    names, not false, "; ".join(false) or f"load {min(load[before - 1 :])} to {max(load[before - 1 :])}"
+                )
+    print(f"{made} comparisons of a program with itself, {bad} false verdicts; seed {seed}")
+    return 1 if bad else 0
+
+
+def _command(words: Sequence[str]) -> str:
+    """What a command of the tool prints."""
+    command = [sys.executable, "-m", "inductor_bench", *words]
+    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "", "COLUMNS": "2000"}
+    ended = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    if ended.returncode:
+        sys.exit(f"{' '.join(words)} failed:\n{ended.stderr[-2000:]}")
+    return ended.stdout
 
 
 def say(name: str, good: bool, words: str) -> None:
