@@ -45,6 +45,12 @@ def test_a_healthy_run_has_nothing_but_good_news() -> None:
     assert the(run_of(quiet()), "fine").text == "no launch gaps to speak of, no graph breaks, no recompilations"
 
 
+def test_a_trace_that_does_not_hold_all_modules_shows_no_absence_of_graph_breaks() -> None:
+    run = run_of(quiet())
+    partial = replace(run, capture=replace(run.capture, disagreement="2 printed, 1 in the structured trace"))
+    assert the(partial, "fine").text == "no launch gaps to speak of"
+
+
 def test_an_empty_run_has_no_findings() -> None:
     assert findings(build.empty()) == ()
 

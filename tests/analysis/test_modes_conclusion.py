@@ -66,12 +66,27 @@ def test_few_processes_are_taken_to_differ_by_a_limited_noise() -> None:
 
 def test_two_rounds_of_a_noisy_machine_tell_a_mode_that_is_seven_times_as_fast() -> None:
     """The LLM decode of ``scripts/programs`` on an H200, whose host sets the pace of three of four rows."""
-    eager = row("eager", [6.62e-3, 5.26e-3])
-    default = row("default", [4.21e-3, 3.79e-3], 17.2, codes=("a",))
-    graphs = row("reduce-overhead", [0.763e-3, 0.824e-3], 17.5, codes=("a",), replays=1)
-    tuned = row("max-autotune-no-cudagraphs", [4.12e-3, 2.45e-3], 52.2, codes=("b",))
+    on_gpu = {"device": "cuda"}
+    eager = row("eager", [6.62e-3, 5.26e-3], **on_gpu)
+    default = row("default", [4.21e-3, 3.79e-3], 17.2, codes=("a",), **on_gpu)
+    graphs = row("reduce-overhead", [0.763e-3, 0.824e-3], 17.5, codes=("a",), replays=1, **on_gpu)
+    tuned = row("max-autotune-no-cudagraphs", [4.12e-3, 2.45e-3], 52.2, codes=("b",), **on_gpu)
     winner = comparison(eager, default, graphs, tuned).winner
     assert winner is not None and (winner.name, winner.decided, winner.equals) == ("reduce-overhead", True, ())
+
+
+def test_two_rounds_on_a_cpu_whose_load_changes_tell_no_mode_from_another() -> None:
+    """Two processes of a row ran beside eight busy ones, those of the other row did not: both are the same program."""
+    rounds = [row("eager", [31e-3, 33e-3]), row("default", [7.1e-3, 6.4e-3], 5.0, codes=("a",))]
+    ratio = found(comparison(*rounds), "default").figures
+    assert ratio is not None and ratio.to_eager is not None and ratio.to_eager.verdict == "undecided"
+
+
+def test_rows_of_equal_code_whose_kernels_have_other_configs_are_not_the_same() -> None:
+    first = row("default", [10e-3, 10.1e-3, 9.9e-3, 10e-3], 5.0, codes=("a",), configs="x")
+    other = row("max-autotune", [7e-3, 7.1e-3, 6.9e-3, 7e-3], 9.0, codes=("a",), configs="y")
+    figures = found(comparison(first, other), "max-autotune").figures
+    assert figures is not None and figures.same_code_as == "", "their difference is no noise"
 
 
 @pytest.mark.parametrize(

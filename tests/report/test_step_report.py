@@ -271,7 +271,7 @@ def test_the_console_tells_whether_compilation_pays_off() -> None:
     run = step_runs.transformer()
     assert run.program is not None
     faster, slower = (replace(run, program=replace(run.program, eager_step_time_s=time_s)) for time_s in (0.054, 0.02))
-    for told, words in ((faster, "1.80x faster than an eager one"), (slower, "never pays off")):
+    for told, words in ((faster, "1.80x faster than an eager one"), (slower, "does not pay off")):
         assert words in " ".join(line.strip() for line in shown(told))
 
 

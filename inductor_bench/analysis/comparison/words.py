@@ -77,12 +77,12 @@ def headline(comparison: RunComparison, limit: float | None = None) -> str:
         share = units.percent(abs(step.delta_s) / step.a_s if step.a_s else None)
         return f"B is {share} {comparison.verdict}: {times} ({signed(step.delta_s)}, {interval(comparison)})."
     if comparison.verdict == SAME:
-        return f"B takes as long as A: {times} ({change})."
+        return f"B takes as long as A, within {units.whole_percent(EFFECT)}: {times} ({change})."
     if (step.low_s or 0.0) > 0 or (step.high_s or 0.0) < 0:
         small = units.whole_percent(EFFECT)
         return f"The difference is too small to count: {times} ({change}, {interval(comparison)}); less than {small}."
     return (
-        f"No difference beyond noise: {times} ({change}, {interval(comparison)}). The noise between runs is "
+        f"Undecided: {times} ({change}, {interval(comparison)}). The noise between runs is "
         f"±{units.percent(step.noise)}, {step.noise_source}."
     )
 
@@ -94,7 +94,11 @@ def is_above(comparison: RunComparison, limit: float) -> bool:
 
 
 def _judged(comparison: RunComparison, limit: float) -> str:
-    return "failed" if is_above(comparison, limit) else "passed"
+    if is_above(comparison, limit):
+        return "failed"
+    high_s = comparison.step.high_s
+    is_open = high_s is None or high_s > limit * comparison.step.a_s
+    return "passed, although the interval reaches above it" if is_open else "passed"
 
 
 def interval(comparison: RunComparison) -> str:
@@ -128,7 +132,7 @@ def reasons(comparison: RunComparison) -> Iterator[str]:
     yield from _waits(comparison)
     calls = [part for part in comparison.parts if has_other_calls(part) and part not in sure]
     if calls:
-        yield f"Other numbers of calls: {join_words([f'{part_name(part)} {_calls(part)}' for part in calls])}."
+        yield f"Other numbers of calls in the profiled steps: {join_words([f'{part_name(part)} {_calls(part)}' for part in calls])}."
     yield code_words(comparison)
 
 
@@ -196,8 +200,12 @@ def code_words(comparison: RunComparison) -> str:
         names = [row.name for row in around_choices(comparison.environment_differences)]
         why = f"changed by {join_words(names)}, or by luck" if names else "which varies by luck"
         return f"{code}; {len(configs)} {have} another config, {luck}: the autotuner's choice, {why}."
-    known = any(side.configs for change in kernels if change.cause == UNCHANGED for side in change.b)
-    return f"{code}, and no config differs." if known else f"{code}."
+    known = [
+        tuple(bool(side.configs) for side in (*change.a, *change.b)) for change in kernels if not is_rewritten(change)
+    ]
+    if not any(any(sides) for sides in known):
+        return f"{code}."
+    return f"{code}, and no{' known' if any(any(sides) and not all(sides) for sides in known) else ''} config differs."
 
 
 def is_rewritten(change: KernelChange) -> bool:

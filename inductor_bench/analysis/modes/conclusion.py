@@ -11,6 +11,7 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import replace
 
+from ...devices.table import device_of
 from ...records.modes.comparison import (
     DIFFERS,
     ModeComparison,
@@ -65,7 +66,7 @@ def _figures(row: ModeRow) -> ModeFigures | None:
         return None
     first, last = row.processes[0], row.processes[-1]
     times = [one.step_time_s for one in row.processes]
-    interval = geometric_interval(times, SHOWN)
+    interval = geometric_interval(times, SHOWN, _noise(row))
     again = [one.compile_time_s for one in row.processes[1:] if one.compile_time_s is not None]
     eager = row.settings.mode == EAGER
     return ModeFigures(
@@ -107,11 +108,17 @@ def _ratio(row: ModeRow, other: ModeRow | None) -> StepRatio | None:
         return None
     theirs = {one.round: one.step_time_s for one in other.processes}
     ratios = [one.step_time_s / theirs[one.round] for one in row.processes if one.round in theirs]
-    interval = geometric_interval(ratios, DECIDING, NOISE * math.sqrt(2))
+    interval = geometric_interval(ratios, DECIDING, _noise(row, other) * math.sqrt(2))
     if interval is None:
         return None
     verdict = "same" if has_same_code(row, other) else decide(interval)
     return StepRatio(interval.mean, interval.low, interval.high, len(ratios), verdict)
+
+
+def _noise(*rows: ModeRow) -> float:
+    """The standard deviation that the logarithms of equal processes have at most; a CPU's load has no bound."""
+    on_host = any(device_of(one.device).runs_on_host for row in rows for one in row.processes)
+    return math.inf if on_host else NOISE
 
 
 def _pays_after(row: ModeRow, other: ModeRow | None, ratio: StepRatio | None) -> float | None:
@@ -122,7 +129,7 @@ def _pays_after(row: ModeRow, other: ModeRow | None, ratio: StepRatio | None) ->
 
 
 def has_same_code(row: ModeRow, other: ModeRow) -> bool:
-    """Whether two compiled rows ran the same generated code in the same way, so that their steps are equal."""
+    """Whether two compiled rows ran the same generated code in the same configs and in the same way."""
     if EAGER in (row.settings.mode, other.settings.mode) or _beside_mode(row) != _beside_mode(other):
         return False
     ways = {_way(one) for one in (*row.processes, *other.processes)}
@@ -135,8 +142,8 @@ def _beside_mode(row: ModeRow) -> tuple[frozenset[str], frozenset[tuple[str, str
     return frozenset(row.settings.switches), frozenset({*row.settings.environment.items(), *options})
 
 
-def _way(process: ModeProcess) -> tuple[tuple[str, ...], int]:
-    return process.codes, process.replays
+def _way(process: ModeProcess) -> tuple[tuple[str, ...], str, int]:
+    return process.codes, process.configs, process.replays
 
 
 def _winner(rows: Sequence[ModeRow]) -> ModeWinner | None:

@@ -7,6 +7,7 @@ mean steps are taken as normally distributed, and Student's t allows for their s
 Two or three processes say little about their own spread: with two, t is 63.7. There a second interval counts where it
 is narrower: that of a normal distribution whose standard deviation is :data:`NOISE`, or what the values show if that is
 more. Both together keep the confidence: nine tenths of what may lie outside are left to Student's t, one to the other.
+On a CPU that deviation has no bound: 0 to 8 busy programs beside it make a process take up to several times as long.
 """
 
 from __future__ import annotations

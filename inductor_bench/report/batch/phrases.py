@@ -160,7 +160,7 @@ def model_notes(summaries: Sequence[ModelSummary]) -> Iterator[str]:
             yield f"{summary.name}: of the retuned kernels {caution}"
         if summary.retunes is not None and summary.retunes.waiting:
             waiting = plural(summary.retunes.waiting, "retuned kernel")
-            yield f"{summary.name}: nothing is won by {waiting}, in graphs that wait for their host"
+            yield f"{summary.name}: nothing is projected for {waiting}, in graphs that wait for their host"
 
 
 def _is_stretched(graph: GraphResult) -> bool:
@@ -204,7 +204,7 @@ def proof_words(summaries: Sequence[ModelSummary]) -> str:
     saved = [saving for _, saving in proven if saving.verdict == SAVES]
     whole = sum(saving.own_s for _, saving in proven)
     saved_s = sum(saving.saving_s for saving in saved)
-    words = ["none saves"]
+    words = ["none was found to save"]
     if saved:
         share, together = units.percent(saved_s / whole), " together" * (len(saved) > 1)
         of = f" of all {len(proven)}" * (len(proven) > 1)
@@ -213,7 +213,7 @@ def proof_words(summaries: Sequence[ModelSummary]) -> str:
         count = sum(saving.verdict == verdict for _, saving in proven)
         words += [f"{count} {what}"] if count else []
     slower = [name for name, saving in proven if saving.verdict == SLOWER]
-    rest = f"; slower: {', '.join(slower)}" if slower else "; none is slower"
+    rest = f"; slower: {', '.join(slower)}" if slower else "; none was found slower"
     return f"Proven in the steps of {plural(len(proven), 'model')}: {', '.join(words)}{rest}."
 
 

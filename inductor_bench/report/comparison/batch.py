@@ -24,7 +24,7 @@ def lead_words(batch: BatchComparison) -> str:
         (SLOWER, SLOWER),
         (FASTER, FASTER),
         (SAME, "the same"),
-        (UNDECIDED, "without a difference beyond noise"),
+        (UNDECIDED, UNDECIDED),
     )
     counts = [f"{batch.count(verdict)} {words}" for verdict, words in verdicts if batch.count(verdict)]
     left = sum(model.comparison is None or model.comparison.verdict == NOT_COMPARABLE for model in batch.models)

@@ -20,7 +20,9 @@ from .rows import (
 )
 
 VERDICT_STYLES = {SLOWER: "bad", FASTER: "good", NOT_COMPARABLE: "warn"}
-NO_DIFFERENCE = "Around the program nothing differs: versions, machine, variables, switches, request."
+NO_DIFFERENCE = (
+    "Around the program nothing differs that the records hold: versions, machine, variables, switches, request."
+)
 MOST_PARTS = 12
 MOST_DIFFERENCES = 14
 SMALLEST_SHARE = 0.001

@@ -98,7 +98,7 @@ def _side(side: SideSummary) -> str:
 
 def _environment(comparison: RunComparison) -> tuple[Part, ...]:
     if not comparison.environment_differences:
-        return (Lines(("Nothing: versions, machine, variables, switches and request are the same.",)),)
+        return (Lines(("Nothing that the records hold: versions, machine, variables, switches and request.",)),)
     rows = tuple(
         Row((Cell(one.name), Cell(one.a or UNSET), Cell(one.b or UNSET))) for one in comparison.environment_differences
     )

@@ -49,7 +49,7 @@ def comparison_lines(comparison: Comparison, width: int) -> Iterator[Line]:
         style = "warn" if comparison.alike is None else "bad"
         yield from wrapped(f"outputs: {comparison.difference}", width, "  ", style)
     else:
-        yield [Word("  both compute the same", "good")]
+        yield [Word("  both compute the same from the same arguments", "good")]
 
 
 def _with_distinct_names(*kernels: MeasuredKernel) -> list[MeasuredKernel]:

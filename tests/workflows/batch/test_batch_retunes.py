@@ -179,8 +179,11 @@ def test_what_was_proven_in_the_steps_is_summed(batch: BatchFolder, capsys: pyte
         folder.save(replace(folder.load(), verification=Verification("steps", 2e-3, savings[name])))
         assert entry.main(["report", str(batch.path), "--no-plots"]) == 0
         shown.append(" ".join(capsys.readouterr().out.split()))
-    assert "Proven in the steps of 1 model: none saves, 1 without a difference; none is slower." in shown[0]
-    assert "of 2 models: 1 saves 2.00 ms (6.7% of all 2), 1 without a difference; none is slower." in shown[1]
+    assert (
+        "Proven in the steps of 1 model: none was found to save, 1 without a difference; none was found slower."
+        in shown[0]
+    )
+    assert "of 2 models: 1 saves 2.00 ms (6.7% of all 2), 1 without a difference; none was found slower." in shown[1]
     assert "of 3 models: 1 saves 2.00 ms (5.0% of all 3), 1 without a difference; slower: plain." in shown[2]
     with (batch.path / "summary.csv").open() as stream:
         models = {row["model"]: row for row in csv.DictReader(stream)}
@@ -202,7 +205,9 @@ def test_every_form_shows_them(batch: BatchFolder, capsys: pytest.CaptureFixture
     shown = capsys.readouterr().out
     words = "Retuned: 8 kernels of 2 models: 4 faster, which would save 4.00 ms"
     assert words in " ".join(shown.split()) and "2 without a result" in shown
-    assert "nothing is won by 4 retuned kernels" in " ".join(shown.split()) and "measured poorly, as: busy" in shown
+    assert (
+        "nothing is projected for 4 retuned kernels" in " ".join(shown.split()) and "measured poorly, as: busy" in shown
+    )
     kernels = [line for line in shown.splitlines() if "triton_red_1" in line or "triton_poi_2" in line]
     assert any(line.endswith("2.00x") for line in kernels) and any(line.endswith("1.25x") for line in kernels)
     page = (batch.path / "summary.md").read_text()

@@ -229,7 +229,7 @@ def test_batches_are_compared_model_by_model(tmp_path: Path) -> None:
     b = save_batch(tmp_path / "b", two=slower(), one=pairs.run(), four=pairs.run())
     code, text = invoke(a, b, "-q", "--fail-above", "5%")
     assert code == 1
-    assert "Of 4 models: 1 slower, 1 without a difference beyond noise, 2 not compared." in " ".join(text.split())
+    assert "Of 4 models: 1 slower, 1 undecided, 2 not compared." in " ".join(text.split())
     found = json.loads(invoke(a, b, "-q", "--format", "json")[1])
     assert [model["name"] for model in found["models"]] == ["one", "two", "three", "four"]
     assert found["models"][2]["problem"] == "no run of it in B" and found["ratio"] > 1.05

@@ -45,7 +45,9 @@ def against_eager(evidence: RunEvidence) -> Iterator[Finding]:
     whole = total_s(evidence.run.capture.compile_phases)
     cost = f"the {units.seconds(whole)} of compilation, with empty caches," if whole else "compilation"
     if ratio > 1:
-        text = f"a compiled step is {ratio:.2f}x faster than an eager one ({compiled} instead of {eager})"
+        text = (
+            f"in one run of each a compiled step is {ratio:.2f}x faster than an eager one ({compiled}, eager {eager})"
+        )
         steps = whole / (program.eager_step_time_s - program.step_time_s)
         text += f": {cost} pays off after about {units.count(_rounded(steps))} steps" if whole else ""
         yield Finding("against-eager", text, level=FINE)
@@ -53,10 +55,11 @@ def against_eager(evidence: RunEvidence) -> Iterator[Finding]:
         varies = f"steps vary by {units.percent(step_spread(program))}"
         if medians := median_steps(program):
             compiled, eager = (f"{units.seconds(median_s)} in the median" for median_s in medians)
-        text = f"compiled and eager steps take equally long ({compiled}, eager {eager}; {varies})"
+        text = f"compiled and eager steps show no difference ({compiled}, eager {eager}; {varies})"
         yield Finding("against-eager", f"{text}: {cost} has not paid off", level=CAUTION)
     else:
-        text = f"a compiled step takes longer than an eager one ({compiled}, eager {eager}): {cost} never pays off"
+        text = f"in one run of each a compiled step takes longer than an eager one ({compiled}, eager {eager}): "
+        text += f"at these times {cost} does not pay off"
         yield Finding("against-eager", text, level=CAUTION)
 
 

@@ -59,7 +59,10 @@ def uneven_ranks(evidence: RunEvidence) -> Iterator[Finding]:
     if longer_s < UNEVEN * awaited.step_time_s:
         return
     first, last = rank_name(waiting), rank_name(awaited)
-    who = f"{first} waits for {last}" if len(ranks) == 2 else f"all wait for {last}, {first} longest"
+    others = [rank for rank in ranks if rank is not awaited]
+    late = [rank for rank in others if exposed_s(rank) - exposed_s(awaited) >= UNEVEN * awaited.step_time_s]
+    many = "all others wait" if len(late) == len(others) else f"{len(late)} of {len(others)} other ranks wait"
+    who = f"{first} waits for {last}" if len(late) == 1 else f"{many} for {last}, {first} longest"
     text = (
         f"{who}: exposed collectives take {units.seconds(exposed_s(waiting))} of the step of {first}, and "
         f"{units.seconds(exposed_s(awaited))} of that of {last}, {_reason(awaited, waiting, longer_s)}"

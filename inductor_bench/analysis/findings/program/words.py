@@ -46,7 +46,7 @@ def _eager_words(program: Program) -> list[str]:
         return []
     if ratio > 1:
         return [f"{ratio:.2f}x faster than eager"]
-    return ["as fast as eager" if ratio == 1 else f"eager: {units.seconds(program.eager_step_time_s)}"]
+    return ["no difference to eager shows" if ratio == 1 else f"eager: {units.seconds(program.eager_step_time_s)}"]
 
 
 def share_words(run: Run, seconds: float) -> str:

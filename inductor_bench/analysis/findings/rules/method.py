@@ -69,7 +69,7 @@ def checks_without_problem(evidence: RunEvidence) -> Iterator[Finding]:
         busy = not host_sets_pace(run)
     if launching and busy and not is_anything_waiting(evidence):
         fine.append("no launch gaps to speak of")
-    if run.capture.structured and run.modules:
+    if run.capture.structured and run.modules and not run.capture.disagreement:  # the trace holds all that compiled
         fine += [] if run.capture.graph_breaks else ["no graph breaks"]
         fine += [] if run.capture.recompiles else ["no recompilations"]
     if fine:

@@ -57,7 +57,7 @@ def lead_words(found: Verification) -> str:
             return f"{less} ({share}), which the step does not show: it takes {_change(step)}"
         if step.high_s < HIDDEN * device.saving_s:
             why = "the host sets its pace" if device.own_s < step.own_s else "other work runs at the same time"
-            return f"{less} ({share}), and the step takes as long as before: {why}"
+            return f"{less} ({share}), of which the step shows less than half: it seems that {why}"
         return f"{less} ({share}), which is less than the step's own variation"
     if step.verdict == UNDECIDED:
         pairs = f"{plural(step.pairs, 'pair')} of {found.way}"
