@@ -10,8 +10,8 @@ import threading
 from collections.abc import Iterator
 
 MOST_PROCESSES = 8
-LONGEST_S = 20.0
-"""The most processes at a time, and the longest time in seconds for which their number stays."""
+SHORTEST_S, LONGEST_S = 1.0, 20.0
+"""The most processes at a time, and the shortest and the longest time in seconds for which their number stays."""
 
 _SPIN = "import os\nparent = os.getppid()\nwhile os.getppid() == parent:\n    sum(range(100_000))\n"
 """A process that works until its parent ends."""
@@ -28,7 +28,7 @@ def random_load(seed: int, most: int = MOST_PROCESSES) -> Iterator[list[int]]:
 
     def vary() -> None:
         busy: list[subprocess.Popen[bytes]] = []
-        while not ended.wait(0 if numbers == [0] and not busy else draw.uniform(1.0, LONGEST_S)):
+        while not ended.wait(draw.uniform(SHORTEST_S, LONGEST_S) if len(numbers) > 1 else 0):
             wanted = draw.randint(0, most)
             while len(busy) > wanted:
                 _end(busy.pop())

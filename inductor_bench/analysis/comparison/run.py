@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TypeVar
@@ -92,8 +92,7 @@ def compare_runs(
     Raises:
         InductorBenchError: a side measured nothing.
     """
-    for name, run in ((name, run) for name, runs in zip(names, (a, b), strict=True) for run in runs):
-        _check_measured(name, run)
+    _check_measured(names, (a, b))
     stepless = [side for side, runs in (("A", a), ("B", b)) if any(step_of(run) is None for run in runs)]
     side_of = partial(make_side, in_step=not stepless, lists_all=all(map(names_all_operators, (*a, *b))))
     first, second = regrouped(side_of(a), side_of(b))
@@ -102,34 +101,21 @@ def compare_runs(
     found = environment_differences(a[0], b[0])
     differences = tuple({row.name: row for row in (*changed, *found) if row.a != row.b}.values())
     busy = [note for side, runs in (("A", a), ("B", b)) for note in busy_words(side, runs)]
-    around = around_kernels(differences, on_host=first.on_host)
-    if not busy and len(a) > 1 < len(b):  # interleaved runs on a quiet machine: what was changed on purpose may be it
+    around, several = around_kernels(differences, on_host=first.on_host), len(a) > 1 < len(b)
+    if not busy and several:  # interleaved runs on a quiet machine: what was changed on purpose may be it
         around = tuple(dict.fromkeys((*changed, *around)))
     noise_of = partial(_noise, first, second, matches, () if busy else around, differences)
     noise, step_noise = noise_of(of_step=False), noise_of(of_step=True)
-    setting = Setting(
-        noise,
-        texts,
-        same_compiler((*a, *b)),
-        around,
-        bool(busy),
-        around_choices(differences),
-        _tuned((*a, *b)),
-        several=len(a) > 1 < len(b),
-        single_step=any(map(profiled_one_step, (*first.runs, *second.runs))),
-    )
+    compiler, choices, tuned = same_compiler((*a, *b)), around_choices(differences), _tuned((*a, *b))
+    single_step = any(map(profiled_one_step, (*first.runs, *second.runs)))
+    setting = Setting(noise, texts, compiler, around, bool(busy), choices, tuned, several, single_step)
     kernels = [kernel_change(match, setting) for match in matches]
     step = _step_change(first, second, step_noise)
     parts = difference_parts(first, second, graphs, kernels, step, setting)
-    no_cause = first.on_host and not differences and not _has_cause(parts, kernels)
-    if doubt := _doubt(first, second, step, parts, around, no_cause=no_cause):
+    has_cause = bool(differences) or _has_cause(parts, kernels)
+    if doubt := _doubt(first, second, step, parts, around, has_cause=has_cause):
         step = _step_change(first, second, undeciding_noise(step_noise, first, second, doubt))
     reasons = why_incomparable(first, second, matches)
-    notes = [note for side, runs in (("A", a), ("B", b)) for run in runs for note in doubts(side, run)]
-    notes += [ONE_PROFILE.format(join_words(unknown))] if unknown else []
-    notes += busy
-    notes += [NO_STEP.format(" and ".join(stepless))] if stepless else []
-    notes += [ONE_RUN] if len(a) == 1 == len(b) else []
     return RunComparison(
         comparable=not reasons,
         reasons=reasons,
@@ -141,8 +127,22 @@ def compare_runs(
         parts=_without_verdicts(parts, reasons),
         graphs=tuple(map(_graph_change, graphs)),
         kernels=_without_verdicts(sorted(kernels, key=lambda change: -abs(change.delta_s)), reasons),
-        notes=tuple(dict.fromkeys(notes)),
+        notes=tuple(dict.fromkeys(_notes(a, b, unknown, busy, stepless))),
     )
+
+
+def _notes(
+    a: Sequence[Run], b: Sequence[Run], unknown: list[str], busy: Sequence[str], stepless: Sequence[str]
+) -> Iterator[str]:
+    """What limits the figures: the records, graphs whose kernels are unknown, a busy machine, sides without a step."""
+    yield from (note for side, runs in (("A", a), ("B", b)) for run in runs for note in doubts(side, run))
+    if unknown:
+        yield ONE_PROFILE.format(join_words(unknown))
+    yield from busy
+    if stepless:
+        yield NO_STEP.format(" and ".join(stepless))
+    if len(a) == 1 == len(b):
+        yield ONE_RUN
 
 
 def _is_explained(step: StepChange, parts: Sequence[PartChange]) -> bool:
@@ -165,13 +165,13 @@ def _doubt(
     parts: Sequence[PartChange],
     around: Sequence[EnvironmentDifference],
     *,
-    no_cause: bool,
+    has_cause: bool,
 ) -> str:
     """Why the difference may be noise as a whole; empty where nothing says so."""
     single = len(a.runs) == 1 == len(b.runs)
     if single and any(disturbed(run) is not None for run in (*a.runs, *b.runs)):
         return DISTURBED
-    if no_cause:
+    if a.on_host and not has_cause:
         return NO_CAUSE
     return UNEXPLAINED if single and a.on_host and not around and not _is_explained(step, parts) else ""
 
@@ -200,12 +200,12 @@ def _noise(
     )
 
 
-def _check_measured(name: str, run: Run) -> None:
-    if run.modules or step_of(run) is not None:
-        return
-    failure = next(iter(run.failures), None)
-    why = f": {failure.stage}: {failure.message}" if failure is not None else ""
-    raise InductorBenchError(f"{name} holds no measurement{why}", failure.hint if failure is not None else "")
+def _check_measured(names: tuple[str, str], sides: tuple[Sequence[Run], Sequence[Run]]) -> None:
+    for name, run in ((name, run) for name, runs in zip(names, sides, strict=True) for run in runs):
+        if not run.modules and step_of(run) is None:
+            failure = next(iter(run.failures), None)
+            why = f": {failure.stage}: {failure.message}" if failure is not None else ""
+            raise InductorBenchError(f"{name} holds no measurement{why}", failure.hint if failure is not None else "")
 
 
 def _summary(name: str, runs: Sequence[Run]) -> SideSummary:

@@ -132,7 +132,8 @@ def reasons(comparison: RunComparison) -> Iterator[str]:
     yield from _waits(comparison)
     calls = [part for part in comparison.parts if has_other_calls(part) and part not in sure]
     if calls:
-        yield f"Other numbers of calls in the profiled steps: {join_words([f'{part_name(part)} {_calls(part)}' for part in calls])}."
+        numbers = join_words([f"{part_name(part)} {_calls(part)}" for part in calls])
+        yield f"Other numbers of calls in the profiled steps: {numbers}."
     yield code_words(comparison)
 
 
@@ -200,12 +201,11 @@ def code_words(comparison: RunComparison) -> str:
         names = [row.name for row in around_choices(comparison.environment_differences)]
         why = f"changed by {join_words(names)}, or by luck" if names else "which varies by luck"
         return f"{code}; {len(configs)} {have} another config, {luck}: the autotuner's choice, {why}."
-    known = [
-        tuple(bool(side.configs) for side in (*change.a, *change.b)) for change in kernels if not is_rewritten(change)
-    ]
-    if not any(any(sides) for sides in known):
+    equal = (change for change in kernels if not is_rewritten(change))
+    known = [found for change in equal if any(found := [bool(side.configs) for side in (*change.a, *change.b)])]
+    if not known:
         return f"{code}."
-    return f"{code}, and no{' known' if any(any(sides) and not all(sides) for sides in known) else ''} config differs."
+    return f"{code}, and no {'config' if all(map(all, known)) else 'known config'} differs."
 
 
 def is_rewritten(change: KernelChange) -> bool:
