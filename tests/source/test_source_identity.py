@@ -9,24 +9,45 @@ import pytest
 from source_data import CPU, GPU, gpu_sample, module_of
 
 from inductor_bench.records.code.launch import Argument, Launch, Storage, TensorView, Values
+from inductor_bench.records.code.source import KernelDefinition
 from inductor_bench.source.module.identity import cpp_kernel_id, launch_key, operator_id, triton_kernel_id
 
-KERNEL = module_of(GPU / "mixnet_l_train" / "forward.py").kernels[2]
-HELPED = module_of(GPU / "scan_combo" / "module_0.py").kernels[2]
-USER = gpu_sample("user").kernels[1]
-CPP = module_of(CPU / "forward.py").kernels[1]
+NAME = "triton_red_fused__native_batch_norm_legit_functional_2"
+"""The name of ``kernel``."""
 
 
-def test_ids_are_sixteen_hexadecimal_digits() -> None:
-    for kernel in (KERNEL, HELPED, USER, CPP):
-        assert re.fullmatch(r"[0-9a-f]{16}", kernel.kernel_id)
+@pytest.fixture(scope="module")
+def kernel() -> KernelDefinition:
+    return module_of(GPU / "mixnet_l_train" / "forward.py").kernels[2]
+
+
+@pytest.fixture(scope="module")
+def helped() -> KernelDefinition:
+    return module_of(GPU / "scan_combo" / "module_0.py").kernels[2]
+
+
+@pytest.fixture(scope="module")
+def user() -> KernelDefinition:
+    return gpu_sample("user").kernels[1]
+
+
+@pytest.fixture(scope="module")
+def cpp() -> KernelDefinition:
+    return module_of(CPU / "forward.py").kernels[1]
+
+
+def test_ids_are_sixteen_hexadecimal_digits(
+    kernel: KernelDefinition, helped: KernelDefinition, user: KernelDefinition, cpp: KernelDefinition
+) -> None:
+    for one in (kernel, helped, user, cpp):
+        assert re.fullmatch(r"[0-9a-f]{16}", one.kernel_id)
 
 
 @pytest.mark.parametrize(
     ("pattern", "replacement"),
     [
-        (KERNEL.name, KERNEL.name.rsplit("_", 1)[0] + "_17"),
-        (KERNEL.name, "triton_"),
+        (NAME, NAME.rsplit("_", 1)[0] + "_17"),
+        (NAME, "triton_"),
         (r"multi_processor_count=132, cc=90, major=9", "multi_processor_count=108, cc=80, major=8"),
         (r"DeviceProperties\(type='cuda'.*?\)", "DeviceProperties(type='hip', cc='gfx942', warp_size=64)"),
         (r"'launch_pdl': False, 'disable_ftz': False, ", ""),
@@ -40,10 +61,10 @@ def test_ids_are_sixteen_hexadecimal_digits() -> None:
         (r"    rnumel = r0_numel\n", "    # a comment\n\n    rnumel = r0_numel\n"),
     ],
 )
-def test_names_devices_and_settings_do_not_count(pattern: str, replacement: str) -> None:
-    changed = re.sub(pattern, replacement, KERNEL.source)
-    assert changed != KERNEL.source
-    assert triton_kernel_id(changed) == KERNEL.kernel_id
+def test_names_devices_and_settings_do_not_count(pattern: str, replacement: str, kernel: KernelDefinition) -> None:
+    changed = re.sub(pattern, replacement, kernel.source)
+    assert changed != kernel.source
+    assert triton_kernel_id(changed) == kernel.kernel_id
 
 
 @pytest.mark.parametrize(
@@ -62,23 +83,23 @@ def test_names_devices_and_settings_do_not_count(pattern: str, replacement: str)
         (r"\(0,\): \[\['tt\.divisibility', 16\]\], ", ""),
     ],
 )
-def test_kind_sizes_types_and_body_count(pattern: str, replacement: str) -> None:
-    changed = re.sub(pattern, replacement, KERNEL.source)
-    assert changed != KERNEL.source
-    assert triton_kernel_id(changed) != KERNEL.kernel_id
+def test_kind_sizes_types_and_body_count(pattern: str, replacement: str, kernel: KernelDefinition) -> None:
+    changed = re.sub(pattern, replacement, kernel.source)
+    assert changed != kernel.source
+    assert triton_kernel_id(changed) != kernel.kernel_id
 
 
-def test_helpers_count_on_either_side_of_the_kernel() -> None:
-    assert triton_kernel_id(HELPED.source.replace("arg0_0 + arg1_0", "arg0_0 * arg1_0")) != HELPED.kernel_id
-    assert triton_kernel_id(USER.source.replace("return x * 2", "return x * 3")) != USER.kernel_id
+def test_helpers_count_on_either_side_of_the_kernel(helped: KernelDefinition, user: KernelDefinition) -> None:
+    assert triton_kernel_id(helped.source.replace("arg0_0 + arg1_0", "arg0_0 * arg1_0")) != helped.kernel_id
+    assert triton_kernel_id(user.source.replace("return x * 2", "return x * 3")) != user.kernel_id
 
 
-def test_grids_and_constants_of_user_and_combo_kernels_count() -> None:
+def test_grids_and_constants_of_user_and_combo_kernels_count(user: KernelDefinition) -> None:
     (tuned,) = [one for one in module_of(GPU / "gpu_kinds" / "2_inference.py").kernels if one.name == "mul_kernel_1"]
     for kernel, pattern, replacement in (
         (tuned, r"'python': \['4096'", "'python': ['8192'"),
         (tuned, r"configs=\[\{'BLOCK': 256", "configs=[{'BLOCK': 512"),
-        (USER, r"'BLOCK': 512|'BLOCK': 256", "'BLOCK': 128"),
+        (user, r"'BLOCK': 512|'BLOCK': 256", "'BLOCK': 128"),
         (
             gpu_sample("foreach").kernels[0],
             r"'default_config': \{'XBLOCK': 1024\}",
@@ -125,14 +146,14 @@ def test_same_code_under_two_names_is_one_kernel_and_different_code_is_not() -> 
     assert 250 < len(bodies) < len(kernels)
 
 
-def test_cpp_id_ignores_marks_names_includes_and_layout() -> None:
-    source = CPP.source
+def test_cpp_id_ignores_marks_names_includes_and_layout(cpp: KernelDefinition) -> None:
+    source = cpp.source
     unmarked = re.sub(r".*RAIIAtenRecordFunctionHandle.*\n", "", source)
     older = unmarked.replace("#include <torch/csrc/inductor/cpp_prefix.h>", '#include "/tmp/x/2r/c2rn.h"')
     renamed = older.replace('extern "C"  void  kernel(', 'extern "C"  void  cpp_fused_other_17(')
     assert len({source, unmarked, older, renamed}) == 4
-    assert {cpp_kernel_id(text) for text in (source, unmarked, older, renamed)} == {CPP.kernel_id}
-    assert cpp_kernel_id(source.replace("tid < 2", "tid < 4")) != CPP.kernel_id
+    assert {cpp_kernel_id(text) for text in (source, unmarked, older, renamed)} == {cpp.kernel_id}
+    assert cpp_kernel_id(source.replace("tid < 2", "tid < 4")) != cpp.kernel_id
 
 
 def test_operator_id_depends_on_operator_and_arguments() -> None:
