@@ -28,7 +28,6 @@ for number in (signal.SIGHUP, signal.SIGQUIT):
         signal.signal(number, signal.SIG_DFL)
 
 ROOT = Path(__file__).resolve().parent.parent
-os.environ.setdefault("TORCHINDUCTOR_VEC_ISA_OK", "1")  # saves each fresh cache a trial compilation of 7 s
 
 # Interpreters that tests start read `rare_collection/sitecustomize.py`; one before it imports `rare_collection` itself.
 RARE_COLLECTION = ROOT / "tests" / "rare_collection"
@@ -40,10 +39,13 @@ gc.set_threshold(100_000, 50, 100)
 sys.path.insert(0, str(ROOT / "tests" / "support"))
 
 import compiler_cache  # noqa: E402
+import surroundings  # noqa: E402
 
 if "PYTEST_XDIST_WORKER" not in os.environ:  # the processes of pytest-xdist inherit these variables
     _folder = tempfile.TemporaryDirectory(prefix="inductor-bench-tests-")
+    surroundings.settle(os.environ, _folder.name)
     os.environ["INDUCTOR_BENCH_TESTS"] = _folder.name
+    os.environ["TORCHINDUCTOR_VEC_ISA_OK"] = "1"  # saves each fresh cache a trial compilation of 7 s
     compiler_cache.install(_folder.name)
 SESSION = Path(os.environ["INDUCTOR_BENCH_TESTS"])
 """A folder that all processes of this session of tests share, and that is removed at its end."""
