@@ -6,6 +6,7 @@ import functools
 import gc
 import itertools
 import os
+import random
 import resource
 import shutil
 import signal
@@ -77,9 +78,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         name = item.path.stem.removeprefix("test_")
         if item.get_closest_marker("xdist_group") is None:
             item.add_marker(pytest.mark.xdist_group(SHARERS.get(name, name)))
-    if config.getoption("loadgroup", False):
+    seed = config.getoption("random_order")
+    if seed is not None:
+        items.sort(key=lambda item: random_place(item, seed))
+    elif config.getoption("loadgroup", False):
         places = {group: place for place, group in enumerate(LONGEST)}
         items.sort(key=lambda item: places.get(group_of(item), len(places)))
+
+
+def random_place(item: pytest.Item, seed: int) -> list[float]:
+    """Where a seed puts a test. Groups stay together, and so do the tests of a file, which share what is costly."""
+    return [random.Random(f"{seed} {name}").random() for name in (group_of(item), item.path.name, item.nodeid)]
 
 
 def group_of(item: pytest.Item) -> str:
@@ -97,6 +106,19 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--costs", action="store_true", help="sum up the CPU seconds of each test file and its processes")
+    parser.addoption(
+        "--random-order",
+        nargs="?",
+        type=int,
+        const=random.randrange(1_000_000),
+        metavar="SEED",
+        help="run the files, and the tests of each file, in an order that a seed decides; the header names it",
+    )
+
+
+def pytest_report_header(config: pytest.Config) -> str | None:
+    seed = config.getoption("random_order")
+    return None if seed is None else f"random order: repeat it with --random-order={seed}"
 
 
 def cpu_seconds() -> float:

@@ -1,9 +1,13 @@
-"""On what the tests may depend."""
+"""How the tests are run: on what they may depend, and in which order."""
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
+from conftest import random_place
 from surroundings import settle
 
 
@@ -17,3 +21,19 @@ def test_settings_of_the_user_do_not_reach_the_tests(tmp_path: Path) -> None:
     variables = {**user, **kept, "HOME": "/nonexistent"}
     settle(variables, str(tmp_path))
     assert variables == {**kept, "HOME": str(tmp_path / "home")} and list((tmp_path / "home").iterdir()) == []
+
+
+def test_a_random_order_is_repeated_by_its_seed_and_keeps_the_tests_of_a_file_together() -> None:
+    items: list[Any] = []
+    for group, file, test in itertools.product("ab", "12", "xyz"):
+        marker = SimpleNamespace(args=(group,))
+        path = Path(f"test_{group}{file}.py")
+        items.append(SimpleNamespace(path=path, nodeid=f"{path}::{test}", get_closest_marker=lambda _, m=marker: m))
+
+    def order(seed: int) -> list[str]:
+        return [item.nodeid for item in sorted(items, key=lambda item: random_place(item, seed))]
+
+    assert order(1) == order(1) and len({tuple(order(seed)) for seed in range(9)}) == 9
+    files = [name.split("::")[0] for name in order(3)]
+    assert len(list(itertools.groupby(files))) == 4
+    assert len(list(itertools.groupby(name[:6] for name in files))) == 2
