@@ -121,6 +121,21 @@ def pytest_report_header(config: pytest.Config) -> str | None:
     return None if seed is None else f"random order: repeat it with --random-order={seed}"
 
 
+@pytest.hookimpl(optionalhook=True)  # pytest-xdist asks it for ``-n auto``
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """Two processes a core, four at most, because many tests wait; none for a selection: each collects all tests."""
+    return 0 if is_selection(config) else min(4, 2 * len(os.sched_getaffinity(0)))
+
+
+def is_selection(config: pytest.Config) -> bool:
+    """Whether few tests are asked for: by ``-k``, as the last failures, or by files and names alone."""
+    option = config.option
+    by_keyword = option.keyword and not option.keyword.startswith("not ")
+    named = config.args_source == pytest.Config.ArgsSource.ARGS
+    files = named and all(Path(config.invocation_params.dir, name.split("::")[0]).is_file() for name in config.args)
+    return bool(by_keyword or getattr(option, "lf", False) or files)
+
+
 def cpu_seconds() -> float:
     """What this process has spent, and the processes that it has waited for."""
     return sum(sum(resource.getrusage(who)[:2]) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))

@@ -1,4 +1,4 @@
-"""How the tests are run: on what they may depend, and in which order."""
+"""How the tests are run: on what they may depend, in which order, and in how many processes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from conftest import random_place
+import pytest
+from conftest import ROOT, is_selection, random_place
 from surroundings import settle
 
 
@@ -21,6 +22,30 @@ def test_settings_of_the_user_do_not_reach_the_tests(tmp_path: Path) -> None:
     variables = {**user, **kept, "HOME": "/nonexistent"}
     settle(variables, str(tmp_path))
     assert variables == {**kept, "HOME": str(tmp_path / "home")} and list((tmp_path / "home").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("words", "is_one"),
+    [
+        ({"keyword": "roofline"}, True),
+        ({"keyword": "not roofline"}, False),
+        ({"lf": True}, True),
+        ({"args": ["tests/test_units.py"]}, True),
+        ({"args": ["tests/test_units.py::test_of_that_name", "tests/test_api.py"]}, True),
+        ({"args": ["tests/test_units.py", "tests/cli"]}, False),
+        ({"args": ["tests"]}, False),
+        ({}, False),
+    ],
+)
+def test_few_tests_are_run_without_further_processes(words: dict[str, Any], is_one: bool) -> None:
+    source = pytest.Config.ArgsSource
+    config = SimpleNamespace(
+        option=SimpleNamespace(keyword=words.get("keyword", ""), lf=words.get("lf", False)),
+        args=words.get("args", ["tests"]),
+        args_source=source.ARGS if "args" in words else source.TESTPATHS,
+        invocation_params=SimpleNamespace(dir=ROOT),
+    )
+    assert is_selection(config) is is_one  # type: ignore[arg-type]
 
 
 def test_a_random_order_is_repeated_by_its_seed_and_keeps_the_tests_of_a_file_together() -> None:
