@@ -357,20 +357,26 @@ def test_a_run_whose_trace_is_gone_is_extracted_all_the_same(run_copy: Path, des
 
 
 def test_modules_that_cannot_be_run(desk: Path) -> None:
-    """One that crashes, one of another torch version, one for a GPU that is not here: all are read from their text."""
-    start = "import torch\n"
-    (desk / "crash.py").write_text(TEXT.replace(start, f"{start}import os; os.kill(os.getpid(), 11)\n", 1))
+    """One that crashes, one of another torch version, one for vectors or for a GPU that are not here.
+
+    All are read from their text. The first two hold no vectors: a processor without theirs would not begin to run them.
+    """
+    start, scalar = "import torch\n", TEXT.replace("at::vec::Vectorized<", "Scalar<")
+    (desk / "crash.py").write_text(scalar.replace(start, f"{start}import os; os.kill(os.getpid(), 11)\n", 1))
     gone = "from torch._inductor.hooks import no_longer_there\n"
-    (desk / "newer.py").write_text(TEXT.replace("['1_inference']", "['2_inference']").replace(start, start + gone, 1))
+    (desk / "newer.py").write_text(scalar.replace("['1_inference']", "['2_inference']").replace(start, start + gone, 1))
+    (desk / "wide.py").write_text(TEXT.replace("['1_inference']", "['3_inference']"))
     gpu = gzip.decompress((runs.H200 / "samples" / "scan" / "module_0.py.gz").read_bytes())
     (desk / "gpu.py").write_bytes(gpu)
     before = contents(desk)
-    words = ("crash.py", "newer.py", "gpu.py", "-o", "out")
-    done = runs.run(runs.command("extract", *words), desk, cwd=desk, CUDA_VISIBLE_DEVICES="")
+    words = ("crash.py", "newer.py", "wide.py", "gpu.py", "-o", "out")
+    without = {"CUDA_VISIBLE_DEVICES": "", "ATEN_CPU_CAPABILITY": "default"}
+    done = runs.run(runs.command("extract", *words), desk, cwd=desk, **without)
     assert done.code == 0, done.printed
     said = " ".join(done.stdout.split())
     assert "could not be run: the worker was killed by SIGSEGV" in said
     assert "could not be run: ImportError: cannot import name 'no_longer_there'" in said
+    assert "could not be run: the module was compiled for vectors of 16 floats, and here they hold 1" in said
     assert "could not be run: it is for a CUDA GPU, and torch sees none here" in said
     assert "with zeros for whole numbers" in said
     rows = json.loads((desk / "out" / "kernels.json").read_text())
