@@ -207,6 +207,16 @@ def timm_imports() -> None:
         pytest.skip(f"timm does not import: {error}")
 
 
+@pytest.fixture
+def with_vectors(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For Inductor's C++ templates, which need vectors: those that the processor has, whatever the variable says."""
+    from torch._inductor.cpu_vec_isa import pick_vec_isa
+
+    monkeypatch.delenv("ATEN_CPU_CAPABILITY", raising=False)
+    if not pick_vec_isa():
+        pytest.skip("Inductor has no C++ template for a CPU without vectors")
+
+
 @pytest.fixture(scope="session")
 def gpu_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The RUN of the program that has GPU kernels of every kind, captured once for all tests.

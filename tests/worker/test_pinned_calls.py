@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import forking_python
+import pytest
 import sympy
 import torch
 
@@ -43,6 +44,9 @@ def pin_of(batch: int, **changes: Any) -> LibraryPin:
 
 
 PIN = pin_of(4)
+
+
+needs_template = pytest.mark.usefixtures("with_vectors")
 
 
 def run_with(
@@ -101,6 +105,7 @@ GONE = {"backend": "gone"}
 UNLISTED = "Inductor listed no such choice for the call"
 
 
+@needs_template
 def test_inductor_takes_the_choice_of_a_pin_and_its_caches_tell_it_too(tmp_path: Path) -> None:
     cache = tmp_path / "cache"
     for name in ("first", "again"):
@@ -112,6 +117,7 @@ def test_inductor_takes_the_choice_of_a_pin_and_its_caches_tell_it_too(tmp_path:
     assert with_extern, "the product of other sizes stays a library call"
 
 
+@needs_template
 def test_calls_are_told_apart_by_sizes_layouts_and_settings(tmp_path: Path) -> None:
     added = "(lambda a, b, bias: torch.baddbmm(bias, a, b))"
     sums = f"(lambda a, b, bias: {' + '.join(f'(a + {place}) @ b' for place in range(12))})"
@@ -139,6 +145,7 @@ def test_calls_are_told_apart_by_sizes_layouts_and_settings(tmp_path: Path) -> N
     assert pins[8].name in states[other.kernel_id].reason, "of two pins for one call the first is taken"
 
 
+@needs_template
 def test_the_wrapper_in_cpp_runs_with_pins_too(tmp_path: Path) -> None:
     first = "from torch._inductor import config\nconfig.cpp_wrapper = True\n"
     refused = pin_of(2, config=GONE)
@@ -154,6 +161,7 @@ def test_a_wrapper_that_is_no_text_has_no_mark(tmp_path: Path) -> None:
     assert not modules_in(tmp_path / "cache")
 
 
+@needs_template
 def test_a_package_that_is_compiled_ahead_of_time_has_the_choice(tmp_path: Path) -> None:
     first = """
 import torch
@@ -174,6 +182,7 @@ TABLE = "compile = torch.compile\ntorch.compile = lambda f: compile(f, options={
 TAG = "torch.compiler.config.cache_key_tag = 'of the program'\n"
 
 
+@needs_template
 def test_programs_with_settings_of_their_own_share_no_cache_with_those_without_pins(tmp_path: Path) -> None:
     first = f"import torch\n{TABLE}{TAG}"
     other = replace(PIN, kernel_id="o" * 16, operator="aten.nothing")
@@ -191,6 +200,7 @@ def test_settings_are_held_against_each_other_by_their_names() -> None:
     assert typed == {"2": "float32", "device": "cpu", "size": 3}
 
 
+@needs_template
 def test_a_choice_of_the_exhaustive_search_is_found_in_the_usual_list_too(tmp_path: Path) -> None:
     first = """
 from torch._inductor import config, select_algorithm
@@ -208,6 +218,7 @@ choices.autotuned = watched
     assert listed == ["exhaustive False", "exhaustive False", "exhaustive True"]
 
 
+@needs_template
 def test_a_graph_that_does_not_compile_with_its_choice_is_compiled_without(tmp_path: Path) -> None:
     """A template with its neighbours is compiled after its call was lowered."""
     first = """
@@ -247,6 +258,7 @@ torch.compile = compile_and_go_on
     assert (tmp_path / "out.txt").read_text().split() == ["InductorError"]
 
 
+@needs_template
 def test_a_failure_after_the_choice_is_told(tmp_path: Path) -> None:
     first = """
 from torch._inductor import lowering
