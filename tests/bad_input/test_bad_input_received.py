@@ -127,7 +127,7 @@ def test_the_next_command_ends_what_a_killed_one_left(verb: str, run: Path, tmp_
     (tmp_path / "out").mkdir()
     written = run if verb == "analyse" else tmp_path / "out"
     (written / ".lock").write_text(f"999999999 {mark}\n")
-    with subprocess.Popen(["sleep", "60"], env={**os.environ, MARK: mark + "f" * 32}) as left:
+    with subprocess.Popen(["sleep", "600"], env={**os.environ, MARK: mark + "f" * 32}) as left:
         if verb == "analyse":
             run_breakdown(BreakdownOptions((str(run),), plots=False), Silent())
         elif verb == "extract":
@@ -135,7 +135,7 @@ def test_the_next_command_ends_what_a_killed_one_left(verb: str, run: Path, tmp_
         else:
             (tmp_path / "script.py").write_text("print('hello')\n")
             run_breakdown(BreakdownOptions((str(tmp_path / "script.py"),), output=written, plots=False), Silent())
-        left.wait(10)  # its status may have been collected by who ended it
+        left.wait(600)  # its status may have been collected by who ended it
     assert not (written / ".lock").exists()
 
 

@@ -9,6 +9,7 @@ import os
 import pty
 import sys
 import time
+from types import SimpleNamespace
 
 import pytest
 
@@ -125,12 +126,22 @@ def drain(terminal: int) -> str:
 
 
 def test_a_live_line_tells_the_time_and_goes_away(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(room, "TICK_S", 0.05)
+    told: list[float] = []
+
+    def monotonic() -> float:
+        told.append(0.25 * len(told))
+        return told[-1]
+
+    monkeypatch.setattr(room, "time", SimpleNamespace(monotonic=monotonic))
+    monkeypatch.setattr(room, "TICK_S", 0.01)
     monkeypatch.setenv("TERM", "xterm")
     parent, child = pty.openpty()
     with os.fdopen(child, "w") as terminal, Console(stderr=terminal) as console:
         console.stage("profiling forward")
-        time.sleep(1.2)
+        for _ in range(60_000):
+            if told[-1] > 1.5:
+                break
+            time.sleep(0.01)
         console.note("a note")
     text = drain(parent)
     assert "profiling forward · 0 s" in text and "profiling forward · 1 s" in text

@@ -43,7 +43,7 @@ def kernels() -> Path:
     folder.mkdir()
     (folder / "program.py").write_text(PROGRAM)
     variables = {**environment(), **shared_cache()}
-    subprocess.run([sys.executable, folder / "program.py"], env=variables, check=True, timeout=300)
+    subprocess.run([sys.executable, folder / "program.py"], env=variables, check=True, timeout=600)
     cache = Path(variables["TORCHINDUCTOR_CACHE_DIR"])
     (module,) = [path for path in cache.rglob("*.py") if "def call(" in path.read_text()]
     (folder / "module.py").write_text(module.read_text())
@@ -248,19 +248,19 @@ def test_ctrl_c_ends_everything_at_once_and_shows_what_was_measured(stage: str, 
     words = command("kernel", gather(tmp_path), "--autotune", "--format", "json")
     with log.open("w") as stderr, shown.open("w") as stdout:
         child = subprocess.Popen(words, env=variables, stdout=stdout, stderr=stderr)
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 600
     while f"{stage} " not in log.read_text().partition("building ")[1 if stage == "building" else 2]:
         assert child.poll() is None and time.monotonic() < deadline, log.read_text()
         time.sleep(0.05)
     child.send_signal(signal.SIGINT)
-    assert child.wait(60) == 130
+    assert child.wait(600) == 130
     said = "Error: interrupted; what was measured until then is shown\n"
     assert "Traceback" not in log.read_text() and log.read_text().endswith(said)
     found = json.loads(shown.read_text())
     (each,) = found["kernels"]
     assert found["interrupted"] is True and is_timing(each["cold"]) and each["tuning"] is None
     assert "not retuned: interrupted" in each["advice"]
-    deadline = time.monotonic() + 30  # a worker that was just being started ends when it finds nobody to ask it
+    deadline = time.monotonic() + 600  # a worker that was just being started ends when it finds nobody to ask it
     while left := left_over(str(tmp_path)):
         assert time.monotonic() < deadline, left
         time.sleep(0.1)

@@ -7,7 +7,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 import types
 from collections.abc import Sequence
 from pathlib import Path
@@ -160,25 +159,26 @@ def test_a_verb_gives_the_exit_code(code: int, monkeypatch: pytest.MonkeyPatch) 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_being_ended_runs_the_clean_up_undisturbed(number: signal.Signals, tmp_path: Path) -> None:
     program = """
-import sys, time, types, click
+import os, sys, time, types, click
 from pathlib import Path
-from inductor_bench.cli.main import main
+from inductor_bench.cli import main as entry
+entry.SIGNAL_GAP_S = 600.0
 def wait():
     try:
         print("ready", flush=True)
         while True:
             time.sleep(0.1)  # one long sleep would miss a signal that comes just before it
     finally:
-        time.sleep(0.2)  # meanwhile the same signal comes again
+        os.kill(os.getpid(), int(sys.argv[2]))  # the same signal comes again
         Path(sys.argv[1]).write_text("cleaned")
 module = types.ModuleType("inductor_bench.cli.doctor")
 module.command = click.Command("doctor", callback=wait)
 sys.modules[module.__name__] = module
-sys.exit(main(["doctor"]))
+sys.exit(entry.main(["doctor"]))
 """
     mark = tmp_path / "mark"
     child = subprocess.Popen(
-        [sys.executable, "-c", program, str(mark)],
+        [sys.executable, "-c", program, str(mark), str(int(number))],
         cwd=ROOT,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -186,9 +186,7 @@ sys.exit(main(["doctor"]))
     )
     assert child.stdout is not None and child.stdout.readline() == "ready\n"
     child.send_signal(number)
-    time.sleep(0.1)
-    child.send_signal(number)
-    _, errors = child.communicate(timeout=20)
+    _, errors = child.communicate(timeout=600)
     assert child.returncode == 130
     assert mark.read_text() == "cleaned"
     assert "interrupted" in errors and "Traceback" not in errors

@@ -66,7 +66,7 @@ def last_lines(run: Path) -> dict[str, dict[str, Any]]:
 @pytest.mark.parametrize("jobs", ["1", "3"])
 def test_a_bad_file_costs_only_itself(tmp_path: Path, jobs: str) -> None:
     run = write_run(tmp_path / "run", FILES)
-    ended = subprocess.run(command(run, "--jobs", jobs), capture_output=True, text=True, timeout=120)
+    ended = subprocess.run(command(run, "--jobs", jobs), capture_output=True, text=True, timeout=600)
     assert ended.returncode == 1
     found = last_lines(run)
     assert {name: (one["ran"], one["agreed"], one["why"]) for name, one in found.items()} == {
@@ -92,7 +92,7 @@ def test_a_bad_file_costs_only_itself(tmp_path: Path, jobs: str) -> None:
 
 def test_a_file_that_hangs_is_given_up(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", {"hangs.py": HANGS, "good.py": GOOD})
-    ended = subprocess.run(command(run, "--limit", "5"), capture_output=True, text=True, timeout=120)
+    ended = subprocess.run(command(run, "--limit", "5"), capture_output=True, text=True, timeout=600)
     assert ended.returncode == 1
     assert {name: one["why"] for name, one in last_lines(run).items()} == {
         "hangs.py": "no answer in 5 s",
@@ -102,7 +102,7 @@ def test_a_file_that_hangs_is_given_up(tmp_path: Path) -> None:
 
 def test_without_a_budget_nothing_is_timed_and_the_summary_says_so(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", {"good.py": GOOD, "slow.py": GOOD})
-    ended = subprocess.run(command(run, "--budget", "0"), capture_output=True, text=True, timeout=120)
+    ended = subprocess.run(command(run, "--budget", "0"), capture_output=True, text=True, timeout=600)
     assert ended.returncode == 0, ended.stderr
     assert "2 of 2 kernels were not timed (100.0% of their time)" in ended.stdout
 
@@ -110,12 +110,12 @@ def test_without_a_budget_nothing_is_timed_and_the_summary_says_so(tmp_path: Pat
 def test_what_was_found_is_summed_up_after_a_signal(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", {"good.py": GOOD, "hangs.py": HANGS, "last.py": GOOD})
     child = subprocess.Popen(command(run, "--jobs", "1"), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 600
     while not ((run / "lines").is_file() and (run / "lines").read_text()):
         assert child.poll() is None and time.monotonic() < deadline
         time.sleep(0.05)
     child.send_signal(signal.SIGTERM)
-    printed, _ = child.communicate(timeout=60)
+    printed, _ = child.communicate(timeout=600)
     assert child.returncode == 1
     assert "1 of 3 run,    1 agree with the reference" in printed
     assert "2 files were not tried: stopped before" in printed

@@ -36,7 +36,7 @@ def main(words: list[str]) -> int:
         run = run_builder.densenet()
     time.sleep(0.05)
     if name == "hangs":
-        time.sleep(60)
+        time.sleep(600)
     if name.startswith("awaits"):
         print("it waits", flush=True)
         while not events(folder).with_name("go").exists():
@@ -45,7 +45,7 @@ def main(words: list[str]) -> int:
         folder.save(replace(run, modules=()))
         os.kill(os.getpid(), signal.SIGKILL)
     if name == "orphans":
-        worker = ChildProcess(["sleep", "60"], environment=os.environ, log=folder.path.parent / "worker.log")
+        worker = ChildProcess(["sleep", "600"], environment=os.environ, log=folder.path.parent / "worker.log")
         log(folder, f"worker {worker._child.pid}")
         os.kill(os.getpid(), signal.SIGKILL)
     if name == "refused":

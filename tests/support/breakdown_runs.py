@@ -118,14 +118,14 @@ def interrupt(
             words, env=environment(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=stderr, text=True
         )
         try:
-            deadline = time.monotonic() + 300
+            deadline = time.monotonic() + 600
             while not when(stderr_file.read_text()):
                 assert child.poll() is None and time.monotonic() < deadline, stderr_file.read_text()
                 time.sleep(0.05)
             for _ in range(times):
                 child.send_signal(number)
                 time.sleep(0.3)
-            stdout, _ = child.communicate(timeout=60)
+            stdout, _ = child.communicate(timeout=600)
         finally:
             child.kill()
             child.wait()
@@ -182,7 +182,7 @@ def plain() -> Path:
             stdout=log,
             stderr=log,
             check=True,
-            timeout=300,
+            timeout=600,
         )
     return folder
 

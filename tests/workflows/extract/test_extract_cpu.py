@@ -137,7 +137,7 @@ def test_arguments_are_those_of_the_program(done: Done) -> None:
 
 def run_file(path: Path, variables: dict[str, str]) -> dict[str, Any]:
     command = [sys.executable, str(path), "--check", "--json"]
-    ended = subprocess.run(command, cwd=scratch(), env=variables, capture_output=True, text=True, timeout=300)
+    ended = subprocess.run(command, cwd=scratch(), env=variables, capture_output=True, text=True, timeout=600)
     assert ended.returncode == 0, ended.stderr
     result: dict[str, Any] = json.loads(ended.stdout)
     assert result["check"] is True

@@ -165,7 +165,7 @@ class FakeDriver(Driver):
 def test_our_own_processes_are_no_other_job(monkeypatch: pytest.MonkeyPatch) -> None:
     """A worker's family are the children of its parent; here this process is that parent, and no child of it."""
     monkeypatch.setattr(os, "getppid", os.getpid)
-    with subprocess.Popen(["sleep", "60"]) as child:
+    with subprocess.Popen(["sleep", "600"]) as child:
         told = [GpuProcess(child.pid, GIB), GpuProcess(os.getpid(), 34 * 10**9), GpuProcess(NOBODY, None)]
         use = find_use(
             FakeDriver(told, [1.0] * 4 + [0.9, 0.0, 0.8, 1.0], 40 * GIB, drawing=GIB), pause=lambda seconds: None
@@ -241,7 +241,7 @@ def build(folder: Path, monkeypatch: pytest.MonkeyPatch, *flags: str) -> None:
         pytest.skip("needs a C compiler")
     (folder / "nvml.c").write_text(NVML)
     library = folder / f"lib{len(flags)}.so"
-    subprocess.run([compiler, "-shared", "-fPIC", *flags, folder / "nvml.c", "-o", library], check=True, timeout=60)
+    subprocess.run([compiler, "-shared", "-fPIC", *flags, folder / "nvml.c", "-o", library], check=True, timeout=600)
     monkeypatch.setattr(nvml, "LIBRARY", str(library))
 
 
@@ -279,7 +279,7 @@ def test_the_clock_is_read_while_something_is_measured() -> None:
             return 4
 
     with ClockWatch(Ticking([], [], None)) as watch:
-        assert read.wait(30)
+        assert read.wait(600)
     assert watch.clocks[0] == Clock(1980, 4)
     with ClockWatch(None) as nothing:
         pass

@@ -69,7 +69,7 @@ def run_command(tmp_path: Path, code: str, timeout_s: float | None = None) -> Fa
 
 
 def test_a_program_that_hangs_is_ended_and_says_how_long_it_had(tmp_path: Path) -> None:
-    found = run_command(tmp_path, "import time; time.sleep(60)", timeout_s=1)
+    found = run_command(tmp_path, "import time; time.sleep(600)", timeout_s=1)
     assert found.kind == "timeout" and "time limit" in found.message and "--timeout" in found.hint
 
 
@@ -120,7 +120,7 @@ def test_a_command_that_is_ended_shows_the_rows_that_it_has(tmp_path: Path) -> N
                 break
             time.sleep(0.1)
         process.send_signal(signal.SIGTERM)
-        printed, _ = process.communicate(timeout=60)
+        printed, _ = process.communicate(timeout=600)
     assert process.returncode == 130
     measured, other = json.loads(printed)["rows"]
     assert measured["figures"]["step_time_s"] > 0 and measured["figures"]["compile_time_s"] > 0
