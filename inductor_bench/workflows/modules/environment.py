@@ -90,8 +90,8 @@ def _share_precompiled_headers(temporary: Path) -> None:
     Torch looks for them in the folder of temporary files, by the compiler and its flags. Headers that other users could
     have written are not shared, because they become part of the program.
     """
-    with contextlib.suppress(OSError, KeyError):  # KeyError: the user has no name
-        name = f"torchinductor_{getpass.getuser()}"
+    with contextlib.suppress(OSError):
+        name = f"torchinductor_{_user_name()}"
         shared = Path(tempfile.gettempdir()) / name / "precompiled_headers"
         if not all(ensure_private_folder(folder, forbidden_bits=0o022) for folder in (shared.parent, shared)):
             return
@@ -99,3 +99,11 @@ def _share_precompiled_headers(temporary: Path) -> None:
             return
         (temporary / name).mkdir()
         (temporary / name / shared.name).symlink_to(shared.resolve(), target_is_directory=True)
+
+
+def _user_name() -> str:
+    """The user's name as torch names its folder: a user of a container may have a number alone."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return f"uid_{os.getuid()}"
