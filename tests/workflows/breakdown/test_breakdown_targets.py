@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import os
 import shutil
 import sys
 from pathlib import Path
@@ -95,9 +94,8 @@ def test_a_structured_trace_whose_modules_are_gone(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_module_of_another_vector_width_is_refused(modules: Path, tmp_path: Path) -> None:
-    if not (os.path.exists("/proc/cpuinfo") and "avx512f" in Path("/proc/cpuinfo").read_text()):
-        pytest.skip("this machine has only one vector width")
-    done = runs.breakdown(tmp_path / "run", modules / "forward.py", ATEN_CPU_CAPABILITY="avx2")
+def test_a_module_of_another_vector_width_is_refused(tmp_path: Path, data: Path) -> None:
+    (tmp_path / "wide.py").write_bytes(gzip.decompress((data / "cpu_torch2.13" / "forward.py.gz").read_bytes()))
+    done = runs.breakdown(tmp_path / "run", tmp_path / "wide.py", ATEN_CPU_CAPABILITY="default")
     assert done.code == 1 and done.record["modules"] == []
-    assert "vectors of 16 floats" in done.record["failures"][0]["message"]
+    assert "vectors of 16 floats, and here they hold 1" in done.record["failures"][0]["message"]
