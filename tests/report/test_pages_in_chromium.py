@@ -30,7 +30,11 @@ CHROMIUM = next(filter(None, map(shutil.which, NAMES)), None)
 OPTIONS = ("--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-sync")
 WIDE, NARROW = 1400, 400
 KERNELS = 2000
-FIRST_PAINT_MS = 1000
+MOST_ELEMENTS = 40
+"""For each kernel, before one of them is opened. A page with the lines of all files would paint late."""
+
+LIMIT_MS = 600_000
+"""How long the browser may take for anything, on a machine that is busy with other work."""
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: pip install playwright")
 pytestmark = [
@@ -43,7 +47,8 @@ pytestmark = [
 def browser() -> Iterator[Any]:
     sandbox = ["--no-sandbox"] if os.getuid() == 0 else []
     with playwright.sync_playwright() as started:
-        found = started.chromium.launch(executable_path=CHROMIUM, args=[*OPTIONS, *sandbox])
+        playwright.expect.set_options(timeout=LIMIT_MS)
+        found = started.chromium.launch(executable_path=CHROMIUM, args=[*OPTIONS, *sandbox], timeout=LIMIT_MS)
         yield found
         found.close()
 
@@ -91,6 +96,8 @@ def opened(
     path.write_text(text, encoding="utf-8")
     context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
     context.grant_permissions(["clipboard-read", "clipboard-write"])
+    context.set_default_timeout(LIMIT_MS)
+    context.add_init_script("window.setTimeout = () => 0")  # what says "Copied" goes on saying it
     page, said = context.new_page(), []
     page.on("console", lambda message: said.append(message.text))
     page.on("pageerror", lambda error: said.append(str(error)))
@@ -186,8 +193,8 @@ def test_a_kernels_file_is_shown_and_copied(browser: Any, tmp_path: Path) -> Non
     place = run.modules[0].kernels[0].file
     assert place is not None
     with opened(browser, run_html(run, {}, None, files), tmp_path) as page:
-        paint = page.evaluate("performance.getEntriesByName('first-contentful-paint')[0].startTime")
-        assert paint < FIRST_PAINT_MS
+        elements = page.evaluate("document.getElementsByTagName('*').length")
+        assert elements < MOST_ELEMENTS * KERNELS and "harness_9" not in page.evaluate("document.body.innerText")
         box = page.locator(f".code[data-file='{place}']")
         row = box.evaluate("box => box.closest('tbody').querySelector('.row').id")
         width = page.locator(f"#{row}").bounding_box()["width"]
