@@ -36,9 +36,9 @@ def test_everything_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Non
     trace.write_text("{}")
     words = (
         "timm:mixnet_s --training --mode max-autotune --dynamic --amp bf16 --device cuda:1 --seed 7 --batch-size 32 "
-        f"--live --trace {trace} --timeout 90 --repeat 20 --python /usr/bin/python3 -o out --force --no-plots"
+        "--live --trace TRACE --timeout 90 --repeat 20 --python /usr/bin/python3 -o out --force --no-plots"
     )
-    assert parse(monkeypatch, *words.split()) == BreakdownOptions(
+    assert parse(monkeypatch, *(str(trace) if word == "TRACE" else word for word in words.split())) == BreakdownOptions(
         targets=("timm:mixnet_s",),
         training=True,
         mode="max-autotune",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import shlex
 from dataclasses import replace
 from operator import attrgetter
 from pathlib import Path
@@ -149,7 +150,7 @@ def test_failures_come_first_with_their_log(tmp_path: Path) -> None:
 def test_commands_stay_in_one_piece(tmp_path: Path) -> None:
     folder = tmp_path / ("long-name-" * 12)
     lines = shown(build.mixnet(), 80, folder).splitlines()
-    assert f"Next      inductor-bench report {folder} --sort gain" in lines
+    assert f"Next      inductor-bench report {shlex.quote(str(folder))} --sort gain" in lines
 
 
 def test_written_lists_what_is_there(tmp_path: Path) -> None:
