@@ -77,7 +77,10 @@ PYTHON = (sys.executable, "train.py")
 
 @dataclass(frozen=True)
 class Lane:
-    """A verb: its words, what it writes, the verb that reads that, and how an undisturbed command ends."""
+    """A verb: its words, the records that it writes, the verb that reads each, and how an undisturbed command ends.
+
+    What another command of the same words reads by itself is not named.
+    """
 
     words: tuple[str, ...]
     writes: str = ""
@@ -99,9 +102,8 @@ LANES = {
     "batch": Lane(("batch", "list.txt", "--device", "cpu", "--no-plots", "-o", "batch"), "batch/batch.json"),
     "modes": Lane(
         ("modes", "train.py", "--mode", "eager", "--mode", "default", "--rounds", "1", "--steps", "20", "-o", "modes"),
-        "modes/modes.json",
     ),
-    "compare": Lane(("compare", "train.py", "--runs", "1", "--force", "-o", "compared"), "compared/comparison.json"),
+    "compare": Lane(("compare", "train.py", "--runs", "1", "--force", "-o", "compared"), "compared/*/record.json"),
     "extract": Lane(("extract", "made/modules/forward.py", "-o", NEW)),
     "kernel": Lane(("kernel", "made#cpp_*", "--autotune", "--budget", "4")),
     "apply": Lane(("apply", "made", "--", *PYTHON), "made/record.json"),
@@ -235,9 +237,8 @@ def trial(
         tally.fault("refused", f"{where} ended with {child.returncode}: {last_lines(text)}")
     if "Traceback" in text and "inductor_bench/" in text.split("Traceback", 1)[1]:
         tally.fault("traceback", f"{where}: {last_lines(text, 12)}")
-    if lane.writes and (folder / lane.writes).is_file():
-        place = lane.writes.partition("/")[0]
-        words = command((lane.reads[0], place, *lane.reads[1:]))
+    for record in folder.glob(lane.writes) if lane.writes else ():
+        words = command((lane.reads[0], str(record.parent), *lane.reads[1:]))
         shown = subprocess.run(words, cwd=folder, env=environment(home), capture_output=True, text=True, check=False)
         if shown.returncode:
             tally.fault("unread", f"{where}: {last_lines(shown.stdout + shown.stderr)}")
