@@ -18,6 +18,7 @@ from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import pytest
 
 # A job that a non-interactive shell starts in the background ignores SIGINT and SIGQUIT, one under nohup SIGHUP, and
@@ -50,6 +51,17 @@ if "PYTEST_XDIST_WORKER" not in os.environ:  # the processes of pytest-xdist inh
     compiler_cache.install(_folder.name)
 SESSION = Path(os.environ["INDUCTOR_BENCH_TESTS"])
 """A folder that all processes of this session of tests share, and that is removed at its end."""
+
+# Each run draws new examples. One that fails prints the decorator that repeats it, and nothing is kept on disk.
+hypothesis.settings.register_profile(
+    "inductor-bench",
+    deadline=None,
+    database=None,
+    print_blob=True,
+    max_examples=60,
+    suppress_health_check=(hypothesis.HealthCheck.too_slow,),
+)
+hypothesis.settings.load_profile("inductor-bench")
 
 SHARERS = {
     **dict.fromkeys(("breakdown_capture", "breakdown_record", "breakdown_targets"), "captures"),
