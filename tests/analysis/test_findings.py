@@ -191,6 +191,19 @@ def test_what_dynamo_says_is_shortened(capture: dict[str, tuple[str, ...]], kind
     assert the(run, kind).text == text
 
 
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("# transformers/models/bert/modeling_bert.py:12", "# bert/modeling_bert.py:12"),
+        ("(/a/b/c.py:3, '/d/e/f.py:4')", "(b/c.py:3, 'e/f.py:4')"),
+        ("x=/tmp/(a)/b/c.py:3", "x=b/c.py:3"),
+        ("http://host/a/b:3 and file:///a/b/c.py:3", "http://host/a/b:3 and file:///a/b/c.py:3"),
+    ],
+)
+def test_a_path_is_shortened_from_its_own_beginning(text: str, shown: str) -> None:
+    assert short_paths(text) == shown
+
+
 def test_paths_keep_their_last_two_parts() -> None:
     assert short_paths("at /a/b/c.py:3 and d.py:4, /e.py:5") == "at b/c.py:3 and d.py:4, /e.py:5"
 

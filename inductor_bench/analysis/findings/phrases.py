@@ -8,7 +8,11 @@ from collections.abc import Iterable
 from ... import units
 from ...records.module import ModuleRecord
 
-_PATH = re.compile(r"(?:/[^/\s:]+)+/(?P<tail>[^/\s:]+/[^/\s:]+)(?=:\d)")
+_BEFORE_LINE = re.compile(r"(?<![^\s:])[^\s:]+(?=:\d)")
+"""A word that a line number follows. Only the start of a word begins a match, so that the search takes linear time."""
+
+_OPENING = re.compile(r"""^["'`(\[{<,;=|]+|["'`(\[{<,;=|](?=/)""")
+_FOLDER_AND_FILE = re.compile(r"(?<=[^/]/)/*(?P<tail>[^/]+/+[^/]+)$")
 
 
 def join_words(words: list[str], most: int = 4, last: str = "and") -> str:
@@ -43,5 +47,12 @@ def replay_words(module: ModuleRecord) -> str:
 
 
 def short_paths(text: str) -> str:
-    """Shortens each path with a line number in ``text`` to its folder and file: ``to/file.py:12``."""
-    return _PATH.sub(lambda match: match.group("tail"), text)
+    """Shortens each path with a line number in ``text`` to its folder and file: ``to/file.py:12``. Keeps addresses."""
+    return _BEFORE_LINE.sub(lambda match: _short_path(match[0]), text)
+
+
+def _short_path(word: str) -> str:
+    """Shortens the path at the end of a word, and keeps the quotes and brackets before it."""
+    begin = max((match.end() for match in _OPENING.finditer(word)), default=0)
+    found = None if word.startswith("//", begin) else _FOLDER_AND_FILE.search(word, begin)
+    return word[:begin] + found["tail"] if found else word
