@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import run_builder
 
 from inductor_bench.analysis.ledger.kernels import StepUse, kernel_key, module_uses
 from inductor_bench.messages.steps import ObservedSteps
@@ -162,11 +163,24 @@ def test_kernels_that_leave_no_events_get_their_own_time() -> None:
     module = replace(module_record((seen, unseen), ()), slug="forward")
     parts = [Part("graph", "forward", 4, 1e-3, 1.0, graph="forward")]
     uses = {("forward", kernel_key(seen)): StepUse(8, 9e-6)}
-    assert module_uses(module, parts, uses, estimate=True) == [StepUse(8, 9e-6), StepUse(12, pytest.approx(28e-6))]
+    assert module_uses(module, parts, uses, estimate=True) == [StepUse(8, 9e-6), StepUse(12, pytest.approx(28e-6), True)]
     assert module_uses(module, parts, uses, estimate=False) == [StepUse(8, 9e-6), StepUse(0, 0)]
     short = [replace(parts[0], time_s=18.5e-6)]
     fitted = module_uses(module, short, uses, estimate=True)
     assert [use.time_s for use in fitted] == [pytest.approx(4.5e-6), pytest.approx(14e-6)]
+
+
+@pytest.mark.parametrize("unseen", [0, 1, 2])
+def test_the_record_notes_only_kernels_that_the_trace_of_the_steps_does_not_show(unseen: int, tmp_path: Path) -> None:
+    rows = (kernel("first", 2, 5e-6), kernel("second", 1, 5e-6))
+    module = replace(module_record(rows, ()), slug="forward", device="cpu")
+    found = described(tmp_path, observation())
+    found = replace(found, kernels={("forward", kernel_key(row)): StepUse(8, 9e-6) for row in rows[unseen:]})
+    entered = found.enter(replace(run_builder.cpu(), modules=(module,)), stopped=False).program
+    assert entered is not None
+    said = [note for note in entered.notes if "does not show" in note]
+    counted = {1: "does not show 1 kernel of", 2: "does not show 2 kernels of"}
+    assert [counted[unseen] in note for note in said] == [True] * bool(unseen)
 
 
 def test_another_kernel_of_a_library_counts_for_the_one_of_the_module() -> None:

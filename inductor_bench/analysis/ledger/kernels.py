@@ -18,10 +18,11 @@ KernelKey = tuple[Category, str, str]
 
 
 class StepUse(NamedTuple):
-    """The calls and seconds of a kernel in one step."""
+    """The calls and seconds of a kernel in one step; ``estimated`` if the step's trace does not show the kernel."""
 
     calls: float
     time_s: float
+    estimated: bool = False
 
 
 def step_kernels(activities: Mapping[str, Iterable[Activity]], steps: int) -> dict[tuple[str, KernelKey], StepUse]:
@@ -63,16 +64,16 @@ def module_uses(
         module: the module's row.
         parts: the ledger of the step.
         uses: the uses that the trace shows.
-        estimate: whether kernels are missing in the trace because it does not record them, as on a CPU. They get their
-            own time times the module's calls. All kernels of the module are then fitted into the time of its part,
-            which holds them one after the other.
+        estimate: whether the trace may lack kernels that ran, as on a CPU. They get their own time times the module's
+            calls. All kernels of the module are then fitted into the time of its part, which holds them one after the
+            other.
     """
     uses = _with_substitutes(module, uses)
     found = [uses.get((module.slug, kernel_key(kernel))) for kernel in module.kernels]
     own = [part for part in parts if part.graph == module.slug]
     calls = sum(part.calls for part in own) if estimate else 0.0
     every = [
-        use or StepUse(calls * kernel.calls, calls * kernel.time_s)
+        use or StepUse(calls * kernel.calls, calls * kernel.time_s, estimated=calls > 0)
         for kernel, use in zip(module.kernels, found, strict=True)
     ]
     room_s, whole_s = sum(part.time_s for part in own), sum(use.time_s for use in every)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ...analysis.costs.ranks import pace_setter
+from ...analysis.findings.phrases import plural
 from ...analysis.ledger.kernels import KernelKey, StepUse, module_uses
 from ...analysis.traffic.eager import EagerOperators
 from ...devices.table import device_of
@@ -23,10 +24,15 @@ from ..modules.profiling import ProfiledModule
 from ..modules.program import CapturedProgram
 from .process import Graphs, describe_process
 
-ESTIMATED = (
-    "generated C++ kernels leave no events in the program: their time in a step is the time of a call of the module by "
-    "itself, times the module's calls in the step"
-)
+
+def _estimated(count: int) -> str:
+    """The note about kernels that the trace of the steps does not show."""
+    one = count == 1
+    return (
+        f"the trace of the steps does not show {plural(count, 'kernel')} of the graphs that the steps call: "
+        f"{'its' if one else 'their'} time in a step is the time in a run of the module by itself, times the module's "
+        "calls in the step"
+    )
 
 
 @dataclass(frozen=True)
@@ -49,14 +55,17 @@ class DescribedProgram:
         program = replace(self.program, stopped=stopped)
         if not program.parts:
             return replace(run, program=program)
-        modules = tuple(map(self._with_uses, run.modules))
-        on_host = any(device_of(module.device).runs_on_host and module.kernels for module in modules)
-        notes = (*program.notes, ESTIMATED) if on_host else program.notes
+        uses = [self._uses_of(module) for module in run.modules]
+        modules = tuple(map(self._with_uses, run.modules, uses))
+        unseen = sum(use.estimated for those in uses for use in those)
+        notes = (*program.notes, _estimated(unseen)) if unseen else program.notes
         return replace(run, program=replace(program, notes=notes), modules=modules)
 
-    def _with_uses(self, module: ModuleRecord) -> ModuleRecord:
-        estimate = device_of(module.device).runs_on_host
-        uses = module_uses(module, self.program.parts, self.kernels, estimate=estimate)
+    def _uses_of(self, module: ModuleRecord) -> list[StepUse]:
+        on_host = device_of(module.device).runs_on_host
+        return module_uses(module, self.program.parts, self.kernels, estimate=on_host)
+
+    def _with_uses(self, module: ModuleRecord, uses: Sequence[StepUse]) -> ModuleRecord:
         whole = self.program.step_time_s
         kernels = (
             replace(kernel, step_calls=use.calls, step_time_s=use.time_s, step_share=use.time_s / whole)
