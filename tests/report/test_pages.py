@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from html.parser import HTMLParser
 
+import jinja2
 import mode_rows
 import pytest
 import run_builder as build
@@ -94,6 +95,20 @@ PAGES: dict[str, Callable[[], str]] = {
     "modes": modes_page,
     "evil": hostile_page,
 }
+
+
+def test_templates_are_compiled_once_and_tables_are_numbered_on_each_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled: list[object] = []
+    compile_one = jinja2.Environment.compile
+
+    def count(self: jinja2.Environment, *given: object, **named: object) -> object:
+        compiled.append(given)
+        return compile_one(self, *given, **named)  # type: ignore[call-overload]
+
+    first = hostile_page()
+    monkeypatch.setattr(jinja2.Environment, "compile", count)
+    assert hostile_page() == first
+    assert not compiled
 
 
 @pytest.mark.parametrize("name", PAGES)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import functools
 import itertools
 import re
 from pathlib import Path
@@ -20,6 +21,13 @@ _PLAIN = re.compile(r"[\w .#%/:()-]")
 
 def render_page(page: Page) -> str:
     """Renders a page as one HTML file that loads no other."""
+    tables = itertools.count(1)
+    template = _environment().get_template("page.html.j2")
+    return template.render(page=page, packed=pack(page.files), next_table=lambda: next(tables))
+
+
+@functools.cache  # compiling the templates takes longer than rendering a page
+def _environment() -> jinja2.Environment:
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(_TEMPLATES),
         autoescape=True,
@@ -28,9 +36,7 @@ def render_page(page: Page) -> str:
         lstrip_blocks=True,
     )
     environment.filters.update(clean=names.clean, prose=_prose, lines=_lines, css=_css_text, base64=_base64)
-    tables = itertools.count(1)
-    environment.globals["next_table"] = lambda: next(tables)
-    return environment.get_template("page.html.j2").render(page=page, packed=pack(page.files))
+    return environment
 
 
 def _prose(text: str) -> markupsafe.Markup:
