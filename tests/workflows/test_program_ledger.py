@@ -163,7 +163,10 @@ def test_kernels_that_leave_no_events_get_their_own_time() -> None:
     module = replace(module_record((seen, unseen), ()), slug="forward")
     parts = [Part("graph", "forward", 4, 1e-3, 1.0, graph="forward")]
     uses = {("forward", kernel_key(seen)): StepUse(8, 9e-6)}
-    assert module_uses(module, parts, uses, estimate=True) == [StepUse(8, 9e-6), StepUse(12, pytest.approx(28e-6), True)]
+    assert module_uses(module, parts, uses, estimate=True) == [
+        StepUse(8, 9e-6),
+        StepUse(12, pytest.approx(28e-6), True),
+    ]
     assert module_uses(module, parts, uses, estimate=False) == [StepUse(8, 9e-6), StepUse(0, 0)]
     short = [replace(parts[0], time_s=18.5e-6)]
     fitted = module_uses(module, short, uses, estimate=True)
