@@ -70,7 +70,8 @@ SHARERS = {
 """Test files that look at the same runs, which one process should make once."""
 
 LONGEST = (
-    *("captures", "extract_cpu", "cli_kernel", "pinned_calls", "values", "batch_cli", "fuzz", "steps_observed"),
+    *("captures", "fuzz_0", "fuzz_1", "fuzz_2", "fuzz_3", "extract_cpu", "cli_kernel", "pinned_calls", "values"),
+    *("batch_cli", "fuzz", "steps_observed"),
     *("compare_real", "modes_real", "batch_overlap", "bad_input_program", "extract_fixtures", "entry"),
     *("bad_input_kernel", "redaction", "eager"),
 )

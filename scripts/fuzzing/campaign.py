@@ -22,11 +22,13 @@ import click
 
 import inductor_bench
 from inductor_bench.cli.main import main
+from inductor_bench.report.page.parts import Page
+from inductor_bench.report.page.render import render_page
 
 from .base import build_base
 from .findings import STARTED, Fault, find_faults, lost_in_record, take_state
 from .inputs import generator, make_input
-from .trial import Command, execute, read_summary
+from .trial import LIMITS, Command, Limits, execute, read_summary
 
 DATA = Path(__file__).resolve().parent.parent.parent / "tests" / "data"
 IMPORTED = (inductor_bench, click)
@@ -38,7 +40,7 @@ class Campaign:
     """What all inputs have in common; ``keep`` is the folder for those that are not removed."""
 
     seed: int
-    limit_s: float = 20.0
+    limits: Limits = LIMITS
     keep: Path | None = None
     command: Command = main
 
@@ -51,12 +53,15 @@ class Result:
     kind: str
     words: tuple[str, ...]
     outcome: str
-    time_s: float
+    cpu_s: float
     faults: tuple[Fault, ...]
 
 
 def prepare() -> None:
-    """Imports all that the verbs import late, so that no input pays for it; neither torch nor what draws."""
+    """Imports all that the verbs import late, and compiles the templates of pages, so that no input pays for it.
+
+    Neither torch nor what draws plots is imported.
+    """
     os.environ.update(dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"), "1"))
     for found in itertools.chain(*(pkgutil.walk_packages(each.__path__, f"{each.__name__}.") for each in IMPORTED)):
         if not any(part.startswith(LEFT_OUT) for part in found.name.split(".")[1:]):
@@ -64,6 +69,7 @@ def prepare() -> None:
     for name in ("duckdb", "yaml", "jinja2", "rich.console", "rich.table", "concurrent.futures.process"):
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
+    render_page(Page("", (), "", (), ()))  # compiles the templates
 
 
 @contextlib.contextmanager
@@ -82,7 +88,7 @@ def _run_undamaged(scratch: Path, words: Sequence[str], cwd: Path) -> int:
     for name in ("tmp", "home", "cache"):
         (place / name).mkdir(parents=True, exist_ok=True)
     (place / "cwd").symlink_to(cwd)
-    ended = execute(place, words, 120)
+    ended = execute(place, words, LIMITS)
     if ended.outcome != "0":
         print((place / "stderr").read_text())
     shutil.rmtree(place)
@@ -94,14 +100,16 @@ def run_campaign(
     count: int,
     kinds: Sequence[str] = (),
     jobs: int = 2,
+    first: int = 0,
     told: Callable[[int, int, int], None] = lambda done, count, faulty: None,
 ) -> list[Result]:
     """Tries so many inputs of these kinds, of all where none is named.
 
     Args:
+        first: the smallest number of an input.
         told: is given how many are done, how many there are, and how many of those had a fault.
     """
-    wanted = (number for number in itertools.count() if not kinds or generator(campaign.seed, number)[0] in kinds)
+    wanted = (number for number in itertools.count(first) if not kinds or generator(campaign.seed, number)[0] in kinds)
     numbers = list(itertools.islice(wanted, count))
     results: list[Result] = []
     faulty = 0
@@ -142,7 +150,7 @@ def run_input(campaign: Campaign, scratch: Path, number: int, hold: bool = False
         subprocess.run(["cp", "-a", place / "cwd", place / "input"], check=False, capture_output=True)
     known = read_summary(place, place / made.run) if made.run else None
     before = take_state(place)
-    ended = execute(place, made.words, campaign.limit_s, campaign.command)
+    ended = execute(place, made.words, campaign.limits, campaign.command)
     faults = list(find_faults(place, ended, before, take_state(place), made.allowed, made.kept))
     if known is not None and made.run:
         faults += lost_in_record(known, read_summary_quietly(place, place / made.run))
@@ -152,7 +160,7 @@ def run_input(campaign: Campaign, scratch: Path, number: int, hold: bool = False
         if faults and campaign.keep is not None:
             _keep(campaign.keep, place)
         remove(place)
-    return Result(number, kind, made.words, ended.outcome, ended.time_s, tuple(dict.fromkeys(faults)))
+    return Result(number, kind, made.words, ended.outcome, ended.cpu_s, tuple(dict.fromkeys(faults)))
 
 
 def read_summary_quietly(place: Path, run: Path) -> dict[str, object] | None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from .base import SECRET
-from .trial import SIGNAL, SLOW, Ended
+from .trial import HUNG, SIGNAL, SLOW, Ended
 
 OWN = ("tmp", "stdout", "stderr", "stack", "started", "summary", "cache/peaks")
 """What every command may write, in the folder of its input."""
@@ -103,7 +103,9 @@ def _says_the_same(name: str, before: State, after: State) -> bool:
 def _endings(place: Path, ended: Ended) -> Iterator[Fault]:
     said = _text(place / "stderr")
     if ended.outcome == SLOW:
-        yield Fault("over the time limit", "", _frame_of_stack(place))
+        yield Fault("over the CPU limit", "", _frame_of_stack(place))
+    elif ended.outcome == HUNG:
+        yield Fault("hang", "", _frame_of_stack(place))
     elif ended.outcome == SIGNAL:
         yield Fault(f"signal {ended.number}", "", _frame_of_stack(place))
     elif ended.outcome == "3":
@@ -114,7 +116,7 @@ def _endings(place: Path, ended: Ended) -> Iterator[Fault]:
         yield Fault(f"exit {ended.outcome}", _last_line(said), _last_frame(said))
     if "Traceback (most recent call last)" in said and ended.outcome != "3":
         yield Fault("traceback", _last_line(said).partition(":")[0], _last_frame(said))
-    if ended.outcome not in ("0", SLOW, SIGNAL) and not said.strip() and not _text(place / "stdout").strip():
+    if ended.outcome not in ("0", SLOW, HUNG, SIGNAL) and not said.strip() and not _text(place / "stdout").strip():
         yield Fault(f"exit {ended.outcome} without a word")
 
 

@@ -8,17 +8,17 @@ from collections.abc import Sequence
 
 from .campaign import Result
 from .findings import Fault
-from .trial import SIGNAL, SLOW
+from .trial import HUNG, SIGNAL, SLOW
 
-COLUMNS = ("0", "1", "2", "3", SIGNAL, SLOW)
-TITLES = ("exit 0", "exit 1", "exit 2", "exit 3", "signal", "too slow")
+COLUMNS = ("0", "1", "2", "3", SIGNAL, SLOW, HUNG)
+TITLES = ("exit 0", "exit 1", "exit 2", "exit 3", "signal", "too slow", "hang")
 OUTSIDE = ("outside write", "changed victim", "copied victim")
-SLOWEST = 3
+LONGEST = 3
 
 
 def table(results: Sequence[Result], seed: int) -> str:
     """The whole table."""
-    return "\n".join([*_outcomes(results), "", *_slowest(results, seed), "", *_faults(results, seed)])
+    return "\n".join([*_outcomes(results), "", *_longest(results, seed), "", *_faults(results, seed)])
 
 
 def _outcomes(results: Sequence[Result]) -> list[str]:
@@ -35,9 +35,9 @@ def _outcomes(results: Sequence[Result]) -> list[str]:
     return lines
 
 
-def _slowest(results: Sequence[Result], seed: int) -> list[str]:
-    slow = sorted(results, key=lambda one: -one.time_s)[:SLOWEST]
-    return [f"slowest: {one.time_s:6.1f} s  {one.kind}  {_again(one, seed)}" for one in slow]
+def _longest(results: Sequence[Result], seed: int) -> list[str]:
+    longest = sorted(results, key=lambda one: -one.cpu_s)[:LONGEST]
+    return [f"longest: {one.cpu_s:6.1f} CPU s  {one.kind}  {_again(one, seed)}" for one in longest]
 
 
 def _faults(results: Sequence[Result], seed: int) -> list[str]:
@@ -67,7 +67,7 @@ def _words(result: Result) -> str:
 
 def show_one(result: Result, said: str, seed: int) -> str:
     """One input: what it printed, how it ended, and what was wrong."""
-    head = f"inductor-bench {_words(result)}\n{result.kind}: {result.outcome} after {result.time_s:.2f} s"
+    head = f"inductor-bench {_words(result)}\n{result.kind}: {result.outcome} after {result.cpu_s:.2f} CPU s"
     faults = [f"{fault.what}  {fault.kind}  {fault.frame}" for fault in result.faults] or ["No fault."]
     plain = "".join(letter if letter.isprintable() or letter == "\n" else "?" for letter in said)
     return "\n".join([plain, head, *faults])

@@ -13,7 +13,6 @@ import select
 import signal
 import sys
 import tempfile
-import time
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -32,60 +31,73 @@ from .base import ENVIRONMENT
 
 MEMORY_BYTES = 4 << 30
 FILE_BYTES = 200_000_000
-SIGNAL, SLOW = "signal", "slow"
+SIGNAL, SLOW, HUNG = "signal", "slow", "hang"
 STARTING = ("subprocess.Popen", "os.exec", "os.posix_spawn", "os.system")
 Command = Callable[[list[str]], int]
 
 
 @dataclass(frozen=True)
+class Limits:
+    """When a command is ended: after so many CPU seconds it is ``slow``, after so many seconds by the clock a ``hang``.
+
+    The machine may be busy: only a command that waits for something that never comes takes as long as ``wall_s``.
+    """
+
+    cpu_s: int = 20
+    wall_s: float = 900.0
+
+
+LIMITS = Limits()
+
+
+@dataclass(frozen=True)
 class Ended:
-    """How a command ended: its exit code, ``signal`` or ``slow``, after how many seconds."""
+    """How a command ended: its exit code, ``signal``, ``slow`` or ``hang``, and its CPU seconds."""
 
     outcome: str
-    time_s: float
+    cpu_s: float
     number: int = 0
 
 
-def execute(place: Path, words: Sequence[str], limit_s: float, command: Command = main) -> Ended:
+def execute(place: Path, words: Sequence[str], limits: Limits, command: Command = main) -> Ended:
     """Runs a command line in ``place/cwd``, with all that it may use for itself below ``place``, and ends it in time.
 
     It writes ``stdout``, ``stderr`` and, of one that crashed or was ended, ``stack`` in ``place``; ``started`` names
     processes that it would have started.
     """
-    begin = time.monotonic()
     sys.stdout.flush()
     sys.stderr.flush()
     child = os.fork()
     if child == 0:
-        _become(place, lambda: command(list(words)))
+        _become(place, limits, lambda: command(list(words)))
     with contextlib.suppress(OSError):
         os.setpgid(child, child)
     descriptor = os.pidfd_open(child)
     try:
         poll = select.poll()
         poll.register(descriptor, select.POLLIN)
-        late = not poll.poll(limit_s * 1e3)
-        if late:
-            os.kill(child, signal.SIGUSR1)  # writes its stack
+        hung = not poll.poll(limits.wall_s * 1e3)
+        if hung:
+            os.kill(child, signal.SIGXCPU)  # writes its stack
             poll.poll(300)
     finally:
         os.close(descriptor)
         with contextlib.suppress(ProcessLookupError):
             os.killpg(child, signal.SIGKILL)
-        _, status = os.waitpid(child, 0)
-    taken_s = time.monotonic() - begin
-    if late:
-        return Ended(SLOW, taken_s)
+        _, status, used = os.wait4(child, 0)
+    cpu_s = used.ru_utime + used.ru_stime
+    if hung:
+        return Ended(HUNG, cpu_s)
     if os.WIFSIGNALED(status):
-        return Ended(SIGNAL, taken_s, os.WTERMSIG(status))
-    return Ended(str(os.waitstatus_to_exitcode(status)), taken_s)
+        return Ended(SLOW if cpu_s >= limits.cpu_s else SIGNAL, cpu_s, os.WTERMSIG(status))
+    return Ended(str(os.waitstatus_to_exitcode(status)), cpu_s)
 
 
-def _become(place: Path, work: Callable[[], int]) -> None:
+def _become(place: Path, limits: Limits, work: Callable[[], int]) -> None:
     """Turns this process into the command and ends it with the command's exit code."""
     code = 70
     try:
-        _settle(place)
+        _settle(place, limits)
         try:
             code = work()
         except SystemExit as stop:
@@ -100,7 +112,7 @@ def _become(place: Path, work: Callable[[], int]) -> None:
         os._exit(code)
 
 
-def _settle(place: Path) -> None:
+def _settle(place: Path, limits: Limits) -> None:
     with contextlib.suppress(OSError):
         os.setpgid(0, 0)
     for name, size in (("RLIMIT_AS", MEMORY_BYTES), ("RLIMIT_FSIZE", FILE_BYTES), ("RLIMIT_CORE", 0)):
@@ -121,7 +133,8 @@ def _settle(place: Path) -> None:
         setattr(sys, f"__{name}__", stream)
     stack = (place / "stack").open("w")
     faulthandler.enable(stack)
-    faulthandler.register(signal.SIGUSR1, stack)
+    faulthandler.register(signal.SIGXCPU, stack)  # at the soft limit; at the hard one the kernel ends the process
+    resource.setrlimit(resource.RLIMIT_CPU, (limits.cpu_s, limits.cpu_s + 1))
     started = os.open(place / "started", os.O_WRONLY | os.O_CREAT, 0o600)
     sys.addaudithook(lambda event, given: _refuse_process(event, given, started))
     WorkerPool.call = _stand_in  # type: ignore[method-assign,assignment]
@@ -164,7 +177,7 @@ def read_summary(place: Path, run: Path) -> dict[str, Any] | None:
     """What of a RUN's record must not be lost, by module, read in a process of its own; ``None`` of one that cannot be
     read."""
     answer = place / "summary"
-    ended = execute(place, (str(run), str(answer)), 20, _write_summary)
+    ended = execute(place, (str(run), str(answer)), LIMITS, _write_summary)
     if ended.outcome != "0":
         return None
     found: dict[str, Any] = json.loads(answer.read_text())

@@ -1,6 +1,8 @@
-"""Damaged inputs, a few hundred of those that ``scripts/fuzz`` makes; and that it sees the faults it looks for.
+"""Damaged inputs of ``scripts/fuzz``; and that it sees the faults it looks for.
 
-As a program this file runs commands with planted faults, and prints what was found: forked from a small process.
+With a seed in ``INDUCTOR_BENCH_FUZZ_SEED``, as ``.ci/run`` sets one, 2,000 inputs are drawn from it; else 120 that are
+the same in each run. As a program this file runs commands with planted faults, and prints what was found: forked from a
+small process.
 """
 
 from __future__ import annotations
@@ -12,15 +14,15 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-LIMIT_S = 1.0
+SEED = os.environ.get("INDUCTOR_BENCH_FUZZ_SEED", "")
+PARTS, INPUTS = (4, 500) if SEED else (1, 120)
+"""Several processes of pytest-xdist run the parts of a campaign."""
 READ = (
     "record",
     "details",
@@ -39,11 +41,15 @@ READ = (
 
 def run(*words: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, *words]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600, check=False)
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
 
 
-def test_no_damaged_input_is_the_tools_fault() -> None:
-    ended = run("scripts/fuzz.py", "--count", "120", "--seed", "13")
+@pytest.mark.parametrize(
+    "part", [pytest.param(part, marks=pytest.mark.xdist_group(f"fuzz_{part}")) for part in range(PARTS)]
+)
+def test_no_damaged_input_is_the_tools_fault(part: int) -> None:
+    numbers = ("--first", str(part * INPUTS), "--count", str(INPUTS))
+    ended = run("scripts/fuzz.py", "--seed", SEED or "13", *numbers, "--jobs", "1")
     assert ended.returncode == 0, ended.stdout + ended.stderr
 
 
@@ -60,8 +66,13 @@ def fail(words: list[str]) -> int:
 
 
 def hang(words: list[str]) -> int:
-    time.sleep(60)
+    signal.pause()
     return 0
+
+
+def compute(words: list[str]) -> int:
+    while True:
+        pass
 
 
 def crash(words: list[str]) -> int:
@@ -127,7 +138,8 @@ def behave(words: list[str]) -> int:
 
 PLANTED: dict[Callable[[list[str]], int], set[str]] = {
     fail: {"exit 3 KeyError"},
-    hang: {"over the time limit "},
+    hang: {"hang "},
+    compute: {"over the CPU limit "},
     crash: {f"signal {int(signal.SIGSEGV)} "},
     shout: {"traceback ZeroDivisionError"},
     fall_silent: {"exit 1 without a word "},
@@ -173,6 +185,7 @@ def look_at_planted(folder: Path) -> dict[str, list[str]]:
     """The faults that are found of each planted command, on one input that is enough for it."""
     from fuzzing.campaign import Campaign, run_input
     from fuzzing.inputs import generator, make_input
+    from fuzzing.trial import Limits
 
     breakdown = extraction = None
     for number in itertools.count():
@@ -186,7 +199,8 @@ def look_at_planted(folder: Path) -> dict[str, list[str]]:
     found = {}
     for command in PLANTED:
         number = breakdown if command in (forget, spoil) else extraction
-        faults = run_input(replace(Campaign(2, LIMIT_S), command=command), folder, number).faults
+        limits = Limits(cpu_s=1, wall_s=1.0 if command is hang else 900.0)
+        faults = run_input(Campaign(2, limits, command=command), folder, number).faults
         found[command.__name__] = [f"{fault.what} {fault.kind}" for fault in faults]
     return found
 
