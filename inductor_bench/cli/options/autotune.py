@@ -12,6 +12,7 @@ import click
 from ...errors import UsageError
 from ...records.tuning import BY_DEFAULT
 from ...workflows.options import METHODS, RetuneOptions
+from .limits import SECONDS
 
 F = TypeVar("F", bound=Callable[..., Any])
 OPTION = "--autotune"
@@ -43,7 +44,7 @@ def autotune_options(function: F) -> F:
             "--budget",
             "budget_s",
             metavar="SECONDS",
-            type=click.FloatRange(min=0, min_open=True),
+            type=SECONDS,
             help="Of the retune of a model: begin no kernel and no candidate after that.",
         ),
         click.option(
