@@ -12,6 +12,7 @@ from typing import Any
 
 import retune_fakes
 import run_builder
+import step_runs
 
 from inductor_bench.records.batches.batch import Batch, BatchModel, ModelRequest
 from inductor_bench.records.code.details import Details
@@ -66,6 +67,9 @@ def build_base(folder: Path, data: Path, run: Callable[[Sequence[str], Path], in
         shutil.copytree(data / structured, folder / f"{name}.structured")
         _make_run(folder, name, run)
     _make_retuned(RunFolder(folder / "retuned"))
+    stepped = RunFolder(folder / "stepped")
+    stepped.path.mkdir()
+    stepped.save(step_runs.host_paced())
     _make_batch(BatchFolder(folder / "batch"))
     shutil.copyfile(data / LARGE, folder / "large.trace.json.gz")
     (folder / "run.log").write_text("starting\nCompiled module path: cpu.py\nhello\nCompiled module path: gpu.py\n")

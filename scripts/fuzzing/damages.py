@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import json
 import os
 import random
@@ -10,7 +9,6 @@ import re
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 MOST_BYTES = 3_000_000
 """No damage makes an input larger than that."""
@@ -142,94 +140,6 @@ _PIECES: tuple[tuple[str, Sequence[str]], ...] = (
     (r"(?m)^.*\n", ("", "\n", "    pass\n", "'''\n", '"""\n', ")\n", "\x0c\n", "# AOT ID: ['1_inference']\n")),
     (r"[()\[\]{},:]", ("", "(", ")", "[", "]", "{", ",", ":", "[" * DEEP, "(" * 150 + ")" * 150)),
 )
-
-
-class Document:
-    """A JSON document that is damaged again and again. A place is drawn by its kind: rare keys as often as others."""
-
-    def __init__(self, data: Any) -> None:
-        self._data = data
-        self._kinds: dict[tuple[str, ...], list[tuple[str | int, ...]]] = {}
-        self._collect(data, (), ())
-        self._names = sorted(self._kinds)
-
-    def _collect(self, node: Any, path: tuple[str | int, ...], kind: tuple[str, ...]) -> None:
-        if path:
-            self._kinds.setdefault(kind, []).append(path)
-        if isinstance(node, dict):
-            for key, value in node.items():
-                self._collect(value, (*path, key), (*kind, key))
-        elif isinstance(node, list):
-            for index, value in enumerate(node):
-                self._collect(value, (*path, index), (*kind, "*"))
-
-    def damaged(self, random: random.Random, hostile: Sequence[str]) -> bytes:
-        """Its text with one to three values changed, taken away, repeated, renamed or swapped."""
-        data, raw = copy.deepcopy(self._data), {}
-        for number in range(random.choice((1, 1, 1, 2, 3))):
-            path = random.choice(self._kinds[random.choice(self._names)])
-            parent = data
-            try:
-                for step in path[:-1]:
-                    parent = parent[step]
-                old = parent[path[-1]]
-            except (LookupError, TypeError):  # an earlier damage took it away
-                continue
-            if isinstance(parent, str):  # the mark of one
-                continue
-            mark = f"\ue000{number}\ue000"
-            raw[json.dumps(mark)] = _change(random, parent, path[-1], old, mark, hostile)
-        text = json.dumps(data)
-        for mark, value in raw.items():
-            text = text.replace(mark, value)
-        return text.encode()[: 2 * MOST_BYTES]
-
-
-def _change(random: random.Random, parent: Any, key: Any, old: Any, mark: str, hostile: Sequence[str]) -> str:
-    """Damages one place; what is to stand where the mark was put."""
-    draw = random.random()
-    if draw < 0.62:
-        parent[key] = mark
-        return random.choice(_neighbours(old) if random.random() < 0.3 else json_values(hostile))
-    if draw < 0.74:
-        del parent[key]
-    elif draw < 0.82 and isinstance(parent, list):
-        parent[key:key] = _crowd(random, old)
-    elif draw < 0.9 and isinstance(parent, dict):
-        parent[random.choice((f"{key}x", "", "__class__", "x" * 300, mark))] = parent.pop(key)
-    elif draw < 0.95:
-        parent[key] = [old] if random.random() < 0.5 else {"value": old}
-    else:
-        others = list(parent) if isinstance(parent, dict) else range(len(parent))
-        other = random.choice(list(others))
-        parent[key], parent[other] = parent[other], old
-    return '"\\u202e"'
-
-
-def _crowd(random: random.Random, old: Any) -> list[Any]:
-    """The element a thousand times or more, as it is or each with a name of its own."""
-    times = min(random.choice((1_000, 5_000)), MOST_BYTES // (len(json.dumps(old)) + 20) // 2)
-    if not isinstance(old, dict) or not isinstance(old.get("name"), str) or random.random() < 0.4:
-        return [old] * times
-    name = random.choice((old["name"], f"void f<{'x' * 100}>", "triton_poi_fused_"))
-    return [{**old, "name": f"{name}{random.choice(('_', '<', ''))}{number}"} for number in range(times)]
-
-
-def _neighbours(old: Any) -> list[str]:
-    """Values like the old one that are wrong all the same."""
-    if isinstance(old, bool) or old is None:
-        return [json.dumps(str(old)), "0", "1", "2"]
-    if isinstance(old, int | float):
-        return [json.dumps(str(old)), f"{old}.5" if isinstance(old, int) else f"{old:.0f}", f"-{abs(old)}", f"[{old}]"]
-    if isinstance(old, str):
-        return [
-            json.dumps(old + "x"),
-            json.dumps(old * 300),
-            json.dumps(old[::-1]),
-            json.dumps([old]),
-            json.dumps("\ud800"),
-        ]
-    return ["[]", "{}", "null", json.dumps(str(old)[:LONG])]
 
 
 def replace_item(random: random.Random, path: Path, victim: Path) -> str:

@@ -10,7 +10,8 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-from .damages import Document, damage_bytes, damage_text, json_values
+from .damages import damage_bytes, damage_text, json_values
+from .documents import Document
 
 
 class Desk:
@@ -45,8 +46,11 @@ class Desk:
         elif self.random.random() < 0.04:
             path.write_text(self.random.choice(json_values(self.hostile)), errors="surrogatepass")
         else:
-            document = _document(self.base / path.relative_to(self.cwd)) if _is_of_base(self, path) else _parsed(path)
-            path.write_bytes(document.damaged(self.random, self.hostile))
+            path.write_bytes(self.document(path).damaged(self.random, self.hostile))
+
+    def document(self, path: Path) -> Document:
+        """A JSON file of the current folder, as it is before any damage."""
+        return _document(self.base / path.relative_to(self.cwd)) if _is_of_base(self, path) else _parsed(path)
 
     def damage_bytes(self, path: Path) -> None:
         path.write_bytes(damage_bytes(self.random, path.read_bytes()))

@@ -20,6 +20,9 @@ OWN = ("tmp", "stdout", "stderr", "stack", "started", "summary", "cache/peaks")
 
 STARTED = "started a process"
 _FRAME = re.compile(r'File "[^"]*/inductor_bench/([^"]+)", line (\d+)')
+_STEERING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+"""Control characters except tab and line end, and those that change the direction of text."""
+
 State = Mapping[str, tuple[Any, ...]]
 
 
@@ -116,6 +119,8 @@ def _endings(place: Path, ended: Ended) -> Iterator[Fault]:
         yield Fault(f"exit {ended.outcome}", _last_line(said), _last_frame(said))
     if "Traceback (most recent call last)" in said and ended.outcome != "3":
         yield Fault("traceback", _last_line(said).partition(":")[0], _last_frame(said))
+    if found := _STEERING.search(said + _text(place / "stdout")):
+        yield Fault("steers the terminal", f"prints {found[0]!a}")
     if ended.outcome not in ("0", SLOW, HUNG, SIGNAL) and not said.strip() and not _text(place / "stdout").strip():
         yield Fault(f"exit {ended.outcome} without a word")
 

@@ -6,91 +6,42 @@ import gzip
 import json
 import random
 import shutil
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
 
 from .base import PEAKS
+from .commands import RUNS, Input, of_batch, of_module, of_run
 from .damages import replace_item
 from .desk import Desk
+from .foreign import newer, renamed, zipped
 from .words import command_line, question
-
-RUNS = ("cpu", "gpu")
-KEPT_BY_REPORT = ("record.json", "batch.json", "modules", "traces", "kernels", "logs", "models")
-KEPT_BY_BREAKDOWN = ("modules", "traces", "logs")
-
-
-@dataclass(frozen=True)
-class Input:
-    """A command line on a damaged input.
-
-    Attributes:
-        words: the arguments of ``inductor-bench``.
-        allowed: what the command is told to write, relative to the folder of the input.
-        kept: what of that it has to leave as it is.
-        run: a RUN whose record must not get worse.
-    """
-
-    words: tuple[str, ...]
-    allowed: tuple[str, ...] = ()
-    kept: tuple[str, ...] = ()
-    run: str | None = None
-
-    @property
-    def may_start(self) -> bool:
-        """Whether the command is one that runs what it is given; it is told that no process can be started."""
-        return self.words[:1] == ("kernel",)
-
-
-def _of_run(desk: Desk, name: str, verbs: Sequence[str]) -> Input:
-    """One of the commands that read a RUN."""
-    verb = desk.random.choice(verbs)
-    run = (f"cwd/{name}",)
-    if verb == "report":
-        form = desk.random.choice(((), (), ("--format", "json"), ("--format", "md"), ("--format", "csv")))
-        return Input(("report", name, "--no-plots", *form), run, tuple(f"{run[0]}/{item}" for item in KEPT_BY_REPORT))
-    if verb == "breakdown":
-        kept = tuple(f"{run[0]}/{item}" for item in KEPT_BY_BREAKDOWN)
-        return Input(("breakdown", name, "--no-plots"), run, kept, run[0])
-    if verb == "query":
-        return Input(("query", name, *desk.random.choice(((), ("FROM kernels",), ("FROM models", "--format", "json")))))
-    if verb == "compare":
-        form = desk.random.choice(((), (), ("--format", "json"), ("--format", "html"), ("--fail-above", "5%")))
-        desk.take(name, "whole")
-        return Input(("compare", *desk.random.choice(((name, "whole"), ("whole", name), (name, name))), *form))
-    if verb == "kernel":
-        return Input(("kernel", f"{name}#{desk.random.choice(('nothing*', '*.none', 'x'))}"), run)
-    if verb == "list":
-        return Input(("extract", name, "--list", *desk.random.choice(((), ("--format", "json")))))
-    recorded = ("--values", "recorded") if verb == "values" or desk.random.random() < 0.4 else ()
-    return Input(("extract", name, "-o", "out", *recorded), ("cwd/out",))
 
 
 def _record(desk: Desk) -> Input:
     name = desk.random.choice((*RUNS, *RUNS, "retuned"))
     desk.damage_json(desk.take(name) / "record.json")
     verbs = ("report", "report", "report", "breakdown", "query", "compare", "compare", "kernel", "list", "extract")
-    return _of_run(desk, name, verbs)
+    return of_run(desk, name, verbs)
 
 
 def _details(desk: Desk) -> Input:
     name = desk.random.choice(RUNS)
     (path,) = desk.take(name).glob("traces/*.details.json")
     desk.damage_json(path)
-    return _of_run(desk, name, ("breakdown", "breakdown", "extract", "list"))
+    return of_run(desk, name, ("breakdown", "breakdown", "extract", "list"))
 
 
 def _costs(desk: Desk) -> Input:
     name = desk.random.choice(RUNS)
     desk.damage_json(desk.take(name) / "traces" / "operator_costs.json")
-    return _of_run(desk, name, ("breakdown",))
+    return of_run(desk, name, ("breakdown",))
 
 
 def _provenance(desk: Desk) -> Input:
     name = desk.random.choice(RUNS)
     (path,) = desk.take(name).glob("modules/*.provenance.json")
     desk.damage_json(path)
-    return _of_run(desk, name, ("breakdown", "extract", "list"))
+    return of_run(desk, name, ("breakdown", "extract", "list"))
 
 
 def _module(desk: Desk) -> Input:
@@ -98,19 +49,9 @@ def _module(desk: Desk) -> Input:
     if desk.random.random() < 0.5:
         (path,) = desk.take(name).glob("modules/*.py")
         desk.damage_text(path)
-        return _of_run(desk, name, ("breakdown", "extract", "list"))
+        return of_run(desk, name, ("breakdown", "extract", "list"))
     desk.damage_text(desk.take(f"{name}.py"))
-    return _of_module(desk, name)
-
-
-def _of_module(desk: Desk, name: str) -> Input:
-    if desk.random.random() < 0.5:
-        out = desk.random.choice((("-o", "out"), ("--list",)))
-        return Input(("extract", f"{name}.py", "--static", *out), ("cwd/out",))
-    trace = f"{name}.trace.json.gz"
-    if not (desk.cwd / trace).exists():
-        desk.take(trace)
-    return Input(("breakdown", f"{name}.py", "--trace", trace, "-o", "out", "--no-plots"), ("cwd/out",))
+    return of_module(desk, name)
 
 
 def _trace(desk: Desk) -> Input:
@@ -118,7 +59,7 @@ def _trace(desk: Desk) -> Input:
     if desk.random.random() < 0.6:
         (path,) = desk.take(name).glob("traces/*.trace.json.gz")
         desk.damage_packed(path, desk.damage_json)
-        return _of_run(desk, name, ("breakdown", "breakdown", "extract", "list"))
+        return of_run(desk, name, ("breakdown", "breakdown", "extract", "list"))
     desk.damage_packed(desk.take(f"{name}.trace.json.gz"), desk.damage_json)
     desk.take(f"{name}.py")
     trace = ("--trace", f"{name}.trace.json.gz")
@@ -131,13 +72,13 @@ def _large(desk: Desk) -> Input:
     (path,) = desk.take(name).glob("traces/*.trace.json.gz")
     shutil.copyfile(desk.base / "large.trace.json.gz", path)
     desk.damage_packed(path, desk.damage_bytes, outside=0.6)
-    return _of_run(desk, name, ("breakdown", "list"))
+    return of_run(desk, name, ("breakdown", "list"))
 
 
 def _kernels(desk: Desk) -> Input:
     name = desk.random.choice(RUNS)
     desk.damage_json(desk.take(name) / "kernels" / "kernels.json")
-    return _of_run(desk, name, ("values", "breakdown", "kernel", "extract"))
+    return of_run(desk, name, ("values", "breakdown", "kernel", "extract"))
 
 
 def _values(desk: Desk) -> Input:
@@ -160,7 +101,7 @@ def _values(desk: Desk) -> Input:
         (work / "0.safetensors").write_bytes(b"values")
         if desk.random.random() < 0.3:
             replace_item(desk.random, desk.random.choice((work, work.parent, work / "0.safetensors")), desk.victim)
-    return _of_run(desk, name, ("values", "values", "values", "breakdown", "kernel"))
+    return of_run(desk, name, ("values", "values", "values", "breakdown", "kernel"))
 
 
 def _files(desk: Desk) -> Input:
@@ -176,8 +117,8 @@ def _files(desk: Desk) -> Input:
             one = "."
         _replace(desk, folder / one)
     if name == "batch":
-        return _of_batch(desk)
-    return _of_run(desk, name, ("report", "breakdown", "breakdown", "query", "kernel", "list", "extract", "values"))
+        return of_batch(desk)
+    return of_run(desk, name, ("report", "breakdown", "breakdown", "query", "kernel", "list", "extract", "values"))
 
 
 def _replace(desk: Desk, path: Path) -> None:
@@ -190,21 +131,13 @@ def _replace(desk: Desk, path: Path) -> None:
 def _batch(desk: Desk) -> Input:
     folder = desk.take("batch")
     desk.damage_json(folder / "batch.json")
-    return _of_batch(desk)
+    return of_batch(desk)
 
 
 def _models(desk: Desk) -> Input:
     folder = desk.take("batch")
     desk.damage_json(folder / "models" / desk.random.choice(("one", "two")) / "record.json")
-    return _of_batch(desk)
-
-
-def _of_batch(desk: Desk) -> Input:
-    if desk.random.random() < 0.3:
-        return Input(("query", "batch", *desk.random.choice(((), ("FROM kernels",), ("FROM retunes",)))))
-    kept = tuple(f"cwd/batch/{item}" for item in KEPT_BY_REPORT)
-    form = desk.random.choice(((), (), ("--format", "json"), ("--format", "md"), ("--format", "csv")))
-    return Input(("report", "batch", "--no-plots", *form), ("cwd/batch",), kept)
+    return of_batch(desk)
 
 
 def _peaks(desk: Desk) -> Input:
@@ -278,6 +211,9 @@ KINDS: dict[str, tuple[int, Callable[[Desk], Input]]] = {
     "list": (4, _list),
     "words": (5, _words),
     "query": (2, _query),
+    "newer": (8, newer),
+    "renamed": (6, renamed),
+    "zipped": (2, zipped),
 }
 """Each kind of input with its weight."""
 

@@ -36,6 +36,9 @@ READ = (
     "log",
     "structured",
     "list",
+    "newer",
+    "renamed",
+    "zipped",
 )
 
 
@@ -125,6 +128,11 @@ def spoil(words: list[str]) -> int:
     return 0
 
 
+def steer(words: list[str]) -> int:
+    print("\x1b[2J\u200f")
+    return 0
+
+
 def start(words: list[str]) -> int:
     subprocess.run(["true"], check=False)
     return 0
@@ -149,6 +157,7 @@ PLANTED: dict[Callable[[list[str]], int], set[str]] = {
     leak: {"copied victim cwd/out/*"},
     forget: {"lost record wall time", "lost record peak memory"},
     spoil: {"lost record it could be read before"},
+    steer: {"steers the terminal prints '\\x1b'"},
     start: {"started a process subprocess.Popen ('true', ['true'])", "traceback PermissionError"},
     behave: set(),
 }
@@ -207,11 +216,15 @@ def look_at_planted(folder: Path) -> dict[str, list[str]]:
 
 def look_at_undamaged(folder: Path) -> dict[str, list[str]]:
     """How the commands end on inputs that are as they were recorded; those that ask for nothing there are left out."""
-    from fuzzing import inputs
+    from fuzzing import foreign, inputs
     from fuzzing.campaign import Campaign, run_input
+    from fuzzing.documents import Document
 
     for name in ("damage_json", "damage_bytes", "damage_text", "damage_packed"):
         setattr(inputs.Desk, name, lambda self, *given: None)
+    for name in ("newer", "renamed"):
+        setattr(Document, name, Document.written)
+    foreign.CHANGES = (foreign.as_it_is,)
     found: dict[str, list[str]] = {}
     for number in range(1000):
         kind = inputs.generator(2, number)[0]
