@@ -64,6 +64,11 @@ Slug = Annotated[str, Form("a name of small letters, digits and dashes", _is_slu
 AnyFloat = Annotated[float, Form("a finite number", _is_finite)]
 """A value of the user's program, which may have any finite magnitude, unlike a measurement."""
 
+StepTime = Annotated[
+    float, Form("the time of a step, from 1e-12 to 1e9 seconds", lambda time_s: 1e-12 <= time_s <= 1e9)
+]
+"""Seconds of which a logarithm is taken, and of whose logarithms a multiple is raised again."""
+
 INLINE = "inline"
 
 Inline = Annotated[T, INLINE]

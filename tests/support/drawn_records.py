@@ -11,6 +11,7 @@ from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 from hypothesis import strategies as st
 
 from inductor_bench.records import forms
+from inductor_bench.records.modes.settings import SWITCHES
 from inductor_bench.store.formats.codec import LARGEST, LARGEST_INT, SMALLEST
 
 DEEPEST = 3
@@ -24,6 +25,8 @@ FORMED: dict[str, st.SearchStrategy[Any]] = {
     "the name of a file": names.map(lambda text: text.replace("/", "_")).filter(forms.is_file_name),
     "a path inside the folder": st.lists(names, min_size=1, max_size=3).map("/".join).filter(forms.is_place),
     "a name of small letters, digits and dashes": st.from_regex(r"[a-z0-9-]{1,9}", fullmatch=True),
+    "the time of a step, from 1e-12 to 1e9 seconds": st.floats(1e-12, 1e9),
+    "a switch of `modes --with`": st.sampled_from(sorted(SWITCHES)),
     "a finite number": st.floats(allow_nan=False, allow_infinity=False),
 }
 plain_json = st.one_of(st.none(), st.booleans(), st.integers(-9, 9), measured, texts)

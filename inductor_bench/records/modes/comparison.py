@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..failure import Failure
+from ..forms import StepTime
 from ..run import Environment, Request
 from .settings import ModeSet
 
@@ -75,7 +76,7 @@ class ModeProcess:
     """
 
     round: int
-    step_time_s: float
+    step_time_s: StepTime
     step_times_s: tuple[float, ...]
     source: str
     device: str

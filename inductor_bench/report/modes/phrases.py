@@ -241,7 +241,7 @@ def _own_notes(measured: Sequence[ModeRow]) -> Iterator[str]:
             said.setdefault(note, []).append(row.name)
         breaks = row.processes[0].graph_breaks
         if breaks:
-            first = breaks[0].strip().splitlines()[0]
+            first = breaks[0].strip().partition("\n")[0] or "without a reason"
             said.setdefault(f"{plural(len(breaks), 'graph break')}, the first one: {first}", []).append(row.name)
     for note, rows in said.items():
         yield f"{join_words(rows) if len(rows) < len(measured) else 'each row'}: {note}"
