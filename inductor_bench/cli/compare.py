@@ -183,7 +183,9 @@ def _write_bundle(path: Path, compared: Compared, files: dict[str, str], limit: 
         "comparison.html": as_page(FORMATS, compared.comparison, files, limit),
         RECORD_IN_BUNDLE: as_json(compared.comparison) + "\n",
     }
-    write_archive(path, {**{name: text.encode() for name, text in texts.items()}, **compared.kernels})
+    write_archive(
+        path, {**{name: text.encode("utf-8", "backslashreplace") for name, text in texts.items()}, **compared.kernels}
+    )
     console.note(f"Written: {path}   the report, the record, {len(compared.kernels)} files of kernels")
 
 

@@ -68,7 +68,7 @@ def slug(text: str) -> str:
     name = re.sub(r"[^a-z0-9.]+", "-", text.lower()).strip("-.") or "device"
     if len(name) <= 100:
         return name
-    return f"{name[:88].rstrip('-.')}-{hashlib.sha256(text.encode()).hexdigest()[:10]}"
+    return f"{name[:88].rstrip('-.')}-{hashlib.sha256(text.encode('utf-8', 'surrogatepass')).hexdigest()[:10]}"
 
 
 def _path(key: str) -> Path:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import unicodedata
 
 from hypothesis import assume, example, given
@@ -11,6 +12,8 @@ from hypothesis import strategies as st
 from inductor_bench import units
 from inductor_bench.analysis.findings.phrases import join_words, short_paths
 from inductor_bench.report.text import names
+from inductor_bench.source.module.identity import operator_id
+from inductor_bench.store.peaks import slug
 
 PARTS = (
     "triton_poi_fused_",
@@ -99,6 +102,14 @@ def test_a_shortened_path_is_its_folder_and_file_and_all_other_text_stays(
         text += f"{word} {path}:{line}"
         wanted += f"{word} {'/'.join(parts[-2:]) if len(parts) > 2 else path}:{line}"
     assert short_paths(f"{text} {last}") == f"{wanted} {last}"
+
+
+@given(st.text(st.characters(), max_size=200), st.text(st.characters(), max_size=20))
+@example("\ud800", "")
+@example("x" * 200 + "\ud800", "")
+def test_any_name_of_a_file_of_others_has_an_id_and_a_file_name(name: str, arguments: str) -> None:
+    assert re.fullmatch(r"[0-9a-f]+", operator_id(name, arguments))
+    assert re.fullmatch(r"[a-z0-9][a-z0-9.-]{0,99}", slug(name))
 
 
 @given(texts)

@@ -172,4 +172,4 @@ def _plain_lines(text: str) -> str:
 
 
 def _digest(parts: tuple[str, ...]) -> str:
-    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:_LENGTH]
+    return hashlib.sha256("\0".join(parts).encode("utf-8", "surrogatepass")).hexdigest()[:_LENGTH]

@@ -199,6 +199,17 @@ def test_a_bundle_holds_the_report_and_both_versions(a: Path, b: Path, tmp_path:
         assert json.loads(archive.read("comparison.json"))["verdict"] == "slower"
 
 
+def test_a_bundle_is_written_of_runs_whose_names_hold_half_of_a_surrogate_pair(
+    a: Path, b: Path, tmp_path: Path
+) -> None:
+    record = b / RECORD
+    data = json.loads(record.read_text()) | {"title": "\ud800", "target": "\ud800"}
+    for kernel in data["modules"][0]["kernels"]:
+        kernel["name"] += "\ud800"
+    record.write_text(json.dumps(data))
+    assert invoke(a, b, "--bundle", tmp_path / "bundle.zip")[0] == 0
+
+
 def test_a_bundle_takes_the_place_of_nothing_but_a_bundle(a: Path, b: Path, tmp_path: Path) -> None:
     path, run = tmp_path / "bundle.zip", zipped(a)
     link, before = tmp_path / "link.zip", run.read_bytes()
