@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -107,7 +108,7 @@ def command(context: click.Context, /, **values: Any) -> int:
     if bundle is not None:
         refuse_other_file(bundle, RECORD_IN_BUNDLE)
     with Console(quiet=values.pop("quiet"), verbose=values.pop("verbose")) as console:
-        if len(targets) == 2 and not arguments and all((Path(target) / BATCH).is_file() for target in targets):
+        if len(targets) == 2 and not arguments and all(os.path.isfile(Path(target) / BATCH) for target in targets):
             _refuse_options(values, bundle)
             return _compare_batches(targets, name, view, limit, console)
         form = FORMATS.get(name)
@@ -132,7 +133,7 @@ def _compare(
     if len(targets) == 2 and not arguments:
         _refuse_options(values, None)
         return compare_records(Path(targets[0]), Path(targets[1]), files=files)
-    if len(targets) == 1 and not arguments and (Path(targets[0]) / PAIR).is_file():
+    if len(targets) == 1 and not arguments and os.path.isfile(Path(targets[0]) / PAIR):
         _refuse_options(values, None)
         return compare_folder(Path(targets[0]))
     if len(targets) > 1 or not (targets or arguments):

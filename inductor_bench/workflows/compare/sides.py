@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,7 @@ from ...source.module.reader import read_module
 from ...store.batch import BATCH
 from ...store.folder import RECORD, RunFolder
 from ...store.formats.archive import unpacked_run
+from ..modules.targets import find
 
 
 @dataclass(frozen=True)
@@ -46,16 +48,16 @@ def opened_run(path: Path) -> Iterator[OpenedRun]:
 
 def is_batch(path: Path) -> bool:
     """Whether a path is a batch folder."""
-    return (path / BATCH).is_file()
+    return os.path.isfile(path / BATCH)
 
 
 def check_run(path: Path) -> None:
     """Checks that a path may be a run.
 
     Raises:
-        UsageError: nothing is there, or it is a Python file.
+        UsageError: nothing is there, it cannot be looked up, or it is a Python file.
     """
-    if not path.exists():
+    if not find(path):
         raise UsageError(
             f"there is no {path}", "give two RUN folders, two zipped RUNs or two batches; `breakdown` writes RUNs"
         )

@@ -199,6 +199,12 @@ def test_a_bundle_holds_the_report_and_both_versions(a: Path, b: Path, tmp_path:
         assert json.loads(archive.read("comparison.json"))["verdict"] == "slower"
 
 
+def test_a_path_that_no_file_can_have_is_refused_in_words(a: Path) -> None:
+    for sides in ((a, "x" * 300), ("x" * 300, a)):
+        with pytest.raises(UsageError, match="cannot be looked up: File name too long"):
+            invoke(*sides)
+
+
 def test_a_bundle_is_written_of_runs_whose_names_hold_half_of_a_surrogate_pair(
     a: Path, b: Path, tmp_path: Path
 ) -> None:
