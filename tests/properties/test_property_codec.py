@@ -17,6 +17,7 @@ from inductor_bench.messages.steps import ObservedSteps, ObservedTouches
 from inductor_bench.records.batches.batch import Batch
 from inductor_bench.records.code.details import Details
 from inductor_bench.records.code.extraction import ExtractedKernel
+from inductor_bench.records.code.launch import TensorView
 from inductor_bench.records.modes.comparison import ModeComparison
 from inductor_bench.records.program import Program, Timeline
 from inductor_bench.records.retunes.verification import Saving
@@ -70,3 +71,9 @@ def test_a_record_of_any_format_number_is_upgraded_or_refused_in_words(data: dic
         assert schema.upgrade(data, "record.json")["format"] == schema.FORMAT
     except InductorBenchError as error:
         assert error.message
+
+
+def test_a_tensor_with_more_sizes_than_strides_is_refused_in_words() -> None:
+    data = {"storage": 0, "offset": 0, "shape": [2, 3], "stride": [1], "dtype": "float32", "itemsize": 4}
+    with pytest.raises(InductorBenchError, match="TensorView has 2 sizes and 1 strides"):
+        codec.decode(TensorView, data)

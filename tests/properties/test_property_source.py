@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import tempfile
+import time
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 from inductor_bench.errors import InductorBenchError
 from inductor_bench.source.capture.log import printed_module_paths
 from inductor_bench.source.capture.structured import read_structured_trace
+from inductor_bench.source.module.comments import read_comment
 from inductor_bench.source.module.reader import read_module
 from inductor_bench.source.static.launches import read_static_launches
 
@@ -196,3 +198,9 @@ def test_a_changed_structured_trace_is_read(wounds: list[tuple[int, int, str]]) 
         text = changed("".join(TRACE_LINES), wounds)
         (Path(folder) / "dedicated_log_torch_trace_x.log").write_bytes(text.encode("utf-8", "surrogatepass"))
         read_structured_trace(Path(folder))
+
+
+def test_a_long_comment_takes_time_in_proportion_to_its_length() -> None:
+    before = time.process_time()
+    read_comment(["# kernel path: " + "x" * 1_000_000])
+    assert time.process_time() - before < 10  # the square of the length takes 50 s, the length itself 0.02 s

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 from hypothesis import strategies as st
 
 from inductor_bench.records import forms
+from inductor_bench.records.code.launch import TensorView
 from inductor_bench.records.modes.settings import SWITCHES
 from inductor_bench.store.formats.codec import LARGEST, LARGEST_INT, SMALLEST
 
@@ -63,4 +64,16 @@ def records(kind: Any, depth: int = DEEPEST) -> st.SearchStrategy[Any]:
     """Any instance of a dataclass."""
     hints = get_type_hints(kind, include_extras=True)
     held = {item.name: values(hints[item.name], depth) for item in fields(kind)}
+    if kind is TensorView:
+        sides = st.lists(st.tuples(held.pop("shape"), held.pop("stride")).filter(_fit), max_size=1)
+        return st.builds(_view, sides, **held)
     return st.builds(kind, **held)
+
+
+def _fit(sides: tuple[tuple[int, ...], tuple[int, ...]]) -> bool:
+    return len(sides[0]) == len(sides[1])
+
+
+def _view(sides: list[tuple[tuple[int, ...], tuple[int, ...]]], **held: Any) -> TensorView:
+    shape, stride = sides[0] if sides else ((), ())
+    return TensorView(shape=shape, stride=stride, **held)

@@ -59,6 +59,10 @@ class TensorView:
     dtype: str
     itemsize: int
 
+    def __post_init__(self) -> None:
+        if len(self.shape) != len(self.stride):
+            raise ValueError(f"has {len(self.shape)} sizes and {len(self.stride)} strides")
+
 
 @dataclass(frozen=True)
 class Argument:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 _ORIGINS = re.compile(r"Source Nodes: \[(.*?)\], Original ATen: \[(.*)\]\s*$")
 _HANDLE = re.compile(r"\[Provenance debug handles\] (\S+:\d+)\s*$")
-_KERNEL_PATH = re.compile(r"kernel path: .*?(\w+)\.py\s*$")
+_KERNEL_PATH = re.compile(r"kernel path: (?:.*\W)?(\w+)\.py\s*$")
 _NODE = re.compile(r'^#\s+%(\w+) : (?:Tensor "\w+\[([^\]]*)\])?.*?= (PlaceHolder|call_function)\[target=([\w.]+)\]')
 _PADS = re.compile(r"constant_pad_nd\.default\]\(args = \(%\w+, \[([\d, ]+)\]")
 _PADDED_BY_INDUCTOR = re.compile(r"constant_pad_nd_default(_\d+)?")

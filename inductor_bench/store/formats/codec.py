@@ -293,6 +293,9 @@ def _dataclass(kind: Any) -> Decoder:
             except _MisfitError as misfit:
                 misfit.place.append(f".{name}")
                 raise
-        return kind(**values)
+        try:
+            return kind(**values)
+        except ValueError as error:  # its fields do not fit each other
+            raise _MisfitError(str(error)) from None
 
     return decode_dataclass
