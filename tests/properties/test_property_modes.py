@@ -35,7 +35,6 @@ def test_any_comparison_of_modes_is_shown(form: Format[ModeComparison], comparis
     [
         (("processes", 0, "step_time_s"), 0.0, "the time of a step"),
         (("processes", 0, "step_time_s"), -1.0, "the time of a step"),
-        (("settings", "switches"), ["new"], "a switch of `modes --with`"),
     ],
 )
 def test_a_comparison_that_cannot_be_concluded_is_refused_in_words(place: Any, value: Any, said: str) -> None:

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from inductor_bench.records import forms
 from inductor_bench.records.code.launch import TensorView
-from inductor_bench.records.modes.settings import SWITCHES
 from inductor_bench.store.formats.codec import LARGEST, LARGEST_INT, SMALLEST
 
 DEEPEST = 3
@@ -27,7 +26,6 @@ FORMED: dict[str, st.SearchStrategy[Any]] = {
     "a path inside the folder": st.lists(names, min_size=1, max_size=3).map("/".join).filter(forms.is_place),
     "a name of small letters, digits and dashes": st.from_regex(r"[a-z0-9-]{1,9}", fullmatch=True),
     "the time of a step, from 1e-12 to 1e9 seconds": st.floats(1e-12, 1e9),
-    "a switch of `modes --with`": st.sampled_from(sorted(SWITCHES)),
     "a finite number": st.floats(allow_nan=False, allow_infinity=False),
 }
 plain_json = st.one_of(st.none(), st.booleans(), st.integers(-9, 9), measured, texts)

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Annotated
-
-from ..forms import Form
 
 EAGER, DEFAULT = "eager", "default"
 MODES = (EAGER, DEFAULT, "reduce-overhead", "max-autotune-no-cudagraphs", "max-autotune")
@@ -50,8 +47,6 @@ SWITCHES = {
     )
 }
 
-SwitchName = Annotated[str, Form("a switch of `modes --with`", SWITCHES.__contains__)]
-
 
 @dataclass(frozen=True)
 class ModeSet:
@@ -65,7 +60,7 @@ class ModeSet:
     """
 
     mode: str
-    switches: tuple[SwitchName, ...] = ()
+    switches: tuple[str, ...] = ()
     environment: dict[str, str] = field(default_factory=dict)
     options: dict[str, str] = field(default_factory=dict)
 
