@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import gc
+import importlib.util
 import itertools
 import os
 import random
@@ -18,7 +19,6 @@ from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any
 
-import hypothesis
 import pytest
 
 # A job that a non-interactive shell starts in the background ignores SIGINT and SIGQUIT, one under nohup SIGHUP, and
@@ -52,16 +52,16 @@ if "PYTEST_XDIST_WORKER" not in os.environ:  # the processes of pytest-xdist inh
 SESSION = Path(os.environ["INDUCTOR_BENCH_TESTS"])
 """A folder that all processes of this session of tests share, and that is removed at its end."""
 
-# Each run draws new examples. One that fails prints the decorator that repeats it, and nothing is kept on disk.
-hypothesis.settings.register_profile(
-    "inductor-bench",
-    deadline=None,
-    database=None,
-    print_blob=True,
-    max_examples=60,
-    suppress_health_check=(hypothesis.HealthCheck.too_slow,),
-)
-hypothesis.settings.load_profile("inductor-bench")
+if importlib.util.find_spec("hypothesis"):  # the GPU tests run without it
+    from hypothesis import HealthCheck, settings
+
+    # The examples are the same each time, so that the suite is. `--hypothesis-profile=new` draws many new ones, and
+    # prints the decorator that repeats one that fails.
+    always = {"deadline": None, "database": None, "print_blob": True}
+    slow = (HealthCheck.too_slow,)
+    settings.register_profile("same", max_examples=60, derandomize=True, suppress_health_check=slow, **always)
+    settings.register_profile("new", max_examples=1_000, suppress_health_check=slow, **always)
+    settings.load_profile("same")
 
 SHARERS = {
     **dict.fromkeys(("breakdown_capture", "breakdown_record", "breakdown_targets"), "captures"),
