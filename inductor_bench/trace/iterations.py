@@ -239,7 +239,9 @@ def _build(
         run = bisect_right(firsts if moment is None else begun, event.start_s if moment is None else moment) - 1
         if run >= 0 and (event.start_s if moment is None else moment) < stops[run]:
             events[run].append(index)
-    return tuple(_iteration(trace, top_ops, device_events) for top_ops, device_events in zip(ops, events, strict=True))
+    # Of runs that begin in the same moment, all calls and events belong to the last one.
+    runs = [(called, launched) for called, launched in zip(ops, events, strict=True) if called or launched]
+    return tuple(_iteration(trace, top_ops, device_events) for top_ops, device_events in runs)
 
 
 def _lower_bound(calls: Sequence[_Call], start: int, synchronizations: Sequence[float]) -> float:

@@ -133,6 +133,7 @@ def test_any_text_is_read_as_a_module_or_refused_in_words(text: str) -> None:
         max_size=6,
     ).map("".join)
 )
+@example("Compiled module path: \0.py\n")
 @example("Compiled module path: /a b.pyCompiled module path: /c.py")
 def test_a_log_gives_distinct_paths_without_null_characters(text: str) -> None:
     paths = printed_module_paths(text)

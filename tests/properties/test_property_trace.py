@@ -89,6 +89,7 @@ def check(trace: Trace) -> None:
 
 
 @given(events, st.booleans())
+@example([{"ph": "X", "cat": "cpu_op", "name": "aten::mm", "ts": 0}] * 2, False)
 def test_any_events_make_a_sound_trace_or_are_refused_in_words(found: list[Any], packed: bool) -> None:
     with tempfile.TemporaryDirectory() as folder:
         try:
@@ -173,6 +174,8 @@ def built(
 @given(
     st.lists(instants, min_size=1, max_size=5), actions, st.booleans(), st.sampled_from([1e-9, 1e-5, 3e-4, 1.0, 1e4])
 )
+@example([0, 0], [], True, 1.0)
+@example([0, 1, 1], [("kernel", 0, 5, MAIN, 0)], False, 1.0)
 def test_the_parts_of_a_step_add_up_to_it_whatever_its_events_are(
     bounds: list[float], drawn: list[tuple[str, float, float, int, int]], on_host: bool, step_s: float
 ) -> None:

@@ -6,7 +6,7 @@ import re
 
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
 # A path may hold spaces; it always ends in .py.
-_LINE = re.compile(r"Compiled module path: *(\S[^\0]{0,4095}?\.py)(?=[\s'\"]|$|Compiled)")
+_LINE = re.compile(r"Compiled module path: *([^\s\0][^\0]{0,4095}?\.py)(?=[\s'\"]|$|Compiled)")
 
 
 def printed_module_paths(text: str) -> tuple[str, ...]:

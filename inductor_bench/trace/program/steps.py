@@ -10,21 +10,22 @@ from .reader import Markers
 
 
 def find_window(program: ProgramTrace, markers: Markers) -> StepWindow | None:
-    """All whole steps of a trace; ``None`` where it holds fewer than two boundaries."""
+    """All whole steps of a trace; ``None`` if it holds fewer than two boundaries, or no time passes between them."""
     ops = [op for op in program.trace.host_ops if op.name.startswith(markers.boundary)]
     if len(ops) < 2:
         return None
     thread = Counter(op.thread for op in ops).most_common(1)[0][0]
     marks = tuple(op.start_s for op in ops)
-    return StepWindow(thread, marks, _device_bounds(program, marks))
+    bounds = _device_bounds(program, marks)
+    return StepWindow(thread, marks, bounds) if bounds[0] < bounds[-1] else None
 
 
 def without_first(window: StepWindow) -> StepWindow:
-    """The window without its first step, unless that is the only one.
+    """The window without its first step, unless no time passes in the others.
 
     The device can still do work in it that was launched before the profile, and that the trace does not show.
     """
-    if window.steps < 2:
+    if window.steps < 2 or window.bounds[1] == window.bounds[-1]:
         return window
     return replace(window, marks=window.marks[1:], bounds=window.bounds[1:])
 
