@@ -13,6 +13,7 @@ from inductor_bench import units
 from inductor_bench.analysis.findings.phrases import join_words, short_paths
 from inductor_bench.report.text import names
 from inductor_bench.source.module.identity import operator_id
+from inductor_bench.store.formats.codec import LARGEST
 from inductor_bench.store.peaks import slug
 
 PARTS = (
@@ -125,8 +126,10 @@ def test_joined_words_name_the_first_and_count_the_others(found: list[str], most
     assert (f"{len(found) - most} more" in joined) or len(found) <= most
 
 
-@given(st.one_of(st.none(), st.floats(), st.integers(-(2**70), 2**70)))
-def test_every_number_has_a_short_text(value: float | None) -> None:
+@given(st.one_of(st.none(), st.floats(-LARGEST, LARGEST), st.integers(-(2**70), 2**70)))
+@example(float("nan"))
+@example(float("-inf"))
+def test_every_number_that_a_record_may_hold_has_a_short_text(value: float | None) -> None:
     for form in (units.seconds, units.size, units.rate, units.flops, units.percent, units.whole_percent, units.count):
         assert form(value)
 
