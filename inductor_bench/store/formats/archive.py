@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import shutil
 import tempfile
 import zipfile
 import zlib
@@ -56,7 +57,8 @@ def _unpack(archive: zipfile.ZipFile, path: Path, folder: Path) -> None:
     for info in wanted:
         target = folder / info.filename.removeprefix(base)
         target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_bytes(archive.read(info))
+        with archive.open(info) as packed, target.open("wb") as unpacked:
+            shutil.copyfileobj(packed, unpacked)
 
 
 def _is_wanted(name: str, base: str) -> bool:

@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tracemalloc
 import zipfile
 from dataclasses import replace
 from pathlib import Path
@@ -25,6 +26,7 @@ from inductor_bench.records.run import Run
 from inductor_bench.store.batch import BatchFolder
 from inductor_bench.store.folder import RECORD, RunFolder
 from inductor_bench.store.formats import codec
+from inductor_bench.store.formats.archive import unpacked_run
 from inductor_bench.workflows.breakdown.outcome import BreakdownOutcome
 from inductor_bench.workflows.compare import pair as pair_workflow
 from inductor_bench.workflows.compare.pair import PairOptions, interleaved, run_pair
@@ -133,6 +135,21 @@ def test_what_is_no_run_is_refused_in_words(a: Path, tmp_path: Path) -> None:
     ):
         with pytest.raises(InductorBenchError, match=message):
             compare_records(a, tmp_path / name)
+
+
+def test_a_large_file_of_a_zipped_run_is_not_held_in_memory(tmp_path: Path) -> None:
+    size = 64_000_000
+    path = tmp_path / "run.zip"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
+        archive.writestr("record.json", "{}")
+        archive.writestr("kernels/values.safetensors", bytes(size))
+    tracemalloc.start()
+    try:
+        with unpacked_run(path) as folder:
+            assert (folder / "kernels" / "values.safetensors").stat().st_size == size
+        assert tracemalloc.get_traced_memory()[1] < size / 4
+    finally:
+        tracemalloc.stop()
 
 
 def test_a_zip_file_writes_nothing_outside_of_its_folder(a: Path, tmp_path: Path) -> None:
