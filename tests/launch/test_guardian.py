@@ -48,7 +48,7 @@ time.sleep(900)
 """A program that ignores SIGTERM, with children in groups and sessions of their own, one without a parent, and one
 without an environment."""
 
-LIMIT_S = 120.0
+LIMIT_S = 300.0
 """Seconds to wait for what takes less than two on an idle machine; who is not ended lives for 900."""
 
 

@@ -56,8 +56,8 @@ def lead_words(found: Verification) -> str:
         if step.low_s < -device.saving_s:
             return f"{less} ({share}), which the step does not show: it takes {_change(step)}"
         if step.high_s < HIDDEN * device.saving_s:
-            why = "the host sets its pace" if device.own_s < step.own_s else "other work runs at the same time"
-            return f"{less} ({share}), of which the step shows less than half: it seems that {why}"
+            work = f"of a step of {units.seconds(step.own_s)} the device works {units.seconds(device.own_s)}"
+            return f"{less} ({share}), of which the step shows less than half: {work}"
         return f"{less} ({share}), which is less than the step's own variation"
     if step.verdict == UNDECIDED:
         pairs = f"{plural(step.pairs, 'pair')} of {found.way}"
