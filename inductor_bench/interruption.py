@@ -74,8 +74,9 @@ def _raise_again(dropped: sys.UnraisableHookArgs) -> None:
 
 def _signal_again(number: signal.Signals) -> None:
     time.sleep(AGAIN_S)  # at once it would come while Python still reports the dropped one, and be dropped, too
-    _state.is_due = True
-    signal.pthread_kill(threading.main_thread().ident or 0, number)
+    if signal.getsignal(number) is _interrupt:  # else the command has come to its end meanwhile
+        _state.is_due = True
+        signal.pthread_kill(threading.main_thread().ident or 0, number)
 
 
 class uninterrupted:

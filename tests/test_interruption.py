@@ -149,3 +149,23 @@ def test_several_signals_at_once_interrupt_once(tmp_path: Path) -> None:
         tmp_path,
     )
     assert (ended.returncode, ended.stdout) == (130, "saved\n")
+
+
+def test_a_dropped_signal_does_not_come_again_after_the_end_of_a_command(tmp_path: Path) -> None:
+    """At its end the entry gives SIGINT its usual effect, which is to kill the process."""
+    ended = run(
+        """
+        class Destroyed:
+            def __del__(self):
+                signal_myself()
+                time.sleep(0.01)
+
+        entry.VerbGroup.get_command = lambda self, context, name: click.Command(name, callback=Destroyed)
+        code = entry.main(["doctor"])
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        time.sleep(0.5)
+        sys.exit(0)
+        """,
+        tmp_path,
+    )
+    assert ended.returncode == 0, ended.stderr
