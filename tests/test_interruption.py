@@ -20,6 +20,11 @@ from inductor_bench.cli import main as entry
 def signal_myself():
     os.kill(os.getpid(), signal.SIGHUP)
 
+class Destroyed:
+    def __del__(self):
+        signal_myself()
+        time.sleep(0.01)
+
 def work_for_long():
     for _ in range(3000):
         time.sleep(0.01)
@@ -41,11 +46,6 @@ def test_a_signal_that_comes_in_a_destructor_is_not_lost(tmp_path: Path) -> None
     """Python prints the exception of a destructor and goes on."""
     ended = run(
         """
-        class Destroyed:
-            def __del__(self):
-                signal_myself()
-                time.sleep(0.01)
-
         def verb():
             Destroyed()
             work_for_long()
@@ -155,11 +155,6 @@ def test_a_dropped_signal_does_not_come_again_after_the_end_of_a_command(tmp_pat
     """At its end the entry gives SIGINT its usual effect, which is to kill the process."""
     ended = run(
         """
-        class Destroyed:
-            def __del__(self):
-                signal_myself()
-                time.sleep(0.01)
-
         entry.VerbGroup.get_command = lambda self, context, name: click.Command(name, callback=Destroyed)
         code = entry.main(["doctor"])
         signal.signal(signal.SIGINT, signal.SIG_DFL)
