@@ -153,7 +153,8 @@ def _next(kernels: Sequence[MeasuredKernel], saved: Sequence[Path]) -> Iterator[
     """Renders the next command on one line of any length, so that it can be copied."""
     won = [kernel for kernel in kernels if kernel.tuning is not None and kernel.tuning.verdict == "faster"]
     if saved:
-        command, why = f"python {shlex.quote(str(saved[0]))} --check", "runs the winner by itself"
+        check = " --check" if won and won[0].checked is not None else ""
+        command, why = f"python {shlex.quote(str(saved[0]))}{check}", "runs the winner by itself"
     elif won and won[0].tuning is not None and any("idle" in note for note in won[0].tuning.notes):
         command, why = _retune(won[0]), "the same again, on an idle machine"
     elif won:

@@ -127,6 +127,13 @@ def test_the_retune_of_several_kernels_is_summed_up_in_one_line() -> None:
     assert not any("retuned in" in line for line in text_of(measured_lines(kernels[:1], [], Environment(), 100), 100))
 
 
+@pytest.mark.parametrize(("checked", "command"), [(True, "python won.py --check"), (None, "python won.py")])
+def test_a_saved_winner_is_checked_only_if_it_has_a_reference(checked: bool | None, command: str) -> None:
+    won = change(with_tuning(tune(Device(times_of))), checked=checked)
+    text = text_of(measured_lines([won], [], Environment(), 100, [Path("won.py")]), 100)
+    assert f"Next      {command}" in text
+
+
 def test_a_listing_claims_no_winner() -> None:
     tuning = listing(Device(times_of))
     text = text_of(measured_lines([with_tuning(tuning)], [], Environment(), 100), 100)
