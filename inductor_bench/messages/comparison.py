@@ -5,9 +5,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from .steps import DONE as DONE
+from .steps import FAILED as FAILED
+from .steps import PROFILING as PROFILING
+from .steps import TIMING as TIMING
 from .steps import ObservedGraph
 
-SETTLING, CHECKING, TIMING, PROFILING, DONE, FAILED = "settling", "checking", "timing", "profiling", "done", "failed"
+SETTLING, CHECKING = "settling", "checking"
 """States of a comparison."""
 
 CUDA_GRAPHS = "cuda-graphs"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from ..forms import FileName, Place
-from ..run import Failure
+from ..failure import Failure
 
 WAITING, RUNNING, DONE, PARTIAL, FAILED, SKIPPED = "waiting", "running", "done", "partial", "failed", "skipped"
 MEASURED = "measured"

@@ -6,11 +6,12 @@ from dataclasses import dataclass, field
 
 from ..forms import Place
 from ..tuning import Config
+from ..retune import UNDECIDED as UNDECIDED
 
 STEPS, PROCESSES = "steps", "processes"
 """How the two were compared: steps of one process in turn, or processes in turn."""
 
-SAVES, SLOWER, NO_DIFFERENCE, UNDECIDED = "saves", "slower", "no difference", "undecided"
+SAVES, SLOWER, NO_DIFFERENCE = "saves", "slower", "no difference"
 """The verdicts on a saving."""
 
 DROPPED, UNPINNABLE = "dropped", "unpinnable"
